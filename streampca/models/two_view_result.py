@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import RAW, VIEWS, ChunkedMatrix, Labels
 from streampca.matrix.join import PartsBeside
-from streampca.models.design import Design, basis_at
+from streampca.models.design import Removal, basis_at
 from streampca.models.projection import Projection
 from streampca.models.result import Result, places, shaped
 from streampca.models.row_passes import RowMap, RowOptions
@@ -40,8 +40,7 @@ class ViewResult(Result):
     mean: Array = shaped("p")
     scale: Array | None = shaped("p", optional=True)
     absent: Array = places()
-    design: Design | None = None
-    removed: Array | None = shaped(None, "p", optional=True)
+    removal: Removal | None = None
 
     @property
     def n_components(self) -> int:
@@ -49,13 +48,13 @@ class ViewResult(Result):
 
     @property
     def removes(self) -> bool:
-        return self.design is not None
+        return self.removal is not None
 
     def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
-        basis = basis_at(self.design, matrix, remove)
-        if basis is None:
+        basis = basis_at(self.removal and self.removal.design, matrix, remove)
+        if basis is None or self.removal is None:
             return None
-        return basis, np.vstack([self.mean, np.asarray(self.removed)])
+        return basis, np.vstack([self.mean, self.removal.coefficients])
 
     def scores_of(self, options: RowOptions) -> RowMap:
         absent = tuple(self.absent.tolist())
@@ -74,8 +73,8 @@ class TwoViewResult(Result, kind="two-view"):
     spectrum : all values.  bound : (k,) of the error of values; inf where it is not determined.
     x_scores, y_scores : (n, k) of the rows of the fit, where it has them.
     left_out_x, left_out_y : rows without a partner.  total : squared covariance.
-    design : what was projected out of the samples of both, or None.  removed : (r, p + q) the
-        coefficients of its basis.  weight : of the samples, in sum; None where each counts once.
+    removal : what was projected out of the samples of both, or None.  weight : of the samples, in
+        sum; None where each counts once.
     """
 
     values: Array = shaped("k")
@@ -91,8 +90,7 @@ class TwoViewResult(Result, kind="two-view"):
     y_scores: Array | None = shaped(None, "k", optional=True)
     penalties: Array = shaped(None, empty=2)
     held_out: Array | None = shaped(None, None, optional=True)
-    design: Design | None = None
-    removed: Array | None = shaped(None, "p", optional=True)
+    removal: Removal | None = None
     weight: float | None = None
     x_rank: int
     y_rank: int
@@ -116,7 +114,7 @@ class TwoViewResult(Result, kind="two-view"):
     def free_rows(self) -> float:
         """The rows that tests count: the sum of their weights, less what was removed."""
         rows = float(self.n_samples) if self.weight is None else self.weight
-        return rows - (0 if self.design is None else self.design.rank)
+        return rows - (0 if self.removal is None else self.removal.design.rank)
 
     def part(self, name: str, values: Array) -> Array:
         """The entries of one view of an array of features."""
@@ -130,8 +128,10 @@ class TwoViewResult(Result, kind="two-view"):
             method=self.method, n_samples=self.n_samples, labels=self.labels_of(name),
             vectors=self.vectors[where], mean=self.mean[where],
             scale=None if self.scale is None else self.scale[where],
-            absent=self.absent[inside] - where.start, design=self.design,
-            removed=None if self.removed is None else self.removed[:, where],
+            absent=self.absent[inside] - where.start,
+            removal=self.removal and replace(
+                self.removal, coefficients=self.removal.coefficients[:, where]
+            ),
         )  # fmt: skip
 
     def labels_of(self, name: str) -> Labels:
@@ -217,18 +217,22 @@ class TwoViewResult(Result, kind="two-view"):
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """(arrays, JSON-ready document): all of it, for a bundle."""
         arrays, document = super().to_saved()
-        document["design"] = self.design and self.design.to_dict()
-        document["weight"] = self.weight
-        return arrays | ({} if self.design is None else self.design.arrays()), document
+        columns: dict[str, Array] = {}
+        document |= {"weight": self.weight, "design": None}
+        if self.removal is not None:
+            columns, document["design"] = self.removal.to_saved()
+        return arrays | columns, document
 
     @classmethod
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved, the design among them."""
+        """The fields of what was saved, what was removed among them."""
         saved = document.pop("design", None)
-        design = saved and Design.from_saved(saved, arrays)
-        return super().restored_fields(arrays, document) | {"design": design}
+        removal = saved and Removal.from_saved(saved, arrays)
+        return super().restored_fields(arrays, document) | {"removal": removal}
 
     def check(self, where: str) -> None:
         super().check(where)
+        if self.removal is not None:
+            self.removal.check(self.n_features, where)
         if sorted(self.labels.features.parts) != sorted(VIEWS):
             raise DamagedSourceError(f"{where} is damaged: it names no two views")

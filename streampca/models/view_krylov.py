@@ -11,7 +11,7 @@ from streampca.accumulators import Accumulator, CrossMoments, CrossProduct, Mome
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Standardize, work_dtype
-from streampca.models.pca.removal import residual_stats
+from streampca.models.design import residual_stats
 from streampca.models.projection import Projection
 from streampca.models.view_routes import (
     Found,

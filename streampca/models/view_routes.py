@@ -20,7 +20,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, norm_estimate, reciprocal, symmetrize
 from streampca.kernels.columns import sum_error
 from streampca.matrix import ChunkedMatrix, Pair, Resolution, Standardize
-from streampca.models.pca.removal import (
+from streampca.models.design import (
     Removed,
     factor_without,
     scatter_without,

@@ -104,7 +104,8 @@ def test_cycles_are_removed_by_name_and_come_back_saved(tmp_path: Path) -> None:
         whole = residuals(x.values, month[:, 1:]) @ model.x_patterns_
         np.testing.assert_allclose(scores[0], whole[7:31], atol=1e-9)
     assert loaded.result_.free_rows == N - 11
-    np.testing.assert_array_equal(loaded.result_.removed, model.result_.removed)
+    kept, made = (one.result_.removal.coefficients for one in (loaded, model))
+    np.testing.assert_array_equal(kept, made)
     in_one = mca(remove="month").fit_transform(x, y)
     np.testing.assert_allclose(in_one[0], whole, atol=1e-9)
 
