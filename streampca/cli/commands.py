@@ -68,6 +68,10 @@ EXAMPLES = {  # command -> lines of its --help
     "convert": ["convert x.bed -o x.zarr"],
     "impute": ["impute ratings.mtx --rank 2 4 8 --validation 0.05 -o model"],
     "plot": ["plot model --kind loadings -o loadings.png"],
+    "baselines": [
+        "baselines matrix.zarr -o baselines.png",
+        "baselines matrix.zarr -k 20 --reconstruction regression -o baselines.pdf",
+    ],
     "demo": ["demo"],
     "models": ["models list models/nightly", "models rollback models/nightly"],
     "refresh": ["refresh configs/nightly.yaml --dry-run"],

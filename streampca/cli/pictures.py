@@ -17,6 +17,7 @@ from streampca.cli.options import (
     printing_options,
     progress_of,
     running_options,
+    settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import check_writable
@@ -85,9 +86,7 @@ def run_baselines(arguments: argparse.Namespace) -> int:
     found = streampca.r2_baselines(
         open_source(arguments), arguments.components, scale=arguments.scale,
         reconstruction=arguments.reconstruction, missing=arguments.missing,
-        n_draws=arguments.draws, random_state=arguments.seed,
-        memory_limit=arguments.memory_limit, scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
+        n_draws=arguments.draws, random_state=arguments.seed, **settings_of_run(arguments),
     )  # fmt: skip
     draw("baselines", found, output)
     if arguments.json:

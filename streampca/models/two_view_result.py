@@ -51,7 +51,8 @@ class ViewResult(Result):
         return self.removal is not None
 
     def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
-        basis = basis_at(self.removal and self.removal.design, matrix, remove)
+        design = None if self.removal is None else self.removal.design
+        basis = basis_at(design, matrix, remove)
         if basis is None or self.removal is None:
             return None
         return basis, np.vstack([self.mean, self.removal.coefficients])

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from streampca.cli.main import main
 
 from streampca import PCA, RandomProjection, plots, r2_baselines
+from streampca.cli import main
 from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError, NonFiniteError
 
 RNG = np.random.default_rng(2)
