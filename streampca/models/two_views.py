@@ -170,6 +170,9 @@ class TwoViewModel(Estimator):
         self._warn(found, matrix, weight, side.rank)
         solved, total = found.solved, found.solved.total
         scores = found.scores or (None, None)
+        removal = None
+        if side.design is not None and found.removed is not None:
+            removal = Removal(side.design, found.removed)
         return attach(self, TwoViewResult(  # type: ignore[no-any-return]
             method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
             settings=self.stored_params(), plan=plan.to_dict(),
@@ -179,7 +182,7 @@ class TwoViewModel(Estimator):
             mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
             x_scores=scores[0], y_scores=scores[1], x_rank=solved.ranks[0],
             y_rank=solved.ranks[1], left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
-            total=total, removal=Removal.of(side.design, found.removed), weight=weight,
+            total=total, removal=removal, weight=weight,
             **solved.more,
         ))  # fmt: skip
 
