@@ -49,6 +49,7 @@ from streampca.passes.parcel import (
     LostError,
     Parcel,
     Terms,
+    as_task,
     fold_on_worker,
     in_memory,
     placed,
@@ -142,9 +143,10 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
     """
     import dask
 
-    common: Any = Parcel.sealed({"operands": dict(work.operands), "maps": dict(work.maps)})
+    common: dict[str, Any] = {}
     if work.operands or work.maps:
-        common = _stored(client, common)
+        sealed = Parcel.sealed({"operands": dict(work.operands), "maps": dict(work.maps)})
+        common["common"] = _stored(client, sealed)
     bare = replace(work, operands={}, maps={})
     run_id = uuid.uuid4().hex  # other passes and other clients share the scheduler's keys
     terms = Terms(our_version(), ahead, setting("read-timeout"))
@@ -157,23 +159,22 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
     keep = travels and worth_keeping(client, work.matrix, fold.execution.n_passes)
 
     def send(number: int, span: range, trial: int, workers: list[str] | None) -> Any:
-        cut, more = bare.cut(span), {}  # type: Any, dict[str, Any]
+        cut, more, lay = bare.cut(span), {**common}, None  # type: Any, dict[str, Any], Any
         loose = False  # whether the scheduler may move the span, or its result, if the worker dies
         if placement is not None:
             cut, needs = packed(cut)
-            more = {"values": needs, "lay": placement.lay(needs)}
+            more["values"], lay = needs, placement.lay(needs)
             home = placement.choose(number, needs, workers)
             loose, workers = home != workers, home
         elif travels and (there := workers or flight.usable()):
             more["part"], nbytes = scattered.part(client, bare, span, there, keep)
             fold.cost.moved += nbytes
             cut = replace(cut, matrix=None)
-        parcel = Parcel.sealed(cut)
+        task = as_task(fold_on_worker, Parcel.sealed(cut), span, terms, lay=lay)
         where = {"workers": workers, "allow_other_workers": loose} if workers else {}
         with dask.config.set(quiet):
             return client.submit(
-                fold_on_worker, parcel, span, terms, common,
-                key=f"streampca-span-{number}-{run_id}-{trial}", pure=False, retries=2,
+                *task, key=f"streampca-span-{number}-{run_id}-{trial}", pure=False, retries=2,
                 priority=trial, **where, **more,
             )  # fmt: skip
 

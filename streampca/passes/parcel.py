@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -94,6 +95,21 @@ def dumps(content: Any) -> bytes:
     return bytes(theirs.dumps(content))
 
 
+def as_task(function: Callable[..., Any], *given: Any, **named: Any) -> tuple[Any, bytes]:
+    """(what a task is to call, its first argument): the function, given these arguments.
+
+    Dask unpickles a task while its message is received. One that needs streampca would end the
+    connection of a worker that has none, before anybody learns why; this one fails as a task.
+    """
+
+    def call(packed: bytes, **more: Any) -> Any:  # sent by value: it is in no module
+        import pickle
+
+        return pickle.loads(packed)(**more)
+
+    return call, dumps(partial(function, *given, **named))
+
+
 @dataclass(frozen=True)
 class Terms:
     """How spans are read.  version : of the client.  ahead : blocks read in advance.
@@ -105,11 +121,12 @@ class Terms:
     patience: float
 
 
-def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
+def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel | None = None,
                    values: Sequence[Any] = (), lay: Lay | None = None,
                    part: Parcel | None = None) -> Parcel:  # fmt: skip
     """The task: read and fold one span on a worker, on one BLAS thread.
 
+    common : the operands and maps of the pass, where it has any.
     values : chunks on the cluster that the work needs; the work is then packed without them.
     lay : where they were when the task was sent.
     part : the part of an X in memory, if the work carries no matrix.
@@ -122,7 +139,7 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
             raise other_version(f"worker {_here()} has streampca {our_version()}")
         with _unpickling():
             mine = work.content if lay is None else unpacked(work.content, values, lay, _here())
-            mine = replace(mine, **common.content)
+            mine = mine if common is None else replace(mine, **common.content)
             mine = mine if part is None else replace(mine, matrix=part.content)
         confirm(mine.checks.values(), _here())
         mine.matrix.restart_counts()

@@ -515,6 +515,9 @@ def test_keyboard_interrupt_leaves_a_usable_cluster(two_processes: Any) -> None:
 # -- what is in flight -------------------------------------------------------------------------
 
 
+OF_SUBMIT = {"pure", "retries", "priority", "workers", "allow_other_workers"}  # Dask's own
+
+
 class FakeFuture:
     def __init__(self, client: FakeClient, task: Callable[[], Any], key: str) -> None:
         self.client, self.task, self.key, self.state = client, task, key, "pending"
@@ -554,7 +557,8 @@ class FakeClient:
 
     def submit(self, function: Any, *args: Any, key: str, **kwargs: Any) -> FakeFuture:
         assert key not in {future.key for future in self.futures}
-        future = FakeFuture(self, lambda: function(*args), key)
+        named = {name: kwargs[name] for name in kwargs.keys() - OF_SUBMIT}
+        future = FakeFuture(self, lambda: function(*args, **named), key)
         self.futures.append(future)
         self.flying.add(future)
         self.most = max(self.most, len(self.flying))

@@ -428,7 +428,7 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "kinds", "operands"),
-    [(False, ["0.0.9", "0.0.8"], {}), (True, ["0.0.8"], {"q": [1.0]})],
+    [(False, [*STRANGERS], {}), (True, ["0.0.8"], {"q": [1.0]})],
 )
 def test_other_versions_that_come_later_get_nothing(
     strangers: Any, monkeypatch: Any, answer: bool, kinds: list[str], operands: dict[str, Any]

@@ -150,9 +150,8 @@ def test_a_part_pickles_small_and_reads_only_its_own():
     x = source.array()
     matrix = from_dask(x - x.mean(0))
     assert len(matrix.chunk_edges(0)) == 101
-    whole = len(pickle.dumps(matrix))
     text = pickle.dumps(matrix.part(0, 24, 48))
-    assert len(text) < whole / 10
+    assert len(text) < 5000
     assert set(source.reads.values()) == {1}
     part = pickle.loads(text)
     expected = (source.values - source.values.mean(0))[24:48]

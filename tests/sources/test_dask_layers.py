@@ -13,7 +13,8 @@ from dask.highlevelgraph import HighLevelGraph
 import streampca
 from streampca.sources.dask import strips
 from streampca.sources.dask.arrays import from_dask
-from streampca.sources.dask.layers import Layers, UnclearError, find_aligned
+from streampca.sources.dask.layers import Layers, outline_of_layers
+from streampca.sources.dask.outline import UnclearError, outline_of
 from tests.sources.dask_reads import Source, values_of
 from tests.sources.test_dask_graph import GRAPHS
 
@@ -79,19 +80,34 @@ def test_operands_alone_are_materialised(never_whole):
 @pytest.mark.parametrize("name", GRAPHS)
 def test_layers_say_what_the_whole_graph_says(name, dim):
     array = GRAPHS[name][0](Source().array((12, 5)))
-    aligned = from_dask(array)
-    whole = from_dask(array)
+    told, whole = from_dask(array), from_dask(array)
     whole.reader.layers = None
-    layers = Layers.of(array)
-    if find_aligned(layers, array.name, array.chunks, dim, array.nbytes) is None:
-        assert name not in ("plain", "weighted")
-        return
-    assert name not in ("overlapping", "running sum")
-    here, there = aligned.reader.sharing(dim), whole.reader.sharing(dim)
+    here, there = told.reader.sharing(dim), whole.reader.sharing(dim)
+    assert told.reader._graph is None
     assert here.cuts == there.cuts
+    assert here.stages == there.stages
     assert here.prepared_chunks == there.prepared_chunks
     np.testing.assert_array_equal(here.firsts, there.firsts)
     np.testing.assert_array_equal(here.lasts, there.lasts)
+    assert here.window.reach == there.window.reach
+    assert dict(here.window.until) == dict(there.window.until)
+    assert here.window.nbytes == there.window.nbytes
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_an_outline_has_the_links_of_the_graph(name):
+    reader = from_dask(GRAPHS[name][0](Source().array((12, 5)))).reader
+    told = outline_of_layers(reader.layers, reader.name)
+    whole = outline_of(reader.graph)
+
+    def links(outline):
+        key = outline.keys.key
+        return {(key(a), key(b)) for a, b in zip(*(x.tolist() for x in outline.links), strict=True)}
+
+    assert links(whole) <= links(told)
+    for place, key in enumerate(whole.keys.listed):
+        assert told.keys.key(told.keys.place(key)) == key
+        assert told.reads[told.keys.place(key)] == whole.reads[place]
 
 
 def test_layers_do_not_speak_for_chunks_on_a_cluster():
@@ -119,33 +135,20 @@ def test_chunks_of_plain_arrays_are_data():
     assert matrix.reads().chunks == 4
 
 
-def layer(tasks, data, *, needs=False):
-    """(name, layers, an array of that one layer): tasks that make chunks, then data."""
-    nodes = {("x", i, 0): Task(("x", i, 0), np.ones, (2, 3)) for i in range(tasks)}
-    nodes |= {
-        ("x", i, 0): DataNode(("x", i, 0), np.zeros((2, 3))) for i in range(tasks, tasks + data)
-    }
-    if needs:
-        nodes["x", 0, 0] = Task(("x", 0, 0), np.copy, TaskRef(("y", 0, 0)))
-    made = HighLevelGraph({"x": nodes}, {"x": set()})
-    return Layers(made.layers), da.Array(made, "x", ((2,) * (tasks + data), (3,)), dtype=float)
-
-
 @pytest.mark.parametrize(("tasks", "data"), [(3, 0), (0, 3), (2, 1)])
 def test_tasks_and_data_of_a_layer(tasks, data):
-    layers, x = layer(tasks, data)
-    assert layers.counts("x") == (tasks, data)
-    assert not layers.made_of_others("x")
-    sharing = find_aligned(layers, "x", x.chunks, 0, x.nbytes)
-    if tasks and data:  # strips that are unlike: the whole graph is asked
-        assert sharing is None
-    else:
-        assert len(sharing.firsts) == tasks  # data are not read
-    assert find_aligned(layers, "x", ((2,) * 6, (3,)), 0, x.nbytes) is None  # of other chunks
+    nodes = {("x", i, 0): Task(("x", i, 0), np.ones, (2, 3)) for i in range(tasks)}
+    every = range(tasks, tasks + data)
+    nodes |= {("x", i, 0): DataNode(("x", i, 0), np.zeros((2, 3))) for i in every}
+    graph = HighLevelGraph({"x": nodes}, {"x": set()})
+    x = da.Array(graph, "x", ((2,) * 3, (3,)), dtype=float)
+    sharing = from_dask(x).reader.sharing(0)
+    assert len(sharing.firsts) == tasks  # data are not read
+    with pytest.raises(KeyError):
+        outline_of_layers(Layers.of(x), "x").keys.place(("x", 3, 0))
 
 
-def test_a_layer_made_of_others_is_not_counted():
-    layers, _ = layer(2, 0, needs=True)
+def test_a_layer_that_needs_what_is_nowhere_is_unclear():
+    nodes = {("x", 0, 0): Task(("x", 0, 0), np.copy, TaskRef(("y", 0, 0)))}
     with pytest.raises(UnclearError):
-        layers.counts("x")
-    assert layers.made_of_others("x")
+        outline_of_layers(Layers({"x": nodes}), "x")

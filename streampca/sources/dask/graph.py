@@ -24,6 +24,7 @@ from streampca.matrix.location import Held, laid_out
 # Futures in a Dask graph: chunks of a persisted or scattered array, which lie on a cluster.
 
 Key = Any
+BETWEEN_WORKERS = ("rechunk-transfer-", "shuffle-p2p-")  # names of tasks that send to others
 SLICES = (operator.getitem, dask.array.chunk.getitem)
 READ_TIMEOUT = 600.0  # seconds, where Dask's configuration names none
 
@@ -264,7 +265,7 @@ def low_level(array: Any) -> Graph:
     keys = set(flatten(array.__dask_keys__()))
     nodes = dict(graph.cull(keys) if hasattr(graph, "cull") else graph)
     for key in nodes:
-        if str(layer_of(key)).startswith(("rechunk-transfer-", "shuffle-p2p-")):
+        if str(layer_of(key)).startswith(BETWEEN_WORKERS):
             raise InvalidInputError(
                 "this Dask array was rechunked between workers (p2p), which cannot be read in "
                 "strips. Build it inside: with dask.config.set({'array.rechunk.method': 'tasks'})"

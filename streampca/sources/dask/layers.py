@@ -1,52 +1,42 @@
-"""Strips of a Dask graph whose high-level layers say that they share nothing but operands.
+"""The layers of a Dask graph: parts of them are made, and the whole is outlined without it.
 
-Where all layers from the top to the reads are blockwise, strip i is made of the chunks of number
-i, and of operands that all strips share; where they overlap, of their neighbours too. Nothing is
-materialised but those operands, and of the rest what a strip needs when it is read.
+Blockwise layers and overlaps say what each block needs: their tasks are made for the strip that
+is read, and never all of them.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import product
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from dask._task_spec import GraphNode, TaskRef
 from dask.blockwise import Blockwise
-from dask.core import istask, keys_in_tasks, toposort
+from dask.core import istask
 from dask.highlevelgraph import HighLevelGraph
 
 from streampca.sources.dask.graph import (
+    BETWEEN_WORKERS,
     Constant,
     Graph,
     Key,
     annotated,
-    array_operands,
     has_futures,
     layer_of,
 )
+from streampca.sources.dask.outline import Array, Grid, Keys, Outline, UnclearError
 from streampca.sources.dask.overlap import (
-    Ahead,
-    Band,
-    Kept,
-    Pieces,
-    depth,
+    cuts_needed,
+    grids_of,
     is_overlap,
     nodes_of,
+    parts_needed,
     parts_of,
-    slices_of,
-    window_nbytes,
 )
-from streampca.sources.dask.sharing import Sharing, Window, find_stages, prepared_chunks, reach_of
-
-
-class UnclearError(Exception):
-    """The layers do not say enough; the whole graph does."""
 
 
 class Layers:
@@ -57,7 +47,7 @@ class Layers:
 
     def __init__(self, layers: Mapping[str, Any], values: Mapping[Key, Any] | None = None) -> None:
         self.layers, self.values = dict(layers), dict(values or {})
-        self._counts: dict[str, tuple[int, int]] = {}
+        self._links: dict[str, dict[Key, tuple[Key, ...]]] = {}
         self._owners: dict[Key, str] = {name: name for name in self.layers}
         for name, layer in self.layers.items():
             if is_overlap(layer):
@@ -72,14 +62,28 @@ class Layers:
         if not isinstance(graph, HighLevelGraph):
             return None
         made = cls(graph.layers)
-        nodes = (*made.data(), *made.specimens().nodes.values())  # literals are in every task
-        return None if any(map(made._lies_far, nodes)) else made
+        specimens = made.specimens()  # literals are in every task
+        if "distributed" in sys.modules:
+            nodes = (*made.data(), *specimens.nodes.values())
+            if any(map(has_futures, nodes)):
+                return None
+        links = (made.links(name) for name in made._listed())
+        every = itertools.chain(specimens.links.values(), *(one.values() for one in links))
+        needed = itertools.chain.from_iterable(every)
+        # what no layer makes is only on a cluster
+        return None if any(made.owner(key) == "" for key in needed) else made
 
-    def _lies_far(self, node: Any) -> bool:
-        """Whether a node is a future, is given one, or needs what only a cluster has."""
-        if "distributed" in sys.modules and has_futures(node):
-            return True
-        return any(self.owner(key) == "" for key in self._needs(node))
+    def _listed(self) -> Iterator[str]:
+        """The layers whose tasks are listed one by one."""
+        for name, layer in self.layers.items():
+            if not isinstance(layer, Blockwise) and not is_overlap(layer):
+                yield name
+
+    def links(self, name: str) -> dict[Key, tuple[Key, ...]]:
+        """What each task of a layer needs that lists them."""
+        if name not in self._links:
+            self._links[name] = {k: self.needs(node) for k, node in self.layers[name].items()}
+        return self._links[name]
 
     def owner(self, key: Key) -> str:
         """The layer that a task is of; "" where there is none."""
@@ -87,9 +91,8 @@ class Layers:
 
     def data(self) -> Iterable[Any]:
         """The nodes of the layers that are not blockwise: data in the graph are among them."""
-        for layer in self.layers.values():
-            if not isinstance(layer, Blockwise) and not is_overlap(layer):
-                yield from layer.values()
+        for name in self._listed():
+            yield from self.layers[name].values()
 
     def specimens(self) -> Graph:
         """One node of each layer."""
@@ -101,7 +104,7 @@ class Layers:
                 nodes |= self._nodes([(parts_of(layer)[0], *(0 for _ in layer.chunks))])
             elif (key := next(iter(layer), None)) is not None:
                 nodes[key] = layer[key]
-        return Graph(nodes, {k: self._needs(node) for k, node in nodes.items()})
+        return Graph(nodes, {k: self.needs(node) for k, node in nodes.items()})
 
     def fixed(self, values: Mapping[Key, Any]) -> Layers:
         """The same with values in place of these tasks."""
@@ -117,7 +120,7 @@ class Layers:
         while todo:
             fresh = self._nodes(todo)
             nodes |= fresh
-            links |= {key: self._needs(node) for key, node in fresh.items()}
+            links |= {key: self.needs(node) for key, node in fresh.items()}
             todo = {need for key in fresh for need in links[key]} - nodes.keys()
         return Graph(nodes, links)
 
@@ -142,136 +145,155 @@ class Layers:
             nodes |= {key: layer[key] for key in wanted}
         return nodes
 
-    def counts(self, name: str) -> tuple[int, int]:
-        """(tasks, data) of a layer that is not blockwise, whose nodes need no others.
-
-        Raises UnclearError where they do.
-        """
-        if name not in self._counts:
-            if name not in self.layers or is_overlap(self.layers[name]):
-                raise UnclearError(name)
-            nodes = list(self.layers[name].values())
-            if any(map(self._needs, nodes)):
-                raise UnclearError(name)
-            tasks = sum(map(istask, nodes))
-            self._counts[name] = tasks, len(nodes) - tasks
-        return self._counts[name]
-
-    def made_of_others(self, name: str) -> bool:
-        """Whether a layer is not blockwise, and its nodes need others."""
-        try:
-            return not isinstance(self.layers.get(name), Blockwise) and not self.counts(name)
-        except UnclearError:
-            return True
-
-    def _needs(self, node: Any) -> tuple[Key, ...]:
+    def needs(self, node: Any) -> tuple[Key, ...]:
         """What a node depends on. A node of the old form, a tuple, does not say it itself."""
         if isinstance(node, GraphNode):
             return tuple(node.dependencies)
-        if isinstance(node, tuple | list | dict):
-            return tuple(keys_in_tasks(self, [node]))  # type: ignore[arg-type]
-        return ()
+        return tuple(dict.fromkeys(self._named_in(node)))
+
+    def _named_in(self, node: Any) -> Iterator[Key]:
+        """The keys in a node of the old form."""
+        if isinstance(node, str | tuple) and node in self:
+            yield node
+        elif isinstance(node, tuple | list):
+            for part in node:
+                yield from self._named_in(part)
+        elif isinstance(node, dict):
+            for part in node.values():
+                yield from self._named_in(part)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str | tuple) and layer_of(key) in self._owners
+        name = layer_of(key)
+        return isinstance(name, str) and name in self._owners
 
 
-@dataclass
-class _Strip:
-    """What the strips need of one layer.
-
-    place : at which place its keys have the number of the strip.  blocks : of a strip.
-    strips : other layers that are aligned.  operands : keys that all strips need.
-    band : which strips need a chunk: those about its number.
-    slices : (strips,) tasks that cut what an overlap is made of: its reads where that is data.
-    """
-
-    place: int
-    blocks: int = 0
-    band: Band = field(default_factory=Band.unused)
-    slices: Any = None
-    is_data: bool = False
-    strips: list[str] = field(default_factory=list)
-    operands: set[Key] = field(default_factory=set)
-
-
-def find_aligned(
-    layers: Layers, name: str, chunks: Sequence[Sequence[int]], dim: int, nbytes: int
-) -> Sharing | None:
-    """What strips along ``dim`` share; None where the layers do not tell.
-
-    chunks : of each dimension.  nbytes : of the array.
-    Cost: of a few layers, and of the graph of the operands that strips share.
-    """
-    counts = [len(sizes) for sizes in chunks]
-    n_strips = counts[dim]
+def outline_of_layers(layers: Layers, name: str) -> Outline:
+    """Of what an array needs. Raises UnclearError where the layers do not say enough."""
+    grids, listed = _reached(layers, name)
+    keys = Keys(grids, {key: None for key in listed})
+    links: list[tuple[Array, Array]] = []
     try:
-        found = _walk(layers, name, counts, dim)
-        operands = {key for strip in found.values() for key in strip.operands}
-        if any(layer_of(key) in found for key in operands):  # shared, and a part of each
-            return None
-        shared = layers.part(operands)
-    except UnclearError:
-        return None
-    alone = n_strips == 1  # operands are then as much of the strip as everything else
-    reads = {
-        one
-        for one, strip in found.items()
-        if not strip.is_data and _reads(strip, found, shared, alone)
-    }
-    firsts, lasts = _used([found[one] for one in reads], n_strips)
-    cuts = frozenset(key for key in operands if key in shared.needs)
-    if alone:
-        others = shared.count_reads(k for k in shared.nodes if layer_of(k) not in reads)
-        firsts = lasts = np.zeros(len(firsts) + others, np.int64)
-        cuts = frozenset()
-    leaf_nbytes = nbytes / max(1, len(firsts))
-    order = [k for k in toposort(shared.needs, dependencies=shared.needs) if k in shared.needs]
-    stages = find_stages(shared, order, cuts, leaf_nbytes)
-    bands = {
-        one: (s.place, s.band) for one, s in found.items() if s.band.is_shared and not s.is_data
-    }
-    pieces = [
-        Pieces(layer, s.place, s.band.early)
-        for one, s in found.items()
-        if is_overlap(layer := layers.layers[one]) and depth(layer, s.place)[0]
-        and not found[layer.name].is_data
-    ]  # fmt: skip
-    window = Window()
-    if (bands or pieces) and n_strips > 1:
-        kept, reach = Kept(bands, pieces, n_strips), reach_of(firsts, lasts, chunks[dim])
-        held = window_nbytes(kept, layers.layers, nbytes / n_strips)
-        window = Window(kept, held, reach, Ahead(pieces, n_strips))
-    made = Sharing(
-        cuts, stages, prepared_chunks(shared, stages), leaf_nbytes, np.sort(firsts), np.sort(lasts),
-        window,
-    )  # fmt: skip
-    return replace(made, held=_rechunked_nbytes(layers, shared)) if cuts else made
+        for grid in grids:
+            layer = layers.layers[layers.owner(grid.name)]
+            links += _blocks_needed(layer, keys) if isinstance(layer, Blockwise) else [
+                parts_needed(layer, keys) if grid.name == parts_of(layer)[0]
+                else cuts_needed(layer, keys)
+            ]  # fmt: skip
+        users = [keys.place(key) for key, (_, needs) in listed.items() for _ in needs]
+        needs = [keys.place(need) for _, needs in listed.values() for need in needs]
+    except KeyError as error:
+        raise UnclearError(str(error)) from None
+    links.append((np.asarray(users, np.int64), np.asarray(needs, np.int64)))
+    tasks = [bool(needs) or istask(node) for node, needs in listed.values()]
+    return Outline(
+        keys,
+        np.concatenate([one for one, _ in links]),
+        np.concatenate([one for _, one in links]),
+        {key: node for key, (node, _) in listed.items()},
+        np.concatenate([np.ones(keys.n_grids, bool), np.asarray(tasks, bool)]),
+    )
 
 
-def _used(strips: Sequence[_Strip], n_strips: int) -> tuple[Any, Any]:
-    """(reads,) the first and the last strip that uses each read of these layers."""
-    none = np.empty(0, np.int64)
-    reads = [one.blocks if one.slices is None else one.slices for one in strips]
-    firsts = [np.repeat(s.band.first(n_strips), n) for s, n in zip(strips, reads, strict=True)]
-    lasts = [np.repeat(s.band.last(n_strips), n) for s, n in zip(strips, reads, strict=True)]
-    return np.concatenate([none, *firsts]), np.concatenate([none, *lasts])
+Listed = dict[Key, tuple[Any, tuple[Key, ...]]]
 
 
-def _rechunked_nbytes(layers: Layers, graph: Graph) -> int:
-    """Most bytes that one rechunk within a graph has to hold, as far as layers say.
+def _reached(layers: Layers, name: str) -> tuple[list[Grid], Listed]:
+    """The blocks of the layers below one whose tasks need not be made; the nodes of the others."""
+    grids: list[Grid] = []
+    listed: Listed = {}
+    todo, seen = [layers.owner(name)], {layers.owner(name)}
+    while todo:
+        one = todo.pop()
+        layer: Any = layers.layers.get(one)
+        if isinstance(layer, Blockwise):
+            grids.append(_grid(layer))
+            below = {layers.owner(key) for key in _operands(layer)}
+        elif is_overlap(layer):
+            grids += grids_of(layer, annotated(layers.layers.get(layer.name)))
+            below = {layers.owner(layer.name)}
+        elif layer is None or one.startswith(BETWEEN_WORKERS):
+            raise UnclearError(one)
+        else:
+            links = layers.links(one)
+            below = {layers.owner(need) for needs in links.values() for need in needs}
+            listed |= {key: (node, links[key]) for key, node in layer.items()}
+        todo += below - seen
+        seen |= below
+    return grids, listed
+
+
+def _grid(layer: Blockwise) -> Grid:
+    """All blocks of a blockwise layer."""
+    axes = [range(layer.dims[symbol]) for symbol in layer.output_indices]
+    said = annotated(layer)
+    if said is None or [len(one) for one in said[0]] != [len(one) for one in axes]:
+        return Grid(layer.output, axes)
+    return Grid(layer.output, axes, [np.asarray(one) for one in said[0]], said[1].itemsize)
+
+
+def _operands(layer: Blockwise) -> list[Key]:
+    """The arrays and the single tasks that a blockwise layer is given."""
+    if any(made.produces_keys for made in layer.io_deps.values()):
+        raise UnclearError(layer.output)
+    found: list[Key] = []
+    for arg, index in layer.indices:
+        if index is not None:
+            found += [arg] if arg not in layer.io_deps else []
+        elif isinstance(arg, TaskRef):
+            found.append(arg.key)
+        elif isinstance(arg, GraphNode) and arg.dependencies:
+            raise UnclearError(layer.output)
+    return found
+
+
+def _blocks_needed(layer: Blockwise, keys: Keys) -> list[tuple[Array, Array]]:
+    """(users, needs) numbers of a layer's blocks, and of the blocks and tasks that they need."""
+    sizes = {symbol: layer.dims[symbol] for symbol in layer.output_indices}
+    mine = keys.table(layer.output, [range(n) for n in sizes.values()])
+    if mine.ndim != len(layer.output_indices):
+        raise UnclearError(layer.output)
+    links: list[tuple[Array, Array]] = []
+    for arg, index in layer.indices:
+        if index is None:
+            if isinstance(arg, TaskRef):
+                links.append((mine.ravel(), np.full(mine.size, keys.place(arg.key))))
+            continue
+        if arg in layer.io_deps:
+            continue
+        blocks = layer.numblocks[str(arg)]
+        theirs = keys.table(arg, [range(n) for n in blocks])
+        whole = {**sizes, **{s: n for s, n in zip(index, blocks, strict=True) if s not in sizes}}
+        order = {symbol: place for place, symbol in enumerate(whole)}
+        shape = tuple(whole.values())
+        places = [
+            np.zeros((1,) * len(shape), np.int64) if n == 1
+            else np.arange(n).reshape([n if order[s] == d else 1 for d in range(len(shape))])
+            for s, n in zip(index, blocks, strict=True)
+        ]  # fmt: skip
+        users = mine.reshape(mine.shape + (1,) * (len(shape) - mine.ndim))
+        needs = theirs[tuple(places)] if places else theirs
+        links.append((np.broadcast_to(users, shape).ravel(), np.broadcast_to(needs, shape).ravel()))
+    return links
+
+
+def rechunked_nbytes(layers: Layers, outline: Outline, cuts: Collection[Key]) -> int:
+    """Most bytes that one rechunk within the graph of operands has to hold, as far as layers say.
 
     Where it makes chunks longer along some dimension, what lies across them in the others.
     """
-    pairs = {
-        (name, layer_of(need))
-        for key, needs in graph.links.items()
-        if (name := layers.owner(key)).startswith("rechunk-merge-")
-        for need in needs
-        if layers.owner(need) != name
+    live = outline.needed(outline.marked(cuts))
+    users, needs = outline.links
+    owners = [layers.owner(name) for name in outline.names]
+    named = {
+        (owners[user], owners[need])
+        for user, need in np.unique(
+            outline.named[np.stack([users, needs])][:, live[users]], axis=1
+        ).T
     }
     most = 0
-    for new, old in pairs:
+    for new, old in named:
+        if old == new or not new.startswith("rechunk-merge-"):
+            continue
         after, before = (annotated(layers.layers.get(name)) for name in (new, old))
         if after is None or before is None:
             continue
@@ -281,98 +303,6 @@ def _rechunked_nbytes(layers: Layers, graph: Graph) -> int:
         lengths = [
             a if a > b else sum(sizes) for (a, b), sizes in zip(longest, after[0], strict=True)
         ]
-        grows = any(a > b for a, b in longest)
-        splits = any(a < b for a, b in longest)
-        if grows and splits:
+        if any(a > b for a, b in longest) and any(a < b for a, b in longest):
             most = max(most, math.prod(lengths) * after[1].itemsize)
     return most
-
-
-def _walk(layers: Layers, name: str, counts: Sequence[int], dim: int) -> dict[str, _Strip]:
-    """From the array down to what its strips read."""
-    n_strips = counts[dim]
-    found = {name: _Strip(dim, math.prod(counts) // max(1, n_strips), Band())}
-    todo = [name]
-    while todo:
-        one = todo.pop()
-        layer, strip = layers.layers.get(one), found[one]
-        if isinstance(layer, Blockwise):
-            todo += _operands(layers, layer, strip, found, n_strips)
-        elif is_overlap(layer):
-            todo += _neighbours(layer, strip, found, n_strips)
-        elif layer is None:
-            raise UnclearError(one)
-        else:
-            tasks, data = layers.counts(one)
-            if min(tasks, data) or tasks + data != strip.blocks * n_strips:
-                raise UnclearError(one)
-            strip.is_data = tasks == 0
-    return found
-
-
-def _operands(
-    layers: Layers, layer: Blockwise, strip: _Strip, found: dict[str, _Strip], n_strips: int
-) -> list[str]:
-    """Sorts what a blockwise layer needs; returns the aligned layers that were not yet found."""
-    symbol = layer.output_indices[strip.place]
-    if layer.new_axes or layer.output_indices.count(symbol) > 1:
-        raise UnclearError(layer.output)
-    if any(made.produces_keys for made in layer.io_deps.values()):
-        raise UnclearError(layer.output)
-    arrays = array_operands(layer)
-    if any(index is not None and index != arrays[str(arg)] for arg, index in layer.indices):
-        raise UnclearError(layer.output)  # one array by several indices
-    for arg, index in layer.indices:
-        if index is None and isinstance(arg, TaskRef):
-            strip.operands.add(arg.key)
-        elif index is None and isinstance(arg, GraphNode) and arg.dependencies:
-            raise UnclearError(layer.output)
-    new = []
-    for name, index in arrays.items():
-        if name in layer.io_deps:
-            continue
-        blocks = layer.numblocks[name]
-        place = index.index(symbol) if symbol in index else None
-        shared = place is None or (blocks[place] == 1 and n_strips > 1)
-        if shared or (n_strips == 1 and layers.made_of_others(name)):
-            strip.operands |= {(name, *numbers) for numbers in product(*map(range, blocks))}
-            continue
-        if place is None or blocks[place] != n_strips or index.count(symbol) > 1:
-            raise UnclearError(layer.output)
-        new += _needed(name, strip, found, _Strip(place, math.prod(blocks) // n_strips))
-    return new
-
-
-def _neighbours(layer: Any, strip: _Strip, found: dict[str, _Strip], n_strips: int) -> list[str]:
-    """The layer below an overlap, if it was not yet found to be used so far apart."""
-    if layer.numblocks[strip.place] != n_strips:
-        raise UnclearError(layer.name)
-    strip.slices = slices_of(layer, strip.place)
-    below = _Strip(strip.place, math.prod(layer.numblocks) // n_strips)
-    return _needed(layer.name, strip, found, below, *depth(layer, strip.place))
-
-
-def _needed(
-    name: str, user: _Strip, found: dict[str, _Strip], fresh: _Strip, left: int = 0, right: int = 0
-) -> list[str]:
-    """Note that strips of one layer need another; its name where that is news.
-
-    left, right : neighbours that are needed as well.
-    """
-    if name not in user.strips:
-        user.strips.append(name)
-    strip = found.setdefault(name, fresh)
-    if strip.place != fresh.place:
-        raise UnclearError(name)
-    return [name] if strip.band.widen(user.band, left, right) else []
-
-
-def _reads(strip: _Strip, found: Mapping[str, _Strip], shared: Graph, alone: bool) -> bool:
-    """Whether tasks of a layer are reads, as :meth:`Graph.is_read` says it of one."""
-    tasks = {key for key in strip.operands if key in shared.needs}
-    if any(not found[one].is_data for one in strip.strips) or (alone and tasks):
-        return False
-    links = bool(strip.strips) or any(
-        isinstance(key, str) or key not in tasks for key in strip.operands
-    )
-    return links or not strip.operands

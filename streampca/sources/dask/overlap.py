@@ -1,177 +1,17 @@
-"""Chunks that take rows of their neighbours (``map_overlap``), told by the layer alone.
-
-Which chunks a strip needs, and how long each is kept, follows from the number of the strip: the
-tasks of a hundred thousand chunks need not be made to find it out.
-"""
+"""Chunks that take rows of their neighbours (``map_overlap``), told by the layer alone."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Collection, Iterable, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 from dask.layers import ArrayOverlapLayer, fractional_slice
 
-from streampca.sources.dask.graph import Key, annotated, layer_of
-
-Array = np.ndarray[Any, Any]
-FAR = 1 << 40  # strips
-
-
-@dataclass
-class Band:
-    """Which strips use chunk j of an array: from ``j - early`` to ``j + late``.
-
-    kept : ``j + kept`` is the last strip that computes something from it, in order.
-    """
-
-    early: int = 0
-    late: int = 0
-    kept: int = 0
-
-    @classmethod
-    def unused(cls) -> Band:
-        """Of an array that no strip uses yet."""
-        return cls(-FAR, -FAR, -FAR)
-
-    def widen(self, user: Band, left: int = 0, right: int = 0) -> bool:
-        """Take in another array whose chunks need so many chunks before and after. Whether it grew.
-
-        The first use of any chunk of the user lies ``user.early`` before it. What it needs of the
-        chunk before it was cut from that one when it was there (:class:`Pieces`).
-        """
-        old = (self.early, self.late, self.kept)
-        self.early = max(self.early, user.early + right)
-        self.late = max(self.late, user.late + left)
-        self.kept = max(self.kept, -user.early)
-        return old != (self.early, self.late, self.kept)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether a chunk must be kept for strips after the one that computes it."""
-        return self.kept > -self.early
-
-    def first(self, n_strips: int) -> Array:
-        """(strips,) the first strip that uses each chunk."""
-        return np.maximum(np.arange(n_strips) - self.early, 0)
-
-    def last(self, n_strips: int) -> Array:
-        """(strips,) the last strip that uses each chunk."""
-        return np.minimum(np.arange(n_strips) + self.late, n_strips - 1)
-
-    def until(self, n_strips: int) -> Array:
-        """(strips,) the last strip that computes something from each chunk."""
-        return np.clip(np.arange(n_strips) + self.kept, 0, n_strips - 1)
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """What each chunk of an overlap takes of the one before it along a dimension.
-
-    layer : of the overlap.  place : the dimension.  early : so many strips before its own is a
-    chunk of the overlap made. The piece is cut a strip earlier, when the chunk before it is made.
-    """
-
-    layer: Any
-    place: int
-    early: int
-
-    @property
-    def name(self) -> str:
-        """In the keys of its slices."""
-        return parts_of(self.layer)[1]
-
-    @property
-    def band(self) -> Band:
-        """Which strips use the piece that is cut from chunk j."""
-        return Band(self.early, 1 - self.early, 1 - self.early)
-
-    def cut_by(self, strip: int) -> list[Key]:
-        """The slices for the chunk of the overlap that is made for the next strip."""
-        numblocks, number = self.layer.numblocks, strip + 1 + self.early
-        if number >= numblocks[self.place]:
-            return []
-        numbers = [_numbers(self.layer, d) for d in range(len(numblocks))]
-        numbers[self.place] = [number - 0.9]
-        return [(self.name, *one) for one in product(*numbers)]
-
-    def sizes(self, chunks: Sequence[Sequence[int]], itemsize: int) -> Array:
-        """(strips,) bytes of what is cut from each chunk of the array below."""
-        lengths = [sum(one) for one in chunks]
-        for d, n in enumerate(self.layer.numblocks):
-            lengths[d] += (n - 1) * sum(_rows(self.layer, d))
-        lengths[self.place] = _rows(self.layer, self.place)[0]
-        return np.full(len(chunks[self.place]), float(math.prod(lengths) * itemsize))
-
-
-class Kept(Mapping[Key, int]):
-    """Task -> the last strip that computes something from it, for chunks of a few arrays.
-
-    bands : array -> (place of the number of the strip in its keys, how its chunks are used).
-    pieces : of overlaps. The number of the strip in the key of one lies .1 above its chunk's.
-    """
-
-    def __init__(
-        self, bands: Mapping[str, tuple[int, Band]], pieces: Iterable[Pieces], n_strips: int
-    ) -> None:
-        self.bands, self.n_strips = dict(bands), n_strips
-        self.pieces = {one.name: one for one in pieces}
-
-    def __getitem__(self, key: Key) -> int:
-        piece = self.pieces.get(layer_of(key))
-        place, band = (piece.place, piece.band) if piece else self.bands[layer_of(key)]
-        number = round(key[1 + place])
-        if piece and key[1 + place] <= number:
-            raise KeyError(key)
-        return int(min(max(number + band.kept, 0), self.n_strips - 1))
-
-    def __len__(self) -> int:
-        return (len(self.bands) + len(self.pieces)) * self.n_strips
-
-    def __iter__(self) -> Any:
-        raise NotImplementedError("the tasks of all strips are never listed")
-
-
-class Ahead(Mapping[int, Sequence[Key]]):
-    """Strip -> the slices for the next one that are cut when it is read."""
-
-    def __init__(self, pieces: Iterable[Pieces], n_strips: int) -> None:
-        self.pieces, self.n_strips = list(pieces), n_strips
-
-    def __getitem__(self, strip: int) -> list[Key]:
-        return [key for one in self.pieces for key in one.cut_by(strip)]
-
-    def __len__(self) -> int:
-        return self.n_strips
-
-    def __iter__(self) -> Any:
-        return iter(range(self.n_strips))
-
-
-def window_nbytes(kept: Kept, layers: Mapping[str, Any], other: float) -> int:
-    """Most bytes of chunks that are kept at once.  other : of a strip whose size nobody says."""
-    steps = np.zeros(kept.n_strips + 1)
-    for name, (place, band) in kept.bands.items():
-        sizes = np.full(kept.n_strips, other)
-        if (said := annotated(layers.get(name))) is not None:
-            chunks, dtype = said
-            across = math.prod(sum(one) for i, one in enumerate(chunks) if i != place)
-            sizes = np.asarray(chunks[place], float) * across * dtype.itemsize
-        _hold(steps, band, sizes)
-    for piece in kept.pieces.values():
-        said = annotated(layers.get(piece.layer.name))
-        sizes = np.full(kept.n_strips, other)
-        _hold(steps, piece.band, sizes if said is None else piece.sizes(said[0], said[1].itemsize))
-    return int(np.cumsum(steps).max(initial=0))
-
-
-def _hold(steps: Array, band: Band, sizes: Array) -> None:
-    """Note when chunks of these sizes come and go."""
-    np.add.at(steps, band.first(len(sizes)), sizes)
-    np.add.at(steps, band.until(len(sizes)) + 1, -sizes)
+from streampca.sources.dask.graph import Key, layer_of
+from streampca.sources.dask.outline import Array, Grid, Keys
 
 
 def is_overlap(layer: Any) -> bool:
@@ -204,17 +44,59 @@ def _numbers(layer: Any, dim: int) -> list[float]:
     return [*range(n), *before, *after]
 
 
-def slices_of(layer: Any, dim: int) -> Array:
-    """(chunks along dim,) slices that an overlap makes for the chunks of each number."""
-    counts = []
-    for d, n in enumerate(layer.numblocks):
-        left, right = depth(layer, d)
-        along = np.ones(n, np.int64)
-        along[1:] += left
-        along[: n - 1] += right
-        counts.append(along)
-    across = math.prod(int(one.sum()) for d, one in enumerate(counts) if d != dim)
-    return counts[dim] * across
+def grids_of(layer: Any, below: Any) -> list[Grid]:
+    """The blocks of an overlap, and the slices that they are made of.
+
+    below : chunks and dtype of the array that overlaps; None where nobody says.
+    """
+    own, cut = parts_of(layer)
+    axes = [_numbers(layer, dim) for dim in range(len(layer.numblocks))]
+    fractions = [np.asarray(one) % 1 != 0 for one in axes]
+    cuts = functools.reduce(np.logical_or.outer, fractions, np.zeros((), bool))
+    slices = Grid(cut, axes, cuts=cuts)
+    if below is not None:
+        lengths = [_lengths(layer, dim, sizes) for dim, sizes in enumerate(below[0])]
+        slices = Grid(cut, axes, lengths, below[1].itemsize, cuts)
+    return [Grid(own, [range(n) for n in layer.numblocks]), slices]
+
+
+def _lengths(layer: Any, dim: int, sizes: Sequence[int]) -> Array:
+    """Rows of the slices of each number along a dimension."""
+    n, (left, right) = layer.numblocks[dim], _rows(layer, dim)
+    before, after = (max(0, n - 1) * bool(rows) for rows in (left, right))
+    return np.concatenate([np.asarray(sizes), np.full(before, left), np.full(after, right)])
+
+
+def cuts_needed(layer: Any, keys: Keys) -> tuple[Array, Array]:
+    """(users, needs) numbers of the slices of an overlap, and of the chunks that they cut."""
+    axes = [np.asarray(_numbers(layer, dim)) for dim in range(len(layer.numblocks))]
+    mine = keys.whole(parts_of(layer)[1])
+    theirs = keys.table(layer.name, [range(n) for n in layer.numblocks])
+    return mine.ravel(), theirs[np.ix_(*(np.round(one).astype(np.int64) for one in axes))].ravel()
+
+
+def parts_needed(layer: Any, keys: Keys) -> tuple[Array, Array]:
+    """(users, needs) numbers of the blocks of an overlap, and of the slices they are made of."""
+    own, cut = map(keys.whole, parts_of(layer))
+    along = [_neighbours(layer, dim) for dim in range(len(layer.numblocks))]
+    users, needs = [], []
+    for each in product(*along):
+        blocks, slices = zip(*each, strict=True)
+        users.append(own[np.ix_(*blocks)].ravel())
+        needs.append(cut[np.ix_(*slices)].ravel())
+    return np.concatenate(users), np.concatenate(needs)
+
+
+def _neighbours(layer: Any, dim: int) -> list[tuple[Array, Array]]:
+    """Blocks along a dimension and the places of the slices: their own, before and after."""
+    n, (left, right) = layer.numblocks[dim], depth(layer, dim)
+    every = np.arange(n)
+    found = [(every, every)]
+    if left and n > 1:
+        found.append((every[1:], n + every[:-1]))
+    if right and n > 1:
+        found.append((every[:-1], n + (n - 1) * left + every[:-1]))
+    return found
 
 
 def nodes_of(layer: Any, keys: Collection[Key]) -> dict[Key, Any]:

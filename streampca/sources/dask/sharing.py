@@ -9,15 +9,15 @@ all else of the chunk is done, so that the chunk can go.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from dask.core import toposort
 from dask.sizeof import sizeof
 
-from streampca.sources.dask.graph import Graph, Key, Sizes, layer_of, slice_of
+from streampca.sources.dask.graph import Key, Sizes
+from streampca.sources.dask.outline import Array, Keys, Outline
 
 
 @dataclass(frozen=True)
@@ -47,50 +47,91 @@ class Window:
         return [key for key in cut if self.until[key] >= last]
 
 
-def find_window(
-    graph: Graph, first: Mapping[Key, int], until: Mapping[Key, int], n_strips: int, sizes: Sizes
-) -> Window:
+class Until(Mapping[Key, int]):
+    """Task -> the last strip that computes something from it, of those that are kept.
+
+    strips : (keys,) of each number; -1 of what is not kept.
+    """
+
+    def __init__(self, keys: Keys, strips: Array) -> None:
+        self.keys_, self.strips = keys, strips
+
+    def __getitem__(self, key: Key) -> int:
+        if (strip := int(self.strips[self.keys_.place(key)])) < 0:
+            raise KeyError(key)
+        return strip
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.strips >= 0))
+
+    def __iter__(self) -> Iterator[Key]:
+        return map(self.keys_.key, np.flatnonzero(self.strips >= 0).tolist())
+
+
+class Ahead(Mapping[int, Sequence[Key]]):
+    """Strip -> the slices for later ones that are cut when it is read.
+
+    places : the numbers of slices.  strips : the strip of each.
+    """
+
+    def __init__(self, keys: Keys, places: Array, strips: Array) -> None:
+        order = np.argsort(strips, kind="stable")
+        self.keys_, self.places, self.strips = keys, places[order], strips[order]
+
+    def __getitem__(self, strip: int) -> list[Key]:
+        first, last = np.searchsorted(self.strips, [strip, strip + 1])
+        return [self.keys_.key(one) for one in self.places[first:last].tolist()]
+
+    def __len__(self) -> int:
+        return len(np.unique(self.strips))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.unique(self.strips).tolist())
+
+
+def find_window(graph: Outline, users: Users, sizes: Sizes, lengths: Sequence[int]) -> Window:
     """The window of strips that are read in order, without its reach.
 
-    first : task -> the strip that computes it.  until : task -> the last strip that computes
-    something from it.
+    lengths : rows of each strip.
     """
-    earlier, ends = _late_slices(graph, first, until, sizes)
-    begins, ends = {**first, **earlier}, {**until, **ends}
-    kept = {k: last for k, last in ends.items() if last > begins[k]}
-    steps = np.zeros(n_strips + 1)
-    for key, last in kept.items():
-        nbytes = sizes.of_node(key, graph.nodes[key])
-        steps[begins[key]] += nbytes
-        steps[last + 1] -= nbytes
-    ahead: dict[int, list[Key]] = {}
-    for key, strip in earlier.items():
-        ahead.setdefault(strip, []).append(key)
-    return Window(kept, int(np.cumsum(steps).max(initial=0)), ahead=ahead)
+    begins, ends = users.first.copy(), users.until.copy()
+    kept = users.used & (ends > begins)
+    if not kept.any():
+        return Window()
+    slices, strips, chunks, done = _late_slices(graph, users, sizes, kept)
+    begins[slices], ends[chunks] = strips, done
+    kept = users.used & (ends > begins)
+    places = np.flatnonzero(kept)
+    nbytes = graph.sizes(places, sizes)
+    steps = np.zeros(len(lengths) + 1)
+    np.add.at(steps, begins[places], nbytes)
+    np.add.at(steps, ends[places] + 1, -nbytes)
+    return Window(
+        Until(graph.keys, np.where(kept, ends, -1)),
+        int(np.cumsum(steps).max(initial=0)),
+        ahead=Ahead(graph.keys, slices, strips),
+    )
 
 
 def _late_slices(
-    graph: Graph, first: Mapping[Key, int], until: Mapping[Key, int], sizes: Sizes
-) -> tuple[dict[Key, int], dict[Key, int]]:
-    """(slice -> the strip that cuts it, chunk -> the strip after which it can go).
+    graph: Outline, users: Users, sizes: Sizes, kept: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Slices and the strips that cut them, chunks and the strips after which these can go.
 
     Of chunks that are kept for slices alone, where these are smaller.
     """
-    users: dict[Key, list[Key]] = {k: [] for k, last in until.items() if last > first[k]}
-    for key in first:
-        for need in graph.needs[key]:
-            if need in users:
-                users[need].append(key)
-    earlier: dict[Key, int] = {}
-    ends: dict[Key, int] = {}
-    for key, using in users.items():
-        slices = {k for k in using if (cut := slice_of(graph.nodes[k])) and cut[0] == key}
-        done = max((first[k] for k in using if k not in slices), default=first[key])
-        late = [k for k in slices if first[k] > done]
-        if late and sum(sizes.of_node(k, graph.nodes[k]) for k in late) < sizes(key):
-            ends[key] = done
-            earlier |= dict.fromkeys(late, done)
-    return earlier, ends
+    using, chunks = graph.links
+    mine = users.used[using] & kept[chunks]
+    using, chunks = using[mine], chunks[mine]
+    cuts = graph.slices(using, chunks)
+    done = users.first.copy()
+    np.maximum.at(done, chunks[~cuts], users.first[using[~cuts]])
+    late = cuts & (users.first[using] > done[chunks])
+    using, chunks = using[late], chunks[late]
+    nbytes = np.bincount(chunks, graph.sizes(using, sizes), minlength=len(kept))
+    small = nbytes[chunks] < graph.sizes(chunks, sizes)
+    using, chunks = using[small], chunks[small]
+    return using, done[chunks], chunks, done[chunks]
 
 
 class Results:
@@ -151,8 +192,6 @@ PREPARED_NBYTES = 64 * MiB  # of all results that are computed before the first 
 WINDOW_NBYTES = 1024 * MiB  # of what is kept for later strips
 ROUNDS = 8  # of looking for shared operands inside shared operands
 
-MANY = object()  # more than one read
-
 
 @dataclass(frozen=True)
 class Sharing:
@@ -197,66 +236,80 @@ class Users:
     """Which strips use a task: from ``first`` to ``last``. ``inner``: used by a shared task.
 
     until : the last strip that computes something from it, where strips are read in order.
+    used : whether any strip does.
     """
 
-    first: dict[Key, int]
-    last: dict[Key, int]
-    until: dict[Key, int]
-    inner: set[Key]
+    first: Array
+    last: Array
+    until: Array
+    inner: Array
+    used: Array
 
-    def groups(self, n_strips: int) -> np.ndarray[Any, Any]:
+    @classmethod
+    def of(cls, graph: Outline, strips: Array) -> Users:
+        """strips : (strips, keys) numbers of the keys of each."""
+        n_strips, n_keys = strips.shape
+        numbers = np.repeat(np.arange(n_strips), n_keys)
+        own = strips.ravel()
+        numbers, own = numbers[graph.tasks[own]], own[graph.tasks[own]]
+        first = np.full(len(graph.keys), n_strips)
+        last = np.full(len(graph.keys), -1)
+        first[own] = last[own] = numbers
+        until = last.copy()
+        graph.down(first, np.minimum)
+        graph.down(last, np.maximum)
+        using, needs = graph.links
+        users, needs = using[last[using] >= 0], needs[last[using] >= 0]
+        np.maximum.at(until, needs, first[users])
+        inner = np.zeros(len(first), bool)
+        inner[needs[first[users] < last[users]]] = True
+        return cls(first, last, until, inner, last >= 0)
+
+    def groups(self, n_strips: int) -> Array:
         """(strips,) number of the group of adjacent strips that share nothing with others."""
         steps = np.zeros(n_strips + 1, np.int64)
-        for key, first in self.first.items():
-            steps[first + 1] += 1
-            steps[self.last[key] + 1] -= 1
-        return np.cumsum(np.cumsum(steps[:n_strips]) == 0) - 1
+        np.add.at(steps, self.first[self.used] + 1, 1)
+        np.add.at(steps, self.last[self.used] + 1, -1)
+        return np.asarray(np.cumsum(np.cumsum(steps[:n_strips]) == 0) - 1)
 
 
 def find_sharing(
-    graph: Graph,
-    strips: Sequence[Sequence[Key]],
-    lengths: Sequence[int],
-    nbytes: int,
-    sizes: Sizes,
+    graph: Outline, strips: Array, lengths: Sequence[int], nbytes: int, sizes: Sizes
 ) -> Sharing:
     """Operands to compute first, and what strips then still share.
 
-    strips : the output keys of each strip.  lengths : rows of each.  nbytes : of the array.
+    strips : (strips, keys) numbers of the output keys of each.  lengths : rows of each.
+    nbytes : of the array.
     """
-    order = [k for k in toposort(graph.needs, dependencies=graph.needs) if k in graph.needs]
     weights = np.asarray(lengths, dtype=np.int64)
     step = nbytes / max(1, int(weights.sum()))
-    cuts: set[Key] = set()
-    given, users = graph, _users(graph, order, strips)
-    whole, window = users, find_window(graph, users.first, users.until, len(strips), sizes)
+    cuts = np.zeros(len(graph.keys), bool)
+    users = Users.of(graph, strips)
+    given, whole, window = graph, users, find_window(graph, users, sizes, lengths)
     for _ in range(ROUNDS if window.until else 0):
         groups = users.groups(len(strips))
         counts, held = np.bincount(groups), np.bincount(groups, weights) * step
         # a small group is cheaper to hold than to read twice
         split = (counts > 1) & ((held > PREPARED_NBYTES) | (len(counts) == 1))
-        found = _operands(given, order, strips, users, split) if split.any() else set()
-        if not found:
+        found = _operands(given, strips, users, split) if split.any() else np.zeros(0, bool)
+        if not found.any():
             break
         cuts |= found
-        given = graph.fixed(dict.fromkeys(cuts))
-        users = _users(given, order, strips)
-    if cuts:
-        less = find_window(given, users.first, users.until, len(strips), sizes)
+        given = graph.fixed(cuts)
+        users = Users.of(given, strips)
+    if cuts.any():
+        less = find_window(given, users, sizes, lengths)
         if 2 * less.nbytes > window.nbytes:  # nothing came apart
-            cuts, given, users = set(), graph, whole
+            cuts, given, users = np.zeros_like(cuts), graph, whole
         else:
             window = less
-    leaves = [k for k in users.first if given.is_read(k)]
-    firsts, lasts = (
-        np.fromiter((of[k] for k in leaves), np.int64, len(leaves))
-        for of in (users.first, users.last)
-    )
-    leaf_nbytes = nbytes / max(1, len(leaves))
-    stages = find_stages(graph, order, cuts, leaf_nbytes)
+    leaves = users.used & given.reads
+    firsts, lasts = users.first[leaves], users.last[leaves]
+    leaf_nbytes = nbytes / max(1, len(firsts))
+    stages = find_stages(graph, cuts, leaf_nbytes)
     return Sharing(
-        frozenset(cuts),
-        stages,
+        frozenset(graph.keys_of(np.flatnonzero(cuts))),
+        tuple(tuple(sorted(graph.keys_of(stage), key=str)) for stage in stages),
         prepared_chunks(graph, stages),
         leaf_nbytes,
         np.sort(firsts),
@@ -265,136 +318,81 @@ def find_sharing(
     )
 
 
-def reach_of(
-    firsts: np.ndarray[Any, Any], lasts: np.ndarray[Any, Any], lengths: Sequence[int]
-) -> int:
+def reach_of(firsts: Array, lasts: Array, lengths: Sequence[int]) -> int:
     """Rows between the first and the last strip that use one read, at most."""
     ends = np.concatenate([[0], np.cumsum(lengths)])
     return int((ends[lasts] - ends[np.minimum(firsts + 1, len(lengths))]).max(initial=0))
 
 
-def _users(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]]) -> Users:
-    """For each task that strips compute, which strips use it."""
-    users = Users({}, {}, {}, set())
-    for number, keys in enumerate(strips):
-        for key in keys:
-            if key in graph.needs:
-                users.first.setdefault(key, number)
-                users.last[key] = users.until[key] = number
-    for key in reversed(order):
-        if key not in users.first:
-            continue
-        first, last = users.first[key], users.last[key]
-        for need in graph.needs[key]:
-            users.first[need] = min(users.first.get(need, first), first)
-            users.last[need] = max(users.last.get(need, last), last)
-            users.until[need] = max(users.until.get(need, first), first)
-            if first < last:
-                users.inner.add(need)
-    return users
-
-
-def _operands(
-    graph: Graph,
-    order: Sequence[Key],
-    strips: Sequence[Sequence[Key]],
-    users: Users,
-    split: np.ndarray[Any, Any],
-) -> set[Key]:
-    """The largest shared subgraphs that are operands of a group, not its data passed on.
+def _operands(graph: Outline, strips: Array, users: Users, split: Array) -> Array:
+    """(keys,) the largest shared subgraphs that are operands of a group, not its data passed on.
 
     Chunks that are cut up for several strips are shared as well. An operand differs in that
     every chunk of its layer is used across more than half of the group, and in that strips still
     read something else once it is given.
     """
     groups = users.groups(len(strips))
-    counts = np.bincount(groups)
-    group = {k: int(groups[first]) for k, first in users.first.items()}
-    narrow = {
-        (g, layer_of(k))
-        for k, g in group.items()
-        if 2 * (users.last[k] - users.first[k] + 1) <= counts[g] or counts[g] == 1
-    }
-    origins: dict[Key, Any] = {}
-    for key in order:
-        if key in group:
-            above = {origins[n] for n in graph.needs[key]}
-            origins[key] = key if not above else above.pop() if len(above) == 1 else MANY
-    found = {
-        k
-        for k, g in group.items()
-        if split[g]
-        and k not in users.inner
-        and (g, layer_of(k)) not in narrow
-        and (origins[k] is MANY or (g, layer_of(origins[k])) not in narrow)
-    }
-    given = graph.fixed(dict.fromkeys(found))
-    fresh: set[Key] = set()
-    for key in order:
-        if given.is_read(key) or not fresh.isdisjoint(given.needs.get(key, ())):
-            fresh.add(key)
-    fed = {int(groups[i]) for i, keys in enumerate(strips) if not fresh.isdisjoint(keys)}
-    return {k for k in found if group[k] in fed or isinstance(k, str)}
+    counts, n_names = np.bincount(groups), len(graph.names)
+    group = groups[np.minimum(users.first, len(strips) - 1)]
+    layers = group * n_names + graph.named
+    few = (2 * (users.last - users.first + 1) <= counts[group]) | (counts[group] == 1)
+    narrow = np.unique(layers[users.used & few])
+    origins, several = graph.origins()
+    passed_on = ~several & np.isin(group * n_names + graph.named[origins], narrow)
+    apart = users.used & split[group] & ~users.inner
+    found = np.asarray(apart & ~np.isin(layers, narrow) & ~passed_on)
+    given = graph.fixed(found)
+    fresh = given.up(given.reads.astype(np.int8), np.maximum) > 0
+    fed = np.zeros(len(counts), bool)
+    fed[groups[fresh[strips].any(axis=1)]] = True
+    return found & (fed[group] | graph.texts)
 
 
-def find_stages(
-    graph: Graph, order: Sequence[Key], cuts: Collection[Key], leaf_nbytes: float
-) -> tuple[tuple[Key, ...], ...]:
-    """Operands in an order that keeps memory small.
+def find_stages(graph: Outline, cuts: Array, leaf_nbytes: float) -> list[Array]:
+    """Numbers of operands in an order that keeps memory small.
 
     Computing ``((x - x.mean(0)) ** 2).sum(0)`` in one go would hold all of x from the mean to
     the end. What is used together with reads that it was made of is computed a stage earlier.
     """
-    live = Graph(graph.cull(cuts), graph.links).needs
-    order = [k for k in order if k in live]
-    users: dict[Key, list[Key]] = {k: [] for k in order}
-    for key in order:
-        for need in live[key]:
-            users[need].append(key)
-    reads = sum(not needs for needs in live.values())
-    pivots = set()
-    if reads * leaf_nbytes > PREPARED_NBYTES:
-        pivots = {
-            k for k in order if len(users[k]) > 1 and _is_pivot(live, users[k], k, leaf_nbytes)
-        }
-    level: dict[Key, int] = {}
-    for key in order:
-        level[key] = max((level[n] + (n in pivots) for n in live[key]), default=0)
-    stages: dict[int, list[Key]] = {}
-    for key in order:
-        if key in pivots or key in cuts:
-            stages.setdefault(level[key], []).append(key)
-    return tuple(tuple(sorted(stages[i], key=str)) for i in sorted(stages))
+    if not cuts.any():
+        return []
+    live = graph.needed(cuts)
+    pivots = _pivots(graph, live, leaf_nbytes)
+    level = graph.up(np.zeros(len(live), np.int64), np.maximum, pivots.astype(np.int64))
+    wanted = np.flatnonzero(live & (pivots | cuts))
+    return [wanted[level[wanted] == one] for one in np.unique(level[wanted])]
 
 
-def _is_pivot(
-    needs: Mapping[Key, Sequence[Key]], users: Sequence[Key], key: Key, leaf_nbytes: float
-) -> bool:
-    """Whether a task that uses ``key`` also uses, beside it, reads that ``key`` was made of."""
-    reads = {k for k in _ancestors(needs, [key]) if not needs[k]}
-    if len(reads) * leaf_nbytes <= PREPARED_NBYTES:
-        return False
-    return any(
-        not reads.isdisjoint(_ancestors(needs, [n for n in needs[user] if n != key]))
-        for user in users
-    )
+def _pivots(graph: Outline, live: Array, leaf_nbytes: float) -> Array:
+    """(keys,) tasks of which a user also uses, beside them, reads that they were made of."""
+    pivots = np.zeros(len(live), bool)
+    users, needs = graph.links
+    users, needs = users[live[users]], needs[live[users]]
+    used, using = (np.bincount(one, minlength=len(live)) for one in (needs, users))
+    reads = live & (using == 0)
+    least = PREPARED_NBYTES / leaf_nbytes
+    if np.count_nonzero(reads) <= least:
+        return pivots
+    beside = np.zeros(len(live), bool)
+    beside[needs[using[users] > 1]] = True
+    most = graph.up(reads.astype(float), np.add)  # a read counts for each way to it
+    for place in np.flatnonzero(beside & (used > 1) & (using > 0) & (most > least)).tolist():
+        one = np.zeros(len(live), bool)
+        one[place] = True
+        made_of = reads & graph.needed(one)
+        if np.count_nonzero(made_of) > least:
+            related = graph.up(made_of.astype(np.int8), np.maximum) > 0
+            own = np.isin(users, users[needs == place]) & (needs != place)
+            pivots[place] = related[needs[own]].any()
+    return pivots
 
 
-def _ancestors(needs: Mapping[Key, Sequence[Key]], keys: Iterable[Key]) -> set[Key]:
-    found: set[Key] = set()
-    todo = list(keys)
-    while todo:
-        key = todo.pop()
-        if key not in found:
-            found.add(key)
-            todo.extend(needs[key])
-    return found
-
-
-def prepared_chunks(graph: Graph, stages: Iterable[Sequence[Key]]) -> int:
+def prepared_chunks(graph: Outline, stages: Sequence[Array]) -> int:
     """Reads that the stages execute."""
-    total, known = 0, graph
+    total, known = 0, np.zeros(len(graph.keys), bool)
     for stage in stages:
-        total += known.count_reads(known.cull(stage))
-        known = known.fixed(dict.fromkeys(stage))
+        given, wanted = graph.fixed(known), np.zeros_like(known)
+        wanted[stage] = True
+        total += int(np.count_nonzero(given.needed(wanted) & given.reads))
+        known |= wanted
     return total

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import math
 import threading
+from dataclasses import replace
 from typing import Any
 
 import dask.threaded
@@ -31,7 +32,8 @@ from streampca.sources.dask.chunks import (
     locations_of,
 )
 from streampca.sources.dask.graph import Graph, Key, Sizes, computed_there, low_level
-from streampca.sources.dask.layers import Layers, find_aligned
+from streampca.sources.dask.layers import Layers, outline_of_layers, rechunked_nbytes
+from streampca.sources.dask.outline import Outline, UnclearError, outline_of
 from streampca.sources.dask.rechunk import looked_through
 from streampca.sources.dask.sharing import Keep, MiB, Results, Sharing, Window, find_sharing
 from streampca.sources.reading import Tally
@@ -265,21 +267,34 @@ class DaskReader(Reader):
 
     def _find_sharing(self, dim: int) -> Sharing:
         nbytes = math.prod(self.shape) * self.dtype.itemsize
-        counts = [len(sizes) for sizes in self.chunks]
-        if self.layers is not None:
-            aligned = find_aligned(self.layers, self.name, self.chunks, dim, nbytes)
-            if aligned is not None:
-                self._sources[dim] = self.layers
-                return aligned
-        self._sources[dim] = self.graph
-        strips, first = [], self.offsets
-        for i in range(first[dim], first[dim] + counts[dim]):
-            ranges = (
-                range(first[d], first[d] + n) if d != dim else (i,) for d, n in enumerate(counts)
-            )
-            strips.append([(self.name, *block) for block in itertools.product(*ranges)])
+        outline = self._outlined(dim)
+        numbers = [
+            range(first, first + len(sizes))
+            for first, sizes in zip(self.offsets, self.chunks, strict=True)
+        ]
+        strips = np.moveaxis(outline.keys.table(self.name, numbers), dim, 0)
+        strips = strips.reshape(
+            len(numbers[dim]), math.prod(map(len, numbers)) // len(numbers[dim])
+        )
         sizes = self.sizes or Sizes({}, nbytes)
-        return find_sharing(self.graph, strips, self.chunks[dim], nbytes, sizes)
+        found = find_sharing(outline, strips, self.chunks[dim], nbytes, sizes)
+        if found.cuts and self._sources[dim] is self.layers:
+            held = rechunked_nbytes(self.layers, outline, found.cuts)
+            return replace(found, held=held)
+        return found
+
+    def _outlined(self, dim: int) -> Outline:
+        """The graph in outline: from its layers, or where these say too little from its tasks."""
+        if self.layers is not None:
+            try:
+                outline = outline_of_layers(self.layers, self.name)
+            except UnclearError:
+                pass
+            else:
+                self._sources[dim] = self.layers
+                return outline
+        self._sources[dim] = self.graph
+        return outline_of(self.graph)
 
     def futures(self) -> tuple[Any, ...]:
         if self.layers is not None:  # nothing lies on a cluster
