@@ -1,20 +1,19 @@
-"""The n x n kernel matrix of samples: kernels of rows, and the routes by which it is streamed."""
+"""The n x n kernel matrix of samples in memory: the routes by which it is streamed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import Gram
 from streampca.kernels import Array, lower_product, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
+from streampca.models.kernel_functions import SHIFTED, Kernel, Rows, refuse_holes
+from streampca.models.kernel_width import sample_spec, with_width
 from streampca.models.pca.eigenproblem import RowsSink, band_nbytes
-from streampca.models.pca.panels import feature_products, panel_divisions
-from streampca.models.row_passes import RowMap
+from streampca.models.pca.panels import panel_divisions
 from streampca.passes import (
     Candidate,
     Execution,
@@ -32,61 +31,7 @@ from streampca.passes import (
 )
 from streampca.store import MemorySink
 
-KERNELS = ("linear", "poly", "rbf", "sigmoid", "cosine", "precomputed")
-SHIFTED = ("linear", "rbf")  # centred components do not change when all rows are shifted
-KernelSums = tuple[Array, Array]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """k(x, y) of rows.  function : of two rows, where ``name`` is "function"."""
-
-    name: str
-    gamma: float
-    degree: float
-    coef0: float
-    function: Callable[..., float] | None = None
-
-    def of_rows(self, x: Array, y: Array) -> Array:
-        """(len(x), len(y)) values, float64."""
-        if self.function is not None:
-            call = self.function
-            return np.array([[float(call(a, b)) for b in y] for a in x])
-        return self.of_products(feature_products(x, y), squares(x), squares(y))
-
-    def of_products(self, products: Array, left: Array, right: Array) -> Array:
-        """The same from inner products (a, b) and the squared lengths of the rows."""
-        if self.name == "rbf":
-            distances = left[:, None] + right - 2.0 * products
-            return np.asarray(np.exp(-self.gamma * np.maximum(distances, 0.0)))
-        if self.name == "cosine":
-            lengths = np.sqrt(np.multiply.outer(left, right))
-            return np.asarray(products / np.where(lengths > 0, lengths, 1.0))
-        if self.name == "linear":
-            return products
-        inner = self.gamma * products + self.coef0
-        return np.asarray(np.tanh(inner) if self.name == "sigmoid" else inner**self.degree)
-
-
-@dataclass(frozen=True)
-class Rows(RowMap):
-    """Shifted rows of a block, or their kernel with the rows of a panel."""
-
-    shift: Array
-    dtype: Any
-    kernel: Kernel | None = None
-
-    @property
-    def width(self) -> int:
-        return len(self.shift)
-
-    def __call__(self, block: Block) -> Array:
-        _refuse_holes(block)
-        rows = np.asarray(block.dense(), self.dtype) - self.shift.astype(self.dtype)
-        return rows if self.kernel is None else self.kernel.of_rows(rows, block["panel"])
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        return lambda length: 3 * length * self.width * 8
+KernelSums = tuple[Array, Array, Kernel]
 
 
 def centred(lower: Array) -> Array:
@@ -98,19 +43,9 @@ def centred(lower: Array) -> Array:
     return means
 
 
-def squares(rows: Array) -> Array:
-    return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-
-
-def _refuse_holes(block: Block) -> None:
-    if (holes := np.flatnonzero(block.stats.missing)).size:
-        lost = int(block.stats.missing.sum())
-        raise block.refuse_missing(holes, lost, block.shape[0] * len(holes) - lost)
-
-
 def _column_means(block: Block) -> Array:
     """(columns, 1) of a block of features without holes."""
-    _refuse_holes(block)
+    refuse_holes(block)
     return block.stats.mean[:, None]
 
 
@@ -129,11 +64,12 @@ def plan_kernel(
         "eigenvectors": 3 * n * ((count or n) + 1) * 8,
         "training rows": p * n * 8 if matrix.given_nbytes else 0,
     }
-    names = ("rows",) if kernel.name in ("function", "precomputed") else tuple(ROUTES)
+    rows = kernel.whole_rows or kernel.name == "precomputed"
+    before = () if kernel.sampled is None else (sample_spec(matrix, kernel.sampled),)
     flops = (9.0 if whole else 4 / 3) * n**3
     found = [
-        replace(one, solve_nbytes=solve, solve_flops=flops)
-        for name in names
+        replace(one, passes=before + one.passes, solve_nbytes=solve, solve_flops=flops)
+        for name in (("rows",) if rows else tuple(ROUTES))
         for one in ROUTES[name].candidates(matrix, kernel)
     ]
     return make_plan(matrix, "KernelPCA", Rates.of(None).timed(matrix, found), memory_limit)
@@ -142,7 +78,8 @@ def plan_kernel(
 def sum_kernel(
     plan: Plan, matrix: ChunkedMatrix, kernel: Kernel, execution: Execution
 ) -> KernelSums:
-    """(lower triangle (n, n) float64, the rest is not valid; what was taken off the rows (p,))."""
+    """(lower triangle (n, n) float64, the rest is not valid; what was taken off the rows (p,); the
+    kernel with its gamma)."""
     return follow(ROUTES[plan.solver], SolverInput(plan, matrix, kernel), execution)
 
 
@@ -156,14 +93,15 @@ def _feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate
 
 
 def _by_features(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
-    matrix, kernel = inputs.matrix, inputs.request
+    matrix = inputs.matrix
+    kernel = yield from with_width(matrix, inputs.request)
     means = MemorySink(matrix.shape[1], 1)
     made = yield Pass("kernel", maps={"means": _column_means}, sinks={"means": means})
     lower = made.accumulators.pop("gram").lower()
     lengths = np.diagonal(lower).copy()
     for rows in row_pieces(len(lower), 8 * len(lower)):
         lower[rows] = kernel.of_products(lower[rows], lengths[rows], lengths)
-    return lower, means.values[:, 0] * (kernel.name in SHIFTED)
+    return lower, means.values[:, 0] * (kernel.name in SHIFTED), kernel
 
 
 def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
@@ -190,13 +128,14 @@ def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
 
 
 def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
-    matrix, kernel = inputs.matrix, inputs.request
+    matrix = inputs.matrix
+    kernel = yield from with_width(matrix, inputs.request)
     (n, p), dtype = matrix.shape, work_dtype(matrix.dtype)
     lower, shift = np.zeros((n, n)), np.zeros(p)
     if kernel.name == "precomputed":
         yield Pass("panel 1", maps={"rows": Rows(shift, lower.dtype)},
                    sinks={"rows": RowsSink(lower, 0)})  # fmt: skip
-        return lower, shift
+        return lower, shift, kernel
     for one in [one for one in inputs.plan.passes if one.name.startswith("panel")]:
         first, last = int(one.edges[0]), int(one.edges[-1])
         panel = np.empty((last - first, p), dtype)
@@ -211,7 +150,7 @@ def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
             yield Pass(f"below {one.name}", maps={"kernel": Rows(shift, dtype, kernel)},
                        sinks={"kernel": RowsSink(lower[last:, first:last], last)},
                        operands={"panel": panel})  # fmt: skip
-    return lower, shift
+    return lower, shift, kernel
 
 
 ROUTES = {

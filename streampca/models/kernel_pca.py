@@ -16,17 +16,12 @@ from streampca.matrix import Block, ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator
-from streampca.models.kernel_matrix import (
-    KERNELS,
-    Kernel,
-    Rows,
-    centred,
-    plan_kernel,
-    squares,
-    sum_kernel,
-)
+from streampca.models.kernel_functions import KERNELS, Kernel, Rows, squares
+from streampca.models.kernel_matrix import centred, plan_kernel, sum_kernel
+from streampca.models.kernel_width import METRICS
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
+from streampca.models.request import seed_of
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.passes import (
@@ -75,7 +70,7 @@ class KernelScores(RowMap):
         if self.training is None:
             yield 0, rows
             return
-        axis = 0 if self.kernel.function is not None else easier_axis(self.training)
+        axis = 0 if self.kernel.whole_rows else easier_axis(self.training)
         laid = self.training.streamed(axis, block_edges(self.training, axis))
         products, lengths = np.zeros((len(rows), len(self.means) * axis)), np.zeros(1)
         for block in map(laid.read_block, range(laid.n_blocks)):
@@ -98,6 +93,7 @@ class KernelResult(Result, kind="kernel model"):
     """eigenvalues : (k,) of the centred kernel matrix.  eigenvectors : (n, k), unit columns.
 
     means : (n,) of the kernel matrix.  shift : (p,) taken off the rows before products.
+    gamma_found : how gamma was found, in words; "" where it was given.
     training_rows : (n, p) a copy; else ``source`` is the path of the rows, ``stamp`` their digest.
     """
 
@@ -108,6 +104,7 @@ class KernelResult(Result, kind="kernel model"):
     training_rows: Array | None = shaped(None, "p", optional=True)
     kernel: str
     gamma: float
+    gamma_found: str = ""
     degree: float
     coef0: float
     source: str
@@ -154,7 +151,8 @@ class KernelResult(Result, kind="kernel model"):
 
     def table(self, rows: int = 10) -> str:
         shown = "\n".join(f"{i + 1:>9} {v:>14.6g}" for i, v in enumerate(self.eigenvalues[:rows]))
-        return f"component     eigenvalue\n{shown}"
+        width = f"\ngamma {self.gamma:.6g}, {self.gamma_found}" if self.gamma_found else ""
+        return f"component     eigenvalue\n{shown}{width}"
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """See :class:`Result`. Raises InvalidInputError where nothing tells the training rows."""
@@ -189,10 +187,16 @@ class KernelPCA(Estimator):
     kernel: Any = parameter(
         default="linear", kept=Kept.NAME,
         meaning="""a function of two rows (samples are streamed then), or "linear"; "poly":
-            (gamma <x, y> + coef0)^degree; "rbf": exp(-gamma |x - y|^2); "sigmoid":
-            tanh(gamma <x, y> + coef0); "cosine"; "precomputed": X is the kernel matrix.""",
+            (gamma <x, y> + coef0)^degree; "rbf": exp(-gamma |x - y|^2); "laplacian":
+            exp(-gamma sum |x_i - y_i|); "sigmoid": tanh(gamma <x, y> + coef0); "cosine";
+            "precomputed": X is the kernel matrix.""",
     )  # fmt: skip
-    gamma: float | None = parameter(default=None, meaning="of a kernel; None: 1 / features.")
+    gamma: float | str | None = parameter(
+        default=None,
+        meaning="""of a kernel; None: 1 / features. "median": 1 / (2 d^2) for "rbf", 1 / d for
+            "laplacian", where d is the median distance between 1000 rows (fewer where they are
+            long), drawn by ``random_state``.""",
+    )  # fmt: skip
     degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
     coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
     keep_training: str | None = parameter(
@@ -200,6 +204,7 @@ class KernelPCA(Estimator):
         meaning="""path of a new Zarr array for a copy of the training rows, (n, p). None: the
             model refers to the path of X, or holds X where that is in memory.""",
     )  # fmt: skip
+    random_state: Any = shared.RANDOM_STATE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
     threads: int | None = shared.THREADS
@@ -209,15 +214,16 @@ class KernelPCA(Estimator):
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
         matrix = as_matrix(counted(X), dim=dim)
-        return plan_kernel(matrix, self._kernel(matrix), self.n_components, self.memory_limit)
+        kernel = self._kernel(matrix, seed_of(self.random_state))
+        return plan_kernel(matrix, kernel, self.n_components, self.memory_limit)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
         matrix = as_matrix(counted(X), dim=dim)
-        kernel = self._kernel(matrix)
+        kernel = self._kernel(matrix, seed := seed_of(self.random_state))
         self.plan_ = plan = plan_kernel(matrix, kernel, self.n_components, self.memory_limit)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        lower, shift = sum_kernel(plan, matrix, kernel, execution)
+        lower, shift, kernel = sum_kernel(plan, matrix, kernel, execution)
         execution.finished()
         with all_threads():
             means = centred(lower)
@@ -234,10 +240,11 @@ class KernelPCA(Estimator):
         self.n_features_in_ = matrix.shape[1]
         self.result_: KernelResult = KernelResult(
             method=self.registered_name, n_samples=len(means), labels=matrix.labels,
-            settings=self.stored_params(), plan=plan.to_dict(),
+            settings=self.stored_params() | {"random_state": seed}, plan=plan.to_dict(),
             provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
             eigenvalues=values, eigenvectors=vectors, means=means, shift=shift,
-            kernel=kernel.name, gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0,
+            kernel=kernel.name, gamma=kernel.gamma, gamma_found=kernel.found,
+            degree=kernel.degree, coef0=kernel.coef0,
             training_rows=rows, source=source, stamp=training.content_stamp(), training=training,
             function=kernel.function,
         )  # fmt: skip
@@ -255,11 +262,16 @@ class KernelPCA(Estimator):
         return self.result_.eigenvalues
 
     @property
+    def gamma_(self) -> float:
+        """Of the kernel, as it was used. ``result_.gamma_found`` says how "median" found it."""
+        return self.result_.gamma
+
+    @property
     def eigenvectors_(self) -> Array:
         """(n, k) unit columns."""
         return self.result_.eigenvectors
 
-    def _kernel(self, matrix: ChunkedMatrix) -> Kernel:
+    def _kernel(self, matrix: ChunkedMatrix, seed: int) -> Kernel:
         """The parameters, checked."""
         (n, p), k, name = matrix.shape, self.n_components, self.kernel
         whole = k is None or (isinstance(k, (int, np.integer)) and not isinstance(k, bool))
@@ -274,9 +286,18 @@ class KernelPCA(Estimator):
                 "a function takes whole rows, and the chunks of X hold few features of many "
                 "samples: streampca.convert(X, 'rows.zarr') first, or name a kernel"
             )
-        gamma = 1.0 / p if self.gamma is None else float(self.gamma)
         known = ("function", name) if callable(name) else (name, None)
-        return Kernel(known[0], gamma, float(self.degree), float(self.coef0), known[1])
+        shape = (float(self.degree), float(self.coef0), known[1])
+        if self.gamma == "median":
+            if name not in METRICS:
+                raise InvalidInputError(
+                    f"gamma='median' for kernel={name!r}; expected one of {tuple(METRICS)}, which "
+                    "have a width, or a number"
+                )
+            return Kernel(known[0], np.nan, *shape, sampled=seed)
+        if isinstance(self.gamma, str):
+            raise InvalidInputError(f"gamma={self.gamma!r}; expected a number, 'median' or None")
+        return Kernel(known[0], 1.0 / p if self.gamma is None else float(self.gamma), *shape)
 
     def _training(self, matrix: ChunkedMatrix, X: Any) -> tuple[ChunkedMatrix, str, Array | None]:
         """(training rows, the path that opens them or "", a copy if X is in memory)."""
