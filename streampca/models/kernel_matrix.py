@@ -6,32 +6,46 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import scipy
 
 from streampca.accumulators import Gram
-from streampca.kernels import Array, lower_product, row_pieces
+from streampca.kernels import Array, lower_product, probe, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
-from streampca.models.kernel_functions import SHIFTED, Kernel, Rows, refuse_holes
+from streampca.models.kernel_functions import (
+    SHIFTED,
+    Kernel,
+    KernelFound,
+    KernelRequest,
+    Rows,
+    refuse_holes,
+)
 from streampca.models.kernel_width import sample_spec, with_width
 from streampca.models.pca.eigenproblem import RowsSink, band_nbytes
 from streampca.models.pca.panels import panel_divisions
 from streampca.passes import (
     Candidate,
-    Execution,
     Pass,
     PassSpec,
-    Plan,
-    Rates,
     Route,
     SolverInput,
     Steps,
-    follow,
-    make_plan,
+    all_threads,
     pass_spec,
     single_threaded_blas,
 )
+from streampca.solvers import (
+    certify,
+    eigh_lower,
+    numerical_rank,
+    residual_norms,
+    signs,
+    solver_floor,
+    sum_floor,
+)
 from streampca.store import MemorySink
 
-KernelSums = tuple[Array, Array, Kernel]
+KernelSums = tuple[Array, Array]  # (n, n) lower triangle, and (p,) what was taken off the rows
+TERMS = 1 << 14  # features whose products are added in the working dtype, about
 
 
 def centred(lower: Array) -> Array:
@@ -49,14 +63,9 @@ def _column_means(block: Block) -> Array:
     return block.stats.mean[:, None]
 
 
-def plan_kernel(
-    matrix: ChunkedMatrix, kernel: Kernel, count: int | None, memory_limit: int | str | None
-) -> Plan:
-    """The quickest route to ``count`` eigenvectors that fits the memory. Raises MemoryLimitError.
-
-    A copy of rows that are in memory is counted.
-    """
-    n, p = matrix.shape
+def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate]:
+    """The ways to the whole matrix in memory. A copy of rows that are in memory is counted."""
+    (n, p), kernel, count = matrix.shape, request.kernel, request.count
     whole = count in (None, n)
     solve = {
         "kernel matrix": n * n * 8,
@@ -67,20 +76,49 @@ def plan_kernel(
     rows = kernel.whole_rows or kernel.name == "precomputed"
     before = () if kernel.sampled is None else (sample_spec(matrix, kernel.sampled),)
     flops = (9.0 if whole else 4 / 3) * n**3
-    found = [
+    return [
         replace(one, passes=before + one.passes, solve_nbytes=solve, solve_flops=flops)
         for name in (("rows",) if rows else tuple(ROUTES))
         for one in ROUTES[name].candidates(matrix, kernel)
     ]
-    return make_plan(matrix, "KernelPCA", Rates.of(None).timed(matrix, found), memory_limit)
 
 
-def sum_kernel(
-    plan: Plan, matrix: ChunkedMatrix, kernel: Kernel, execution: Execution
-) -> KernelSums:
-    """(lower triangle (n, n) float64, the rest is not valid; what was taken off the rows (p,); the
-    kernel with its gamma)."""
-    return follow(ROUTES[plan.solver], SolverInput(plan, matrix, kernel), execution)
+def exact(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
+    """The eigenpairs of the kernel matrix in memory, all or the leading ones."""
+    request = inputs.request
+    kernel = yield from with_width(inputs.matrix, request.kernel)
+    sums = SolverInput(inputs.plan, inputs.matrix, kernel)
+    lower, shift = yield from ROUTES[inputs.plan.solver].solve(sums)
+    with all_threads():
+        means = centred(lower)
+        lowest = 0.0 if kernel.definite else _lowest(lower)
+        spectrum = eigh_lower(lower, request.count)
+        residual = residual_norms(lower, spectrum)
+    rank = numerical_rank(spectrum.values, len(means))
+    k = request.count or max(rank, 1)
+    spectrum, floor = spectrum.head(k), solver_floor(spectrum.values, len(means))
+    work = work_dtype(inputs.matrix.dtype)
+    rounding = np.full(k, sum_floor(work, spectrum, min(inputs.matrix.shape[1], TERMS)))
+    found = certify(residual[:k], spectrum, floor, 1.0, len(inputs.plan.passes), rank, rounding)
+    return KernelFound(
+        np.where(np.arange(k) < rank, spectrum.values, 0.0),
+        spectrum.vectors * signs(spectrum.vectors.T @ probe(0, len(means))),
+        means, shift, kernel, found.angle_bound, found.variance_bound, lowest,
+    )  # fmt: skip
+
+
+def _lowest(lower: Array) -> float:
+    """The least eigenvalue, about, of a symmetric matrix."""
+    n = len(lower)
+    if n < 3:
+        return float(np.linalg.eigvalsh(lower, UPLO="L")[0])
+    found = scipy.sparse.linalg.eigsh(
+        scipy.sparse.linalg.LinearOperator(
+            (n, n), matvec=lambda v: lower_product(lower, v.reshape(-1, 1))[:, 0], dtype=float
+        ),
+        k=1, which="SA", v0=probe(0, n), tol=1e-6, return_eigenvectors=False,
+    )  # fmt: skip
+    return float(found[0])
 
 
 def _feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
@@ -93,15 +131,14 @@ def _feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate
 
 
 def _by_features(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
-    matrix = inputs.matrix
-    kernel = yield from with_width(matrix, inputs.request)
+    matrix, kernel = inputs.matrix, inputs.request
     means = MemorySink(matrix.shape[1], 1)
     made = yield Pass("kernel", maps={"means": _column_means}, sinks={"means": means})
     lower = made.accumulators.pop("gram").lower()
     lengths = np.diagonal(lower).copy()
     for rows in row_pieces(len(lower), 8 * len(lower)):
         lower[rows] = kernel.of_products(lower[rows], lengths[rows], lengths)
-    return lower, means.values[:, 0] * (kernel.name in SHIFTED), kernel
+    return lower, means.values[:, 0] * (kernel.name in SHIFTED)
 
 
 def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
@@ -128,14 +165,13 @@ def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
 
 
 def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
-    matrix = inputs.matrix
-    kernel = yield from with_width(matrix, inputs.request)
+    matrix, kernel = inputs.matrix, inputs.request
     (n, p), dtype = matrix.shape, work_dtype(matrix.dtype)
     lower, shift = np.zeros((n, n)), np.zeros(p)
     if kernel.name == "precomputed":
         yield Pass("panel 1", maps={"rows": Rows(shift, lower.dtype)},
                    sinks={"rows": RowsSink(lower, 0)})  # fmt: skip
-        return lower, shift, kernel
+        return lower, shift
     for one in [one for one in inputs.plan.passes if one.name.startswith("panel")]:
         first, last = int(one.edges[0]), int(one.edges[-1])
         panel = np.empty((last - first, p), dtype)
@@ -150,7 +186,7 @@ def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
             yield Pass(f"below {one.name}", maps={"kernel": Rows(shift, dtype, kernel)},
                        sinks={"kernel": RowsSink(lower[last:, first:last], last)},
                        operands={"panel": panel})  # fmt: skip
-    return lower, shift, kernel
+    return lower, shift
 
 
 ROUTES = {

@@ -10,14 +10,21 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, SourceError
-from streampca.kernels import Array, probe
+from streampca.errors import AccuracyWarning, InvalidInputError, SourceError, warn_caller
+from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator
-from streampca.models.kernel_functions import KERNELS, Kernel, Rows, squares
-from streampca.models.kernel_matrix import centred, plan_kernel, sum_kernel
+from streampca.models.kernel_functions import (
+    KERNELS,
+    NEGATIVE,
+    Kernel,
+    KernelRequest,
+    Rows,
+    squares,
+)
+from streampca.models.kernel_routes import SOLVERS, fit_kernel, plan_kernel
 from streampca.models.kernel_width import METRICS
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
@@ -27,13 +34,11 @@ from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dty
 from streampca.passes import (
     Execution,
     Plan,
-    all_threads,
     block_edges,
     easier_axis,
     warn_of_excess,
 )
 from streampca.passes.plan import BLOCK_NBYTES
-from streampca.solvers import eigh_lower, numerical_rank, signs
 from streampca.sources import as_matrix, counted
 
 
@@ -92,6 +97,9 @@ class KernelScores(RowMap):
 class KernelResult(Result, kind="kernel model"):
     """eigenvalues : (k,) of the centred kernel matrix.  eigenvectors : (n, k), unit columns.
 
+    angle_bound : (k,) radians by which each eigenvector may be off, pi/2 where its direction is not
+    determined.  eigenvalue_bound : (k,).  lowest_eigenvalue : the least that was found, at least
+    as high as the least of all; below 0 where the kernel is not positive semi-definite.
     means : (n,) of the kernel matrix.  shift : (p,) taken off the rows before products.
     gamma_found : how gamma was found, in words; "" where it was given.
     training_rows : (n, p) a copy; else ``source`` is the path of the rows, ``stamp`` their digest.
@@ -99,6 +107,9 @@ class KernelResult(Result, kind="kernel model"):
 
     eigenvalues: Array = shaped("k")
     eigenvectors: Array = shaped(None, "k")
+    angle_bound: Array | None = shaped("k", optional=True)
+    eigenvalue_bound: Array | None = shaped("k", optional=True)
+    lowest_eigenvalue: float = 0.0
     means: Array = shaped(None)
     shift: Array = shaped("p")
     training_rows: Array | None = shaped(None, "p", optional=True)
@@ -152,7 +163,9 @@ class KernelResult(Result, kind="kernel model"):
     def table(self, rows: int = 10) -> str:
         shown = "\n".join(f"{i + 1:>9} {v:>14.6g}" for i, v in enumerate(self.eigenvalues[:rows]))
         width = f"\ngamma {self.gamma:.6g}, {self.gamma_found}" if self.gamma_found else ""
-        return f"component     eigenvalue\n{shown}{width}"
+        below = self.lowest_eigenvalue < -NEGATIVE * max(self.eigenvalues.max(initial=0.0), 0.0)
+        lowest = f"\nthe lowest is {self.lowest_eigenvalue:.6g}: not semi-definite" if below else ""
+        return f"component     eigenvalue\n{shown}{width}{lowest}"
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """See :class:`Result`. Raises InvalidInputError where nothing tells the training rows."""
@@ -204,6 +217,18 @@ class KernelPCA(Estimator):
         meaning="""path of a new Zarr array for a copy of the training rows, (n, p). None: the
             model refers to the path of X, or holds X where that is in memory.""",
     )  # fmt: skip
+    solver: str = parameter(
+        default="auto", choices=SOLVERS,
+        meaning=""""exact" (the n x n kernel matrix in memory), "matrix-free" (it is never stored:
+            block Krylov steps on tiles that are computed, multiplied and dropped, until every
+            component is certified), or "auto": "exact" where it fits the memory and is
+            predicted to take 2 s, 10 s and 4 times the other, or 1.25 times that.""",
+    )  # fmt: skip
+    tol: float = parameter(
+        default=1e-4, meaning="""radians; "matrix-free" stops when the angle of every component is
+        certified to it.""",
+    )  # fmt: skip
+    max_passes: int = parameter(default=12, meaning="""steps of "matrix-free", at most.""")
     random_state: Any = shared.RANDOM_STATE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
@@ -214,35 +239,30 @@ class KernelPCA(Estimator):
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
         matrix = as_matrix(counted(X), dim=dim)
-        kernel = self._kernel(matrix, seed_of(self.random_state))
-        return plan_kernel(matrix, kernel, self.n_components, self.memory_limit)
+        request = self._request(matrix, seed_of(self.random_state))
+        return plan_kernel(matrix, request, self.solver, self.memory_limit)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
         matrix = as_matrix(counted(X), dim=dim)
-        kernel = self._kernel(matrix, seed := seed_of(self.random_state))
-        self.plan_ = plan = plan_kernel(matrix, kernel, self.n_components, self.memory_limit)
+        request = self._request(matrix, seed_of(self.random_state))
+        self.plan_ = plan = plan_kernel(matrix, request, self.solver, self.memory_limit)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        lower, shift, kernel = sum_kernel(plan, matrix, kernel, execution)
-        execution.finished()
-        with all_threads():
-            means = centred(lower)
-            spectrum = eigh_lower(lower, self.n_components)
-        del lower  # n x n
-        rank = numerical_rank(spectrum.values, len(means))
-        k = self.n_components or max(rank, 1)
-        values = np.where(np.arange(k) < rank, spectrum.values[:k], 0.0)
-        vectors = spectrum.vectors[:, :k]
-        vectors = vectors * signs(vectors.T @ probe(0, len(means)))
+        found = fit_kernel(plan, matrix, request, execution)
+        kernel = found.kernel
         self.cost_, self.dim_ = execution.costs, dim
         warn_of_excess(plan, execution.memory)
+        for remark in filter(None, (found.doubt, found.cut())):
+            warn_caller(remark, AccuracyWarning)
         training, source, rows = self._training(matrix, X)
         self.n_features_in_ = matrix.shape[1]
         self.result_: KernelResult = KernelResult(
-            method=self.registered_name, n_samples=len(means), labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": seed}, plan=plan.to_dict(),
+            method=self.registered_name, n_samples=len(found.means), labels=matrix.labels,
+            settings=self.stored_params() | {"random_state": request.seed}, plan=plan.to_dict(),
             provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
-            eigenvalues=values, eigenvectors=vectors, means=means, shift=shift,
+            eigenvalues=found.values, eigenvectors=found.vectors, means=found.means,
+            angle_bound=found.angle, eigenvalue_bound=found.error,
+            lowest_eigenvalue=found.lowest, shift=found.shift,
             kernel=kernel.name, gamma=kernel.gamma, gamma_found=kernel.found,
             degree=kernel.degree, coef0=kernel.coef0,
             training_rows=rows, source=source, stamp=training.content_stamp(), training=training,
@@ -270,6 +290,17 @@ class KernelPCA(Estimator):
     def eigenvectors_(self) -> Array:
         """(n, k) unit columns."""
         return self.result_.eigenvectors
+
+    def _request(self, matrix: ChunkedMatrix, seed: int) -> KernelRequest:
+        """What is asked, checked."""
+        if self.solver not in SOLVERS:
+            raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")
+        if not isinstance(self.tol, (int, float)) or not 0 < self.tol < 1:
+            raise InvalidInputError(f"tol={self.tol!r}; expected radians between 0 and 1")
+        if not isinstance(self.max_passes, (int, np.integer)) or self.max_passes < 1:
+            raise InvalidInputError(f"max_passes={self.max_passes!r}; expected 1 or more")
+        kernel = self._kernel(matrix, seed)
+        return KernelRequest(kernel, self.n_components, self.tol, int(self.max_passes), seed)
 
     def _kernel(self, matrix: ChunkedMatrix, seed: int) -> Kernel:
         """The parameters, checked."""

@@ -20,10 +20,10 @@ from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.kernels import symmetrize
 from streampca.models import kernel_matrix, kernel_width
-from streampca.models.kernel_functions import Kernel
-from streampca.models.kernel_matrix import plan_kernel, sum_kernel
+from streampca.models.kernel_functions import Kernel, KernelRequest
+from streampca.models.kernel_routes import plan_kernel
 from streampca.models.pca import panels
-from streampca.passes import Execution
+from streampca.passes import Execution, SolverInput, follow
 from streampca.sources import as_matrix
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
@@ -124,7 +124,9 @@ def test_the_kernel_matrix_is_symmetric_to_the_bit(
     only(route, monkeypatch)
     monkeypatch.setattr(panels, "PANELS", (3,))
     matrix, asked = as_matrix(stored(tmp_path, X, (10, 3))), Kernel(kernel, 0.1, 3.0, 1.0)
-    lower, shift, _ = sum_kernel(plan_kernel(matrix, asked, 4, None), matrix, asked, Execution())
+    plan = plan_kernel(matrix, KernelRequest(asked, 4), "exact", None)
+    way = kernel_matrix.ROUTES[plan.solver]
+    lower, shift = follow(way, SolverInput(plan, matrix, asked), Execution())
     whole = symmetrize(lower)
     np.testing.assert_array_equal(whole, whole.T)
     np.testing.assert_allclose(whole, asked.of_rows(X - shift, X - shift), atol=1e-12)

@@ -1,0 +1,75 @@
+"""The ways to a kernel PCA, and which of them is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streampca.errors import InvalidInputError
+from streampca.matrix import ChunkedMatrix
+from streampca.models.kernel_functions import KernelFound, KernelRequest
+from streampca.models.kernel_krylov import matrix_free, matrix_free_candidates
+from streampca.models.kernel_matrix import exact, exact_candidates
+from streampca.models.pca.routes import AFFORDABLE, GO_OVER, within
+from streampca.passes import (
+    Candidate,
+    Execution,
+    Plan,
+    Rates,
+    Route,
+    SolverInput,
+    follow,
+    make_plan,
+)
+
+ROUTES = {
+    "features": Route(exact_candidates, exact),
+    "rows": Route(exact_candidates, exact),
+    "matrix-free": Route(matrix_free_candidates, matrix_free),
+}
+SOLVERS = ("auto", "exact", "matrix-free")
+
+
+def plan_kernel(
+    matrix: ChunkedMatrix, request: KernelRequest, solver: str, memory_limit: int | str | None
+) -> Plan:
+    """The plan of a kernel PCA: exact where that fits the memory and does not take far longer.
+
+    Raises MemoryLimitError if none fits, InvalidInputError for a solver that cannot answer.
+    """
+    rates = Rates.of(None)
+    exact = rates.timed(matrix, exact_candidates(matrix, request)) if solver in EXACT else []
+    free = rates.timed(matrix, matrix_free_candidates(matrix, request)) if solver in FREE else []
+    if not exact and not free:
+        raise InvalidInputError(
+            f"solver={solver!r} finds fewer than n - 1 = {matrix.shape[0] - 1} components of "
+            f"rows; n_components={request.count!r}, and the kernel is "
+            f"{request.kernel.name!r}. Give solver='exact'"
+        )
+    return make_plan(matrix, "KernelPCA", _ordered(exact, free), memory_limit)
+
+
+EXACT, FREE = ("auto", "exact"), ("auto", "matrix-free")
+
+
+def _ordered(exact: list[Candidate], free: list[Candidate]) -> list[Candidate]:
+    """Exact ones that are soon done; iterations, which go over to one; and the other exact ones."""
+    if not exact or not free:
+        return exact + free
+    quickest = free[0].seconds
+    first = [one for one in exact if within(AFFORDABLE, one.seconds, quickest)]
+    last = [one for one in exact if within(GO_OVER, one.seconds, quickest)]
+    iterations = [replace(one, then=then) for then in (*last, None) for one in free]
+    return first + iterations + [one for one in exact if one not in first]
+
+
+def fit_kernel(
+    plan: Plan, matrix: ChunkedMatrix, request: KernelRequest, execution: Execution
+) -> KernelFound:
+    """Run the plan; where the answer is uncertain, go over to another plan."""
+    execution.n_passes = execution.first_pass + plan.n_passes
+    found = follow(ROUTES[plan.solver], SolverInput(plan, matrix, request), execution)
+    execution.finished()
+    if not found.doubt or plan.then is None:
+        return found
+    execution.first_pass, execution.plan = len(execution.costs), plan.then
+    return fit_kernel(plan.then, matrix, request, execution)
