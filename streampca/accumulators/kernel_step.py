@@ -9,7 +9,8 @@ import numpy as np
 from streampca.accumulators.base import Accumulator
 from streampca.kernels import Array, each, row_pieces, zeros
 
-TILE = 256  # rows of the panel in a tile: with 1024 rows of a block it stays in cache
+TILE = 256  # rows of the panel in a tile, which stays in cache
+ROWS = 1024  # rows of a block in a tile
 
 
 class TileKernel(Protocol):
@@ -53,10 +54,12 @@ class KernelStep(Accumulator):
         rows = np.asarray(block.dense(), panel.dtype) - shift.astype(panel.dtype)
         rows, last = self.kernel.prepared(rows), self.first + len(panel)
         within = min(max(last - block.start, 0), len(rows))
-        if within:
-            self._add(block, rows[:within], block.start, block.start)
-        if within < len(rows):
-            self._add(block, rows[within:], block.start + within, last)
+        for part in row_pieces(within, 1, ROWS):
+            start = block.start + part.start
+            self._add(block, rows[part], start, start)
+        for part in row_pieces(len(rows) - within, 1, ROWS):
+            start = within + part.start
+            self._add(block, rows[start : within + part.stop], block.start + start, last)
 
     def _add(self, block: Any, rows: Array, start: int, last: int) -> None:
         """The tiles of some rows of the block, from ``start`` on, with the panel's before ``last``,
@@ -100,7 +103,6 @@ class KernelStep(Accumulator):
         return 8 * self.n * self.width
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        tiles = -(-self.w // TILE) + -(-block_length // TILE) + 1
-        images = tiles * block_length * self.width
-        own = block_length * (2 * shape[1] + 4 * TILE) + 4 * TILE * self.width
-        return 8 * (images + own + self.n)
+        tiles, rows = -(-self.w // TILE) + 2, min(block_length, ROWS)
+        images = 8 * tiles * rows * self.width
+        return images + 8 * (2 * block_length * shape[1] + 2 * rows * TILE + self.n)

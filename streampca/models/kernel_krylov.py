@@ -35,7 +35,8 @@ from streampca.passes import (
 )
 from streampca.solvers import KrylovSpace, Ritz, numerical_rank, orthonormalised, signs
 
-BLOCK = 1024  # rows of a block: half of a tile that stays in cache
+BLOCK = 1024  # rows of a block, where chunks are no longer
+PATIENCE = 4  # steps before it is judged how many more are needed: the start is random
 BESIDE = 6  # vectors of a step beyond those that are asked
 VECTOR = 8  # widths are multiples of it
 LIKELY = 5  # steps, for predicted times
@@ -72,13 +73,10 @@ def _candidate(
     (n, p), kernel = matrix.shape, request.kernel
     assert request.count is not None
     width, size = width_of(n, request.count), work_dtype(matrix.dtype).itemsize
-    capacity, panels = min(n, blocks * width), len(bounds) - 1
-    w = int(np.diff(bounds).max())
-    held = {
-        "searched space": 2 * capacity * n * size,
-        "rows checked in float64": 8 * AUDITED * (n + p),
-        "compiled kernels": COMPILED_NBYTES,
-    }
+    panels, w = len(bounds) - 1, int(np.diff(bounds).max())
+    held, solve, sizes = iteration_nbytes(matrix, request, blocks)
+    held |= {"rows checked in float64": 8 * AUDITED * (n + p), "compiled kernels": COMPILED_NBYTES}
+    solve = held | solve
     kept = w * p * size + 2 * n * (width + 2) * size + 16 * n
     specs: list[PassSpec] = []
     if kernel.sampled is not None:
@@ -95,12 +93,6 @@ def _candidate(
             flops=pairs * (2.0 * p + 4.0 * width + EXP_FLOPS), kept_nbytes=kept, kept=held,
         )  # fmt: skip
         specs += [load, replace(one, times=request.steps, likely=min(request.steps, LIKELY))]
-    solve = held | {
-        "next vectors": 6 * n * width * 8,
-        "pieces of the space": PIECES_NBYTES,
-        "eigenvectors": 3 * n * request.count * 8,
-        "training rows": p * n * 8 if matrix.given_nbytes else 0,
-    }
     reads = "1 read, and 1" if panels == 1 else f"2 reads, and {(panels + 3) / 2:g}"
     reason = (
         f"K is never stored: {reads} for each of at most {request.steps} steps of {width} vectors "
@@ -108,8 +100,25 @@ def _candidate(
         f"component is certified to tol={request.tol:g}"
     )
     flops = 6.0 * LIKELY * n * 2 * width**2
-    sizes = {"width": width, "basis": capacity, "panels": panels}
-    return Candidate("matrix-free", reason, tuple(specs), solve, flops, sizes)
+    return Candidate("matrix-free", reason, tuple(specs), solve, flops, sizes | {"panels": panels})
+
+
+def iteration_nbytes(
+    matrix: ChunkedMatrix, request: KernelRequest, blocks: int
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """(terms that live during the passes, those of the solver, sizes), for a basis of so many
+    blocks."""
+    (n, p), count = matrix.shape, request.count or 1
+    width, size = width_of(n, count), work_dtype(matrix.dtype).itemsize
+    capacity = min(n, blocks * width)
+    held = {"searched space": 2 * capacity * n * size}
+    solve = held | {
+        "next vectors": 6 * n * width * 8,
+        "pieces of the space": PIECES_NBYTES,
+        "eigenvectors": 3 * n * count * 8,
+        "training rows": p * n * 8 if matrix.given_nbytes else 0,
+    }
+    return held, solve, {"width": width, "basis": capacity}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -297,7 +306,7 @@ class _Iteration:
             self.stopped = f"max_passes={self.request.steps}"
         elif last.stuck.all():
             self.stopped = f"{self.dtype} arithmetic resolves no more"
-        elif (needed := last.passes_needed(before)) > left:
+        elif self.steps >= PATIENCE and (needed := last.passes_needed(before)) > left:
             self.stopped = f"the next one would need about {needed} more steps"
         if self.stopped:
             return False

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import scipy
 
 from streampca.accumulators import Gram
 from streampca.kernels import Array, lower_product, probe, row_pieces
@@ -45,6 +44,7 @@ from streampca.solvers import (
 from streampca.store import MemorySink
 
 KernelSums = tuple[Array, Array]  # (n, n) lower triangle, and (p,) what was taken off the rows
+LANCZOS = 40  # products that look for eigenvalues below 0
 TERMS = 1 << 14  # features whose products are added in the working dtype, about
 
 
@@ -108,17 +108,21 @@ def exact(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
 
 
 def _lowest(lower: Array) -> float:
-    """The least eigenvalue, about, of a symmetric matrix."""
+    """The least eigenvalue of a symmetric matrix, or little more: the least Ritz value of a Krylov
+    space.
+
+    Source: Parlett 1998, "The Symmetric Eigenvalue Problem", section 12.1.
+    """
     n = len(lower)
-    if n < 3:
-        return float(np.linalg.eigvalsh(lower, UPLO="L")[0])
-    found = scipy.sparse.linalg.eigsh(
-        scipy.sparse.linalg.LinearOperator(
-            (n, n), matvec=lambda v: lower_product(lower, v.reshape(-1, 1))[:, 0], dtype=float
-        ),
-        k=1, which="SA", v0=probe(0, n), tol=1e-6, return_eigenvectors=False,
-    )  # fmt: skip
-    return float(found[0])
+    basis, images = np.zeros((min(n, LANCZOS), n)), np.zeros((min(n, LANCZOS), n))
+    fresh = probe(0, n) - 1.0
+    for i in range(len(basis)):
+        for _ in (0, 1):
+            fresh -= basis[:i].T @ (basis[:i] @ fresh)
+        basis[i] = fresh / max(float(np.linalg.norm(fresh)), 1e-300)
+        images[i] = fresh = lower_product(lower, basis[i][:, None])[:, 0]
+    small = basis @ images.T
+    return float(np.linalg.eigvalsh((small + small.T) / 2.0)[0])
 
 
 def _feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:

@@ -9,6 +9,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.kernel_functions import KernelFound, KernelRequest
 from streampca.models.kernel_krylov import matrix_free, matrix_free_candidates
 from streampca.models.kernel_matrix import exact, exact_candidates
+from streampca.models.kernel_stored import stored, stored_candidates
 from streampca.models.pca.routes import AFFORDABLE, GO_OVER, within
 from streampca.passes import (
     Candidate,
@@ -25,6 +26,7 @@ ROUTES = {
     "features": Route(exact_candidates, exact),
     "rows": Route(exact_candidates, exact),
     "matrix-free": Route(matrix_free_candidates, matrix_free),
+    "stored": Route(stored_candidates, stored),
 }
 SOLVERS = ("auto", "exact", "matrix-free")
 
@@ -38,12 +40,13 @@ def plan_kernel(
     """
     rates = Rates.of(None)
     exact = rates.timed(matrix, exact_candidates(matrix, request)) if solver in EXACT else []
-    free = rates.timed(matrix, matrix_free_candidates(matrix, request)) if solver in FREE else []
+    free = rates.timed(matrix, [
+        *matrix_free_candidates(matrix, request), *stored_candidates(matrix, request)
+    ] if solver in FREE else [])  # fmt: skip
     if not exact and not free:
         raise InvalidInputError(
-            f"solver={solver!r} finds fewer than n - 1 = {matrix.shape[0] - 1} components of "
-            f"rows; n_components={request.count!r}, and the kernel is "
-            f"{request.kernel.name!r}. Give solver='exact'"
+            f"solver={solver!r} finds fewer than n - 1 = {matrix.shape[0] - 1} components, and "
+            f"n_components={request.count!r}; expected a smaller number, or solver='exact'"
         )
     return make_plan(matrix, "KernelPCA", _ordered(exact, free), memory_limit)
 
