@@ -159,13 +159,18 @@ def refuse_holes(block: Block) -> None:
 
 @dataclass(frozen=True)
 class KernelRequest:
-    """What is asked.  count : components, or None for all.  tol : radians.  steps : at most."""
+    """What is asked.
+
+    count : components, or None for all.  tol : radians.  steps : at most.
+    scratch : folder for a kernel matrix, or None.
+    """
 
     kernel: Kernel
     count: int | None
     tol: float = 1e-4
     steps: int = 12
     seed: int = 0
+    scratch: str | None = None
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def iteration_nbytes(
 # The products of the kernel matrix.
 
 
-class _Tiles:
+class Tiles:
     """K V by passes, of rows that are held panel by panel, and some rows of it in float64.
 
     total : the trace of the centred K, once a product was made.
@@ -215,7 +215,7 @@ def matrix_free(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
     approximate singular value decomposition", algorithm 2.
     """
     kernel = yield from with_width(inputs.matrix, inputs.request.kernel)
-    tiles = _Tiles(inputs, kernel)
+    tiles = Tiles(inputs, kernel)
     yield from tiles.look(inputs.request.seed)
     return (yield from iterated(inputs, tiles))
 

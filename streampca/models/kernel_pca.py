@@ -221,8 +221,14 @@ class KernelPCA(Estimator):
         default="auto", choices=SOLVERS,
         meaning=""""exact" (the n x n kernel matrix in memory), "matrix-free" (it is never stored:
             block Krylov steps on tiles that are computed, multiplied and dropped, until every
-            component is certified), or "auto": "exact" where it fits the memory and is
-            predicted to take 2 s, 10 s and 4 times the other, or 1.25 times that.""",
+            component is certified), "scratch" (written once and read in every step, for wide
+            rows), or "auto": "exact" where it fits the memory and is predicted to take 2 s, 10 s
+            and 4 times the others, or 1.25 times that; "scratch" only where a folder is given.""",
+    )  # fmt: skip
+    scratch: str | None = parameter(
+        default=None, kept=Kept.NOT, process=True,
+        meaning="""folder for the n x n kernel matrix during a fit; the plan says its size. An
+            interrupted fit finds it again; a finished one removes it.""",
     )  # fmt: skip
     tol: float = parameter(
         default=1e-4, meaning="""radians; "matrix-free" stops when the angle of every component is
@@ -300,7 +306,10 @@ class KernelPCA(Estimator):
         if not isinstance(self.max_passes, (int, np.integer)) or self.max_passes < 1:
             raise InvalidInputError(f"max_passes={self.max_passes!r}; expected 1 or more")
         kernel = self._kernel(matrix, seed)
-        return KernelRequest(kernel, self.n_components, self.tol, int(self.max_passes), seed)
+        if self.solver == "scratch" and self.scratch is None:
+            raise InvalidInputError("solver='scratch' needs a folder: scratch='/fast/disk'")
+        steps, folder = int(self.max_passes), self.scratch
+        return KernelRequest(kernel, self.n_components, self.tol, steps, seed, folder)
 
     def _kernel(self, matrix: ChunkedMatrix, seed: int) -> Kernel:
         """The parameters, checked."""

@@ -9,6 +9,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.kernel_functions import KernelFound, KernelRequest
 from streampca.models.kernel_krylov import matrix_free, matrix_free_candidates
 from streampca.models.kernel_matrix import exact, exact_candidates
+from streampca.models.kernel_scratch import scratch, scratch_candidates
 from streampca.models.kernel_stored import stored, stored_candidates
 from streampca.models.pca.routes import AFFORDABLE, GO_OVER, within
 from streampca.passes import (
@@ -27,8 +28,11 @@ ROUTES = {
     "rows": Route(exact_candidates, exact),
     "matrix-free": Route(matrix_free_candidates, matrix_free),
     "stored": Route(stored_candidates, stored),
+    "scratch": Route(scratch_candidates, scratch),
 }
-SOLVERS = ("auto", "exact", "matrix-free")
+SOLVERS = ("auto", "exact", "matrix-free", "scratch")
+EXACT = ("features", "rows")
+TAKEN = {"exact": EXACT, "matrix-free": ("matrix-free", "stored"), "scratch": ("scratch", "stored")}
 
 
 def plan_kernel(
@@ -38,20 +42,17 @@ def plan_kernel(
 
     Raises MemoryLimitError if none fits, InvalidInputError for a solver that cannot answer.
     """
-    rates = Rates.of(None)
-    exact = rates.timed(matrix, exact_candidates(matrix, request)) if solver in EXACT else []
-    free = rates.timed(matrix, [
-        *matrix_free_candidates(matrix, request), *stored_candidates(matrix, request)
-    ] if solver in FREE else [])  # fmt: skip
-    if not exact and not free:
+    rates, taken = Rates.of(None), TAKEN.get(solver, tuple(ROUTES))
+    exact = exact_candidates(matrix, request) if taken[0] in EXACT else []
+    makers = dict.fromkeys(ROUTES[name].candidates for name in taken if name not in EXACT)
+    steps = [one for make in makers for one in make(matrix, request)]
+    if not exact and not steps:
         raise InvalidInputError(
             f"solver={solver!r} finds fewer than n - 1 = {matrix.shape[0] - 1} components, and "
             f"n_components={request.count!r}; expected a smaller number, or solver='exact'"
         )
-    return make_plan(matrix, "KernelPCA", _ordered(exact, free), memory_limit)
-
-
-EXACT, FREE = ("auto", "exact"), ("auto", "matrix-free")
+    candidates = _ordered(rates.timed(matrix, exact), rates.timed(matrix, steps))
+    return make_plan(matrix, "KernelPCA", candidates, memory_limit)
 
 
 def _ordered(exact: list[Candidate], free: list[Candidate]) -> list[Candidate]:

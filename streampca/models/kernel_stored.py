@@ -43,7 +43,7 @@ def stored_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Can
             kept_nbytes=8 * n * (2 * width + 8), kept=held, times=request.steps,
             likely=min(request.steps, LIKELY),
         )  # fmt: skip
-        step = replace(step, scratch=_scratch_of(n, width))
+        step = replace(step, scratch=product_nbytes(n, width))
         reason = (
             f"1 read of the kernel matrix for each of at most {request.steps} steps of {width} "
             f"vectors; stops when every component is certified to tol={request.tol:g}"
@@ -52,12 +52,13 @@ def stored_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Can
     return found
 
 
-def _scratch_of(n: int, width: int) -> Callable[[int], int]:
+def product_nbytes(n: int, width: int) -> Callable[[int], int]:
+    """Of the length of a block: what its products with so many vectors take."""
     return lambda length: 2 * max(PIECE_NBYTES, 8 * length) + 8 * (length + n) * width
 
 
 @dataclass(frozen=True)
-class _Product:
+class BlockProduct:
     """(rows, width) float64 K V of a block of rows of K."""
 
     def __call__(self, block: Block) -> Array:
@@ -94,7 +95,7 @@ class _Stored:
     def product(self, number: int, vectors: Array) -> Steps[tuple[Array, Array]]:
         """(K V (n, b), its errors in the audited rows (b, rows)), which float64 sums have not."""
         sink, sums = MemorySink(self.n, vectors.shape[1]), MemorySink(self.n, 2)
-        maps: dict[str, Any] = {"image": _Product()}
+        maps: dict[str, Any] = {"image": BlockProduct()}
         sinks: dict[str, Any] = {"image": sink}
         more: dict[str, Any] = {"changed": {"across": None}}
         if number == 1:
