@@ -10,6 +10,7 @@ import numpy as np
 
 from streampca.accumulators import KernelStep
 from streampca.accumulators.kernel_step import TILE
+from streampca.errors import NonFiniteError
 from streampca.kernels import CONFIDENCE, Array, probe
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.kernel_functions import (
@@ -42,13 +43,18 @@ VECTOR = 8  # widths are multiples of it
 LIKELY = 5  # steps, for predicted times
 BASES = (12, 6, 3)  # capacities of the searched space in blocks
 AUDITED = 48  # rows whose products are made again in float64
-EXP_FLOPS = 40.0  # of one value, at the speed of products
+EXP_FLOPS, CALL_FLOPS = 40.0, 1e6  # of one value, or one call, at the speed of products
 COMPILED_NBYTES = 120 << 20  # Numba and its kernels
 
 
 def width_of(n: int, count: int) -> int:
     """Vectors of a step."""
     return min(n - 1, -(-(count + BESIDE) // VECTOR) * VECTOR)
+
+
+def value_flops(kernel: Kernel) -> float:
+    """What a value costs beside its inner product."""
+    return EXP_FLOPS if kernel.function is None else CALL_FLOPS
 
 
 # --------------------------------------------------------------------------------------------------
@@ -90,7 +96,8 @@ def _candidate(
                         likely=min(often, LIKELY + 2))  # fmt: skip
         one = pass_spec(
             f"step {i}", matrix, 0, {"step": step}, rows=(first, n), longest=BLOCK,
-            flops=pairs * (2.0 * p + 4.0 * width + EXP_FLOPS), kept_nbytes=kept, kept=held,
+            flops=pairs * (2.0 * p + 4.0 * width + value_flops(kernel)),
+            kept_nbytes=kept, kept=held,
         )  # fmt: skip
         specs += [load, replace(one, times=request.steps, likely=min(request.steps, LIKELY))]
     reads = "1 read, and 1" if panels == 1 else f"2 reads, and {(panels + 3) / 2:g}"
@@ -167,6 +174,8 @@ class Tiles:
             part = yield from self.load(i)
             self.lengths[part] = np.maximum(squares(self.panel), np.finfo(float).tiny)
             self.diagonal[part] = self.kernel.diagonal(self.panel)
+        sizes = np.concatenate([4.0 * self.lengths, np.abs(self.diagonal)])
+        _refuse_overflow(len(self.lengths) * float(sizes.max()), self.dtype)
         chosen = np.empty((min(AUDITED, len(self.lengths)), self.matrix.shape[1]), self.dtype)
         self._choose(len(chosen), seed)
         for i in range(self.panels):
@@ -202,6 +211,14 @@ class Tiles:
             self.squares += one.squares
         errors = total[self.rows] - self.audited @ vectors.astype(np.float64)
         return total, errors.T
+
+
+def _refuse_overflow(largest: float, dtype: np.dtype[Any]) -> None:
+    if not largest <= float(np.finfo(dtype).max):
+        raise NonFiniteError(
+            f"kernel values overflowed {dtype}; convert with X.astype('float64') or rescale the "
+            "columns"
+        )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -255,6 +272,7 @@ class _Iteration:
         if self.steps == 1:  # the means come along
             vectors = np.hstack([vectors, np.ones((self.n, 1), self.dtype)])
         product, errors = yield from self.tiles.product(self.steps, vectors)
+        _refuse_overflow(float(np.abs(product).max()), self.dtype)
         if self.steps == 1:
             self.means = product[:, -1] / self.n
             self.judge = self._judge()

@@ -71,6 +71,7 @@ def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Cand
         "kernel matrix": n * n * 8,
         "eigenproblem": 4 * n * n * 8 if whole else band_nbytes(n, (count or n) + 1),
         "eigenvectors": 3 * n * ((count or n) + 1) * 8,
+        "eigenvalues below 0": 0 if kernel.definite else 2 * LANCZOS * n * 8,
         "training rows": p * n * 8 if matrix.given_nbytes else 0,
     }
     rows = kernel.whole_rows or kernel.name == "precomputed"

@@ -179,16 +179,21 @@ class KernelResult(Result, kind="kernel model"):
 
 @estimator
 class KernelPCA(Estimator):
-    """Principal components in the feature space of a kernel, from the whole n x n kernel matrix.
+    """Principal components in the feature space of a kernel, whatever the number of samples.
 
     Attributes
     ----------
-    eigenvalues_ (k,) of the centred kernel matrix, eigenvectors_ (n, k); plan_, cost_, result_.
+    eigenvalues_ (k,) of the centred kernel matrix, eigenvectors_ (n, k); gamma_; plan_, cost_;
+    result_ with angle_bound (k,), eigenvalue_bound (k,) and lowest_eigenvalue.
 
     Missing cells are refused. ``transform`` reads the training rows once for each block of new
-    ones. It refuses training rows that have changed.
-    Cost: n x n x 8 bytes, and 5 times that where all components are asked; one read of streamed
-    features, (P + 1) / 2 reads of streamed samples by P panels of rows; 4/3 n^3 flops, or 9 n^3.
+    ones. It refuses training rows that have changed. A component that is not certified gives an
+    AccuracyWarning, with the bound of its angle.
+    Cost: "exact": n x n x 8 bytes, and 5 times that where all components are asked; one read of
+    streamed features, (P + 1) / 2 reads of streamed samples by P panels of rows; 4/3 n^3 flops, or
+    9 n^3. "matrix-free": about 5 steps, each n^2 (p + 2 (k + 6)) flops, n^2 / 2 exponentials and
+    a read, (P + 3) / 2 reads by P panels; up to 200 n (k + 6) bytes, and a panel. "scratch": n x n
+    values on disk, and a read of them for each step.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Schoelkopf, Smola and Mueller 1998, Neural Computation 10(5), section 3 and appendix A.
     """

@@ -9,10 +9,8 @@ import hashlib
 import os
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import zarr
 
 from streampca.accumulators.kernel_step import TILE
 from streampca.kernels import Array, row_pieces
@@ -22,11 +20,11 @@ from streampca.models.kernel_krylov import (
     AUDITED,
     BASES,
     COMPILED_NBYTES,
-    EXP_FLOPS,
     LIKELY,
     Tiles,
     iterated,
     iteration_nbytes,
+    value_flops,
     width_of,
 )
 from streampca.models.kernel_stored import BlockProduct, product_nbytes
@@ -44,7 +42,7 @@ from streampca.passes import (
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.places import discard
-from streampca.store.sinks import ChunkedSink, mark_written, marked
+from streampca.store.sinks import ChunkedSink, blank_array, mark_written, marked
 
 CHUNK_NBYTES = 16 << 20
 
@@ -76,17 +74,18 @@ def _candidate(
         specs.append(sample_spec(matrix, request.kernel.sampled))
     often, kept = 1 if panels == 1 else 3, w * p * itemsize + 24 * n
     for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
-        flops = 2.0 * n * (last - first) * (p + EXP_FLOPS / 2)
+        flops = n * (last - first) * (2.0 * p + value_flops(request.kernel))
         specs += [
             PassSpec(f"panel {i}", 0, 0, 0, lambda length: 16 * length * p, rows=(first, last),
                      kept_nbytes=kept, kept=held, times=often, likely=often),
             PassSpec(f"write {i}", 0, 0, 0, _writing(p, n, itemsize), kept_nbytes=kept, kept=held,
                      flops=flops),
         ]  # fmt: skip
+    written = as_matrix(blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
     step = PassSpec(
         "step", 0, 0, 0, product_nbytes(n, width), flops=2.0 * n * n * (width + 1), work="skinny",
         kept_nbytes=8 * n * (2 * width + 8), kept=held, times=request.steps,
-        likely=min(request.steps, LIKELY), matrix=_stand_in(n, work_dtype(matrix.dtype)),
+        likely=min(request.steps, LIKELY), matrix=written,
     )  # fmt: skip
     reads = "2 reads" if panels == 1 else f"{3 + panels} reads"
     reason = (
@@ -105,13 +104,6 @@ def _writing(p: int, n: int, itemsize: int) -> Callable[[int], int]:
 def _rows(n: int, itemsize: int) -> int:
     """Rows of a chunk of the scratch."""
     return max(1, CHUNK_NBYTES // (n * itemsize))
-
-
-def _stand_in(n: int, dtype: np.dtype[Any]) -> ChunkedMatrix:
-    """What will be read, for the plan: an array of that grid without chunks."""
-    store = zarr.storage.MemoryStore()
-    rows = min(n, _rows(n, dtype.itemsize))
-    return as_matrix(zarr.create_array(store, shape=(n, n), chunks=(rows, n), dtype=dtype))
 
 
 class KernelSink(ChunkedSink):

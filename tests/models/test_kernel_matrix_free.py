@@ -13,8 +13,8 @@ import zarr
 
 import streampca
 from streampca import KernelPCA
-from streampca.errors import AccuracyWarning, InvalidInputError
-from streampca.models import kernel_krylov, kernel_scratch
+from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
+from streampca.models import kernel_krylov, kernel_routes, kernel_scratch
 from streampca.models.pca import panels
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
@@ -144,6 +144,27 @@ def test_auto_takes_it_where_the_matrix_does_not_fit(tmp_path: Path) -> None:
     assert plan.then is not None or "features" in dict(plan.considered)
 
 
+def test_it_goes_over_to_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_routes, "AFFORDABLE", ())
+    model = quiet(solver="auto", kernel="rbf", gamma=0.05, max_passes=1).fit(X)
+    assert (model.plan_.solver, model.plan_.then.solver) == ("matrix-free", "features")
+    exact = KernelPCA(4, kernel="rbf", gamma=0.05, solver="exact", progress=False).fit(X)
+    np.testing.assert_array_equal(model.eigenvectors_, exact.eigenvectors_)
+
+
+def test_little_data() -> None:
+    np.testing.assert_array_equal(quiet(2, kernel="rbf").fit(np.ones((40, 3))).eigenvalues_, 0.0)
+    few = quiet(2, kernel="rbf", gamma=0.05).fit(X[:5])
+    exact = KernelPCA(2, kernel="rbf", gamma=0.05, solver="exact", progress=False).fit(X[:5])
+    np.testing.assert_allclose(few.eigenvalues_, exact.eigenvalues_, rtol=1e-10)
+    with pytest.raises(NonFiniteError, match="kernel values overflowed float32"):
+        quiet(kernel="poly").fit((1e30 * X).astype("f4"))
+    holes = X.copy()
+    holes[3, 2] = np.nan
+    with pytest.raises(NonFiniteError, match="missing"):
+        quiet(kernel="rbf").fit(holes)
+
+
 def test_eigenvalues_below_0_are_told() -> None:
     asked = {"kernel": "sigmoid", "gamma": 0.02, "coef0": 1.0}
     for solver in ("exact", "matrix-free"):
@@ -212,11 +233,14 @@ def client() -> Iterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("solver", ["matrix-free", "scratch"])
 def test_the_same_bits_on_a_cluster_and_on_any_number_of_threads(
-    dtype: str, tmp_path: Path, client: Any
+    solver: str, dtype: str, tmp_path: Path, client: Any
 ) -> None:
     path = stored(tmp_path, clusters(1, 3000).astype(dtype))
-    asked = {"kernel": "rbf", "gamma": "median"}
+    asked = {"kernel": "rbf", "gamma": "median", "solver": solver}
+    if solver == "scratch":
+        asked["scratch"] = str(tmp_path / "scratch")
     expected = quiet(scheduler="threads", threads=1, **asked).fit(path).eigenvectors_
     for more in ({"scheduler": client}, {"scheduler": "threads", "threads": 3}):
         found = quiet(**asked, **more).fit(path).eigenvectors_
