@@ -11,7 +11,7 @@ import numpy as np
 from streampca.accumulators import KernelStep
 from streampca.accumulators.kernel_step import TILE
 from streampca.errors import NonFiniteError
-from streampca.kernels import CONFIDENCE, Array, probe
+from streampca.kernels import CONFIDENCE, Array, probe, row_pieces, sum_error
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.kernel_functions import (
     SHIFTED,
@@ -44,6 +44,7 @@ LIKELY = 5  # steps, for predicted times
 BASES = (12, 6, 3)  # capacities of the searched space in blocks
 AUDITED = 48  # rows whose products are made again in float64
 EXP_FLOPS, CALL_FLOPS = 40.0, 1e6  # of one value, or one call, at the speed of products
+COPIED_NBYTES = 8 << 20  # of rows that are copied in float64
 COMPILED_NBYTES = 120 << 20  # Numba and its kernels
 
 
@@ -81,7 +82,7 @@ def _candidate(
     width, size = width_of(n, request.count), work_dtype(matrix.dtype).itemsize
     panels, w = len(bounds) - 1, int(np.diff(bounds).max())
     held, solve, sizes = iteration_nbytes(matrix, request, blocks)
-    held |= {"rows checked in float64": 8 * AUDITED * (n + p), "compiled kernels": COMPILED_NBYTES}
+    held |= audit_nbytes(matrix, kernel)
     solve = held | solve
     kept = w * p * size + 2 * n * (width + 2) * size + 16 * n
     specs: list[PassSpec] = []
@@ -110,6 +111,13 @@ def _candidate(
     return Candidate("matrix-free", reason, tuple(specs), solve, flops, sizes | {"panels": panels})
 
 
+def audit_nbytes(matrix: ChunkedMatrix, kernel: Kernel) -> dict[str, int]:
+    """Terms of the tiles of K, and of some of its rows in float64."""
+    compiled = kernel.name in ("rbf", "laplacian") and work_dtype(matrix.dtype) == np.float32
+    checked = 8 * AUDITED * sum(matrix.shape) + 4 * COPIED_NBYTES
+    return {"rows checked in float64": checked, "compiled kernels": COMPILED_NBYTES * compiled}
+
+
 def iteration_nbytes(
     matrix: ChunkedMatrix, request: KernelRequest, blocks: int
 ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
@@ -135,7 +143,9 @@ def iteration_nbytes(
 class Tiles:
     """K V by passes, of rows that are held panel by panel, and some rows of it in float64.
 
-    total : the trace of the centred K, once a product was made.
+    lengths : (n,) squared, of prepared rows.  rows : that are audited; weights : of the squares of
+    their errors.  audited : (rows, n) of K in float64.  squares : the sum of those of K, known with
+    the first product.
     """
 
     def __init__(self, inputs: SolverInput[KernelRequest], kernel: Kernel) -> None:
@@ -146,10 +156,8 @@ class Tiles:
         self.loads = [0] * self.panels
         self.panel = np.zeros((0, p), self.dtype)
         self.diagonal = np.zeros(n)
-        self.rows = np.zeros(0, np.int64)  # that are audited
-        self.weights = np.zeros(0)  # of their squares, in the sum over all rows
-        self.audited = np.zeros((0, n))  # (rows, n) of K, float64
-        self.squares = 0.0
+        self.rows, self.weights = np.zeros(0, np.int64), np.zeros(0)
+        self.audited, self.squares = np.zeros((0, n)), 0.0
 
     def load(self, i: int) -> Steps[slice]:
         """Hold panel i, prepared; its rows."""
@@ -161,12 +169,24 @@ class Tiles:
             yield Pass(f"panel {i + 1}", self.loads[i],
                        maps={"rows": Rows(self.shift, self.dtype)},
                        sinks={"rows": RowsSink(self.panel, first)})  # fmt: skip
-            if self.kernel.name in SHIFTED and not any(self.lengths):
+            if self.kernel.name in SHIFTED and not np.any(self.lengths):
                 mean = self.panel.mean(axis=0, dtype=np.float64).astype(self.dtype)
                 self.panel -= mean
                 self.shift = mean.astype(np.float64)
-            self.panel = self.kernel.prepared(self.panel)
+            for piece in self._pieces():
+                self.panel[piece] = self.kernel.prepared(self.panel[piece])
         return slice(first, last)
+
+    def _pieces(self) -> list[slice]:
+        """Rows of the panel that may be copied in float64."""
+        return row_pieces(len(self.panel), 16 * self.panel.shape[1], COPIED_NBYTES)
+
+    def audit(self, part: slice) -> None:
+        """The kernel of the panel, which is these rows, with the chosen rows, in float64."""
+        with all_threads():
+            for piece in self._pieces():
+                columns = slice(part.start + piece.start, part.start + piece.stop)
+                self.audited[:, columns] = self.kernel.exact(self.chosen, self.panel[piece])
 
     def look(self, seed: int) -> Steps[None]:
         """Squared lengths of all rows, and the rows of K that are made in float64."""
@@ -200,8 +220,7 @@ class Tiles:
         for i in range(self.panels):
             part = yield from self.load(i)
             if number == 1:
-                with all_threads():
-                    self.audited[:, part] = self.kernel.exact(self.chosen, self.panel)
+                self.audit(part)
             step = {"kernel": self.kernel, "width": vectors.shape[1], "measure": number == 1}
             operands = {"panel": self.panel, "lengths": self.lengths, "shift": self.shift,
                         "vectors": vectors}  # fmt: skip
@@ -293,9 +312,8 @@ class _Iteration:
         root of the sum of squares does."""
         n, means, tiles = self.n, self.means, self.tiles
         self.trace = float(tiles.diagonal.sum() - means.sum())
-        self.squares = max(
-            0.0, tiles.squares - 2.0 * n * float(means @ means) + float(means.sum()) ** 2
-        )
+        centred = tiles.squares - 2.0 * n * float(means @ means) + float(means.sum()) ** 2
+        self.squares = centred + 2.0 * sum_error(self.dtype, TILE) * tiles.squares  # at most
         definite = tiles.kernel.definite
         return Judge(self.k, self.request.tol, self.trace, 1.0, self.dtype, (n, n), TILE, definite)
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +18,16 @@ from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.kernel_functions import Kernel, KernelFound, KernelRequest, Rows, squares
 from streampca.models.kernel_krylov import (
-    AUDITED,
     BASES,
-    COMPILED_NBYTES,
     LIKELY,
     Tiles,
+    audit_nbytes,
     iterated,
     iteration_nbytes,
     value_flops,
     width_of,
 )
-from streampca.models.kernel_stored import BlockProduct, product_nbytes
+from streampca.models.kernel_stored import BlockProduct, BlockSums, product_nbytes
 from streampca.models.kernel_width import sample_spec, with_width
 from streampca.models.pca.panels import panel_divisions
 from streampca.passes import (
@@ -36,7 +36,6 @@ from streampca.passes import (
     PassSpec,
     SolverInput,
     Steps,
-    all_threads,
     size,
 )
 from streampca.sources import as_matrix
@@ -68,7 +67,7 @@ def _candidate(
     width, panels = width_of(n, request.count or 1), len(bounds) - 1
     w = int(np.diff(bounds).max())
     held, solve, sizes = iteration_nbytes(matrix, request, blocks)
-    held |= {"rows checked in float64": 8 * AUDITED * (n + p), "compiled kernels": COMPILED_NBYTES}
+    held |= audit_nbytes(matrix, request.kernel)
     specs: list[PassSpec] = []
     if request.kernel.sampled is not None:
         specs.append(sample_spec(matrix, request.kernel.sampled))
@@ -142,13 +141,19 @@ class _Written:
         self.tiles, self.matrix = tiles, as_matrix(path)
         for name in ("kernel", "dtype", "shift", "diagonal", "rows", "weights"):
             setattr(self, name, getattr(tiles, name))
-        self.squares = float(np.sum(tiles.weights @ tiles.audited**2))  # an estimate, unbiased
+        self.squares = 0.0
 
     def product(self, number: int, vectors: Array) -> Steps[tuple[Array, Array]]:
         """As that of the tiles."""
-        sink = MemorySink(self.matrix.shape[0], vectors.shape[1])
-        yield Pass("step", number, self.matrix, maps={"image": BlockProduct()},
-                   sinks={"image": sink}, operands={"vectors": vectors})  # fmt: skip
+        n = self.matrix.shape[0]
+        sink, sums = MemorySink(n, vectors.shape[1]), MemorySink(n, 2)
+        maps: dict[str, Any] = {"image": BlockProduct()}
+        sinks: dict[str, Any] = {"image": sink}
+        if number == 1:
+            maps["sums"], sinks["sums"] = BlockSums(), sums
+        yield Pass("step", number, self.matrix, maps=maps, sinks=sinks,
+                   operands={"vectors": vectors})  # fmt: skip
+        self.squares += float(sums.values[:, 1].sum())
         errors = sink.values[self.tiles.rows] - self.tiles.audited @ vectors.astype(np.float64)
         return sink.values, errors.T
 
@@ -182,8 +187,7 @@ def _write(inputs: SolverInput[KernelRequest], tiles: Tiles) -> Steps[str]:
                          ("sample", "sample"), overwrite=True)  # fmt: skip
     for i in range(tiles.panels):
         part = yield from tiles.load(i)
-        with all_threads():
-            tiles.audited[:, part] = kernel.exact(tiles.chosen, tiles.panel)
+        tiles.audit(part)
         if whole is not None:
             sink = KernelSink(whole, kernel, tiles.panel, tiles.lengths, part.start)
             yield Pass(f"write {i + 1}", maps={"rows": Rows(tiles.shift, tiles.dtype)},

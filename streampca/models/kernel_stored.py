@@ -71,7 +71,7 @@ class BlockProduct:
 
 
 @dataclass(frozen=True)
-class _Sums:
+class BlockSums:
     """(rows, 2): the diagonal, and the sums of squares of the rows."""
 
     def __call__(self, block: Block) -> Array:
@@ -99,7 +99,7 @@ class _Stored:
         sinks: dict[str, Any] = {"image": sink}
         more: dict[str, Any] = {"changed": {"across": None}}
         if number == 1:
-            maps["sums"], sinks["sums"] = _Sums(), sums
+            maps["sums"], sinks["sums"] = BlockSums(), sums
             more = {"side_inputs": {"first": vectors[:, :1].astype(np.float64)}}
         done = yield Pass("step", number, maps=maps, sinks=sinks, operands={"vectors": vectors},
                           **more)  # fmt: skip

@@ -4,7 +4,7 @@
 an RBF kernel with the median gamma, 10 components certified to 1e-4 radians. Each line is a fresh
 process: the fit under ``memory_limit="1GiB"``; one plain evaluation of all n x n values, tile by
 tile on all cores, by the same compiled code and without use of the symmetry, which nothing keeps;
-the fit of 300 isotropic normals, whose leading eigenvalues are a cluster; and scikit-learn's KernelPCA
+the fit of 300 isotropic normals, whose leading eigenvalues are a cluster; scikit-learn's KernelPCA
 of the first 5,000 points (it holds n x n float64), beside ours of the same.
 CPU seconds are those of all threads: on a shared machine they are the better measure.
 """

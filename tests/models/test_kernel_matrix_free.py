@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,12 +212,61 @@ def test_an_interrupted_fit_goes_on(tmp_path: Path) -> None:
     assert resumed["step 1 2"] > 0
 
 
+KILLED = """
+import os, sys, streampca
+path, place = sys.argv[1:]
+def stop(advance):
+    if advance.pass_name == "step 1 3":
+        os._exit(9)
+asked = {"kernel": "rbf", "gamma": "median", "tol": 1e-8, "solver": "matrix-free"}
+streampca.KernelPCA(4, progress=stop, checkpoint=place, **asked).fit(path)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_fit_goes_on(tmp_path: Path) -> None:
+    path, place = stored(tmp_path, X), str(tmp_path / "kept")
+    done = subprocess.run([sys.executable, "-c", KILLED, path, place], check=False)
+    assert done.returncode == 9
+    asked = {"kernel": "rbf", "gamma": "median", "tol": 1e-8}
+    model = quiet(checkpoint=place, **asked).fit(path)
+    assert {one.name: one.resumed_blocks for one in model.cost_}["step 1 2"] > 0
+    np.testing.assert_array_equal(model.eigenvectors_, quiet(**asked).fit(path).eigenvectors_)
+
+
 def test_saved_and_loaded(tmp_path: Path) -> None:
     model = quiet(kernel="rbf").fit(stored(tmp_path, X))
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.transform(NEW), model.transform(NEW))
     np.testing.assert_array_equal(loaded.result_.angle_bound, model.result_.angle_bound)
+
+
+MEMORY = """
+import sys, streampca
+from streampca.passes.memory import peak_nbytes
+path, limit, kernel = sys.argv[1:]
+asked = {"kernel": kernel, "solver": "matrix-free", "progress": False, "memory_limit": limit}
+model = streampca.KernelPCA(4, gamma=None, **asked).fit(path)
+print(model.plan_.sizes["panels"], peak_nbytes(), model.plan_.peak_nbytes)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "p", "limit", "kernel"),
+    [(8000, 40, "1GiB", "rbf"), (3000, 12_000, "290MiB", "cosine")],
+)
+def test_memory_is_kept(n: int, p: int, limit: str, kernel: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((5, p), dtype=np.float32)
+    x = centres[rng.integers(0, 5, n)] + 0.3 * rng.standard_normal((n, p), dtype=np.float32)
+    path = stored(tmp_path, x, 200)
+    words = [sys.executable, "-W", "error::UserWarning", "-c", MEMORY, path, limit, kernel]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    pieces, peak, planned = map(int, said)
+    assert (pieces > 1) == (kernel == "cosine")
+    assert peak <= planned <= 2 * peak
 
 
 @pytest.fixture(scope="module")
