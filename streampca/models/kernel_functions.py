@@ -44,8 +44,9 @@ class Kernel:
     @property
     def definite(self) -> bool:
         """Whether its matrix is positive semi-definite, whatever the rows."""
-        whole = self.name == "poly" and self.degree == int(self.degree) and self.coef0 >= 0
-        return whole or self.name in ("linear", "rbf", "laplacian", "cosine")
+        if self.name == "poly":
+            return self.degree == int(self.degree) and self.coef0 >= 0 and self.gamma >= 0
+        return self.name in ("linear", "rbf", "laplacian", "cosine")
 
     def of_rows(self, x: Array, y: Array) -> Array:
         """(len(x), len(y)) values, float64."""
@@ -148,6 +149,7 @@ class Rows(RowMap):
 
 
 def squares(rows: Array) -> Array:
+    """(len(rows),) squared lengths, float64."""
     return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
 
 

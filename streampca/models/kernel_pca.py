@@ -342,7 +342,10 @@ class KernelPCA(Estimator):
             return Kernel(known[0], np.nan, *shape, sampled=seed)
         if isinstance(self.gamma, str):
             raise InvalidInputError(f"gamma={self.gamma!r}; expected a number, 'median' or None")
-        return Kernel(known[0], 1.0 / p if self.gamma is None else float(self.gamma), *shape)
+        gamma = 1.0 / p if self.gamma is None else float(self.gamma)
+        if name in METRICS and not gamma >= 0:
+            raise InvalidInputError(f"gamma={gamma!r} for kernel={name!r}; expected 0 or more")
+        return Kernel(known[0], gamma, *shape)
 
     def _training(self, matrix: ChunkedMatrix, X: Any) -> tuple[ChunkedMatrix, str, Array | None]:
         """(training rows, the path that opens them or "", a copy if X is in memory)."""

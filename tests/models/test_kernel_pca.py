@@ -250,6 +250,7 @@ def test_plan_refusal_and_holes() -> None:
         ({"k": 0.5}, "n_components=0.5; expected None or a number"),
         ({"gamma": "mean"}, "gamma='mean'; expected a number, 'median' or None"),
         ({"gamma": "median"}, "gamma='median' for kernel='linear'; expected one of"),
+        ({"gamma": -1.0, "kernel": "rbf"}, "gamma=-1.0 for kernel='rbf'; expected 0 or more"),
         ({"kernel": "laplace"}, "kernel='laplace'; expected a function or one of"),
     ],
 )
