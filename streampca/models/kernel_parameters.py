@@ -45,7 +45,10 @@ def checked_kernel(asked: KernelParameters, matrix: ChunkedMatrix, seed: int) ->
         return Kernel(known[0], np.nan, *shape, sampled=seed)
     if isinstance(asked.gamma, str):
         raise InvalidInputError(f"gamma={asked.gamma!r}; expected a number, 'median' or None")
-    return Kernel(known[0], 1.0 / p if asked.gamma is None else float(asked.gamma), *shape)
+    gamma = 1.0 / p if asked.gamma is None else float(asked.gamma)
+    if name in METRICS and not gamma >= 0:
+        raise InvalidInputError(f"gamma={gamma!r} for kernel={name!r}; expected 0 or more")
+    return Kernel(known[0], gamma, *shape)
 
 
 def check_count(k: Any, most: int) -> None:

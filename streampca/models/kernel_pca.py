@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,85 +11,25 @@ import numpy as np
 
 from streampca.errors import AccuracyWarning, InvalidInputError, SourceError, warn_caller
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Labels
+from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator
-from streampca.models.kernel_functions import (
-    KERNELS,
-    NEGATIVE,
-    Kernel,
-    KernelRequest,
-    Rows,
-    squares,
-)
+from streampca.models.kernel_functions import NEGATIVE, Kernel, KernelRequest, Rows
+from streampca.models.kernel_parameters import check_count, checked_kernel
+from streampca.models.kernel_preimage import FixedPoints, PreImages, RidgePreImages
 from streampca.models.kernel_routes import SOLVERS, fit_kernel, plan_kernel
-from streampca.models.kernel_width import METRICS
+from streampca.models.kernel_scores import KernelScores
+from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import seed_of
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.passes import (
-    Execution,
-    Plan,
-    block_edges,
-    easier_axis,
-    warn_of_excess,
-)
+from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.passes.plan import BLOCK_NBYTES
 from streampca.sources import as_matrix, counted
-
-
-@dataclass(frozen=True)
-class KernelScores(RowMap):
-    """Scores of new rows: their kernel with the training rows, which are read block by block.
-
-    training : None where the rows are kernels with the training rows already.
-    vectors : (n, k) eigenvectors over the roots of their eigenvalues.  means : (n,) of the kernel.
-    """
-
-    kernel: Kernel
-    training: ChunkedMatrix | None
-    shift: Array
-    vectors: Array
-    means: Array
-
-    @property
-    def width(self) -> int:
-        return int(self.vectors.shape[1])
-
-    def __call__(self, block: Block) -> Array:
-        rows = Rows(self.shift, np.dtype(np.float64))(block)
-        out, total = np.zeros((len(rows), self.width)), np.zeros((len(rows), 1))
-        for first, values in self._values(rows):
-            out += values @ self.vectors[first : first + values.shape[1]]
-            total += values.sum(axis=1, keepdims=True)
-        sums = self.vectors.sum(axis=0)
-        centre = (self.means.mean() - total / len(self.means)) * sums
-        return np.asarray(out + centre - self.means @ self.vectors)
-
-    def _values(self, rows: Array) -> Iterator[tuple[int, Array]]:
-        """(first training row, values (rows, training rows of a block))."""
-        if self.training is None:
-            yield 0, rows
-            return
-        axis = 0 if self.kernel.whole_rows else easier_axis(self.training)
-        laid = self.training.streamed(axis, block_edges(self.training, axis))
-        products, lengths = np.zeros((len(rows), len(self.means) * axis)), np.zeros(1)
-        for block in map(laid.read_block, range(laid.n_blocks)):
-            part = slice(block.start, block.stop) if axis == 1 else slice(None)
-            known = Rows(self.shift[part], rows.dtype)(block)
-            if axis == 0:
-                yield block.start, self.kernel.of_rows(rows, known)
-            else:
-                products += rows[:, part] @ known.T
-                lengths = lengths + squares(known)
-        if axis == 1:
-            yield 0, self.kernel.of_products(products, squares(rows), lengths)
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        return lambda length: length * 8 * (2 * matrix.shape[1] + 4 * len(self.means) + self.width)
+from streampca.sources.objects import ObjectKernel, objects_in
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -138,13 +77,35 @@ class KernelResult(Result, kind="kernel model"):
         return 8 * (self.n_components + 1) * self.n_samples + 4 * held
 
     def scores_of(self, options: RowOptions) -> RowMap:
+        return KernelScores(self._kernel(), self._training(), self.shift, self._vectors, self.means)
+
+    def rows_of(self, method: str, alpha: float) -> PreImages:
+        """What makes rows of scores. Raises InvalidInputError."""
+        if method not in ("ridge", "fixed point"):
+            raise InvalidInputError(f"method={method!r}; expected 'ridge' or 'fixed point'")
+        if (training := self._training()) is None:
+            raise InvalidInputError(
+                "inverse_transform needs the training rows, and this kernel was precomputed"
+            )
+        if method == "ridge":
+            return RidgePreImages(self._kernel(), training, self.fitted_scores, float(alpha))
+        if self.kernel != "rbf":
+            raise InvalidInputError(
+                f"method='fixed point' is for kernel='rbf', and this is {self.kernel!r}: 'ridge'"
+            )
+        return FixedPoints(self._kernel(), training, self.fitted_scores, self._vectors, self.shift)
+
+    def _kernel(self) -> Kernel:
         if self.kernel == "function" and self.function is None:
             raise InvalidInputError("a saved model does not hold the function that is its kernel")
-        kernel = Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+        return Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+
+    @property
+    def _vectors(self) -> Array:
+        """(n, k) eigenvectors over the roots of their eigenvalues, 0 where that is 0."""
         roots = np.sqrt(self.eigenvalues)
-        vectors = np.divide(self.eigenvectors, roots, out=np.zeros_like(self.eigenvectors),
-                            where=roots > 0)  # fmt: skip
-        return KernelScores(kernel, self._training(), self.shift, vectors, self.means)
+        return np.divide(self.eigenvectors, roots, out=np.zeros_like(self.eigenvectors),
+                         where=roots > 0)  # fmt: skip
 
     def _training(self) -> ChunkedMatrix | None:
         """The training rows, opened. Raises SourceError where they have changed."""
@@ -204,7 +165,8 @@ class KernelPCA(Estimator):
     )  # fmt: skip
     kernel: Any = parameter(
         default="linear", kept=Kept.NAME,
-        meaning="""a function of two rows (samples are streamed then), or "linear"; "poly":
+        meaning="""a function of two rows (samples are streamed then), or of two objects where X is
+            a list of them (strings, graphs), or "linear"; "poly":
             (gamma <x, y> + coef0)^degree; "rbf": exp(-gamma |x - y|^2); "laplacian":
             exp(-gamma sum |x_i - y_i|); "sigmoid": tanh(gamma <x, y> + coef0); "cosine";
             "precomputed": X is the kernel matrix.""",
@@ -217,6 +179,7 @@ class KernelPCA(Estimator):
     )  # fmt: skip
     degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
     coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
+    alpha: float = parameter(default=1.0, meaning="ridge of ``inverse_transform``.")
     keep_training: str | None = parameter(
         default=None, kept=Kept.NOT, process=True,
         meaning="""path of a new Zarr array for a copy of the training rows, (n, p). None: the
@@ -249,15 +212,16 @@ class KernelPCA(Estimator):
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
-        matrix = as_matrix(counted(X), dim=dim)
+        matrix = self._opened(X, dim)
         request = self._request(matrix, seed_of(self.random_state))
-        return plan_kernel(matrix, request, self.solver, self.memory_limit)
+        return plan_kernel(matrix, request, self._solver(matrix), self.memory_limit)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
-        matrix = as_matrix(counted(X), dim=dim)
+        """Fit to X (n, p): anything that ``streampca.open`` takes, or with a function as kernel a
+        list of any n objects that it takes. See the class for its cost."""
+        matrix = self._opened(X, dim)
         request = self._request(matrix, seed_of(self.random_state))
-        self.plan_ = plan = plan_kernel(matrix, request, self.solver, self.memory_limit)
+        self.plan_ = plan = plan_kernel(matrix, request, self._solver(matrix), self.memory_limit)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         found = fit_kernel(plan, matrix, request, execution)
         kernel = found.kernel
@@ -283,9 +247,34 @@ class KernelPCA(Estimator):
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k), which the fit has."""
-        matrix = as_matrix(X := counted(X), dim=dim)
+        matrix = self._opened(X := counted(X), dim)
         scores = self.fit(X, dim=dim).result_.fitted_scores
         return self._wrap_scores(X, matrix, scores.astype(score_dtype(matrix.dtype), copy=False))
+
+    def inverse_transform(
+        self,
+        X: Any,
+        *,
+        method: str = "ridge",
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> Any:
+        """Rows (m, p) whose scores are near to X (m, k): pre-images, which are seldom exact.
+
+        method : "ridge", kernel ridge regression of the training rows on their scores with
+            ``alpha``, by the same kernel: scikit-learn's, which shrinks towards 0. "fixed point",
+            for "rbf": the row whose image is nearest to the point of the feature space, sought
+            from the training row with the nearest scores.
+        out : path of a new Zarr array to write block by block. Lazy on Dask, labelled where X is.
+        Cost: for every block of scores, one read of the training rows ("ridge"), or one for each
+        step ("fixed point"); "ridge" takes 16 n^2 bytes and n^3 / 3 flops once.
+        Raises InvalidInputError, MemoryLimitError; SourceError where training rows have changed.
+        """
+        result = self._fitted()
+        assert isinstance(result, KernelResult)
+        back = result.rows_of(method, self.alpha)
+        return rows_of_scores(result, self._passes, "inverse transform", X, back,
+                              out=out, overwrite=overwrite)  # fmt: skip
 
     @property
     def eigenvalues_(self) -> Array:
@@ -316,36 +305,48 @@ class KernelPCA(Estimator):
         steps, folder = int(self.max_passes), self.scratch
         return KernelRequest(kernel, self.n_components, self.tol, steps, seed, folder)
 
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        """X as rows, or the kernel matrix of objects that are none."""
+        objects = objects_in(X) if callable(self.kernel) else None
+        if objects is None:
+            return X if isinstance(X, ObjectKernel) else as_matrix(counted(X), dim=dim)
+        if self.keep_training is not None:
+            raise InvalidInputError(
+                "keep_training= copies rows of numbers, and X is a list of objects: leave it out. "
+                "The model holds them while it is in memory"
+            )
+        return ObjectKernel(self.kernel, objects)
+
+    def _solver(self, matrix: ChunkedMatrix) -> str:
+        """How it is solved: a matrix of objects, half of which is computed, is held whole."""
+        if not isinstance(matrix, ObjectKernel):
+            return self.solver
+        if self.solver not in ("auto", "exact"):
+            raise InvalidInputError(
+                f"solver={self.solver!r} would compute the kernel of objects in every step: 'exact'"
+            )
+        return "exact"
+
+    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+        """New rows; of objects, their kernel with those of the fit."""
+        result = self._fitted()
+        named = isinstance(self.kernel, str)  # a function is not saved
+        if not named and (objects := objects_in(X)) is not None:
+            known = getattr(result, "training", None)
+            if isinstance(known, ObjectKernel):
+                return known.of_others(objects)
+            raise InvalidInputError(
+                "a saved model holds neither the objects of its fit nor their kernel: give its "
+                "values, numpy.array([[kernel(a, b) for b in objects_of_fit] for a in X])"
+            )
+        return super()._matrix(X, dim, remove)
+
     def _kernel(self, matrix: ChunkedMatrix, seed: int) -> Kernel:
         """The parameters, checked."""
-        (n, p), k, name = matrix.shape, self.n_components, self.kernel
-        whole = k is None or (isinstance(k, (int, np.integer)) and not isinstance(k, bool))
-        if not whole or (k is not None and not 1 <= k <= n):
-            raise InvalidInputError(f"n_components={k!r}; expected None or a number from 1 to {n}")
-        if not callable(name) and name not in KERNELS:
-            raise InvalidInputError(f"kernel={name!r}; expected a function or one of {KERNELS}")
-        if name == "precomputed" and n != p:
-            raise InvalidInputError(f"a precomputed kernel of {n} x {p}; expected a square matrix")
-        if callable(name) and easier_axis(matrix) == 1:
-            raise InvalidInputError(
-                "a function takes whole rows, and the chunks of X hold few features of many "
-                "samples: streampca.convert(X, 'rows.zarr') first, or name a kernel"
-            )
-        known = ("function", name) if callable(name) else (name, None)
-        shape = (float(self.degree), float(self.coef0), known[1])
-        if self.gamma == "median":
-            if name not in METRICS:
-                raise InvalidInputError(
-                    f"gamma='median' for kernel={name!r}; expected one of {tuple(METRICS)}, which "
-                    "have a width, or a number"
-                )
-            return Kernel(known[0], np.nan, *shape, sampled=seed)
-        if isinstance(self.gamma, str):
-            raise InvalidInputError(f"gamma={self.gamma!r}; expected a number, 'median' or None")
-        gamma = 1.0 / p if self.gamma is None else float(self.gamma)
-        if name in METRICS and not gamma >= 0:
-            raise InvalidInputError(f"gamma={gamma!r} for kernel={name!r}; expected 0 or more")
-        return Kernel(known[0], gamma, *shape)
+        check_count(self.n_components, matrix.shape[0])
+        if isinstance(matrix, ObjectKernel):
+            return Kernel("precomputed", 1.0, float(self.degree), float(self.coef0))
+        return checked_kernel(self, matrix, seed)
 
     def _training(self, matrix: ChunkedMatrix, X: Any) -> tuple[ChunkedMatrix, str, Array | None]:
         """(training rows, the path that opens them or "", a copy if X is in memory)."""

@@ -177,7 +177,7 @@ def test_all_components_that_there_are() -> None:
 
 def test_what_it_cannot_answer_it_does_not_have() -> None:
     model = quiet(kernel="rbf").fit(X)
-    for name in ("components_", "noise_variance_", "eof_", "inverse_transform", "score_samples",
+    for name in ("components_", "noise_variance_", "eof_", "score_samples",
                  "explained_variance_", "mean_"):  # fmt: skip
         assert not hasattr(model, name), name
 
