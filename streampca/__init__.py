@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from streampca.models.covariance import correlation, covariance
     from streampca.models.cross_correlation import cross_correlation
     from streampca.models.decomposition import Decomposition
+    from streampca.models.feature_maps import map_features, random_fourier
     from streampca.models.intrinsic_dimension import intrinsic_dimension
     from streampca.models.kernel_pca import KernelPCA
     from streampca.models.latent.factor_analysis import FactorAnalysis
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from streampca.models.latent.ppca import PPCA
     from streampca.models.latent.ppca_fit import ProbabilisticDecomposition
     from streampca.models.mca import MCA
+    from streampca.models.nystroem_pca import NystroemPCA
     from streampca.models.pca.incremental_pca import IncrementalPCA
     from streampca.models.pca.pca import PCA
     from streampca.models.pca.rotated_pca import RotatedDecomposition, RotatedPCA, rotate
@@ -62,6 +64,7 @@ else:  # the same, each when it is first used
             "streampca.models.covariance": "correlation covariance",
             "streampca.models.cross_correlation": "cross_correlation",
             "streampca.models.decomposition": "Decomposition",
+            "streampca.models.feature_maps": "map_features random_fourier",
             "streampca.models.intrinsic_dimension": "intrinsic_dimension",
             "streampca.models.kernel_pca": "KernelPCA",
             "streampca.models.latent.factor_analysis": "FactorAnalysis",
@@ -69,6 +72,7 @@ else:  # the same, each when it is first used
             "streampca.models.latent.ppca": "PPCA",
             "streampca.models.latent.ppca_fit": "ProbabilisticDecomposition",
             "streampca.models.mca": "MCA",
+            "streampca.models.nystroem_pca": "NystroemPCA",
             "streampca.models.pca.incremental_pca": "IncrementalPCA",
             "streampca.models.pca.pca": "PCA",
             "streampca.models.pca.rotated_pca": "RotatedDecomposition RotatedPCA rotate",
@@ -102,6 +106,7 @@ __all__ = [
     "IncrementalPCA",
     "KernelPCA",
     "ModelStore",
+    "NystroemPCA",
     "Plan",
     "PrincipalComponentRegression",
     "ProbabilisticDecomposition",
@@ -125,11 +130,13 @@ __all__ = [
     "errors",
     "intrinsic_dimension",
     "load",
+    "map_features",
     "open",
     "preprocess",
     "project_samples",
     "prune_ld",
     "r2_baselines",
+    "random_fourier",
     "rotate",
     "variable_weights",
     "write_anndata",

@@ -4,6 +4,7 @@ from streampca.accumulators.alternating_step import AlternatingStep
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.accumulators.factors import RFactor, TruncatedFactor
 from streampca.accumulators.filled_step import FilledStep
+from streampca.accumulators.kernel_step import KernelStep
 from streampca.accumulators.latent import FeaturePosterior, LatentEquations, RowInformation
 from streampca.accumulators.leading_directions import LeadingDirections, ObservedPower
 from streampca.accumulators.moments import CrossMoments, Moments, RowMissing
@@ -27,6 +28,7 @@ __all__ = [
     "FoldScatter",
     "Gram",
     "HeldOutError",
+    "KernelStep",
     "LatentEquations",
     "LeadingDirections",
     "MeanImputedScatter",

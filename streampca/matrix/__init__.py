@@ -14,6 +14,7 @@ from streampca.matrix.derived import FeatureWeights, Logarithm, RowLengths, RowT
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.matrix.location import Location, SpotCheck, spot_checks
+from streampca.matrix.mapped import FeatureMap, FourierFeatures, MappedMatrix, RowFunction
 from streampca.matrix.pair import VIEWS, Pair, paired
 from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.select import ChosenFeatures, select
@@ -39,14 +40,18 @@ __all__ = [
     "ChosenFeatures",
     "ChunkedMatrix",
     "Column",
+    "FeatureMap",
     "FeatureWeights",
+    "FourierFeatures",
     "Labels",
     "Location",
     "Logarithm",
+    "MappedMatrix",
     "Pair",
     "Preprocessing",
     "ReadCount",
     "Resolution",
+    "RowFunction",
     "RowLengths",
     "RowTotals",
     "Scaling",

@@ -21,7 +21,8 @@ Matrix = TypeVar("Matrix")  # a ChunkedMatrix, whose module imports this one
 class Step(ABC):
     """One step, with the numbers that it estimated from the rows of the fit. A frozen dataclass.
 
-    Fields are numbers, strings, arrays, or steps of parts; they are saved with a model.
+    Fields are numbers, strings, arrays, or steps of parts; they are saved with a model. One whose
+    metadata say ``"saved": False`` is not, and is None after loading.
     """
 
     kinds: ClassVar[dict[str, type[Step]]] = {}
@@ -115,6 +116,8 @@ class Preprocessing:
             record: dict[str, Any] = {"kind": step.kind}
             for field in fields(step):  # type: ignore[arg-type]
                 value, name = getattr(step, field.name), f"{stem}-{i}-{field.name}"
+                if not field.metadata.get("saved", True):
+                    continue
                 if isinstance(value, np.ndarray):
                     arrays[name] = value
                 elif field.name == "parts":
@@ -144,6 +147,8 @@ class Preprocessing:
             values: dict[str, Any] = {}
             for field in fields(kind):  # type: ignore[arg-type]
                 name = f"{stem}-{i}-{field.name}"
+                if not field.metadata.get("saved", True):
+                    continue
                 if name in arrays:
                     values[field.name] = arrays.pop(name)
                 elif field.name == "parts":

@@ -16,7 +16,7 @@ from streampca.kernels.columns import seeded
 from streampca.matrix import ChunkedMatrix, select
 from streampca.matrix.derived import Derivation, DerivedMatrix
 from streampca.models.decomposition import Decomposition
-from streampca.models.kernel_matrix import Rows
+from streampca.models.kernel_functions import Rows
 from streampca.models.pca.pca import PCA
 from streampca.models.request import seed_of, whole_number
 from streampca.models.row_passes import plan_one_pass

@@ -1,92 +1,51 @@
-"""The n x n kernel matrix of samples: kernels of rows, and the routes by which it is streamed."""
+"""The n x n kernel matrix of samples in memory: the routes by which it is streamed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import Gram
-from streampca.kernels import Array, lower_product, row_pieces
+from streampca.kernels import Array, lower_product, probe, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
+from streampca.models.kernel_functions import (
+    SHIFTED,
+    Kernel,
+    KernelFound,
+    KernelRequest,
+    Rows,
+    refuse_holes,
+)
+from streampca.models.kernel_width import sample_spec, with_width
 from streampca.models.pca.eigenproblem import RowsSink, band_nbytes
-from streampca.models.pca.panels import feature_products, panel_divisions
-from streampca.models.row_passes import RowMap
+from streampca.models.pca.panels import panel_divisions
 from streampca.passes import (
     Candidate,
-    Execution,
     Pass,
     PassSpec,
-    Plan,
-    Rates,
     Route,
     SolverInput,
     Steps,
-    follow,
-    make_plan,
+    all_threads,
     pass_spec,
     single_threaded_blas,
 )
+from streampca.solvers import (
+    certify,
+    eigh_lower,
+    numerical_rank,
+    residual_norms,
+    signs,
+    solver_floor,
+    sum_floor,
+)
 from streampca.store import MemorySink
 
-KERNELS = ("linear", "poly", "rbf", "sigmoid", "cosine", "precomputed")
-SHIFTED = ("linear", "rbf")  # centred components do not change when all rows are shifted
-KernelSums = tuple[Array, Array]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """k(x, y) of rows.  function : of two rows, where ``name`` is "function"."""
-
-    name: str
-    gamma: float
-    degree: float
-    coef0: float
-    function: Callable[..., float] | None = None
-
-    def of_rows(self, x: Array, y: Array) -> Array:
-        """(len(x), len(y)) values, float64."""
-        if self.function is not None:
-            call = self.function
-            return np.array([[float(call(a, b)) for b in y] for a in x])
-        return self.of_products(feature_products(x, y), squares(x), squares(y))
-
-    def of_products(self, products: Array, left: Array, right: Array) -> Array:
-        """The same from inner products (a, b) and the squared lengths of the rows."""
-        if self.name == "rbf":
-            distances = left[:, None] + right - 2.0 * products
-            return np.asarray(np.exp(-self.gamma * np.maximum(distances, 0.0)))
-        if self.name == "cosine":
-            lengths = np.sqrt(np.multiply.outer(left, right))
-            return np.asarray(products / np.where(lengths > 0, lengths, 1.0))
-        if self.name == "linear":
-            return products
-        inner = self.gamma * products + self.coef0
-        return np.asarray(np.tanh(inner) if self.name == "sigmoid" else inner**self.degree)
-
-
-@dataclass(frozen=True)
-class Rows(RowMap):
-    """Shifted rows of a block, or their kernel with the rows of a panel."""
-
-    shift: Array
-    dtype: Any
-    kernel: Kernel | None = None
-
-    @property
-    def width(self) -> int:
-        return len(self.shift)
-
-    def __call__(self, block: Block) -> Array:
-        _refuse_holes(block)
-        rows = np.asarray(block.dense(), self.dtype) - self.shift.astype(self.dtype)
-        return rows if self.kernel is None else self.kernel.of_rows(rows, block["panel"])
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        return lambda length: 3 * length * self.width * 8
+KernelSums = tuple[Array, Array]  # (n, n) lower triangle, and (p,) what was taken off the rows
+LANCZOS = 40  # products that look for eigenvalues below 0
+TERMS = 1 << 14  # features whose products are added in the working dtype, about
 
 
 def centred(lower: Array) -> Array:
@@ -98,52 +57,73 @@ def centred(lower: Array) -> Array:
     return means
 
 
-def squares(rows: Array) -> Array:
-    return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-
-
-def _refuse_holes(block: Block) -> None:
-    if (holes := np.flatnonzero(block.stats.missing)).size:
-        lost = int(block.stats.missing.sum())
-        raise block.refuse_missing(holes, lost, block.shape[0] * len(holes) - lost)
-
-
 def _column_means(block: Block) -> Array:
     """(columns, 1) of a block of features without holes."""
-    _refuse_holes(block)
+    refuse_holes(block)
     return block.stats.mean[:, None]
 
 
-def plan_kernel(
-    matrix: ChunkedMatrix, kernel: Kernel, count: int | None, memory_limit: int | str | None
-) -> Plan:
-    """The quickest route to ``count`` eigenvectors that fits the memory. Raises MemoryLimitError.
-
-    A copy of rows that are in memory is counted.
-    """
-    n, p = matrix.shape
+def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate]:
+    """The ways to the whole matrix in memory. A copy of rows that are in memory is counted."""
+    (n, p), kernel, count = matrix.shape, request.kernel, request.count
     whole = count in (None, n)
     solve = {
         "kernel matrix": n * n * 8,
         "eigenproblem": 4 * n * n * 8 if whole else band_nbytes(n, (count or n) + 1),
         "eigenvectors": 3 * n * ((count or n) + 1) * 8,
+        "eigenvalues below 0": 0 if kernel.definite else 2 * LANCZOS * n * 8,
         "training rows": p * n * 8 if matrix.given_nbytes else 0,
     }
-    names = ("rows",) if kernel.name in ("function", "precomputed") else tuple(ROUTES)
+    rows = kernel.whole_rows or kernel.name == "precomputed"
+    before = () if kernel.sampled is None else (sample_spec(matrix, kernel.sampled),)
     flops = (9.0 if whole else 4 / 3) * n**3
-    found = [
-        replace(one, solve_nbytes=solve, solve_flops=flops)
-        for name in names
+    return [
+        replace(one, passes=before + one.passes, solve_nbytes=solve, solve_flops=flops)
+        for name in (("rows",) if rows else tuple(ROUTES))
         for one in ROUTES[name].candidates(matrix, kernel)
     ]
-    return make_plan(matrix, "KernelPCA", Rates.of(None).timed(matrix, found), memory_limit)
 
 
-def sum_kernel(
-    plan: Plan, matrix: ChunkedMatrix, kernel: Kernel, execution: Execution
-) -> KernelSums:
-    """(lower triangle (n, n) float64, the rest is not valid; what was taken off the rows (p,))."""
-    return follow(ROUTES[plan.solver], SolverInput(plan, matrix, kernel), execution)
+def exact(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
+    """The eigenpairs of the kernel matrix in memory, all or the leading ones."""
+    request = inputs.request
+    kernel = yield from with_width(inputs.matrix, request.kernel)
+    sums = SolverInput(inputs.plan, inputs.matrix, kernel)
+    lower, shift = yield from ROUTES[inputs.plan.solver].solve(sums)
+    with all_threads():
+        means = centred(lower)
+        lowest = 0.0 if kernel.definite else _lowest(lower)
+        spectrum = eigh_lower(lower, request.count)
+        residual = residual_norms(lower, spectrum)
+    rank = numerical_rank(spectrum.values, len(means))
+    k = request.count or max(rank, 1)
+    spectrum, floor = spectrum.head(k), solver_floor(spectrum.values, len(means))
+    work = work_dtype(inputs.matrix.dtype)
+    rounding = np.full(k, sum_floor(work, spectrum, min(inputs.matrix.shape[1], TERMS)))
+    found = certify(residual[:k], spectrum, floor, 1.0, len(inputs.plan.passes), rank, rounding)
+    return KernelFound(
+        np.where(np.arange(k) < rank, spectrum.values, 0.0),
+        spectrum.vectors * signs(spectrum.vectors.T @ probe(0, len(means))),
+        means, shift, kernel, found.angle_bound, found.variance_bound, lowest,
+    )  # fmt: skip
+
+
+def _lowest(lower: Array) -> float:
+    """The least eigenvalue of a symmetric matrix, or little more: the least Ritz value of a Krylov
+    space.
+
+    Source: Parlett 1998, "The Symmetric Eigenvalue Problem", section 12.1.
+    """
+    n = len(lower)
+    basis, images = np.zeros((min(n, LANCZOS), n)), np.zeros((min(n, LANCZOS), n))
+    fresh = probe(0, n) - 1.0
+    for i in range(len(basis)):
+        for _ in (0, 1):
+            fresh -= basis[:i].T @ (basis[:i] @ fresh)
+        basis[i] = fresh / max(float(np.linalg.norm(fresh)), 1e-300)
+        images[i] = fresh = lower_product(lower, basis[i][:, None])[:, 0]
+    small = basis @ images.T
+    return float(np.linalg.eigvalsh((small + small.T) / 2.0)[0])
 
 
 def _feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:

@@ -4,111 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, SourceError
-from streampca.kernels import Array, probe
-from streampca.matrix import Block, ChunkedMatrix, Labels
+from streampca.errors import AccuracyWarning, InvalidInputError, SourceError, warn_caller
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator
-from streampca.models.kernel_matrix import (
-    KERNELS,
-    Kernel,
-    Rows,
-    centred,
-    plan_kernel,
-    squares,
-    sum_kernel,
-)
+from streampca.models.kernel_functions import NEGATIVE, Kernel, KernelRequest, Rows
+from streampca.models.kernel_parameters import check_count, checked_kernel
+from streampca.models.kernel_preimage import FixedPoints, PreImages, RidgePreImages
+from streampca.models.kernel_routes import SOLVERS, fit_kernel, plan_kernel
+from streampca.models.kernel_scores import KernelScores
+from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
-from streampca.models.request import whole_number
+from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.passes import (
-    Execution,
-    Plan,
-    all_threads,
-    block_edges,
-    easier_axis,
-    warn_of_excess,
-)
+from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.passes.plan import BLOCK_NBYTES
-from streampca.solvers import eigh_lower, numerical_rank, signs
 from streampca.sources import as_matrix, counted
-
-
-@dataclass(frozen=True)
-class KernelScores(RowMap):
-    """Scores of new rows: their kernel with the training rows, which are read block by block.
-
-    training : None where the rows are kernels with the training rows already.
-    vectors : (n, k) eigenvectors over the roots of their eigenvalues.  means : (n,) of the kernel.
-    """
-
-    kernel: Kernel
-    training: ChunkedMatrix | None
-    shift: Array
-    vectors: Array
-    means: Array
-
-    @property
-    def width(self) -> int:
-        return int(self.vectors.shape[1])
-
-    def __call__(self, block: Block) -> Array:
-        rows = Rows(self.shift, np.dtype(np.float64))(block)
-        out, total = np.zeros((len(rows), self.width)), np.zeros((len(rows), 1))
-        for first, values in self._values(rows):
-            out += values @ self.vectors[first : first + values.shape[1]]
-            total += values.sum(axis=1, keepdims=True)
-        sums = self.vectors.sum(axis=0)
-        centre = (self.means.mean() - total / len(self.means)) * sums
-        return np.asarray(out + centre - self.means @ self.vectors)
-
-    def _values(self, rows: Array) -> Iterator[tuple[int, Array]]:
-        """(first training row, values (rows, training rows of a block))."""
-        if self.training is None:
-            yield 0, rows
-            return
-        axis = 0 if self.kernel.function is not None else easier_axis(self.training)
-        laid = self.training.streamed(axis, block_edges(self.training, axis))
-        products, lengths = np.zeros((len(rows), len(self.means) * axis)), np.zeros(1)
-        for block in map(laid.read_block, range(laid.n_blocks)):
-            part = slice(block.start, block.stop) if axis == 1 else slice(None)
-            known = Rows(self.shift[part], rows.dtype)(block)
-            if axis == 0:
-                yield block.start, self.kernel.of_rows(rows, known)
-            else:
-                products += rows[:, part] @ known.T
-                lengths = lengths + squares(known)
-        if axis == 1:
-            yield 0, self.kernel.of_products(products, squares(rows), lengths)
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        return lambda length: length * 8 * (2 * matrix.shape[1] + 4 * len(self.means) + self.width)
+from streampca.sources.objects import ObjectKernel, objects_in
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class KernelResult(Result, kind="kernel model"):
     """eigenvalues : (k,) of the centred kernel matrix.  eigenvectors : (n, k), unit columns.
 
+    angle_bound : (k,) radians by which each eigenvector may be off, pi/2 where its direction is not
+    determined.  eigenvalue_bound : (k,).  lowest_eigenvalue : the least that was found, at least
+    as high as the least of all; below 0 where the kernel is not positive semi-definite.
     means : (n,) of the kernel matrix.  shift : (p,) taken off the rows before products.
+    gamma_found : how gamma was found, in words; "" where it was given.
     training_rows : (n, p) a copy; else ``source`` is the path of the rows, ``stamp`` their digest.
     """
 
     eigenvalues: Array = shaped("k")
     eigenvectors: Array = shaped(None, "k")
+    angle_bound: Array | None = shaped("k", optional=True)
+    eigenvalue_bound: Array | None = shaped("k", optional=True)
+    lowest_eigenvalue: float = 0.0
     means: Array = shaped(None)
     shift: Array = shaped("p")
     training_rows: Array | None = shaped(None, "p", optional=True)
     kernel: str
     gamma: float
+    gamma_found: str = ""
     degree: float
     coef0: float
     source: str
@@ -131,13 +77,35 @@ class KernelResult(Result, kind="kernel model"):
         return 8 * (self.n_components + 1) * self.n_samples + 4 * held
 
     def scores_of(self, options: RowOptions) -> RowMap:
+        return KernelScores(self._kernel(), self._training(), self.shift, self._vectors, self.means)
+
+    def rows_of(self, method: str, alpha: float) -> PreImages:
+        """What makes rows of scores. Raises InvalidInputError."""
+        if method not in ("ridge", "fixed point"):
+            raise InvalidInputError(f"method={method!r}; expected 'ridge' or 'fixed point'")
+        if (training := self._training()) is None:
+            raise InvalidInputError(
+                "inverse_transform needs the training rows, and this kernel was precomputed"
+            )
+        if method == "ridge":
+            return RidgePreImages(self._kernel(), training, self.fitted_scores, float(alpha))
+        if self.kernel != "rbf":
+            raise InvalidInputError(
+                f"method='fixed point' is for kernel='rbf', and this is {self.kernel!r}: 'ridge'"
+            )
+        return FixedPoints(self._kernel(), training, self.fitted_scores, self._vectors, self.shift)
+
+    def _kernel(self) -> Kernel:
         if self.kernel == "function" and self.function is None:
             raise InvalidInputError("a saved model does not hold the function that is its kernel")
-        kernel = Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+        return Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+
+    @property
+    def _vectors(self) -> Array:
+        """(n, k) eigenvectors over the roots of their eigenvalues, 0 where that is 0."""
         roots = np.sqrt(self.eigenvalues)
-        vectors = np.divide(self.eigenvectors, roots, out=np.zeros_like(self.eigenvectors),
-                            where=roots > 0)  # fmt: skip
-        return KernelScores(kernel, self._training(), self.shift, vectors, self.means)
+        return np.divide(self.eigenvectors, roots, out=np.zeros_like(self.eigenvectors),
+                         where=roots > 0)  # fmt: skip
 
     def _training(self) -> ChunkedMatrix | None:
         """The training rows, opened. Raises SourceError where they have changed."""
@@ -155,7 +123,10 @@ class KernelResult(Result, kind="kernel model"):
 
     def table(self, rows: int = 10) -> str:
         shown = "\n".join(f"{i + 1:>9} {v:>14.6g}" for i, v in enumerate(self.eigenvalues[:rows]))
-        return f"component     eigenvalue\n{shown}"
+        width = f"\ngamma {self.gamma:.6g}, {self.gamma_found}" if self.gamma_found else ""
+        below = self.lowest_eigenvalue < -NEGATIVE * max(self.eigenvalues.max(initial=0.0), 0.0)
+        lowest = f"\nthe lowest is {self.lowest_eigenvalue:.6g}: not semi-definite" if below else ""
+        return f"component     eigenvalue\n{shown}{width}{lowest}"
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """See :class:`Result`. Raises InvalidInputError where nothing tells the training rows."""
@@ -169,16 +140,21 @@ class KernelResult(Result, kind="kernel model"):
 
 @estimator
 class KernelPCA(Estimator):
-    """Principal components in the feature space of a kernel, from the whole n x n kernel matrix.
+    """Principal components in the feature space of a kernel, whatever the number of samples.
 
     Attributes
     ----------
-    eigenvalues_ (k,) of the centred kernel matrix, eigenvectors_ (n, k); plan_, cost_, result_.
+    eigenvalues_ (k,) of the centred kernel matrix, eigenvectors_ (n, k); gamma_; plan_, cost_;
+    result_ with angle_bound (k,), eigenvalue_bound (k,) and lowest_eigenvalue.
 
     Missing cells are refused. ``transform`` reads the training rows once for each block of new
-    ones. It refuses training rows that have changed.
-    Cost: n x n x 8 bytes, and 5 times that where all components are asked; one read of streamed
-    features, (P + 1) / 2 reads of streamed samples by P panels of rows; 4/3 n^3 flops, or 9 n^3.
+    ones. It refuses training rows that have changed. A component that is not certified gives an
+    AccuracyWarning, with the bound of its angle.
+    Cost: "exact": n x n x 8 bytes, and 5 times that where all components are asked; one read of
+    streamed features, (P + 1) / 2 reads of streamed samples by P panels of rows; 4/3 n^3 flops, or
+    9 n^3. "matrix-free": about 5 steps, each n^2 (p + 2 (k + 6)) flops, n^2 / 2 exponentials and
+    a read, (P + 3) / 2 reads by P panels; up to 200 n (k + 6) bytes, and a panel. "scratch": n x n
+    values on disk, and a read of them for each step.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Schoelkopf, Smola and Mueller 1998, Neural Computation 10(5), section 3 and appendix A.
     """
@@ -189,18 +165,45 @@ class KernelPCA(Estimator):
     )  # fmt: skip
     kernel: Any = parameter(
         default="linear", kept=Kept.NAME,
-        meaning="""a function of two rows (samples are streamed then), or "linear"; "poly":
-            (gamma <x, y> + coef0)^degree; "rbf": exp(-gamma |x - y|^2); "sigmoid":
-            tanh(gamma <x, y> + coef0); "cosine"; "precomputed": X is the kernel matrix.""",
+        meaning="""a function of two rows (samples are streamed then), or of two objects where X is
+            a list of them (strings, graphs), or "linear"; "poly":
+            (gamma <x, y> + coef0)^degree; "rbf": exp(-gamma |x - y|^2); "laplacian":
+            exp(-gamma sum |x_i - y_i|); "sigmoid": tanh(gamma <x, y> + coef0); "cosine";
+            "precomputed": X is the kernel matrix.""",
     )  # fmt: skip
-    gamma: float | None = parameter(default=None, meaning="of a kernel; None: 1 / features.")
+    gamma: float | str | None = parameter(
+        default=None,
+        meaning="""of a kernel; None: 1 / features. "median": 1 / (2 d^2) for "rbf", 1 / d for
+            "laplacian", where d is the median distance between 1000 rows (fewer where they are
+            long), drawn by ``random_state``.""",
+    )  # fmt: skip
     degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
     coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
+    alpha: float = parameter(default=1.0, meaning="ridge of ``inverse_transform``.")
     keep_training: str | None = parameter(
         default=None, kept=Kept.NOT, process=True,
         meaning="""path of a new Zarr array for a copy of the training rows, (n, p). None: the
             model refers to the path of X, or holds X where that is in memory.""",
     )  # fmt: skip
+    solver: str = parameter(
+        default="auto", choices=SOLVERS,
+        meaning=""""exact" (the n x n kernel matrix in memory), "matrix-free" (it is never stored:
+            block Krylov steps on tiles that are computed, multiplied and dropped, until every
+            component is certified), "scratch" (written once and read in every step, for wide
+            rows), or "auto": "exact" where it fits the memory and is predicted to take 2 s, 10 s
+            and 4 times the others, or 1.25 times that; "scratch" only where a folder is given.""",
+    )  # fmt: skip
+    scratch: str | None = parameter(
+        default=None, kept=Kept.NOT, process=True,
+        meaning="""folder for the n x n kernel matrix during a fit; the plan says its size. An
+            interrupted fit finds it again; a finished one removes it.""",
+    )  # fmt: skip
+    tol: float = parameter(
+        default=1e-4, meaning="""radians; "matrix-free" stops when the angle of every component is
+        certified to it.""",
+    )  # fmt: skip
+    max_passes: int = parameter(default=12, meaning="""steps of "matrix-free", at most.""")
+    random_state: Any = shared.RANDOM_STATE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
     threads: int | None = shared.THREADS
@@ -209,36 +212,34 @@ class KernelPCA(Estimator):
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
-        matrix = as_matrix(counted(X), dim=dim)
-        return plan_kernel(matrix, self._kernel(matrix), self.n_components, self.memory_limit)
+        matrix = self._opened(X, dim)
+        request = self._request(matrix, seed_of(self.random_state))
+        return plan_kernel(matrix, request, self._solver(matrix), self.memory_limit)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
-        matrix = as_matrix(counted(X), dim=dim)
-        kernel = self._kernel(matrix)
-        self.plan_ = plan = plan_kernel(matrix, kernel, self.n_components, self.memory_limit)
+        """Fit to X (n, p): anything that ``streampca.open`` takes, or with a function as kernel a
+        list of any n objects that it takes. See the class for its cost."""
+        matrix = self._opened(X, dim)
+        request = self._request(matrix, seed_of(self.random_state))
+        self.plan_ = plan = plan_kernel(matrix, request, self._solver(matrix), self.memory_limit)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        lower, shift = sum_kernel(plan, matrix, kernel, execution)
-        execution.finished()
-        with all_threads():
-            means = centred(lower)
-            spectrum = eigh_lower(lower, self.n_components)
-        del lower  # n x n
-        rank = numerical_rank(spectrum.values, len(means))
-        k = self.n_components or max(rank, 1)
-        values = np.where(np.arange(k) < rank, spectrum.values[:k], 0.0)
-        vectors = spectrum.vectors[:, :k]
-        vectors = vectors * signs(vectors.T @ probe(0, len(means)))
+        found = fit_kernel(plan, matrix, request, execution)
+        kernel = found.kernel
         self.cost_, self.dim_ = execution.costs, dim
         warn_of_excess(plan, execution.memory)
+        for remark in filter(None, (found.doubt, found.cut())):
+            warn_caller(remark, AccuracyWarning)
         training, source, rows = self._training(matrix, X)
         self.n_features_in_ = matrix.shape[1]
         self.result_: KernelResult = KernelResult(
-            method=self.registered_name, n_samples=len(means), labels=matrix.labels,
-            settings=self.stored_params(), plan=plan.to_dict(),
+            method=self.registered_name, n_samples=len(found.means), labels=matrix.labels,
+            settings=self.stored_params() | {"random_state": request.seed}, plan=plan.to_dict(),
             provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
-            eigenvalues=values, eigenvectors=vectors, means=means, shift=shift,
-            kernel=kernel.name, gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0,
+            eigenvalues=found.values, eigenvectors=found.vectors, means=found.means,
+            angle_bound=found.angle, eigenvalue_bound=found.error,
+            lowest_eigenvalue=found.lowest, shift=found.shift,
+            kernel=kernel.name, gamma=kernel.gamma, gamma_found=kernel.found,
+            degree=kernel.degree, coef0=kernel.coef0,
             training_rows=rows, source=source, stamp=training.content_stamp(), training=training,
             function=kernel.function,
         )  # fmt: skip
@@ -246,9 +247,34 @@ class KernelPCA(Estimator):
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k), which the fit has."""
-        matrix = as_matrix(X := counted(X), dim=dim)
+        matrix = self._opened(X := counted(X), dim)
         scores = self.fit(X, dim=dim).result_.fitted_scores
         return self._wrap_scores(X, matrix, scores.astype(score_dtype(matrix.dtype), copy=False))
+
+    def inverse_transform(
+        self,
+        X: Any,
+        *,
+        method: str = "ridge",
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> Any:
+        """Rows (m, p) whose scores are near to X (m, k): pre-images, which are seldom exact.
+
+        method : "ridge", kernel ridge regression of the training rows on their scores with
+            ``alpha``, by the same kernel: scikit-learn's, which shrinks towards 0. "fixed point",
+            for "rbf": the row whose image is nearest to the point of the feature space, sought
+            from the training row with the nearest scores.
+        out : path of a new Zarr array to write block by block. Lazy on Dask, labelled where X is.
+        Cost: for every block of scores, one read of the training rows ("ridge"), or one for each
+        step ("fixed point"); "ridge" takes 16 n^2 bytes and n^3 / 3 flops once.
+        Raises InvalidInputError, MemoryLimitError; SourceError where training rows have changed.
+        """
+        result = self._fitted()
+        assert isinstance(result, KernelResult)
+        back = result.rows_of(method, self.alpha)
+        return rows_of_scores(result, self._passes, "inverse transform", X, back,
+                              out=out, overwrite=overwrite)  # fmt: skip
 
     @property
     def eigenvalues_(self) -> Array:
@@ -256,27 +282,69 @@ class KernelPCA(Estimator):
         return self.result_.eigenvalues
 
     @property
+    def gamma_(self) -> float:
+        """Of the kernel, as it was used. ``result_.gamma_found`` says how "median" found it."""
+        return self.result_.gamma
+
+    @property
     def eigenvectors_(self) -> Array:
         """(n, k) unit columns."""
         return self.result_.eigenvectors
 
-    def _kernel(self, matrix: ChunkedMatrix) -> Kernel:
-        """The parameters, checked."""
-        (n, p), k, name = matrix.shape, self.n_components, self.kernel
-        if k is not None:
-            whole_number("n_components", k, 1, n, beside="None or ")
-        if not callable(name) and name not in KERNELS:
-            raise InvalidInputError(f"kernel={name!r}; expected a function or one of {KERNELS}")
-        if name == "precomputed" and n != p:
-            raise InvalidInputError(f"a precomputed kernel of {n} x {p}; expected a square matrix")
-        if callable(name) and easier_axis(matrix) == 1:
+    def _request(self, matrix: ChunkedMatrix, seed: int) -> KernelRequest:
+        """What is asked, checked."""
+        if self.solver not in SOLVERS:
+            raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")
+        if not isinstance(self.tol, (int, float)) or not 0 < self.tol < 1:
+            raise InvalidInputError(f"tol={self.tol!r}; expected radians between 0 and 1")
+        kernel = self._kernel(matrix, seed)
+        if self.solver == "scratch" and self.scratch is None:
+            raise InvalidInputError("solver='scratch' needs a folder: scratch='/fast/disk'")
+        steps, folder = whole_number("max_passes", self.max_passes), self.scratch
+        return KernelRequest(kernel, self.n_components, self.tol, steps, seed, folder)
+
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        """X as rows, or the kernel matrix of objects that are none."""
+        objects = objects_in(X) if callable(self.kernel) else None
+        if objects is None:
+            return X if isinstance(X, ObjectKernel) else as_matrix(counted(X), dim=dim)
+        if self.keep_training is not None:
             raise InvalidInputError(
-                "a function takes whole rows, and the chunks of X hold few features of many "
-                "samples: streampca.convert(X, 'rows.zarr') first, or name a kernel"
+                "keep_training= copies rows of numbers, and X is a list of objects: leave it out. "
+                "The model holds them while it is in memory"
             )
-        gamma = 1.0 / p if self.gamma is None else float(self.gamma)
-        known = ("function", name) if callable(name) else (name, None)
-        return Kernel(known[0], gamma, float(self.degree), float(self.coef0), known[1])
+        return ObjectKernel(self.kernel, objects)
+
+    def _solver(self, matrix: ChunkedMatrix) -> str:
+        """How it is solved: a matrix of objects, half of which is computed, is held whole."""
+        if not isinstance(matrix, ObjectKernel):
+            return self.solver
+        if self.solver not in ("auto", "exact"):
+            raise InvalidInputError(
+                f"solver={self.solver!r} would compute the kernel of objects in every step: 'exact'"
+            )
+        return "exact"
+
+    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+        """New rows; of objects, their kernel with those of the fit."""
+        result = self._fitted()
+        named = isinstance(self.kernel, str)  # a function is not saved
+        if not named and (objects := objects_in(X)) is not None:
+            known = getattr(result, "training", None)
+            if isinstance(known, ObjectKernel):
+                return known.of_others(objects)
+            raise InvalidInputError(
+                "a saved model holds neither the objects of its fit nor their kernel: give its "
+                "values, numpy.array([[kernel(a, b) for b in objects_of_fit] for a in X])"
+            )
+        return super()._matrix(X, dim, remove)
+
+    def _kernel(self, matrix: ChunkedMatrix, seed: int) -> Kernel:
+        """The parameters, checked."""
+        check_count(self.n_components, matrix.shape[0])
+        if isinstance(matrix, ObjectKernel):
+            return Kernel("precomputed", 1.0, float(self.degree), float(self.coef0))
+        return checked_kernel(self, matrix, seed)
 
     def _training(self, matrix: ChunkedMatrix, X: Any) -> tuple[ChunkedMatrix, str, Array | None]:
         """(training rows, the path that opens them or "", a copy if X is in memory)."""

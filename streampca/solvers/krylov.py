@@ -21,12 +21,14 @@ class Ritz:
     values : (d,) descending.  rotation : (d, d), Ritz vectors are basis @ rotation.
     residual : (d,) ||S x - value x||, from the stored products, without a pass.
     rounding : (d,) bounds of the error of S x, where it was measured.
+    lowest : the least value; those below 0 are 0 in ``values``.
     """
 
     values: Array
     rotation: Array
     residual: Array
     rounding: Array | None = None
+    lowest: float = 0.0
 
 
 class KrylovSpace:
@@ -110,7 +112,7 @@ class KrylovSpace:
             squares += np.einsum("ij,ij->j", rest, rest)
         residual = np.sqrt(squares) * _unit(values)
         rounding = None if self.probed is None else norm_estimate(rotation.T @ self._errors)
-        return Ritz(np.maximum(values, 0.0), rotation, residual, rounding)
+        return Ritz(np.maximum(values, 0.0), rotation, residual, rounding, float(values[-1]))
 
     def _residual(self, rotation: Array, values: Array, piece: slice) -> Array:
         """(piece, columns) S x - value x, in units of the largest value: squares of small numbers

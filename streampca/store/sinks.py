@@ -291,6 +291,15 @@ def open_written(path: str) -> Any:
     return zarr.open_array(path, mode="r")
 
 
+def blank_array(shape: tuple[int, int], chunk: int, dtype: Any) -> Any:
+    """A Zarr array in memory without a stored chunk: what will be written, for a plan.
+
+    chunk : rows of a chunk.
+    """
+    chunks = (max(1, min(chunk, shape[0])), max(1, shape[1]))
+    return zarr.create_array(zarr.storage.MemoryStore(), shape=shape, chunks=chunks, dtype=dtype)
+
+
 def mark_written(path: str, mark: str, version: Mapping[str, Any] | None = None) -> None:
     """Store in an output's attributes what made it.  version : of a model store."""
     zarr.open_array(path, mode="r+").attrs.update({MARK: mark, VERSION: version})

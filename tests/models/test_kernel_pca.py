@@ -19,13 +19,14 @@ from streampca import PCA, KernelPCA
 from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.kernels import symmetrize
-from streampca.models import kernel_matrix
-from streampca.models.kernel_matrix import Kernel, plan_kernel, sum_kernel
+from streampca.models import kernel_matrix, kernel_width
+from streampca.models.kernel_functions import Kernel, KernelRequest
+from streampca.models.kernel_routes import plan_kernel
 from streampca.models.pca import panels
-from streampca.passes import Execution
+from streampca.passes import Execution, SolverInput, follow
 from streampca.sources import as_matrix
 
-KERNELS = ("linear", "poly", "rbf", "sigmoid", "cosine")
+KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 7)) @ RNG.standard_normal((7, 7))
 NEW = RNG.standard_normal((11, 7))
@@ -48,6 +49,10 @@ def same(found: Any, expected: np.ndarray, atol: float = 1e-8) -> None:
     np.testing.assert_allclose(found * signs, expected, atol=atol * np.abs(expected).max())
 
 
+def laplace(a: np.ndarray, b: np.ndarray, **_: Any) -> float:
+    return float(np.exp(-0.05 * np.abs(a - b).sum()))  # scikit-learn's has no such name
+
+
 def only(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_matrix, "ROUTES", {route: kernel_matrix.ROUTES[route]})
 
@@ -60,9 +65,12 @@ def test_numbers_of_scikit_learn(
 ) -> None:
     from sklearn.decomposition import KernelPCA as Reference
 
+    if kernel == "laplacian":
+        route = "rows"  # absolute distances do not follow from products
     only(route, monkeypatch)
     more = {"kernel": kernel, "gamma": 0.05, "degree": 2, "coef0": 0.5}
-    reference = Reference(4, **more)
+    asked = more | {"kernel": laplace} if kernel == "laplacian" else more
+    reference = Reference(4, **asked)
     expected = reference.fit_transform(X)
     path = stored(tmp_path, X, LAYOUTS[layout])
     model = quiet(**more)
@@ -111,10 +119,14 @@ def test_rbf_is_right_at_means_of_a_million() -> None:
 def test_the_kernel_matrix_is_symmetric_to_the_bit(
     kernel: str, route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if kernel == "laplacian":
+        route = "rows"  # absolute distances do not follow from products
     only(route, monkeypatch)
     monkeypatch.setattr(panels, "PANELS", (3,))
     matrix, asked = as_matrix(stored(tmp_path, X, (10, 3))), Kernel(kernel, 0.1, 3.0, 1.0)
-    lower, shift = sum_kernel(plan_kernel(matrix, asked, 4, None), matrix, asked, Execution())
+    plan = plan_kernel(matrix, KernelRequest(asked, 4), "exact", None)
+    way = kernel_matrix.ROUTES[plan.solver]
+    lower, shift = follow(way, SolverInput(plan, matrix, asked), Execution())
     whole = symmetrize(lower)
     np.testing.assert_array_equal(whole, whole.T)
     np.testing.assert_allclose(whole, asked.of_rows(X - shift, X - shift), atol=1e-12)
@@ -165,7 +177,7 @@ def test_all_components_that_there_are() -> None:
 
 def test_what_it_cannot_answer_it_does_not_have() -> None:
     model = quiet(kernel="rbf").fit(X)
-    for name in ("components_", "noise_variance_", "eof_", "inverse_transform", "score_samples",
+    for name in ("components_", "noise_variance_", "eof_", "score_samples",
                  "explained_variance_", "mean_"):  # fmt: skip
         assert not hasattr(model, name), name
 
@@ -236,6 +248,9 @@ def test_plan_refusal_and_holes() -> None:
     [
         ({"k": 61}, "n_components=61; expected None or a number from 1 to 60"),
         ({"k": 0.5}, "n_components=0.5; expected None or a number"),
+        ({"gamma": "mean"}, "gamma='mean'; expected a number, 'median' or None"),
+        ({"gamma": "median"}, "gamma='median' for kernel='linear'; expected one of"),
+        ({"gamma": -1.0, "kernel": "rbf"}, "gamma=-1.0 for kernel='rbf'; expected 0 or more"),
         ({"kernel": "laplace"}, "kernel='laplace'; expected a function or one of"),
     ],
 )
@@ -269,6 +284,45 @@ def test_an_interrupted_fit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         KernelPCA(4, kernel="rbf", progress=stop, checkpoint=place).fit(path)
     model = quiet(kernel="rbf", checkpoint=place).fit(path)
     np.testing.assert_array_equal(model.eigenvectors_, expected)
+
+
+@pytest.mark.parametrize("route", ["features", "rows"])
+def test_gamma_from_the_median_distance(
+    route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(route, monkeypatch)
+    apart = X[:, None] - X
+    d = np.median(np.sqrt((apart**2).sum(axis=2))[np.triu_indices(60, 1)])
+    model = quiet(kernel="rbf", gamma="median").fit(path := stored(tmp_path, X, (16, 3)))
+    np.testing.assert_allclose(model.gamma_, 1 / (2 * d**2), rtol=1e-12)
+    same(model.eigenvectors_, quiet(kernel="rbf", gamma=model.gamma_).fit(path).eigenvectors_)
+    found = f"from the median of 1770 distances, {d:.6g}, between 60 of 60 rows (seed 0)"
+    assert model.result_.gamma_found == found
+    assert found in model.result_.table()
+    model.save(tmp_path / "m")
+    loaded = streampca.load(tmp_path / "m")
+    assert (loaded.gamma_, loaded.gamma) == (model.gamma_, "median")
+    np.testing.assert_array_equal(loaded.transform(NEW), model.transform(NEW))
+
+
+def test_the_median_of_absolute_distances_and_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = np.median(np.abs(X[:, None] - X).sum(axis=2)[np.triu_indices(60, 1)])
+    model = quiet(kernel="laplacian", gamma="median").fit(X)
+    np.testing.assert_allclose(model.gamma_, 1 / d, rtol=1e-12)
+    monkeypatch.setattr(kernel_width, "SAMPLED", 20)
+    model = quiet(kernel="laplacian", gamma="median", random_state=7)
+    assert model.plan(X).passes[0].edges[-1] == 20
+    first = model.fit(X).gamma_
+    assert first == model.fit(X).gamma_ != 1 / d
+    assert "between 20 of 60 rows (seed 7)" in model.result_.gamma_found
+    drawn = quiet(kernel="rbf", gamma="median", random_state=np.random.default_rng(3)).fit(X)
+    seed = drawn.result_.settings["random_state"]
+    assert quiet(kernel="rbf", gamma="median", random_state=seed).fit(X).gamma_ == drawn.gamma_
+
+
+def test_rows_that_mostly_repeat_have_no_median_distance() -> None:
+    with pytest.raises(InvalidInputError, match=r"is 0: most of them.*Give a number, gamma="):
+        quiet(kernel="rbf", gamma="median").fit(np.ones((30, 3)))
 
 
 @pytest.mark.slow

@@ -1,0 +1,198 @@
+"""Kernel PCA of wide rows: the kernel matrix is written once to scratch, and read in every step.
+
+Tiles of wide rows cost more to compute again than to read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators.kernel_step import TILE
+from streampca.kernels import Array, row_pieces
+from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.models.kernel_functions import Kernel, KernelFound, KernelRequest, Rows, squares
+from streampca.models.kernel_krylov import (
+    BASES,
+    LIKELY,
+    Tiles,
+    audit_nbytes,
+    iterated,
+    iteration_nbytes,
+    value_flops,
+    width_of,
+)
+from streampca.models.kernel_stored import BlockProduct, BlockSums, product_nbytes
+from streampca.models.kernel_width import sample_spec, with_width
+from streampca.models.pca.panels import panel_divisions
+from streampca.passes import (
+    Candidate,
+    Pass,
+    PassSpec,
+    SolverInput,
+    Steps,
+    size,
+)
+from streampca.sources import as_matrix
+from streampca.store import MemorySink, ZarrSink
+from streampca.store.places import discard
+from streampca.store.sinks import ChunkedSink, blank_array, mark_written, marked
+
+CHUNK_NBYTES = 16 << 20
+
+
+def scratch_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate]:
+    """Panels of rows are held while all rows are read, whose kernel with them is written."""
+    n = matrix.shape[0]
+    if request.scratch is None or request.count is None or request.count + 1 >= n:
+        return []
+    if request.kernel.name == "precomputed":
+        return []
+    return [
+        _candidate(matrix, request, bounds, blocks)
+        for bounds in panel_divisions(matrix)
+        for blocks in BASES
+    ]
+
+
+def _candidate(
+    matrix: ChunkedMatrix, request: KernelRequest, bounds: Array, blocks: int
+) -> Candidate:
+    (n, p), itemsize = matrix.shape, work_dtype(matrix.dtype).itemsize
+    width, panels = width_of(n, request.count or 1), len(bounds) - 1
+    w = int(np.diff(bounds).max())
+    held, solve, sizes = iteration_nbytes(matrix, request, blocks)
+    held |= audit_nbytes(matrix, request.kernel)
+    specs: list[PassSpec] = []
+    if request.kernel.sampled is not None:
+        specs.append(sample_spec(matrix, request.kernel.sampled))
+    often, kept = 1 if panels == 1 else 3, w * p * itemsize + 24 * n
+    for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
+        flops = n * (last - first) * (2.0 * p + value_flops(request.kernel))
+        specs += [
+            PassSpec(f"panel {i}", 0, 0, 0, lambda length: 16 * length * p, rows=(first, last),
+                     kept_nbytes=kept, kept=held, times=often, likely=often),
+            PassSpec(f"write {i}", 0, 0, 0, _writing(p, n, itemsize), kept_nbytes=kept, kept=held,
+                     flops=flops),
+        ]  # fmt: skip
+    written = as_matrix(blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
+    step = PassSpec(
+        "step", 0, 0, 0, product_nbytes(n, width), flops=2.0 * n * n * (width + 1), work="skinny",
+        kept_nbytes=8 * n * (2 * width + 8), kept=held, times=request.steps,
+        likely=min(request.steps, LIKELY), matrix=written,
+    )  # fmt: skip
+    reads = "2 reads" if panels == 1 else f"{3 + panels} reads"
+    reason = (
+        f"the kernel matrix is written once to scratch, {size(n * n * itemsize)}, from {reads} of "
+        f"X, and read once for each of at most {request.steps} steps of {width} vectors; stops "
+        f"when every component is certified to tol={request.tol:g}"
+    )
+    return Candidate("scratch", reason, (*specs, step), held | solve, 0.0,
+                     sizes | {"panels": panels})  # fmt: skip
+
+
+def _writing(p: int, n: int, itemsize: int) -> Callable[[int], int]:
+    return lambda length: 16 * length * p + 3 * max(CHUNK_NBYTES, n * itemsize)
+
+
+def _rows(n: int, itemsize: int) -> int:
+    """Rows of a chunk of the scratch."""
+    return max(1, CHUNK_NBYTES // (n * itemsize))
+
+
+class KernelSink(ChunkedSink):
+    """Rows whose kernel with a panel is written to some columns of a Zarr array."""
+
+    def __init__(self, whole: ZarrSink, kernel: Kernel, panel: Array, lengths: Array,
+                 first: int) -> None:  # fmt: skip
+        super().__init__()
+        self.whole, self.kernel, self.panel, self.first = whole, kernel, panel, first
+        self.lengths = lengths.astype(panel.dtype)
+        self.chunk, self.length = whole.chunk, whole.length
+
+    def _put(self, start: int, stop: int, values: Array) -> None:
+        rows = self.kernel.prepared(values)
+        own, columns = squares(rows).astype(rows.dtype), self.first + np.arange(2) * len(self.panel)
+        cuts = [start, *range(-(-(start + 1) // self.chunk) * self.chunk, stop, self.chunk), stop]
+        for begin, end in pairwise(cuts):
+            part = slice(begin - start, end - start)
+            made = np.empty((end - begin, len(self.panel)), rows.dtype)
+            for one in row_pieces(len(self.panel), 1, TILE):
+                theirs = self.lengths[self.first + one.start : self.first + one.stop]
+                made[:, one] = self.kernel.tile(rows[part], self.panel[one], own[part], theirs)
+            self.whole.array[begin:end, columns[0] : columns[1]] = made
+
+    def concurrent(self, edges: Array) -> bool:
+        return False  # the panel stays here
+
+    def paths(self) -> tuple[str, ...]:
+        return self.whole.paths()
+
+
+class _Written:
+    """K V by passes over the scratch."""
+
+    def __init__(self, tiles: Tiles, path: str) -> None:
+        self.tiles, self.matrix = tiles, as_matrix(path)
+        for name in ("kernel", "dtype", "shift", "diagonal", "rows", "weights"):
+            setattr(self, name, getattr(tiles, name))
+        self.squares = 0.0
+
+    def product(self, number: int, vectors: Array) -> Steps[tuple[Array, Array]]:
+        """As that of the tiles."""
+        n = self.matrix.shape[0]
+        sink, sums = MemorySink(n, vectors.shape[1]), MemorySink(n, 2)
+        maps: dict[str, Any] = {"image": BlockProduct()}
+        sinks: dict[str, Any] = {"image": sink}
+        if number == 1:
+            maps["sums"], sinks["sums"] = BlockSums(), sums
+        yield Pass("step", number, self.matrix, maps=maps, sinks=sinks,
+                   operands={"vectors": vectors})  # fmt: skip
+        self.squares += float(sums.values[:, 1].sum())
+        errors = sink.values[self.tiles.rows] - self.tiles.audited @ vectors.astype(np.float64)
+        return sink.values, errors.T
+
+
+def scratch(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
+    """The leading eigenpairs by way of a kernel matrix in scratch, which is removed at the end.
+
+    A fit that was interrupted finds it again, once it is complete.
+    """
+    kernel = yield from with_width(inputs.matrix, inputs.request.kernel)
+    tiles = Tiles(inputs, kernel)
+    yield from tiles.look(inputs.request.seed)
+    path = yield from _write(inputs, tiles)
+    found = yield from iterated(inputs, _Written(tiles, path))
+    discard(path)
+    return found
+
+
+def _write(inputs: SolverInput[KernelRequest], tiles: Tiles) -> Steps[str]:
+    """The path of the kernel matrix, written if it is not there."""
+    matrix, kernel, n = inputs.matrix, tiles.kernel, inputs.matrix.shape[0]
+    told = f"{matrix.fingerprint()} {kernel!r} {n} {tiles.panels}"
+    mark = hashlib.sha256(told.encode()).hexdigest()[:16]
+    assert inputs.request.scratch is not None
+    path = os.path.join(inputs.request.scratch, f"kernel-{mark}.zarr")
+    there = marked(path) == mark
+    whole = None
+    if not there:
+        os.makedirs(inputs.request.scratch, exist_ok=True)
+        whole = ZarrSink(path, n, n, tiles.dtype, _rows(n, tiles.dtype.itemsize),
+                         ("sample", "sample"), overwrite=True)  # fmt: skip
+    for i in range(tiles.panels):
+        part = yield from tiles.load(i)
+        tiles.audit(part)
+        if whole is not None:
+            sink = KernelSink(whole, kernel, tiles.panel, tiles.lengths, part.start)
+            yield Pass(f"write {i + 1}", maps={"rows": Rows(tiles.shift, tiles.dtype)},
+                       sinks={"rows": sink})  # fmt: skip
+    if whole is not None:
+        whole.finish()
+        mark_written(path, mark)
+    return path
