@@ -29,6 +29,7 @@ from streampca.store.sinks import Sink
 Array = np.ndarray[Any, Any]
 CHUNK_ENTRIES = 1 << 19  # in a chunk of data or indices
 KINDS = ("csr_matrix", "csc_matrix")
+NAMES = 65536  # in a chunk
 FRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 
 
@@ -70,6 +71,7 @@ class CompressedGroupSink(Sink):
         self._group.attrs.update({"encoding-type": KINDS[axis], "encoding-version": "0.1.0",
                                   "shape": list(shape), **(attributes or {})})  # fmt: skip
         # one dtype for both: SciPy's routines take no int32 indices with an int64 indptr
+        self.dtype = np.dtype(dtype)
         self._index = np.dtype(np.int32 if max(*shape, most_entries) < 2**31 else np.int64)
         self._arrays = {
             name: self._group.create_array(
@@ -139,10 +141,11 @@ def _write_frame(root: Any, name: str, size: int, names: Any) -> None:
     """Write obs or var: an index without columns."""
     group = root.create_group(name)
     group.attrs.update({**FRAME, "column-order": []})
-    values = np.arange(size).astype(str) if names is None else np.asarray(names, object)
-    text = values.astype(np.dtypes.StringDType())
-    made = group.create_array("_index", shape=text.shape, dtype=text.dtype)
-    made[...] = text
+    text = np.dtypes.StringDType()
+    made = group.create_array("_index", shape=(size,), dtype=text, chunks=(min(size, NAMES) or 1,))
+    for start in range(0, size, NAMES):  # a million numbers as text would take 84 MB at once
+        part = range(start, min(start + NAMES, size)) if names is None else names[start : start + NAMES]
+        made[start : start + NAMES] = np.array([str(one) for one in part], text)
     made.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
 
 
