@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from streampca.models.r2_baselines import r2_baselines
     from streampca.models.random_projection import RandomProjection
     from streampca.models.sparse_pca import SparsePCA
+    from streampca.models.text.counting import open_texts
+    from streampca.models.text.lsa import LSA
     from streampca.models.total_least_squares import TotalLeastSquares
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
@@ -77,6 +79,8 @@ else:  # the same, each when it is first used
             "streampca.models.r2_baselines": "r2_baselines",
             "streampca.models.random_projection": "RandomProjection",
             "streampca.models.sparse_pca": "SparsePCA",
+            "streampca.models.text.counting": "open_texts",
+            "streampca.models.text.lsa": "LSA",
             "streampca.models.total_least_squares": "TotalLeastSquares",
             "streampca.operations.model_store": "ModelStore load",
             "streampca.passes": "Advance Plan",
@@ -87,6 +91,7 @@ else:  # the same, each when it is first used
 
 __all__ = [
     "CCA",
+    "LSA",
     "MCA",
     "PCA",
     "PPCA",
@@ -126,6 +131,7 @@ __all__ = [
     "intrinsic_dimension",
     "load",
     "open",
+    "open_texts",
     "preprocess",
     "project_samples",
     "prune_ld",

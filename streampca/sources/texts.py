@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, shorten
 from streampca.paths import check_readable, refuse_special
 from streampca.sources.several import STORES, holds_parquet
+from streampca.sources.zarr.opening import is_repository
 
 JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -50,7 +51,7 @@ def _is_texts_at(path: str) -> bool:
     if os.path.isdir(path):
         stored = path.rstrip("/").endswith((".zarr", ".icechunk", ".parquet"))
         stored |= any(os.path.exists(os.path.join(path, one)) for one in STORES)
-        return not stored and not holds_parquet(path)
+        return not (stored or is_repository(path) or holds_parquet(path))
     if glob.has_magic(path) and not os.path.exists(path):
         path = next(glob.iglob(path, recursive=True), "")
     return path.lower().endswith((*TEXTS, *JSON_LINES))

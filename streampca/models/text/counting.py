@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -18,7 +18,7 @@ from streampca.passes import parse_nbytes
 from streampca.sources import open
 from streampca.sources.anndata import TOKENS
 from streampca.sources.sparse_files import ScratchFolder
-from streampca.sources.texts import documents
+from streampca.sources.texts import Document, documents
 from streampca.store import CompressedGroupSink
 
 MOST_TERMS = 1_000_000  # in memory at a time, without a limit
@@ -78,33 +78,56 @@ def open_texts(
     kept.check()
     fixed = None if vocabulary is None else _checked(vocabulary, kept)
     texts = documents(source, column=column, names=names, encoding=encoding)
+    return counted(texts, tokens, kept, fixed, out, memory_limit, overwrite).matrix
+
+
+class Counted(NamedTuple):
+    """Counts of texts, and the share of their words that a given vocabulary does not have."""
+
+    matrix: ChunkedMatrix
+    unknown: float
+
+
+def counted(
+    texts: Iterator[Document],
+    tokens: Tokens,
+    kept: Kept,
+    fixed: list[str] | None,
+    out: str | os.PathLike[str] | None = None,
+    memory_limit: int | str | None = None,
+    overwrite: bool = False,
+) -> Counted:
+    """Count documents over a fixed vocabulary, or over the terms that stay of all."""
     folder = ScratchFolder()
     path = os.path.join(folder.path, "counts.zarr") if out is None else os.fspath(out)
-    most = _most_terms(memory_limit)
-    with_terms = TermCounts(folder.path, most, fixed)
+    terms = TermCounts(folder.path, _most_terms(memory_limit), fixed)
     try:
-        written = _write(texts, tokens, kept, with_terms, path, overwrite)
+        _write(texts, tokens, kept, terms, path, overwrite)
     finally:
-        with_terms.close()
-    matrix: ChunkedMatrix = open(written)
+        terms.close()
+    matrix: ChunkedMatrix = open(path)
     if out is None:
         vars(matrix)["folder"] = folder
         matrix.note = "counted into a scratch folder; streampca.open_texts(texts, out=...) keeps it"
-    return matrix
+    return Counted(matrix, terms.unknown / (terms.tokens or 1))
 
 
-def count_texts(texts: Any, tokens: Tokens, vocabulary: Sequence[str]) -> tuple[Any, list[Any]]:
-    """Counts of texts in memory over a vocabulary, CSR; for each the terms that are not in it."""
-    split, place = tokens.split(), {term: i for i, term in enumerate(vocabulary)}
+def count_texts(
+    texts: Iterable[str], tokens: Tokens, places: Mapping[str, int]
+) -> tuple[Any, list[list[str]]]:
+    """CSR counts of texts in memory, and for each the terms that have no column.
+
+    places : the column of each term.
+    """
     indices: list[int] = []
     indptr, unknown = [0], []
     for text in texts:
-        terms = split(text)
-        indices += [place[term] for term in terms if term in place]
+        terms = tokens.split(text)
+        indices += [places[term] for term in terms if term in places]
         indptr.append(len(indices))
-        unknown.append([term for term in dict.fromkeys(terms) if term not in place])
+        unknown.append([term for term in dict.fromkeys(terms) if term not in places])
     parts = (np.ones(len(indices)), np.array(indices, np.int32), np.array(indptr, np.int32))
-    counts = scipy.sparse.csr_array(parts, shape=(len(unknown), len(vocabulary)))
+    counts = scipy.sparse.csr_array(parts, shape=(len(unknown), len(places)))
     counts.sum_duplicates()
     return counts, unknown
 
@@ -131,10 +154,11 @@ def _most_terms(memory_limit: int | str | None) -> int:
 
 
 def _write(
-    texts: Iterator[Any], tokens: Tokens, kept: Kept, terms: TermCounts, path: str, overwrite: bool
-) -> str:
-    """Count all documents and write them; the path of the counts."""
-    split, names = tokens.split(), []
+    texts: Iterator[Document], tokens: Tokens, kept: Kept, terms: TermCounts, path: str,
+    overwrite: bool,
+) -> None:  # fmt: skip
+    """Count all documents and write them."""
+    split, names = tokens.split, []
     for document in texts:
         terms.add(split(document.text))
         if document.name is not None:
@@ -162,4 +186,3 @@ def _write(
     except BaseException:
         sink.interrupted()
         raise
-    return path

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
@@ -37,6 +38,19 @@ class Tokens:
         made._check()
         return made
 
+    @classmethod
+    def of(cls, vectorizer: Any) -> Self:
+        """Those of a vectorizer of scikit-learn. Raises InvalidInputError for its own functions."""
+        own = [n for n in ("tokenizer", "preprocessor") if getattr(vectorizer, n, None) is not None]
+        own += ["analyzer"] * callable(getattr(vectorizer, "analyzer", None))
+        if own:
+            raise InvalidInputError(
+                f"the vectorizer has a function as its {own[0]}, which cannot be saved: give "
+                "terms=vectorizer.get_feature_names_out(), and search with rows of counts, "
+                "model.search(vectorizer.transform([query]))"
+            )
+        return cls.checked(**{one.name: getattr(vectorizer, one.name) for one in fields(cls)})
+
     def _check(self) -> None:
         allowed: dict[str, Any] = {
             "lowercase": (True, False), "strip_accents": (None, "ascii", "unicode"),
@@ -62,6 +76,7 @@ class Tokens:
                 f"token_pattern={self.token_pattern!r:.60} is no regular expression ({error})"
             ) from None
 
+    @cached_property
     def split(self) -> Callable[[str], list[str]]:
         """The function from a text to its terms. Raises MissingDependencyError."""
         try:
