@@ -96,7 +96,7 @@ def documents(
 
 def _in_memory(texts: Iterable[Any], names: Any) -> Iterator[Document]:
     own = getattr(texts, "index", None)  # of a Series, unless it only counts
-    if names is None and getattr(own, "dtype", None) is not None and own.dtype.kind not in "iu":
+    if names is None and getattr(getattr(own, "dtype", None), "kind", "i") not in "iu":
         names = own
     if isinstance(names, str):
         raise InvalidInputError(

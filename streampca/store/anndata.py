@@ -144,8 +144,9 @@ def _write_frame(root: Any, name: str, size: int, names: Any) -> None:
     text = np.dtypes.StringDType()
     made = group.create_array("_index", shape=(size,), dtype=text, chunks=(min(size, NAMES) or 1,))
     for start in range(0, size, NAMES):  # a million numbers as text would take 84 MB at once
-        part = range(start, min(start + NAMES, size)) if names is None else names[start : start + NAMES]
-        made[start : start + NAMES] = np.array([str(one) for one in part], text)
+        stop = min(start + NAMES, size)
+        part = range(start, stop) if names is None else names[start:stop]
+        made[start:stop] = np.array([str(one) for one in part], text)
     made.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
 
 

@@ -11,7 +11,13 @@ import numpy as np
 from streampca.accumulators import FeatureProjection
 from streampca.errors import EmptyDocumentsWarning, InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix, FeatureWeights, Preprocessing, concat_samples
+from streampca.matrix import (
+    AxisLabels,
+    ChunkedMatrix,
+    FeatureWeights,
+    Preprocessing,
+    concat_samples,
+)
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.decomposition import Decomposition
@@ -235,8 +241,7 @@ class LSA(LinearModel):
         return weighted, weighting.cost_
 
     def _keep_coordinates(self, weighted: ChunkedMatrix) -> list[PassCost]:
-        """One pass for the coordinates of all documents, into memory or the Zarr array; its cost.
-        """
+        """One pass for the coordinates of all documents, into memory or a Zarr array."""
         result, rows = self._fitted(), self._passes(weighted)
         scores_of = result.scores_of(rows.options)
         if self.coordinates is None:
@@ -293,7 +298,8 @@ class LSA(LinearModel):
     # -- answers --------------------------------------------------------------------------------
 
     def search(self, query: Any, n: int = 10) -> list[Match]:
-        """The n documents nearest to a text, best first: (name, score, index), score the cosine.
+        """The n documents nearest to a text, best first: (name, score, number), the
+        score is the cosine.
 
         query : a text; or counts (p,) or (1, p), for a model whose terms have no names.
 
@@ -320,7 +326,7 @@ class LSA(LinearModel):
         return result.near_documents(point, n, leave=place)
 
     def similar_terms(self, word: str, n: int = 10) -> list[Match]:
-        """The n terms nearest to one of them, best first: (term, cosine, column)."""
+        """The n terms nearest to one of them, best first: (name, score, number)."""
         result = self._fitted()
         return result.near_terms(result.place_of_term(word), n)
 
@@ -402,5 +408,6 @@ def _labelled(matrix: ChunkedMatrix, terms: Any, names: Any) -> ChunkedMatrix:
         dim = "-".join(axis.dims)
         axes.append(axis if given is None else AxisLabels.plain(dim, len(axis), list(given)))
     named = copy.copy(matrix)
-    named.labels = replace(labels, samples=axes[0], features=axes[1], attrs={**labels.attrs, **tokens})
+    told = {**labels.attrs, **tokens}
+    named.labels = replace(labels, samples=axes[0], features=axes[1], attrs=told)
     return named

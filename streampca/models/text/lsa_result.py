@@ -22,11 +22,11 @@ ROWS = 65536  # documents that are compared at a time
 
 
 class Match(NamedTuple):
-    """A document or a term, its cosine with what was asked, and its number."""
+    """A document or a term, its cosine with what was asked, and its number, from 0."""
 
     name: str
     score: float
-    index: int
+    number: int
 
 
 class Folded(NamedTuple):

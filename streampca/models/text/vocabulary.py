@@ -67,7 +67,7 @@ class Kept(NamedTuple):
             raise InvalidInputError(
                 f"max_df={self.max_df!r} is fewer than min_df={self.min_df!r} of {n} documents"
             )
-        inside = (one for one in terms if low <= one.documents <= high)
+        inside: Iterator[Term] = (one for one in terms if low <= one.documents <= high)
         if self.max_features is not None:
             inside = iter(heapq.nlargest(self.max_features, inside, key=itemgetter(2)))
         return sorted(one.term for one in inside)
@@ -109,7 +109,7 @@ class TermCounts:
             size = len(self.fixed)
         else:
             self._known = defaultdict()
-            self._known.default_factory = self._known.__len__  # type: ignore[attr-defined]
+            self._known.default_factory = self._known.__len__
             size = 0
         self._in_documents, self._totals = np.zeros((2, size), np.int64)
 
