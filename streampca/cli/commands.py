@@ -43,6 +43,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
+    "lsa": ("lsa", "latent semantic analysis: fit to texts, search, similar documents and terms"),
     "plot": ("pictures", "a picture of a saved model"),
     "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
     "demo": ("pictures", "make data with known structure and analyse them"),
