@@ -21,7 +21,7 @@ from streampca.errors import (
 )
 from streampca.store.bundle import put_folder
 from streampca.store.places import discard, unfinished_name, writing
-from streampca.store.sinks import Sink
+from streampca.store.sinks import WHOLE, Sink
 
 # --------------------------------------------------------------------------------------------------
 # A sparse matrix in a Zarr group of AnnData's format, written block by block.
@@ -83,6 +83,7 @@ class CompressedGroupSink(Sink):
                     zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"),
                     zarr.codecs.Crc32cCodec(),
                 ],
+                config=WHOLE,
             )
             for name, kind in (("data", np.dtype(dtype)), ("indices", self._index))
         }
@@ -124,7 +125,9 @@ class CompressedGroupSink(Sink):
         if rest := sum(map(len, self._waiting["data"])):
             self._flush(rest)
         pointers = np.concatenate(self._pointers).astype(self._index)
-        made = self._group.create_array("indptr", shape=pointers.shape, dtype=pointers.dtype)
+        made = self._group.create_array(
+            "indptr", shape=pointers.shape, dtype=pointers.dtype, config=WHOLE
+        )
         made[...] = pointers
         put_folder(self._beside, os.fspath(self.path), self._may_go)
         discard(self._beside)

@@ -165,7 +165,11 @@ class LSA(LinearModel):
         terms, names : of the columns and rows of counts that have none of their own, such as
             ``vectorizer.get_feature_names_out()``.
         """
-        matrix = self._counts(X, dim, terms, names)
+        self.dim_ = dim
+        return self._fit(self._counts(X, dim, terms, names))
+
+    def _fit(self, matrix: ChunkedMatrix) -> Self:
+        """Fit to counts that carry their names, and how their texts were split."""
         plan = self._plan(matrix)
         weighted, costs = self._weighted(matrix)
         svd = self._svd().fit(weighted)
@@ -177,7 +181,7 @@ class LSA(LinearModel):
         measured = {name: svd.result_.provenance[name] for name in ("peak_bytes", "held_bytes")}
         told = provenance(costs, matrix.fingerprint()) | measured
         attach(self, replace(self._fitted(), plan=plan.to_dict(), provenance=told))
-        self.plan_, self.cost_, self.dim_ = plan, costs, dim
+        self.plan_, self.cost_ = plan, costs
         self._tell_empty()
         return self
 
@@ -347,9 +351,9 @@ class LSA(LinearModel):
         """
         matrix, unknown = self._more(X, names)
         if corpus is not None:
-            tokens = self._fitted().tokens
-            self.fit(concat_samples(self._more(corpus, None)[0], matrix))
-            attach(self, replace(self._fitted(), tokens=tokens))
+            whole = concat_samples(self._more(corpus, None)[0], matrix)
+            whole.labels = replace(whole.labels, attrs={TOKENS: self._fitted().tokens})
+            self._fit(whole)
         result = self._fitted()
         rows = self._passes(self._matrix(matrix))
         points = rows.table("documents", result.scores_of(rows.options), rows.dtype)

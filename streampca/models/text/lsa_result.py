@@ -16,7 +16,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.decomposition import Decomposition
 from streampca.models.text.tokens import Tokens
-from streampca.store.sinks import marked, open_written
+from streampca.store.sinks import append_rows, marked, open_written
 
 ROWS = 65536  # documents that are compared at a time
 
@@ -225,8 +225,7 @@ class LSADecomposition(Decomposition, kind="latent semantic analysis"):
         known = self.document_coordinates
         scores = None
         if self.scores is None:
-            known.resize((n + m, self.n_components))
-            known[n:] = points
+            append_rows(self.settings["coordinates"], n, points.astype(known.dtype))
         else:
             scores = np.concatenate([known, points.astype(known.dtype)])
         return replace(
