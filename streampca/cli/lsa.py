@@ -31,9 +31,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     )
     fit.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
     fit.add_argument("-k", "--n-components", type=int, default=100, help="factors (default 100)")
-    fit.add_argument(
-        "--weighting", default="log-entropy", choices=("log-entropy", "tf-idf", "raw")
-    )
+    fit.add_argument("--weighting", default="log-entropy", choices=("log-entropy", "tf-idf", "raw"))
     _text_options(fit)
     fit.add_argument("--coordinates", metavar="ZARR", help="of the documents: write them here, and "
                      "read them from here in a search; else they are held in memory")  # fmt: skip

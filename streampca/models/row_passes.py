@@ -29,6 +29,7 @@ from streampca.store import MemorySink, ZarrSink
 from streampca.store.sinks import chunk_for
 
 WRITTEN_NBYTES = 16 << 20  # of rows in a chunk
+SHARED_NBYTES = 2 << 20  # of those in a chunk that several blocks fill, if these are short
 
 
 def score_dtype(dtype: Any) -> Any:
@@ -203,8 +204,10 @@ class MappedRows:
         overwrite: bool = False,
     ) -> Any:
         """The new Zarr array of (n, width) rows, in chunks that no two blocks share."""
-        most = max(1, WRITTEN_NBYTES // max(1, np.dtype(dtype).itemsize * width))
-        chunk = chunk_for(self._plan(0).passes[0].edges, most=most)
+        edges, row = self._plan(0).passes[0].edges, max(1, np.dtype(dtype).itemsize * width)
+        # blocks that share a chunk read it again and write it whole: it is no longer than they are
+        longest = max(int(np.diff(edges).max(initial=0)), SHARED_NBYTES // row)
+        chunk = chunk_for(edges, most=max(1, min(longest, WRITTEN_NBYTES // row)))
         n = self.rows.matrix.shape[0]
         sink = ZarrSink(out, n, width, dtype, chunk=chunk, dims=dims, overwrite=overwrite)
         self._run(sink)

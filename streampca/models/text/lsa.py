@@ -16,6 +16,7 @@ from streampca.matrix import (
     ChunkedMatrix,
     FeatureWeights,
     Preprocessing,
+    RowLengths,
     concat_samples,
 )
 from streampca.models import shared_parameters as shared
@@ -109,7 +110,6 @@ class LSA(LinearModel):
     threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
-    result_: LSADecomposition
 
     whiten = False
     missing = "raise"
@@ -128,9 +128,10 @@ class LSA(LinearModel):
     def _plan(self, matrix: ChunkedMatrix) -> Plan:
         """The passes for the weights, of the decomposition, and for the coordinates."""
         weighted, limit = matrix, self.memory_limit
-        if self._weighting() is not None:
+        if self._weighting() is not None:  # of the size of the weights that are not known yet
             ones = FeatureWeights(np.ones(matrix.shape[1]), str(self.weighting))
-            weighted = Preprocessing((ones,)).apply(matrix, row_sums_in_memory)
+            steps = (ones, RowLengths()) if self.weighting == "tf-idf" else (ones,)
+            weighted = Preprocessing(steps).apply(matrix, lambda one, _: np.ones(one.shape[0]))
         svd = self._svd().plan(weighted)
         names = OF_COLUMNS.get(self.weighting, ()) if self._named else ()
         before = [columns_plan(matrix, name, limit) for name in names]
@@ -152,7 +153,7 @@ class LSA(LinearModel):
             sums = {"total": FeatureProjection(center=None, missing="raise", width=k)}
             spec = pass_spec("documents", weighted, 1, sums, **kept)
         else:
-            spec = PassSpec("documents", 0, 0, 0, lambda length: 16 * length * k, **kept)
+            spec = PassSpec("documents", 0, 0, 0, lambda length: 16 * k * (p + length), **kept)
         return plan_one_pass(weighted, spec, self.memory_limit)
 
     def fit(

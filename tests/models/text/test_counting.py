@@ -169,7 +169,7 @@ def test_bad_sources_are_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no file of text is there"):
         streampca.open_texts(tmp_path)
     (tmp_path / "a.txt").write_bytes("naïve".encode("latin-1"))
-    with pytest.raises(SourceError, match="is not utf-8: byte 2 is 0xef.*encoding='latin-1'"):
+    with pytest.raises(SourceError, match=r"is not utf-8: byte 2 is 0xef.*encoding='latin-1'"):
         streampca.open_texts(tmp_path)
     assert streampca.open_texts(tmp_path, encoding="latin-1").labels.features.names() == ["naïve"]
     with pytest.raises(InvalidInputError, match="expected one of Python's"):

@@ -55,7 +55,7 @@ def test_the_nine_titles(titles: dict[str, Any]) -> None:
     np.testing.assert_allclose(every.singular_values_, PUBLISHED, atol=5e-5)
     model = LSA(2, weighting="raw").fit(**titles)
     found = model.search("Human computer interaction", 9)
-    assert [one.name for one in found] == "c3 c1 c4 c2 c5 m4 m3 m2 m1".split()
+    assert [one.name for one in found] == ["c3", "c1", "c4", "c2", "c5", "m4", "m3", "m2", "m1"]
     # of gensim's tutorial
     cosines = [0.9984453, 0.998093, 0.9865886, 0.93748635, 0.90755945, 0.0500, -0.0988, -0.1064,
                -0.1242]  # fmt: skip
@@ -181,7 +181,7 @@ def test_a_fitted_weighting_is_applied_as_it_is() -> None:
 
 def test_texts_in_names_out(small: LSA) -> None:
     assert [one.name for one in small.search("eyes and an EYE", 2)] == ["e1", "e2"]
-    assert {one.name for one in small.similar_documents("g1", 2)} <= {"g2", "g3"}
+    assert small.similar_documents("g1", 1)[0].name == "g2"
     assert small.similar_terms("Graphs", 1)[0].name == "trees"
     assert small.words("the lens of a camera") == (["lens"], ["camera"])
     assert "lens" in small.vocabulary_
@@ -210,7 +210,7 @@ def test_coordinates_on_disk(small: LSA, tmp_path: Path) -> None:
     loaded.add_documents(["eye and cornea"], names=["new"])
     assert "new" in [one.name for one in loaded.search("cornea", 7)]
     assert model.search("lens") == small.search("lens")  # which knows of none that were added
-    other = LSA(4, coordinates=str(tmp_path / "o.zarr"), **options).fit(TEXTS[::-1] + ["eye lens"])
+    other = LSA(4, coordinates=str(tmp_path / "o.zarr"), **options).fit([*TEXTS[::-1], "eye lens"])
     (tmp_path / "o.zarr").rename(tmp_path / "o2.zarr")
     with pytest.raises(SourceError, match="does not hold the coordinates"):
         other.search("lens")
@@ -318,7 +318,7 @@ def test_bad_arguments_are_named(small: LSA) -> None:
             LSA(**{"n_components": 2, **parameters}).fit(X)
     with pytest.raises(InvalidInputError, match="terms are 3; X has"):
         LSA(2).fit(counts, terms=["a", "b", "c"])
-    with pytest.raises(InvalidInputError, match="'e9': none has this name.* Or give its number"):
+    with pytest.raises(InvalidInputError, match=r"'e9': none has this name.* Or give its number"):
         small.similar_documents("e9")
     with pytest.raises(InvalidInputError, match="expected a number below 6"):
         small.similar_documents(6)
