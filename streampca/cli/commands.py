@@ -68,6 +68,11 @@ EXAMPLES = {  # command -> lines of its --help
     "project": ["project model new.bed --out tables/new"],
     "convert": ["convert x.bed -o x.zarr"],
     "impute": ["impute ratings.mtx --rank 2 4 8 --validation 0.05 -o model"],
+    "lsa": [
+        "lsa fit articles/ -k 100 --stop-words english --min-df 2 -o model",
+        'lsa search model "heart attack" -n 5',
+        "lsa similar model --term infarction",
+    ],
     "plot": ["plot model --kind loadings -o loadings.png"],
     "baselines": [
         "baselines matrix.zarr -o baselines.png",
