@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from streampca.errors import InvalidInputError
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.text.tokens import Tokens
 from streampca.models.text.vocabulary import TERM_NBYTES, Kept, TermCounts
 from streampca.passes import parse_nbytes
@@ -186,3 +188,25 @@ def _write(
     except BaseException:
         sink.interrupted()
         raise
+
+
+def labelled(matrix: ChunkedMatrix, terms: Any, names: Any) -> ChunkedMatrix:
+    """Counts with names of their columns and rows, where they are given.
+
+    terms : names, or a fitted vectorizer of scikit-learn, whose settings are kept too.
+    """
+    labels = matrix.labels
+    tokens = {}
+    if hasattr(terms, "get_feature_names_out"):
+        tokens = {TOKENS: Tokens.of(terms).to_json()}
+        terms = terms.get_feature_names_out()
+    axes = []
+    for what, axis, given in (("names", labels.samples, names), ("terms", labels.features, terms)):
+        if given is not None and len(given) != len(axis):
+            raise InvalidInputError(f"{what} are {len(given)}; X has {len(axis)} of them")
+        dim = "-".join(axis.dims)
+        axes.append(axis if given is None else AxisLabels.plain(dim, len(axis), list(given)))
+    named = copy.copy(matrix)
+    told = {**labels.attrs, **tokens}
+    named.labels = replace(labels, samples=axes[0], features=axes[1], attrs=told)
+    return named

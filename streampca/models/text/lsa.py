@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import fields, replace
 from typing import Any, Self
 
@@ -12,7 +11,6 @@ from streampca.accumulators import FeatureProjection
 from streampca.errors import EmptyDocumentsWarning, InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import (
-    AxisLabels,
     ChunkedMatrix,
     FeatureWeights,
     Preprocessing,
@@ -30,9 +28,8 @@ from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.preprocessing import LogEntropy, Preprocessor, TfIdf
 from streampca.models.registry import estimator
 from streampca.models.row_passes import plan_one_pass, score_dtype
-from streampca.models.text.counting import Counted, count_texts, counted, open_texts
+from streampca.models.text.counting import Counted, count_texts, counted, labelled, open_texts
 from streampca.models.text.lsa_result import Folded, LSADecomposition, Match
-from streampca.models.text.tokens import Tokens
 from streampca.models.text.vocabulary import Kept as KeptTerms
 from streampca.passes import PassCost, PassSpec, Plan, easier_axis, pass_spec
 from streampca.sources import as_matrix
@@ -214,7 +211,7 @@ class LSA(LinearModel):
                 f"{given[0]}={options[given[0]]!r:.60} is for texts, and X are counts: leave it "
                 "out, or give it to streampca.open_texts or the vectorizer that counts"
             )
-        return _labelled(as_matrix(X, dim=dim), terms, names)
+        return labelled(as_matrix(X, dim=dim), terms, names)
 
     def _weighting(self) -> Preprocessor | None:
         """What weights the counts, fitted or not; None for raw counts."""
@@ -369,7 +366,7 @@ class LSA(LinearModel):
     def _more(self, X: Any, names: Any) -> tuple[ChunkedMatrix, float | None]:
         """Further documents over the vocabulary of the model; the share of their unknown words."""
         if not is_texts(X):
-            return _labelled(as_matrix(X, dim=self.dim_), None, names), None
+            return labelled(as_matrix(X, dim=self.dim_), None, names), None
         return self._counted_alike(X, names)
 
     def _counted_alike(self, X: Any, names: Any = None) -> Counted:
@@ -394,25 +391,3 @@ class LSA(LinearModel):
     def vocabulary_(self) -> list[str]:
         """The p terms."""
         return self._fitted().vocabulary
-
-
-def _labelled(matrix: ChunkedMatrix, terms: Any, names: Any) -> ChunkedMatrix:
-    """Counts with names of their columns and rows, where they are given.
-
-    terms : names, or a fitted vectorizer of scikit-learn, whose settings are kept too.
-    """
-    labels = matrix.labels
-    tokens = {}
-    if hasattr(terms, "get_feature_names_out"):
-        tokens = {TOKENS: Tokens.of(terms).to_json()}
-        terms = terms.get_feature_names_out()
-    axes = []
-    for what, axis, given in (("names", labels.samples, names), ("terms", labels.features, terms)):
-        if given is not None and len(given) != len(axis):
-            raise InvalidInputError(f"{what} are {len(given)}; X has {len(axis)} of them")
-        dim = "-".join(axis.dims)
-        axes.append(axis if given is None else AxisLabels.plain(dim, len(axis), list(given)))
-    named = copy.copy(matrix)
-    told = {**labels.attrs, **tokens}
-    named.labels = replace(labels, samples=axes[0], features=axes[1], attrs=told)
-    return named
