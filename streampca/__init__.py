@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from streampca.models.r2_baselines import r2_baselines
     from streampca.models.random_projection import RandomProjection
     from streampca.models.sparse_pca import SparsePCA
+    from streampca.models.text.counting import open_texts
+    from streampca.models.text.lsa import LSA
     from streampca.models.total_least_squares import TotalLeastSquares
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
@@ -81,6 +83,8 @@ else:  # the same, each when it is first used
             "streampca.models.r2_baselines": "r2_baselines",
             "streampca.models.random_projection": "RandomProjection",
             "streampca.models.sparse_pca": "SparsePCA",
+            "streampca.models.text.counting": "open_texts",
+            "streampca.models.text.lsa": "LSA",
             "streampca.models.total_least_squares": "TotalLeastSquares",
             "streampca.operations.model_store": "ModelStore load",
             "streampca.passes": "Advance Plan",
@@ -91,6 +95,7 @@ else:  # the same, each when it is first used
 
 __all__ = [
     "CCA",
+    "LSA",
     "MCA",
     "PCA",
     "PPCA",
@@ -132,6 +137,7 @@ __all__ = [
     "load",
     "map_features",
     "open",
+    "open_texts",
     "preprocess",
     "project_samples",
     "prune_ld",

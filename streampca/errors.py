@@ -140,6 +140,10 @@ class EmptySamplesWarning(UserWarning):
     """Samples without any observation were left out of the fit."""
 
 
+class EmptyDocumentsWarning(UserWarning):
+    """Documents have no word that counts: they stay, and no search finds them."""
+
+
 class DominantFeatureWarning(UserWarning):
     """One unscaled feature holds more than half of the total variance."""
 

@@ -43,6 +43,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
+    "lsa": ("lsa", "latent semantic analysis: fit to texts, search, similar documents and terms"),
     "plot": ("pictures", "a picture of a saved model"),
     "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
     "demo": ("pictures", "make data with known structure and analyse them"),
@@ -67,6 +68,11 @@ EXAMPLES = {  # command -> lines of its --help
     "project": ["project model new.bed --out tables/new"],
     "convert": ["convert x.bed -o x.zarr"],
     "impute": ["impute ratings.mtx --rank 2 4 8 --validation 0.05 -o model"],
+    "lsa": [
+        "lsa fit articles/ -k 100 --stop-words english --min-df 2 -o model",
+        'lsa search model "heart attack" -n 5',
+        "lsa similar model --term infarction",
+    ],
     "plot": ["plot model --kind loadings -o loadings.png"],
     "baselines": [
         "baselines matrix.zarr -o baselines.png",

@@ -36,6 +36,7 @@ from streampca.models.feature_names import (
 from streampca.models.line_sums import row_sums, row_sums_in_memory
 from streampca.models.result import Result
 from streampca.models.row_passes import RowMap
+from streampca.passes import PassCost
 from streampca.sources import as_matrix, open
 from streampca.sources.lazy import (
     frame_rows,
@@ -214,12 +215,13 @@ class SumsByPass:
 
     running: Mapping[str, Any]
     made: list[tuple[ChunkedMatrix, bool, Array]] = field(default_factory=list)
+    costs: list[PassCost] = field(default_factory=list)
 
     def __call__(self, matrix: ChunkedMatrix, squares: bool) -> Array:
         for known, squared, sums in self.made:
             if known is matrix and squared == squares:
                 return sums
-        sums = row_sums(matrix, squares=squares, **self.running)
+        sums = row_sums(matrix, squares=squares, costs=self.costs, **self.running)
         self.made.append((matrix, squares, sums))
         return sums
 

@@ -30,6 +30,7 @@ from streampca.matrix.preprocessing import RowSums
 from streampca.models.line_sums import column_stats, totals
 from streampca.models.new_rows import SumsByPass, prepared
 from streampca.models.parameters import Parameters
+from streampca.passes import PassCost
 from streampca.sources import as_matrix
 from streampca.store import read_bundle, understood, write_bundle
 
@@ -39,14 +40,15 @@ class Preprocessor(Parameters):
 
     memory_limit, scheduler, progress : of the passes, as :class:`streampca.PCA` takes them.
 
-    After ``fit`` ``preprocessing_`` holds the steps, those of X before it included. In a
-    scikit-learn pipeline it stands before the model.
+    After ``fit`` ``preprocessing_`` holds the steps, those of X before it included, and ``cost_``
+    what the passes took. In a scikit-learn pipeline it stands before the model.
     """
 
     memory_limit: int | str | None
     scheduler: Any
     progress: Any
     preprocessing_: Preprocessing
+    cost_: list[PassCost]
     n_features_in_: int
     classes: ClassVar[dict[str, type[Preprocessor]]] = {}
 
@@ -60,7 +62,8 @@ class Preprocessor(Parameters):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the numbers in X, (n, p): anything that ``streampca.open`` takes."""
-        self._fit(as_matrix(X), SumsByPass(self._running()))
+        self.cost_ = []
+        self._fit(as_matrix(X), SumsByPass(self._running(), costs=self.cost_))
         return self
 
     def _fit(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
@@ -81,7 +84,8 @@ class Preprocessor(Parameters):
 
     def fit_transform(self, X: Any, y: Any = None) -> ChunkedMatrix:
         """Fit to X, and X with what was found, lazily; no sum of its rows is made twice."""
-        matrix, row_sums = as_matrix(X), SumsByPass(self._running())
+        self.cost_ = []
+        matrix, row_sums = as_matrix(X), SumsByPass(self._running(), costs=self.cost_)
         return self._fit(matrix, row_sums).apply(matrix, row_sums)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -211,7 +215,7 @@ class TfIdf(Preprocessor):
         if self.norm not in ("l2", None):
             raise InvalidInputError(f"norm={self.norm!r}; expected 'l2' or None")
         presence = DerivedMatrix(matrix, Function("sign"))
-        stats = column_stats(presence, "document frequencies", **self._running())
+        stats = column_stats(presence, "document frequencies", **self._running(), costs=self.cost_)
         documents, n = np.rint(totals(stats)), matrix.shape[0]
         with np.errstate(divide="ignore"):
             weight = np.log((n + self.smooth) / (documents + self.smooth)) + 1.0
@@ -244,9 +248,10 @@ class LogEntropy(Preprocessor):
     def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
         if matrix.shape[0] < 2:
             raise InvalidInputError("log_entropy needs two documents or more: log n is its divisor")
-        total = totals(column_stats(matrix, "term totals", **self._running()))
+        running = {**self._running(), "costs": self.cost_}
+        total = totals(column_stats(matrix, "term totals", **running))
         information = DerivedMatrix(matrix, Function("x log x"))
-        logs = totals(column_stats(information, "term entropies", **self._running()))
+        logs = totals(column_stats(information, "term entropies", **running))
         safe = np.where(total > 0, total, 1.0)
         weight = 1.0 + (logs / safe - np.log(safe)) / np.log(matrix.shape[0])
         weights = np.where(total > 0, weight, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.passes import (
     Candidate,
     Execution,
+    PassCost,
     PassResult,
     PassSpec,
     Plan,
@@ -28,6 +29,7 @@ from streampca.store import MemorySink, ZarrSink
 from streampca.store.sinks import chunk_for
 
 WRITTEN_NBYTES = 16 << 20  # of rows in a chunk
+SHARED_NBYTES = 2 << 20  # of those in a chunk that several blocks fill, if these are short
 
 
 def score_dtype(dtype: Any) -> Any:
@@ -95,7 +97,7 @@ class RowPasses:
 
     Blocks of samples are mapped one by one. Where those would be huge, features are streamed, and
     what belongs to a row is summed up over all blocks.
-    kept_nbytes : of the model that is applied.
+    kept_nbytes : of the model that is applied.  costs : takes those of the passes that were made.
     """
 
     matrix: ChunkedMatrix
@@ -104,6 +106,7 @@ class RowPasses:
     scheduler: Any
     progress: Any
     kept_nbytes: int
+    costs: list[PassCost] = field(default_factory=list)
 
     @property
     def by_features(self) -> bool:
@@ -149,7 +152,9 @@ class RowPasses:
         kept = sum(int(one.nbytes) for one in operands.values())
         spec = pass_spec(name, self.matrix, axis, accumulators, kept_nbytes=kept, stored=True)
         plan = plan_one_pass(self.matrix, spec, self.memory_limit)
-        return run(plan.passes[0], self.matrix, operands=operands, execution=self.begun(plan))
+        done = run(plan.passes[0], self.matrix, operands=operands, execution=self.begun(plan))
+        self.costs.append(done.cost)
+        return done
 
     def mapped(
         self,
@@ -199,8 +204,10 @@ class MappedRows:
         overwrite: bool = False,
     ) -> Any:
         """The new Zarr array of (n, width) rows, in chunks that no two blocks share."""
-        most = max(1, WRITTEN_NBYTES // max(1, np.dtype(dtype).itemsize * width))
-        chunk = chunk_for(self._plan(0).passes[0].edges, most=most)
+        edges, row = self._plan(0).passes[0].edges, max(1, np.dtype(dtype).itemsize * width)
+        # blocks that share a chunk read it again and write it whole: it is no longer than they are
+        longest = max(int(np.diff(edges).max(initial=0)), SHARED_NBYTES // row)
+        chunk = chunk_for(edges, most=max(1, min(longest, WRITTEN_NBYTES // row)))
         n = self.rows.matrix.shape[0]
         sink = ZarrSink(out, n, width, dtype, chunk=chunk, dims=dims, overwrite=overwrite)
         self._run(sink)
@@ -208,7 +215,7 @@ class MappedRows:
 
     def _run(self, sink: MemorySink | ZarrSink) -> None:
         plan = self._plan(sink.nbytes_in_memory())
-        run(
+        done = run(
             plan.passes[0],
             self.rows.matrix,
             maps={"rows": self.function},
@@ -216,6 +223,7 @@ class MappedRows:
             side_inputs=self.side_inputs,
             execution=self.rows.begun(plan),
         )
+        self.rows.costs.append(done.cost)
 
     def _plan(self, held_nbytes: int) -> Plan:
         rows, scratch = self.rows, self.function.scratch_nbytes(self.rows.matrix)

@@ -78,8 +78,8 @@ def problem_of(kind: str, values: Mapping[str, Any]) -> tuple[str, str]:
     try:
         build(kind, values)
         general = {n: value for n, value in values.items() if not parameters[n].needs_data}
-        for name in (n for n in general if parameters[n].counts_components):
-            general[name] = _cut(general[name])
+        for name in (n for n, one in parameters.items() if one.counts_components):
+            general[name] = _cut(general.get(name, parameters[name].default))
         model = build(kind, general, scheduler="threads", memory_limit="1TiB")
         with contextlib.suppress(MemoryLimitError):
             if isinstance(model, IncrementalPCA):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from streampca.sources.zarr.opening import open_array
 from streampca.sources.zarr.reader import ZarrReader
 
 FORMATS = {"csr_matrix": 0, "csc_matrix": 1, "csr": 0, "csc": 1}  # the lines: samples, features
+TOKENS = "streampca_tokens"  # attribute of counts: how texts were split into terms, as JSON
 INDEX_COLUMNS = ("index", "_index")  # of data frames written as one table (before 0.7)
 
 
@@ -228,6 +230,9 @@ def _compressed(
     indptr = pointers.read((slice(0, pointers.shape[0]),))
     labels = _labels(shape, names, source)
     matrix = CompressedMatrix(data, indices, indptr, axis, shape, labels, source)
+    tokens = group.attrs.get(TOKENS)
+    if isinstance(tokens, str):
+        matrix.labels = replace(matrix.labels, attrs={TOKENS: tokens})
     code = group.attrs.get("missing_value")  # as streampca.operations.convert notes it
     matrix.missing_value = None if code is None else float(code)
     return matrix

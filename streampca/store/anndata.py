@@ -21,7 +21,7 @@ from streampca.errors import (
 )
 from streampca.store.bundle import put_folder
 from streampca.store.places import discard, unfinished_name, writing
-from streampca.store.sinks import Sink
+from streampca.store.sinks import WHOLE, Sink
 
 # --------------------------------------------------------------------------------------------------
 # A sparse matrix in a Zarr group of AnnData's format, written block by block.
@@ -29,6 +29,7 @@ from streampca.store.sinks import Sink
 Array = np.ndarray[Any, Any]
 CHUNK_ENTRIES = 1 << 19  # in a chunk of data or indices
 KINDS = ("csr_matrix", "csc_matrix")
+NAMES = 65536  # in a chunk
 FRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 
 
@@ -70,6 +71,7 @@ class CompressedGroupSink(Sink):
         self._group.attrs.update({"encoding-type": KINDS[axis], "encoding-version": "0.1.0",
                                   "shape": list(shape), **(attributes or {})})  # fmt: skip
         # one dtype for both: SciPy's routines take no int32 indices with an int64 indptr
+        self.dtype = np.dtype(dtype)
         self._index = np.dtype(np.int32 if max(*shape, most_entries) < 2**31 else np.int64)
         self._arrays = {
             name: self._group.create_array(
@@ -81,6 +83,7 @@ class CompressedGroupSink(Sink):
                     zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"),
                     zarr.codecs.Crc32cCodec(),
                 ],
+                config=WHOLE,
             )
             for name, kind in (("data", np.dtype(dtype)), ("indices", self._index))
         }
@@ -122,7 +125,9 @@ class CompressedGroupSink(Sink):
         if rest := sum(map(len, self._waiting["data"])):
             self._flush(rest)
         pointers = np.concatenate(self._pointers).astype(self._index)
-        made = self._group.create_array("indptr", shape=pointers.shape, dtype=pointers.dtype)
+        made = self._group.create_array(
+            "indptr", shape=pointers.shape, dtype=pointers.dtype, config=WHOLE
+        )
         made[...] = pointers
         put_folder(self._beside, os.fspath(self.path), self._may_go)
         discard(self._beside)
@@ -139,10 +144,12 @@ def _write_frame(root: Any, name: str, size: int, names: Any) -> None:
     """Write obs or var: an index without columns."""
     group = root.create_group(name)
     group.attrs.update({**FRAME, "column-order": []})
-    values = np.arange(size).astype(str) if names is None else np.asarray(names, object)
-    text = values.astype(np.dtypes.StringDType())
-    made = group.create_array("_index", shape=text.shape, dtype=text.dtype)
-    made[...] = text
+    text = np.dtypes.StringDType()
+    made = group.create_array("_index", shape=(size,), dtype=text, chunks=(min(size, NAMES) or 1,))
+    for start in range(0, size, NAMES):  # a million numbers as text would take 84 MB at once
+        stop = min(start + NAMES, size)
+        part = range(start, stop) if names is None else names[start:stop]
+        made[start:stop] = np.array([str(one) for one in part], text)
     made.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
 
 

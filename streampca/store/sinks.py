@@ -300,6 +300,14 @@ def blank_array(shape: tuple[int, int], chunk: int, dtype: Any) -> Any:
     return zarr.create_array(zarr.storage.MemoryStore(), shape=shape, chunks=chunks, dtype=dtype)
 
 
+def append_rows(path: str, start: int, rows: Array) -> None:
+    """Write rows (m, k) behind the first ``start`` of the array that a :class:`ZarrSink` left."""
+    array = zarr.open_array(path, mode="r+").with_config(WHOLE)
+    with writing(path):
+        array.resize((start + len(rows), array.shape[1]))
+        array[start:] = rows
+
+
 def mark_written(path: str, mark: str, version: Mapping[str, Any] | None = None) -> None:
     """Store in an output's attributes what made it.  version : of a model store."""
     zarr.open_array(path, mode="r+").attrs.update({MARK: mark, VERSION: version})

@@ -184,7 +184,7 @@ def test_what_cannot_be_asked() -> None:
     for odd, message in (
         ({"solver": "krylov"}, "solver='krylov'; expected one of"),
         ({"tol": 2.0}, "tol=2.0; expected radians"),
-        ({"max_passes": 0}, "max_passes=0; expected 1 or more"),
+        ({"max_passes": 0}, "max_passes=0; expected a number from 1"),
         ({"n_components": 299}, "finds fewer than n - 1 = 299 components"),
         ({"n_components": None}, "n_components=None; expected a smaller number, or solver='exact'"),
     ):

@@ -245,7 +245,7 @@ def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
 
 
 def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: int) -> Candidate:
-    n, p = matrix.shape
+    p = matrix.shape[1]
     axis, itemsize = shape.streamed, space_dtype(matrix).itemsize
     cells = float(stored_entries(matrix, axis))
     extra = axis == 1 and request.components and not shape.images
@@ -282,7 +282,7 @@ def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: i
     solve = held | {
         "next vectors": 5 * shape.m * shape.width * 8,
         "pieces of the space": PIECES_NBYTES,
-        "components and scores": k * (n + 2 * p) * 8,
+        "components and scores": k * (shape.m + 2 * p) * 8,  # no scores of streamed samples
     }
     side = ("samples", "features")[axis]
     reason = (

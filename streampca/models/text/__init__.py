@@ -1,0 +1,1 @@
+"""Texts: their terms counted in bounded memory, and latent semantic analysis of the counts."""

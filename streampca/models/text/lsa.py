@@ -1,0 +1,393 @@
+"""Latent semantic analysis: texts or counts in, ranked documents and terms out."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators import FeatureProjection
+from streampca.errors import EmptyDocumentsWarning, InvalidInputError, shorten, warn_caller
+from streampca.kernels import Array
+from streampca.matrix import (
+    ChunkedMatrix,
+    FeatureWeights,
+    Preprocessing,
+    RowLengths,
+    concat_samples,
+)
+from streampca.models import shared_parameters as shared
+from streampca.models.assemble import provenance
+from streampca.models.decomposition import Decomposition
+from streampca.models.estimator import RUNNING, attach
+from streampca.models.line_sums import columns_plan, row_sums, row_sums_in_memory, rows_plan
+from streampca.models.linear import LinearModel
+from streampca.models.parameters import Kept, parameter
+from streampca.models.pca.truncated_svd import TruncatedSVD
+from streampca.models.preprocessing import LogEntropy, Preprocessor, TfIdf
+from streampca.models.registry import estimator
+from streampca.models.row_passes import plan_one_pass, score_dtype
+from streampca.models.text.counting import Counted, count_texts, counted, labelled, open_texts
+from streampca.models.text.lsa_result import Folded, LSADecomposition, Match
+from streampca.models.text.vocabulary import Kept as KeptTerms
+from streampca.passes import PassCost, PassSpec, Plan, easier_axis, pass_spec
+from streampca.sources import as_matrix
+from streampca.sources.anndata import TOKENS
+from streampca.sources.texts import documents, is_texts
+from streampca.store.sinks import mark_written
+
+WEIGHTINGS: dict[str, type[Preprocessor]] = {"log-entropy": LogEntropy, "tf-idf": TfIdf}
+OF_COLUMNS = {  # passes that find the weights
+    "log-entropy": ("term totals", "term entropies"), "tf-idf": ("document frequencies",),
+}  # fmt: skip
+OF_TEXTS = ("stop_words", "min_df", "max_df", "max_features")
+
+
+@estimator
+class LSA(LinearModel):
+    """Latent semantic analysis: a truncated SVD of weighted counts of terms in documents.
+
+    Attributes
+    ----------
+    components_ (k, p) V', singular_values_ (k,), explained_variance_ratio_ (k,) shares of the
+    squared length of the weighted counts, document_coordinates_ (n, k) U S, term_coordinates_
+    (p, k) V S, vocabulary_ (p terms), certificate_, plan_, cost_, result_.
+
+    ``fit`` takes texts, or counts of documents x terms with names. Counts of texts that do not fit
+    in memory: ``LSA().fit(streampca.open_texts("articles/", "counts.zarr"))``. Queries are split
+    and weighted as the documents of the fit were, and all k factors are returned, each with a
+    bound of its error.
+    Cost: for texts one read of them; then of the counts two passes for log-entropy (tf-idf two,
+    raw none), those of a TruncatedSVD, and one for the coordinates. A search compares with
+    every document: n x k products.
+    Raises InvalidInputError, MemoryLimitError before the SVD reads. Warns (EmptyDocumentsWarning)
+    of documents without a word that counts, which nothing finds; AccuracyWarning as TruncatedSVD.
+    Source: Deerwester, Dumais, Furnas, Landauer and Harshman 1990, JASIS 41(6), pages 391 to 407;
+    log-entropy: Dumais 1991, Behavior Research Methods 23(2).
+    """
+
+    n_components: int = parameter(
+        default=100, kw_only=False, counts_components=True,
+        meaning="k, a number: 100 to 300 for thousands of documents, fewer for fewer.",
+    )  # fmt: skip
+    weighting: Any = parameter(
+        default="log-entropy", choices=("log-entropy", "tf-idf", "raw"), kept=Kept.NAME,
+        meaning=""""log-entropy", "tf-idf" (as scikit-learn's, documents of length 1), "raw" counts,
+            or in Python a fitted ``streampca.preprocess.LogEntropy`` or its like, whose weights
+            then are of other documents.""",
+    )  # fmt: skip
+    stop_words: Any = parameter(
+        default=None,
+        meaning="""of texts, as ``streampca.open_texts`` takes it: words that do not count,
+            "english" or a list.""",
+    )
+    min_df: Any = parameter(
+        default=1, meaning="of texts: documents that hold a term, at least (a float is a share)."
+    )
+    max_df: Any = parameter(
+        default=1.0, meaning="of texts: documents that hold a term, at most (a float is a share)."
+    )
+    max_features: int | None = parameter(
+        default=None, meaning="of texts: the number of terms, the most frequent; None: all."
+    )
+    coordinates: str | None = parameter(
+        default=None, kept=Kept.RECORD,
+        meaning="""path of a new Zarr array for the coordinates of the documents, which a search
+            then reads block by block. None: in memory (n x k x 4 bytes), saved with the model.""",
+    )  # fmt: skip
+    algorithm: str = parameter(
+        default="auto", meaning="of the decomposition, as :class:`TruncatedSVD`."
+    )
+    tol: float | None = shared.TOL
+    max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
+    random_state: Any = shared.RANDOM_STATE
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    threads: int | None = shared.THREADS
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+
+    whiten = False
+    missing = "raise"
+
+    def _fitted(self) -> LSADecomposition:
+        result = super()._fitted()
+        assert isinstance(result, LSADecomposition)
+        return result
+
+    # -- fitting --------------------------------------------------------------------------------
+
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+        """What ``fit`` would do with X: passes, reads, memory. Texts are counted, nothing else."""
+        return self._plan(self._counts(X, dim))
+
+    def _plan(self, matrix: ChunkedMatrix) -> Plan:
+        """The passes for the weights, of the decomposition, and for the coordinates."""
+        weighted, limit = matrix, self.memory_limit
+        if self._weighting() is not None:  # of the size of the weights that are not known yet
+            ones = FeatureWeights(np.ones(matrix.shape[1]), str(self.weighting))
+            steps = (ones, RowLengths()) if self.weighting == "tf-idf" else (ones,)
+            weighted = Preprocessing(steps).apply(matrix, lambda one, _: np.ones(one.shape[0]))
+        svd = self._svd().plan(weighted)
+        names = OF_COLUMNS.get(self.weighting, ()) if self._named else ()
+        before = [columns_plan(matrix, name, limit) for name in names]
+        before += [rows_plan(matrix, limit)] * (self.weighting == "tf-idf")
+        plans = [*before, svd, self._coordinates_plan(weighted)]
+        return replace(
+            svd, method="LSA",
+            passes=tuple(one for plan in plans for one in plan.passes),
+            memory={name: terms for plan in plans for name, terms in plan.memory.items()}
+            | {"process": svd.memory["process"]},
+        )  # fmt: skip
+
+    def _coordinates_plan(self, weighted: ChunkedMatrix) -> Plan:
+        """The pass that finds U S, held in memory or written."""
+        (n, p), k = weighted.shape, int(self.n_components)
+        held = n * k * score_dtype(weighted.dtype)().itemsize if self.coordinates is None else 0
+        kept: dict[str, Any] = {"kept_nbytes": 8 * k * p + held, "stored": True}
+        if easier_axis(weighted):
+            sums = {"total": FeatureProjection(center=None, missing="raise", width=k)}
+            spec = pass_spec("documents", weighted, 1, sums, **kept)
+        else:
+            spec = PassSpec("documents", 0, 0, 0, lambda length: 16 * k * (p + length), **kept)
+        return plan_one_pass(weighted, spec, self.memory_limit)
+
+    def fit(
+        self, X: Any, y: Any = None, *, dim: Any = None, terms: Any = None, names: Any = None
+    ) -> Self:
+        """Fit to texts, or to counts (documents, terms).
+
+        X : texts: a folder, a pattern, a list or any iterable of them, as ``streampca.open_texts``
+            takes; or counts: what that gives, or anything that ``streampca.open`` takes.
+        terms, names : of the columns and rows of counts that have none of their own, such as
+            ``vectorizer.get_feature_names_out()``.
+        """
+        self.dim_ = dim
+        return self._fit(self._counts(X, dim, terms, names))
+
+    def _fit(self, matrix: ChunkedMatrix) -> Self:
+        """Fit to counts that carry their names, and how their texts were split."""
+        plan = self._plan(matrix)
+        weighted, costs = self._weighted(matrix)
+        svd = self._svd().fit(weighted)
+        kept = {one.name: getattr(svd.result_, one.name) for one in fields(Decomposition)}
+        kept |= {"method": "LSA", "settings": self.stored_params(), "scores": None}
+        tokens = matrix.labels.attrs.get(TOKENS, "")
+        attach(self, LSADecomposition(**kept, tokens=tokens))
+        costs += [*svd.cost_, *self._keep_coordinates(weighted)]
+        measured = {name: svd.result_.provenance[name] for name in ("peak_bytes", "held_bytes")}
+        told = provenance(costs, matrix.fingerprint()) | measured
+        attach(self, replace(self._fitted(), plan=plan.to_dict(), provenance=told))
+        self.plan_, self.cost_ = plan, costs
+        self._tell_empty()
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None, **more: Any) -> Array:
+        """Fit, and the coordinates of the documents, (n, k) U S."""
+        return np.array(self.fit(X, dim=dim, **more)._fitted().document_coordinates[:])
+
+    @property
+    def _named(self) -> bool:
+        return isinstance(self.weighting, str) and self.weighting != "raw"
+
+    def _svd(self) -> TruncatedSVD:
+        """The decomposition of the weighted counts."""
+        names = TruncatedSVD.parameters.keys() & type(self).parameters.keys()
+        return TruncatedSVD(**{name: getattr(self, name) for name in names})
+
+    def _counts(
+        self, X: Any, dim: Any = None, terms: Any = None, names: Any = None
+    ) -> ChunkedMatrix:
+        """X as documents x terms: texts are counted, anything else is opened."""
+        options = {name: getattr(self, name) for name in OF_TEXTS}
+        if is_texts(X):
+            if terms is not None:
+                raise InvalidInputError("terms= is for counts; X are texts: leave it out")
+            return open_texts(X, names=names, memory_limit=self.memory_limit, **options)
+        defaults = {name: self.parameters[name].default for name in OF_TEXTS}
+        if given := [name for name in OF_TEXTS if options[name] != defaults[name]]:
+            raise InvalidInputError(
+                f"{given[0]}={options[given[0]]!r:.60} is for texts, and X are counts: leave it "
+                "out, or give it to streampca.open_texts or the vectorizer that counts"
+            )
+        return labelled(as_matrix(X, dim=dim), terms, names)
+
+    def _weighting(self) -> Preprocessor | None:
+        """What weights the counts, fitted or not; None for raw counts."""
+        if isinstance(self.weighting, Preprocessor):
+            return self.weighting
+        if self.weighting == "raw":
+            return None
+        if not isinstance(self.weighting, str) or self.weighting not in WEIGHTINGS:
+            raise InvalidInputError(
+                f"weighting={self.weighting!r:.60}; expected 'log-entropy', 'tf-idf', 'raw', or a "
+                "fitted streampca.preprocess.LogEntropy or TfIdf"
+            )
+        running = {name: getattr(self, name) for name in RUNNING}
+        return WEIGHTINGS[self.weighting](**running)
+
+    def _weighted(self, matrix: ChunkedMatrix) -> tuple[ChunkedMatrix, list[PassCost]]:
+        """The weighted counts, lazily, and what it cost to find the weights."""
+        weighting = self._weighting()
+        if weighting is None:
+            return matrix, []
+        if matrix.preprocessing and self._named:
+            raise InvalidInputError(
+                f"X has been weighted already ({matrix.preprocessing}); give the counts, or "
+                "weighting='raw'"
+            )
+        if not self._named:
+            return weighting.transform(matrix), []
+        weighted = weighting.fit_transform(matrix)
+        return weighted, weighting.cost_
+
+    def _keep_coordinates(self, weighted: ChunkedMatrix) -> list[PassCost]:
+        """One pass for the coordinates of all documents, into memory or a Zarr array."""
+        result, rows = self._fitted(), self._passes(weighted)
+        scores_of = result.scores_of(rows.options)
+        if self.coordinates is None:
+            attach(self, replace(result, scores=rows.table("documents", scores_of, rows.dtype)))
+        else:
+            rows.written("documents", scores_of, self.coordinates, overwrite=False)
+            mark_written(self.coordinates, result.mark)
+        return rows.costs
+
+    def _tell_empty(self) -> None:
+        """Warn of documents that no search finds."""
+        result = self._fitted()
+        if empty := result.empty_documents():
+            warn_caller(
+                f"{len(empty)} of {result.n_documents} documents have no word that counts, and no "
+                f"search finds them: {shorten(result.labels.samples.names(empty[:4]), len(empty))}",
+                EmptyDocumentsWarning,
+            )
+
+    # -- texts as points ------------------------------------------------------------------------
+
+    def fold_in(self, queries: Any) -> Array:
+        """Coordinates of texts or counts among those of the documents, (m, k).
+
+        queries : a text, a list of texts, or counts (m, p) of the terms of the model. They are
+            split and weighted as the documents of the fit were, and nothing of the model changes.
+
+        A row is d V, d the weighted counts: for a document of the fit that is its row of U S.
+        Raises InvalidInputError for a text of which the model knows no word.
+        """
+        result = self._fitted()
+        texts = [queries] if isinstance(queries, str) else queries
+        if not (isinstance(queries, str) or is_texts(queries)):
+            return np.asarray(self.transform(queries))
+        counts, unknown = count_texts(texts, result.splitting, result.places)
+        weighted = result.preprocessing.apply(as_matrix(counts), row_sums_in_memory)
+        points = weighted.read(0, 0, len(unknown)) @ result.require_components().T
+        result.check_query(points, unknown)
+        return np.asarray(points)
+
+    def transform(self, X: Any, **options: Any) -> Any:
+        """Coordinates of texts or of counts, (m, k); see :meth:`Estimator.transform`."""
+        if is_texts(X):
+            X = self._counted_alike(X).matrix
+        return super().transform(X, **options)
+
+    def words(self, text: str) -> tuple[list[str], list[str]]:
+        """The terms of a text that the model knows, and those that it does not."""
+        result = self._fitted()
+        terms = dict.fromkeys(result.splitting.split(text))
+        known = [term for term in terms if term in result.places]
+        return known, [term for term in terms if term not in result.places]
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def search(self, query: Any, n: int = 10) -> list[Match]:
+        """The n documents nearest to a text, best first: (name, score, number), the
+        score is the cosine.
+
+        query : a text; or counts (p,) or (1, p), for a model whose terms have no names.
+
+        Cost: n x k products over all documents. Raises as :meth:`fold_in`.
+        """
+        counts = getattr(query, "ndim", 2)
+        point = self.fold_in(query if counts == 2 else np.asarray(query)[None])
+        if len(point) != 1:
+            raise InvalidInputError(
+                f"{len(point)} queries; expected one: [model.search(one) for one in queries]"
+            )
+        self._fitted().check_query(point, [[]])
+        return self._fitted().near_documents(point[0], n)
+
+    def similar_documents(self, document: int | str, n: int = 10) -> list[Match]:
+        """The n documents nearest to one of them, by its number or name, best first."""
+        result = self._fitted()
+        place = result.place_of_document(document)
+        point = np.asarray(result.document_coordinates[place])
+        if not np.any(point):
+            raise InvalidInputError(
+                f"document {document!r:.80} has no word that counts, so that nothing is near to it"
+            )
+        return result.near_documents(point, n, leave=place)
+
+    def similar_terms(self, word: str, n: int = 10) -> list[Match]:
+        """The n terms nearest to one of them, best first: (name, score, number)."""
+        result = self._fitted()
+        return result.near_terms(result.place_of_term(word), n)
+
+    # -- more documents -------------------------------------------------------------------------
+
+    def add_documents(self, X: Any, *, names: Any = None, corpus: Any = None) -> Folded:
+        """Add texts or counts to the documents that are found, and tell what that lost.
+
+        names : of the documents, as ``fit`` takes them.
+        corpus : the counts or texts of the documents of the fit: then the model is fitted again to
+            all of them, exactly, with weights of all. The vocabulary stays.
+
+        Without ``corpus`` documents are folded in: weights and space stay as they are, words that
+        the model does not know are dropped, and what the space does not hold of the new ones is
+        ``lost``. Where that is much more than ``lost_in_fit``, fit again.
+        Cost: two passes over the new documents; with ``corpus`` those of ``fit``.
+        Raises InvalidInputError where the vocabulary is another, or a name stands already.
+        """
+        matrix, unknown = self._more(X, names)
+        if corpus is not None:
+            whole = concat_samples(self._more(corpus, None)[0], matrix)
+            whole.labels = replace(whole.labels, attrs={TOKENS: self._fitted().tokens})
+            self._fit(whole)
+        result = self._fitted()
+        rows = self._passes(self._matrix(matrix))
+        points = rows.table("documents", result.scores_of(rows.options), rows.dtype)
+        running = {name: getattr(self, name) for name in RUNNING}
+        length = float(row_sums(rows.matrix, squares=True, **running).sum())
+        held = float(np.sum(points.astype(np.float64) ** 2))
+        if corpus is None:
+            attach(self, result.with_documents(points, matrix.labels.samples, held, length))
+        lost = max(0.0, 1.0 - held / length) if length else 0.0
+        return Folded(len(points), lost, result.lost, unknown)
+
+    def _more(self, X: Any, names: Any) -> tuple[ChunkedMatrix, float | None]:
+        """Further documents over the vocabulary of the model; the share of their unknown words."""
+        if not is_texts(X):
+            return labelled(as_matrix(X, dim=self.dim_), None, names), None
+        return self._counted_alike(X, names)
+
+    def _counted_alike(self, X: Any, names: Any = None) -> Counted:
+        """Texts counted as those of the fit were, over its vocabulary."""
+        result = self._fitted()
+        return counted(documents(X, names=names), result.splitting, KeptTerms(), result.vocabulary,
+                       memory_limit=self.memory_limit)  # fmt: skip
+
+    # -- under names of attributes --------------------------------------------------------------
+
+    @property
+    def document_coordinates_(self) -> Any:
+        """(n, k) U S of the documents, those that were added behind those of the fit."""
+        return self._fitted().document_coordinates
+
+    @property
+    def term_coordinates_(self) -> Array:
+        """(p, k) V S of the terms."""
+        return self._fitted().term_coordinates
+
+    @property
+    def vocabulary_(self) -> list[str]:
+        """The p terms."""
+        return self._fitted().vocabulary

@@ -1,0 +1,108 @@
+"""How texts become terms: settings of scikit-learn's vectorizers, kept with counts and models."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Settings of ``sklearn.feature_extraction.text.CountVectorizer``, with its defaults.
+
+    They are plain values, so that they are saved: functions of one's own are not among them.
+    """
+
+    lowercase: bool = True
+    strip_accents: str | None = None
+    stop_words: str | tuple[str, ...] | None = None
+    token_pattern: str = r"(?u)\b\w\w+\b"
+    ngram_range: tuple[int, int] = (1, 1)
+    analyzer: str = "word"
+
+    @classmethod
+    def checked(cls, **settings: Any) -> Self:
+        """Of arguments, lists and sets of words among them. Raises InvalidInputError."""
+        words = settings.get("stop_words")
+        if words is not None and not isinstance(words, str):
+            settings["stop_words"] = tuple(sorted(map(str, words)))
+        if "ngram_range" in settings:
+            settings["ngram_range"] = tuple(settings["ngram_range"])
+        made = cls(**settings)
+        made._check()
+        return made
+
+    @classmethod
+    def of(cls, vectorizer: Any) -> Self:
+        """Those of a vectorizer of scikit-learn. Raises InvalidInputError for its own functions."""
+        own = [n for n in ("tokenizer", "preprocessor") if getattr(vectorizer, n, None) is not None]
+        own += ["analyzer"] * callable(getattr(vectorizer, "analyzer", None))
+        if own:
+            raise InvalidInputError(
+                f"the vectorizer has a function as its {own[0]}, which cannot be saved: give "
+                "terms=vectorizer.get_feature_names_out(), and search with rows of counts, "
+                "model.search(vectorizer.transform([query]))"
+            )
+        return cls.checked(**{one.name: getattr(vectorizer, one.name) for one in fields(cls)})
+
+    def _check(self) -> None:
+        allowed: dict[str, Any] = {
+            "lowercase": (True, False), "strip_accents": (None, "ascii", "unicode"),
+            "analyzer": ("word", "char", "char_wb"),
+        }  # fmt: skip
+        for name, choices in allowed.items():
+            if getattr(self, name) not in choices:
+                raise InvalidInputError(f"{name}={getattr(self, name)!r:.60}; expected one of "
+                                        f"{choices}")  # fmt: skip
+        if isinstance(self.stop_words, str) and self.stop_words != "english":
+            raise InvalidInputError(
+                f"stop_words={self.stop_words!r:.60}; expected 'english', a list of words, or None"
+            )
+        low_high = self.ngram_range
+        if len(low_high) != 2 or not all(type(n) is int for n in low_high) or not (
+            1 <= low_high[0] <= low_high[1]
+        ):  # fmt: skip
+            raise InvalidInputError(f"ngram_range={low_high!r:.60}; expected such as (1, 2)")
+        try:
+            re.compile(self.token_pattern)
+        except (re.error, TypeError) as error:
+            raise InvalidInputError(
+                f"token_pattern={self.token_pattern!r:.60} is no regular expression ({error})"
+            ) from None
+
+    @cached_property
+    def split(self) -> Callable[[str], list[str]]:
+        """The function from a text to its terms. Raises MissingDependencyError."""
+        try:
+            from sklearn.feature_extraction.text import CountVectorizer
+        except ImportError:
+            raise MissingDependencyError(
+                "texts are split by scikit-learn, which is not installed: "
+                "pip install 'streampca[text]'"
+            ) from None
+        settings = asdict(self)
+        if isinstance(self.stop_words, tuple):
+            settings["stop_words"] = list(self.stop_words)
+        analyse: Callable[[str], list[str]] = CountVectorizer(**settings).build_analyzer()
+        return analyse
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Self:
+        """The inverse of ``to_json``. Raises SourceError.  where : for messages."""
+        try:
+            saved = json.loads(text)
+            if not isinstance(saved, Mapping):
+                raise TypeError("not an object")
+            known = {one.name for one in fields(cls)}
+            return cls.checked(**{name: saved[name] for name in known if name in saved})
+        except (TypeError, ValueError) as error:
+            raise SourceError(f"{where}: how its texts were split is damaged ({error})") from None
