@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
         "solvers",
         "store",
     },
-    "plots": {"errors", "models.decomposition"},
+    "plots": {"errors", "matrix", "models.decomposition"},
     "genetics": {
         "errors",
         "kernels",
