@@ -18,6 +18,7 @@ import numpy as np
 from streampca.matrix.block import Block, work_dtype
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location
+from streampca.matrix.matrix_html import matrix_card
 from streampca.matrix.preprocessing import Preprocessing
 
 
@@ -275,6 +276,9 @@ class ChunkedMatrix(ABC):
     def __repr__(self) -> str:
         n, p = self.shape
         return f"<{type(self).__name__} {n} samples x {p} features, {self.dtype}>"
+
+    def _repr_html_(self) -> str:
+        return matrix_card(self)
 
 
 def regular_edges(length: int, step: int) -> np.ndarray[Any, Any]:

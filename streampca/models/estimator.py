@@ -26,6 +26,7 @@ from streampca.models.result import Result
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
 from streampca.passes import PassCost, Plan
+from streampca.report.cards import estimator_card, result_card
 from streampca.sources.frames import framed
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
 
@@ -114,6 +115,12 @@ class Estimator(Parameters):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the fitted model to a directory; ``streampca.load`` opens it."""
         return self._fitted().save(path)
+
+    def _repr_html_(self) -> str:
+        name = type(self).__name__
+        if not hasattr(self, "result_"):
+            return estimator_card(name, repr(self))
+        return result_card(self.result_, name, repr(self))
 
     # -- what every result has ------------------------------------------------------------------
 

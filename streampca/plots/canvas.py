@@ -141,12 +141,24 @@ def counting_ticks(first: int, last: int) -> list[int]:
     return [first, *range(step, last + 1, step)]
 
 
-def state(ax: Axes, text: str) -> None:
-    """Write above the picture what is seen in it, within its width."""
+def state(ax: Axes, text: str, pad: float = 6.0) -> None:
+    """Write above the picture what is seen in it, in lines of about equal length."""
     figure: Any = ax.figure
-    inches = ax.get_position().width * figure.get_size_inches()[0]
-    lines = textwrap.wrap(text, max(24, int(13.5 * inches)))
-    ax.set_title("\n".join(lines), loc="left", color=INK, fontsize="medium", parse_math=False)
+    most = max(24, int(16 * ax.get_position().width * figure.get_size_inches()[0]))
+    lines = -(-len(text) // most)
+    wrapped = textwrap.wrap(text, min(most, len(text) // lines + 8))
+    title = "\n".join(wrapped)
+    ax.set_title(title, loc="left", color=INK, fontsize="medium", pad=pad, parse_math=False)
+
+
+def logarithmic(ax: Axes) -> None:
+    """A logarithmic y axis with plain numbers, also where it spans less than a decade."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def beside(ax: Axes, handles: Any, names: Sequence[str], **options: Any) -> Any:
@@ -167,24 +179,27 @@ def beside(ax: Axes, handles: Any, names: Sequence[str], **options: Any) -> Any:
     return legend
 
 
-def sheet(ax: Any, count: int, size: tuple[float, float], columns: int) -> tuple[Axes, list[Axes]]:
-    """(frame, panels): an Axes without content, and so many inside it.
+def sheet(
+    ax: Any, count: int, size: tuple[float, float], columns: int, gap: tuple[float, float]
+) -> tuple[Axes, list[Axes]]:
+    """(frame, panels): an Axes without content, and so many inside it, row by row.
 
     size : of one panel in inches, where the figure is made here.
+    gap : shares of the width and height of a panel that are left free beside and above it.
     """
     checked_axes(ax)
     columns = min(count, columns)
     rows = -(-count // columns)
     if ax is None:
         figure = pyplot().figure(figsize=(size[0] * columns, size[1] * rows + 0.4))
-        ax = figure.add_axes((0.02, 0.04, 0.9, 0.86))
+        ax = figure.add_axes((0.08, 0.06, 0.84, 0.86))
     ax.set_axis_off()
-    width, height = 1 / columns, 1 / rows
+    width, height = 1 / (columns + (columns - 1) * gap[0]), 1 / (rows + (rows - 1) * gap[1])
+    places = [divmod(i, columns) for i in range(count)]
     panels = [
         ax.inset_axes((
-            (i % columns + 0.13) * width, 1 - (i // columns + 0.86) * height,
-            0.8 * width, 0.7 * height,
+            column * width * (1 + gap[0]), 1 - height - row * height * (1 + gap[1]), width, height
         ))
-        for i in range(count)
+        for row, column in places
     ]  # fmt: skip
     return ax, panels

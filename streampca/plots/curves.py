@@ -18,6 +18,7 @@ from streampca.plots.canvas import (
     counting_ticks,
     drawing_axes,
     has_result,
+    logarithmic,
     result_of,
     state,
 )
@@ -202,7 +203,7 @@ def sweeps(source: Any, ax: Axes | None = None) -> Axes:
     }
     drawn = drawing_axes(ax, (6.0, 4.0))
     drawn.grid(axis="y", color=FAINT, linewidth=0.7)
-    drawn.set_yscale("log")
+    logarithmic(drawn)
     for i, (name, values) in enumerate(lines.items()):
         share = np.asarray(values, dtype=np.float64)
         if np.isfinite(share).all() and share[0] > 0:

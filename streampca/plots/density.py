@@ -123,6 +123,8 @@ def draw_ellipses(ax: Axes, points: Array, groups: Categories) -> None:
             edgecolor=groups.colour(code), zorder=3,
         ))  # fmt: skip
         ax.annotate(
-            name, tuple(centre), ha="center", va="center", color=INK, fontsize="small", zorder=4,
+            name, (centre[0], centre[1] + np.sqrt(CHI2_95 * np.cov(own)[1, 1])), (0, 2),
+            textcoords="offset points", ha="center", va="bottom", zorder=4, color=INK,
+            fontsize="small",
             path_effects=[withStroke(linewidth=2.5, foreground="white")], parse_math=False,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,6 +116,7 @@ def _short(name: str) -> str:
 
 RASTER = (4000, 1000)  # cells along x and y in which one point hides others
 LABELLED = 26  # chromosomes with a name each
+LEAST_ARROW = 0.15  # of the longest: shorter ones would only cover the centre
 
 
 def manhattan(result: Any, *, component: int = 1, ax: Axes | None = None) -> Axes:
@@ -272,10 +274,12 @@ def _draw_arrows(ax: Axes, tips: Array, names: list[str]) -> None:
     """Arrows from the centre; names stand beyond the tips, and move apart where they meet."""
     from matplotlib.patheffects import withStroke
 
+    lengths = np.linalg.norm(tips, axis=0)
+    long = lengths >= LEAST_ARROW * lengths.max(initial=0.0)
     taken: list[Array] = []
     span = np.array([np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())])
     near = span * np.array([0.16, 0.035])
-    for tip, name in zip(tips.T, names, strict=True):
+    for tip, name in zip(tips.T[long], compress(names, long), strict=True):
         ax.annotate("", tuple(tip), (0.0, 0.0), zorder=3,
                     arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.9})  # fmt: skip
         place = tip + 0.02 * span * np.sign(tip)

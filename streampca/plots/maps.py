@@ -54,7 +54,7 @@ def map(
     Colours diverge from 0, and the sheet has one scale. Features without observation (land) are
     grey. Where cartopy is installed and has coastlines on this machine, they are drawn; nothing is
     ever downloaded. Two dimensions that are not latitude and longitude are drawn as a picture.
-    Returns the Axes; of a sheet its frame, whose maps are ``ax.child_axes``.
+    Returns the Axes; of a sheet its frame: ``ax.child_axes`` are the maps, and the colourbar.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
     found = result_of(result)
@@ -69,16 +69,18 @@ def map(
         checked_axes(ax)
         drawn = drawing_axes(ax, _size(grid))
     else:
-        drawn, panels = sheet(ax, len(indices), _size(grid), COLUMNS)
+        drawn, panels = sheet(ax, len(indices), (5.0, 0.8 * _size(grid)[1]), COLUMNS, (0.2, 0.3))
     for index, values, panel in zip(indices, fields, panels or [drawn], strict=True):
         image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(values), reach)
         if panels:
             panel.set_title(component_name(index, found), loc="left", fontsize="small", color=INK)
-    bar: Any = drawn.figure.colorbar(image, ax=panels or drawn, shrink=0.8, aspect=30, pad=0.02)
+    place = drawn.inset_axes((1.03, 0.1, 0.02, 0.8))
+    bar: Any = drawn.figure.colorbar(image, cax=place)
     bar.set_label(_meaning(found, kind, variable), color=INK, parse_math=False)
     bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
     bar.outline.set_visible(False)
-    state(drawn, _said(found, indices, fields[0], kind, variable))
+    pad = 22.0 if panels else 6.0
+    state(drawn, _said(found, indices, fields[0], kind, variable), pad)
     return drawn
 
 
@@ -210,7 +212,6 @@ def _meaning(found: Decomposition, kind: str, variable: str | None) -> str:
 def _said(
     found: Decomposition, indices: list[int], field: Array, kind: str, variable: str | None
 ) -> str:
-    what = {"eof": "EOF", "correlation": "Correlation with PC", "covariance": "Covariance with PC"}
     of = f" of {variable}" if variable else ""
     if len(indices) > 1:
         share = found.explained_variance_ratio[indices].sum()
@@ -218,7 +219,8 @@ def _said(
     share = 100 * found.explained_variance_ratio[indices[0]]
     gone = int(np.isnan(field).sum())
     land = f"; {gone:,} cells without observation are grey" if gone else ""
-    return f"{what[kind]} {indices[0] + 1}{of} carries {share:.1f} % of the variance{land}"
+    name = "EOF" if kind == "eof" else "PC"
+    return f"{name} {indices[0] + 1}{of} carries {share:.1f} % of the variance{land}"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ def pcs(
         checked_axes(ax)
         drawn = drawing_axes(ax, (8.0, 2.8))
     else:
-        drawn, panels = sheet(ax, len(indices), (8.0, 1.9), 1)
+        drawn, panels = sheet(ax, len(indices), (8.0, 1.7), 1, (0.0, 0.25))
     for index, panel in zip(indices, panels or [drawn], strict=True):
         deviation = np.sqrt(found.explained_variance[index]) or 1.0
         values = column_of(source, index) / deviation

@@ -153,7 +153,7 @@ def projected(
     legend = drawn.get_legend()
     mark = drawn.scatter(points[0], points[1], s=30, marker="X", color=INK, edgecolors="white",
                          linewidths=0.6, zorder=4, rasterized=m > RASTERIZED_FROM)  # fmt: skip
-    beside(drawn, [mark], [f"{m:,} new sample{'s' if m != 1 else ''}"], loc="lower left",
+    beside(drawn, [mark], ["new samples"], loc="lower left",
            bbox_to_anchor=(1.02, 0.0))  # fmt: skip
     if legend is not None:
         drawn.add_artist(legend)
@@ -192,7 +192,7 @@ def pairs(
     n, count = int(np.prod(source.shape[:-1])), len(indices)
     colours = None if labels is None else colouring(labels, n)
     points = np.stack([column_of(source, index) for index in indices])
-    frame, panels = sheet(ax, count * count, (2.0, 1.8), count)
+    frame, panels = sheet(ax, count * count, (2.0, 1.8), count, (0.08, 0.08))
     for i, panel in enumerate(panels):
         row, column = divmod(i, count)
         if column > row:
@@ -214,7 +214,7 @@ def pairs(
         legend.set_loc("upper right")
         legend.set_bbox_to_anchor((1.0, 1.0), transform=frame.transAxes)
     share = found.explained_variance_ratio[indices].sum()
-    state(frame, _title(n, n > MANY, colours, share))
+    state(frame, _title(n, n > MANY, colours, share), pad=10.0)
     return frame
 
 

@@ -18,6 +18,7 @@ from streampca.plots.canvas import (
     checked_axes,
     counting_ticks,
     drawing_axes,
+    logarithmic,
     result_of,
     state,
 )
@@ -89,8 +90,6 @@ def _name_components(ax: Axes, found: Decomposition, count: int) -> None:
 # --------------------------------------------------------------------------------------------------
 # Variances, how certain they are, and the noise below them.
 
-DETERMINED = 1.0  # radians: a component whose angle has only a larger bound may point anywhere
-
 
 def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     """Variance of each component on a logarithmic axis, with its certificate and the noise level.
@@ -111,7 +110,7 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
     checked_axes(ax)
     axes = drawing_axes(ax, (7.0, 4.0))
     axes.grid(axis="y", color=FAINT, linewidth=0.7)
-    axes.set_yscale("log")
+    logarithmic(axes)
     numbers, variance = np.arange(1, count + 1), found.explained_variance[:count]
     certain, shown = _certain(found)[:count], variance > 0
     axes.plot(numbers[shown], variance[shown], color=PALETTE[0], linewidth=1.2, zorder=2)
@@ -127,7 +126,9 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
     _name_components(axes, found, count)
     axes.set_ylabel("Variance")
     beside(axes, handles, [str(one.get_label()) for one in handles])
-    state(axes, _said(found, certain))
+    certificate = found.certificate
+    none = f"{found.n_components} components; this result has no certificate"
+    state(axes, none if certificate is None else certificate.in_words())
     return axes
 
 
@@ -135,7 +136,7 @@ def _certain(found: Decomposition) -> Array:
     """(k,) whether the direction of each component is determined; all, without a certificate."""
     if found.certificate is None:
         return np.ones(found.n_components, dtype=np.bool_)
-    return np.asarray(found.certificate.angle_bound < DETERMINED)
+    return found.certificate.determined
 
 
 def _draw_bounds(ax: Axes, found: Decomposition, numbers: Array, variance: Array) -> list[Any]:
@@ -161,17 +162,6 @@ def _draw_levels(ax: Axes, found: Decomposition, variance: Array) -> list[Any]:
         lines.append(ax.axhline(floor, color=MUTED, linewidth=1.0, linestyle=":",
                                 label=f"rounding {floor:.2g}"))  # fmt: skip
     return lines
-
-
-def _said(found: Decomposition, certain: Array) -> str:
-    count, known = len(certain), int(certain.sum())
-    if found.certificate is None:
-        return f"{count} components; this result has no certificate"
-    if not known:
-        return f"No direction of {count} components is determined"
-    worst = float(found.certificate.angle_bound[:count][certain].max())
-    many = f"all {count} components" if known == count else f"{known} of {count} components"
-    return f"The directions of {many} are determined, to {worst:.1g} radians or better"
 
 
 # --------------------------------------------------------------------------------------------------
