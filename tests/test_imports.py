@@ -31,9 +31,11 @@ ALLOWED: dict[str, set[str]] = {
     "matrix": {"errors", "html", "kernels"},
     "sources": {"errors", "kernels", "matrix", "paths", "imported"},
     "passes": {"errors", "html", "matrix", "accumulators", "store", "kernels", "imported"},
+    "report": {"errors", "html", "matrix", "passes", "store"},  # how models look: a room below them
     "models": {
         "errors",
         "html",
+        "report",
         "imported",
         "kernels",
         "sources",

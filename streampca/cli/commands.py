@@ -21,6 +21,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
     "plot": ("pictures", "a picture of a saved model"),
+    "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),
     "demo": ("pictures", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
     "refresh": ("config", "update a model store from its source, by a job file"),

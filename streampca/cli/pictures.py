@@ -1,4 +1,4 @@
-"""``streampca plot`` and ``streampca demo``."""
+"""``streampca plot``, ``streampca report`` and ``streampca demo``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from streampca.errors import InvalidInputError, MissingDependencyError, SourceEr
 from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import AxisLabels
 from streampca.passes import size
+from streampca.report.document import report_of
 from streampca.sources.side_data import read_panel
 from streampca.store.places import writing
 
@@ -33,7 +34,7 @@ PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".ti
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
-    """Add the options of ``plot`` and ``demo``."""
+    """Add the options of ``plot``, ``report`` and ``demo``."""
     one = parsers["plot"]
     one.set_defaults(run=run_plot)
     one.add_argument("model")
@@ -49,6 +50,16 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         metavar="ZARR|TSV",
         help="scores to draw; new samples (streampca project) are drawn over those of the fit",
     )
+
+    one = parsers["report"]
+    one.set_defaults(run=run_report)
+    one.add_argument("model")
+    one.add_argument("-o", "--output", default="report.html", metavar="HTML")
+    one.add_argument("--title", default="")
+    one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
+    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
+    one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
+    one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
 
     one = parsers["demo"]
     one.set_defaults(run=run_demo)
@@ -120,6 +131,28 @@ def read_scores(path: str, fitted: Any) -> tuple[Any, Any]:
     if names == fitted.names() or names == [*map(str, fitted.extra.get("individual", ()))]:
         return fitted, values
     return AxisLabels.plain("sample", len(values), names), values
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """``streampca report``: one page about a saved model."""
+    output = Path(arguments.output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInputError(f"{output}: expected a name that ends in .html")
+    if output.is_dir():
+        raise InvalidInputError(f"{output} is a folder; choose another output")
+    check_writable(output)
+    labels = None if arguments.labels is None else _read_labels(arguments.labels)
+    result = streampca.load(arguments.model).result_
+    scores, samples = None, result.labels.samples
+    if arguments.scores:
+        samples, scores = read_scores(arguments.scores, samples)
+    if labels is None and arguments.panel is not None:
+        labels = read_panel(arguments.panel, samples, arguments.panel_column)
+    title, place = arguments.title, arguments.model
+    made = report_of(result, scores=scores, labels=labels, title=title, path=place)
+    made.save(output)
+    print(f"report written to {output} ({size(output.stat().st_size)})")
+    return 0
 
 
 def _read_labels(path: str) -> list[str]:

@@ -17,7 +17,7 @@ SHOWN = 16  # characters of a fingerprint
 def result_card(result: Any, name: str, settings: str = "") -> str:
     """A fitted result.  name : what it is.  settings : of the estimator, as text."""
     rows = [
-        ("model", text(f"{result.n_components} components of {_rows(result)} samples x "
+        ("model", text(f"{result.n_components} components of {rows_of(result)} samples x "
                        f"{result.n_features:,} features")),
         ("settings", text(settings)),
         ("spectrum", spectrum_line(result)),
@@ -42,7 +42,8 @@ def settings_line(settings: Mapping[str, Any]) -> str:
     return json.dumps({k: v for k, v in settings.items() if v is not None}, default=str)
 
 
-def _rows(result: Any) -> str:
+def rows_of(result: Any) -> str:
+    """The number of rows of the fit, as text."""
     return f"{result.n_samples:,}" if result.n_samples else "an unknown number of"
 
 
