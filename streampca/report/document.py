@@ -230,7 +230,9 @@ def _costs(result: Any) -> str:
         rows.append([name, *(form(one) if one is not None else "" for one in both)])
     solver = result.plan.get("solver") or ""
     why = f"{solver}: {result.plan.get('reason', '')}" if solver else "This model has no plan."
-    return f"<p>{text(why)}</p>{table(('', 'planned, at most', 'measured'), rows)}"
+    note = "Measured memory is that of the whole process, with what it held before the fit."
+    cells = table(("", "planned, at most", "measured"), rows)
+    return f"<p>{text(why)}</p>{cells}<p class=key>{note}</p>"
 
 
 MOST_NAMES = 40

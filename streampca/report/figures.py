@@ -75,7 +75,7 @@ def _map(result: Any, row: Any, j: int, grid: Any) -> str:
     values = np.array(row, dtype=np.float64)
     values[result.dropped] = np.nan
     alt = f"Map of mode {j + 1}, which carries {_share(result, j)} of the variance."
-    image = field_image(grid.field(values), grid.y, grid.x, alt, grid.globe)
+    image = field_image(grid.field(values), grid, alt)
     return _figure(image, alt, ("largest loadings", "loading"), _top(result, row, j))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streampca.html import text
+from streampca.matrix.places import Grid
 
 Array = np.ndarray[Any, Any]
 WIDTH, HEIGHT = 720, 260
@@ -169,11 +170,12 @@ DIVERGING = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), 
 LAND = (190, 190, 190)
 
 
-def field_image(values: Array, y: Array, x: Array, alt: str, globe: bool) -> str:
+def field_image(values: Array, grid: Grid, alt: str) -> str:
     """A field with NaN over land, in colours that diverge from 0, north upwards.
 
-    values : (rows, columns).  y, x : the coordinates of the edges of the picture are taken of them.
+    values : (rows, columns) of the grid.
     """
+    y, x, globe = grid.y, grid.x, grid.globe
     if globe and y.ndim == 1 and y[0] < y[-1]:
         values = values[::-1]
     if globe and x.ndim == 1:
@@ -185,8 +187,9 @@ def field_image(values: Array, y: Array, x: Array, alt: str, globe: bool) -> str
     rows, columns = (np.ptp(y), np.ptp(x)) if globe else values.shape
     height = float(np.clip(WIDTH * rows / (columns or 1), 120, 700))
     corners = (
-        f"{float(np.nanmin(y)):g} to {float(np.nanmax(y)):g} upwards, "
-        f"{float(np.nanmin(x)):g} to {float(np.nanmax(x)):g} across; red {reach:.2g}, "
+        f"{grid.names[0]} {float(np.nanmin(y)):g} to {float(np.nanmax(y)):g} "
+        f"{'upwards' if globe else 'downwards'}, {grid.names[1]} {float(np.nanmin(x)):g} to "
+        f"{float(np.nanmax(x)):g} across; red {reach:.2g}, "
         f"white 0, blue {-reach:.2g}, grey without observation"
     )
     return (

@@ -158,7 +158,7 @@ def test_an_ellipse_holds_its_share_of_a_normal_distribution(pca: PCA) -> None:
     )
     assert 0.93 < inside.mean() < 0.97
     with pytest.raises(InvalidInputError, match="category of each sample"):
-        plots.scores(pca, points, ellipses=True)
+        plots.scores(pca, np.zeros((9, K)), ellipses=True)
 
 
 def test_pairs_draw_every_two_components_once(pca: PCA, projected: Any) -> None:
