@@ -144,9 +144,12 @@ def notices(result: Any) -> list[str]:
             name = result.labels.features.name(int(np.argmax(variance)))
             said.append(f"The feature {name} holds {100 * share:.0f} % of the total variance.")
     trace = result.provenance.get("trace") or []
-    change = float(trace[-1]["change"][int(trace[-1]["chosen"])]) if trace else 0.0
-    if change > float(result.settings.get("tol") or 1.0):
-        said.append(f"The completion did not converge: its last sweep moved it by {change:.2g}.")
+    if trace and trace[-1]["passes"] >= result.settings.get("max_passes", np.inf):
+        change = trace[-1]["change"][int(trace[-1]["chosen"])]
+        said.append(
+            f"The completion used all {trace[-1]['passes']} passes that it was allowed "
+            f"(max_passes); its last sweep still moved the estimate by {change:.2g} of its norm."
+        )
     return said
 
 

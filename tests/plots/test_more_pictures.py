@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -57,6 +59,33 @@ def test_other_maps_are_those_of_the_eof_views(eof: PCA, kind: str) -> None:
     told = getattr(eof.eof_, f"as_{kind}")().sel(component=1).transpose("lat", "lon")
     drawn = ax.collections[0].get_array().filled(np.nan)
     np.testing.assert_allclose(drawn, told.to_numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_coastlines_are_drawn_where_they_lie_on_this_machine(
+    eof: PCA, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """A stand-in for cartopy, which is seldom installed: it downloads nothing, and may not."""
+    path = tmp_path / "shapefiles" / "natural_earth" / "physical" / "ne_110m_coastline.shp"
+    path.parent.mkdir(parents=True)
+    if there:
+        path.touch()
+    folders = {"pre_existing_data_dir": tmp_path, "data_dir": "/nowhere", "repo_data_dir": ""}
+    line = SimpleNamespace(coords=[(-10.0, 0.0), (10.0, 20.0)])
+
+    def read(found: Any) -> Any:
+        assert there
+        assert found == path
+        return SimpleNamespace(geometries=lambda: [line])
+
+    reader = SimpleNamespace(Reader=read)
+    monkeypatch.setitem(sys.modules, "cartopy", SimpleNamespace(config=folders))
+    monkeypatch.setitem(sys.modules, "cartopy.io", SimpleNamespace(shapereader=reader))
+    drawn = [c for c in plots.map(eof, 1).collections if hasattr(c, "get_segments")]
+    assert len(drawn) == there
+    if there:  # longitudes run from 0 to 360: the line is drawn on both sides of 0
+        ends = [segment[0].tolist() for segment in drawn[0].get_segments()]
+        assert ends == [[-10.0, 0.0], [350.0, 0.0]]
 
 
 def test_several_modes_are_a_sheet_with_one_scale(eof: PCA) -> None:

@@ -120,6 +120,10 @@ def test_other_kinds_have_a_report_too(table: Any) -> None:
     holes = np.where(np.random.default_rng(1).random(values.shape) < 0.2, np.nan, values)
     page = HardImpute(2, ridge=1.0, tol=1e-2).fit(holes).report().html
     assert "Objective of the completion after each of" in page
+    assert "used all" not in page
+    with pytest.warns(Warning, match="not converged"):
+        stopped = HardImpute(2, ridge=1.0, tol=1e-9, max_passes=4).fit(holes)
+    assert "used all 4 passes" in stopped.report().html
 
 
 def test_the_command_writes_it(model: PCA, scores: Any, tmp_path: Path, capsys: Any) -> None:
