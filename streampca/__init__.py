@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from streampca.models.anndata_results import write_anndata
     from streampca.models.by_name import variable_weights
     from streampca.models.cca import CCA
-    from streampca.models.completion.hard_impute import HardImpute
-    from streampca.models.completion.soft_impute import SoftImpute
+    from streampca.models.completion.impute import HardImpute, SoftImpute
     from streampca.models.covariance import correlation, covariance
     from streampca.models.cross_correlation import cross_correlation
     from streampca.models.decomposition import Decomposition
     from streampca.models.intrinsic_dimension import intrinsic_dimension
     from streampca.models.kernel_pca import KernelPCA
     from streampca.models.latent.factor_analysis import FactorAnalysis
-    from streampca.models.latent.factor_result import FactorDecomposition
+    from streampca.models.latent.latent import FactorDecomposition
     from streampca.models.latent.ppca import PPCA
     from streampca.models.latent.ppca_fit import ProbabilisticDecomposition
     from streampca.models.mca import MCA
@@ -58,15 +57,14 @@ else:  # the same, each when it is first used
             "streampca.models.anndata_results": "write_anndata",
             "streampca.models.by_name": "variable_weights",
             "streampca.models.cca": "CCA",
-            "streampca.models.completion.hard_impute": "HardImpute",
-            "streampca.models.completion.soft_impute": "SoftImpute",
+            "streampca.models.completion.impute": "HardImpute SoftImpute",
             "streampca.models.covariance": "correlation covariance",
             "streampca.models.cross_correlation": "cross_correlation",
             "streampca.models.decomposition": "Decomposition",
             "streampca.models.intrinsic_dimension": "intrinsic_dimension",
             "streampca.models.kernel_pca": "KernelPCA",
             "streampca.models.latent.factor_analysis": "FactorAnalysis",
-            "streampca.models.latent.factor_result": "FactorDecomposition",
+            "streampca.models.latent.latent": "FactorDecomposition",
             "streampca.models.latent.ppca": "PPCA",
             "streampca.models.latent.ppca_fit": "ProbabilisticDecomposition",
             "streampca.models.mca": "MCA",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
 import warnings
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -244,3 +246,10 @@ def shorten(names: list[str], total: int | None = None) -> str:
     total = len(names) if total is None else total
     shown = "; ".join(map(printable_name, names[:4]))
     return shown if total <= 4 else f"{shown} and {total - 4} more"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """``; did you mean n_components?`` if a known name is similar, else ""."""
+    names = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(str(name).lower(), names, 1)
+    return f"; did you mean {names[found[0]]}?" if found else ""

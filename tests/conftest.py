@@ -121,17 +121,8 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def own_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel ``python3`` of this interpreter that sees this source tree and no user settings."""
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # else jupyter_core warns of its old paths
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # the debugger of frozen modules
-    monkeypatch.delenv("MPLBACKEND", raising=False)
-    path = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), *([path] if path else [])])
-    )
-    from ipykernel.kernelspec import write_kernel_spec
+    from tests.notebooks import kernel_environment
 
-    (tmp_path / "jupyter" / "kernels").mkdir(parents=True)
-    write_kernel_spec(str(tmp_path / "jupyter" / "kernels" / "python3"))
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+    for name, value in kernel_environment(tmp_path).items():
+        monkeypatch.setenv(name, value)

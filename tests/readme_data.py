@@ -1,4 +1,4 @@
-"""Small sources under the names that README.md uses."""
+"""Small sources under the names that the documentation uses."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def write_all(folder: Path) -> None:
     """Every file that a command or snippet reads."""
     rng = np.random.default_rng(0)
     shapes = {"matrix": (400, 60), "new": (50, 60), "large": (400, 300)}
+    shapes |= {"genes": (60, 12), "lipids": (60, 8)}
     for name, (n, p) in shapes.items():
         write_zarr(folder / f"{name}.zarr", rng.normal(size=(n, p)) * np.linspace(3, 1, p))
     shutil.copytree(folder / "matrix.zarr", folder / "data" / "matrix.zarr")

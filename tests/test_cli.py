@@ -65,7 +65,7 @@ def test_plan_prints_and_reads_nothing(store, capsys):
 def test_fit_transform_info_plot(store, tmp_path, capsys):
     path, X = store
     model, scores = str(tmp_path / "model"), str(tmp_path / "scores.zarr")
-    assert main(["fit", path, "-k", "0.5", "-o", model, "--scores", scores]) == 0
+    assert main(["fit", path, "-k", "0.5", "-v", "-o", model, "--scores", scores]) == 0
     printed = capsys.readouterr().out
     assert "planned" in printed
     assert "measured" in printed
@@ -105,7 +105,7 @@ def test_the_passes_of_an_iterative_fit_are_planned_at_most(store, capsys):
     assert measured["passes"] < planned["passes"]
     assert planned["reads"] == 5 * planned["passes"]
     assert measured["reads"] == 5 * measured["passes"]
-    assert main(words) == 0
+    assert main([*words, "-v"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["at", "most", "measured"] in lines
     assert ["passes", str(planned["passes"]), str(measured["passes"])] in lines
@@ -572,7 +572,7 @@ def test_variants_are_judged_and_pruned_by_the_fitted_samples(linked, tmp_path, 
 def test_the_passes_before_a_pruned_fit_are_counted(linked, tmp_path, capsys):
     """calls by sample, calls by variant, the scan, the Gram matrix, the loadings."""
     words = ["fit", "--bfile", linked, "-k", "2", "--ld-r2", "0.2", "--solver", "gram"]
-    assert main([*words, *SHARES, "--loadings", str(tmp_path / "v.zarr")]) == 0
+    assert main([*words, *SHARES, "-v", "--loadings", str(tmp_path / "v.zarr")]) == 0
     passes = next(
         line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("passes")
     )

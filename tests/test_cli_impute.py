@@ -36,7 +36,7 @@ def test_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) 
     out = {name: str(tmp_path / name) for name in ("model", "full.zarr", "scores.zarr")}
     command = ["impute", str(tmp_path / "x.zarr"), "--rank", "1", "2", "3", "--validation", "0.1",
                "-o", out["model"], "--completed", out["full.zarr"],
-               "--scores", out["scores.zarr"]]  # fmt: skip
+               "--scores", out["scores.zarr"], "--verbose"]  # fmt: skip
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert "projected peak" in printed

@@ -59,6 +59,8 @@ ALLOWED: dict[str, set[str]] = {
     },  # what only genotypes need
     "operations": {
         "errors",
+        "kernels",
+        "matrix",
         "models",
         "passes",
         "sources",

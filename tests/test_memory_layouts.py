@@ -231,7 +231,7 @@ frame = pyarrow.table({str(j): column for j, column in enumerate(np.load(path).T
 """
 XARRAY = "import xarray\narray = xarray.open_dataset(path).sst\n"
 COMMAND = """
-from streampca.cli.main import main
+from streampca.cli.commands import main
 import contextlib, io, os, tempfile
 def fit(limit):
     said, folder = io.StringIO(), tempfile.mkdtemp()

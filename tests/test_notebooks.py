@@ -1,50 +1,123 @@
-"""Every notebook runs from its first cell to its last, and warns of nothing."""
+"""Every guide runs from its first cell to its last, warns of nothing, and shows what is stored."""
 
 from __future__ import annotations
 
+import copy
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("**/*.ipynb"))
+from tests import notebooks
 
-
-def test_there_are_notebooks() -> None:
-    assert NOTEBOOKS
+INDEX = (notebooks.FOLDER / "README.md").read_text()
+each = pytest.mark.parametrize("path", notebooks.PATHS, ids=lambda path: path.stem)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_kernel")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_notebook_runs(path: Path, tmp_path: Path) -> None:
+@each
+def test_it_runs_and_shows_what_is_stored(path: Path) -> None:
     import nbformat
     from jupyter_client.kernelspec import KernelSpecManager
-    from nbclient import NotebookClient
 
     assert KernelSpecManager().get_kernel_spec("python3").argv[0] == sys.executable
-
-    notebook = nbformat.read(path, as_version=4)
-    there = {"metadata": {"path": str(tmp_path)}}
-    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=there)
-    client.execute()
-    complaints = [
-        output.text
-        for cell in notebook.cells
-        for output in cell.get("outputs", [])
-        if output.output_type == "stream" and output.name == "stderr"
-    ]
-    assert complaints == []
+    with notebooks.workspace() as empty:
+        fresh = notebooks.run(path, empty)
+    assert notebooks.complaints(fresh) == []
+    assert notebooks.differences(nbformat.read(path, as_version=4), fresh) == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_notebook_is_stored_clean(path: Path) -> None:
+@each
+def test_it_is_stored_with_its_outputs(path: Path) -> None:
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert notebook.metadata.kernelspec.name == "python3"
-    for cell in notebook.cells:
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
+    counts = [cell.execution_count for cell in notebooks.code_cells(notebook)]
+    assert counts == list(range(1, len(counts) + 1)), (
+        f"python -m tests.notebooks --write {path.stem}"
+    )
+    kinds = {kind for output in notebooks.outputs(notebook) for kind in output.get("data", ())}
+    assert "image/png" in kinds
+    assert not {output.output_type for output in notebooks.outputs(notebook)} & {"error"}
+    assert notebooks.complaints(notebook) == []
+    assert path.stat().st_size < notebooks.LARGEST
+
+
+@each
+def test_it_begins_with_a_question_and_ends_with_an_exercise(path: Path) -> None:
+    import nbformat
+
+    text = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown"]
+    assert text[0].startswith("# ")
+    assert "?" in text[0]
+    assert "exercise" in text[-1].lower()
+
+
+def test_the_index_has_every_guide() -> None:
+    assert notebooks.PATHS
+    assert sorted(re.findall(r"\]\(([\w-]+\.ipynb)\)", INDEX)) == [p.name for p in notebooks.PATHS]
+
+
+def test_together_they_are_small() -> None:
+    assert sum(path.stat().st_size for path in notebooks.PATHS) < notebooks.LARGEST_OF_ALL
+
+
+@pytest.mark.parametrize(
+    ("stored", "fresh", "same"),
+    [
+        ("0.904", "0.905", True),  # the last digit
+        ("0.904", "0.907", False),
+        ("20,000 rows", "20,001 rows", False),  # counts are exact
+        ("3.1e-16", "2e-15", True),  # rounding
+        ("2e-5", "4e-5", False),
+        ("-1.20", "1.20", False),
+        ("1.5 heat", "1.5 load", False),
+        ("a    1.0\nb    2.0", "a 1.0\nb 2.0", True),
+        ("<td>1.0</td>", "1.0", True),
+        ("<style>p {x: 1}</style>1.0", "1.0", True),
+        ("x2", "x3", False),  # a name, no number
+    ],
+)
+def test_what_counts_as_the_same(stored: str, fresh: str, same: bool) -> None:
+    cells = [notebook_of(stream(text)) for text in (stored, fresh)]
+    assert (notebooks.differences(*cells) == []) == same
+
+
+def test_a_picture_that_is_not_there_is_a_difference() -> None:
+    import nbformat.v4 as v4
+
+    drawn = notebook_of(v4.new_output("display_data", {"image/png": "AAAA"}))
+    bare = notebook_of()
+    assert "image/png" in notebooks.differences(drawn, bare)[0]
+    assert "no outputs" in notebooks.differences(bare, drawn)[0]
+
+
+def test_outputs_that_vary_need_only_be_there() -> None:
+    now, then = notebook_of(stream("3 s")), notebook_of(stream("4 s"))
+    now.cells[0].metadata.tags = then.cells[0].metadata.tags = ["varies"]
+    assert notebooks.differences(now, then) == []
+    empty = copy.deepcopy(then)
+    empty.cells[0].outputs = []
+    assert notebooks.differences(now, empty)
+
+
+def test_the_folder_of_a_run_is_not_stored() -> None:
+    run = Path("/tmp/guide-12345678")
+    said = f"{run}/x.zarr and {run}/tmpab_12345/y.zarr in {run}"
+    assert notebooks.without_folder(said, run) == "x.zarr and y.zarr in "
+
+
+def stream(text: str):
+    import nbformat.v4 as v4
+
+    return v4.new_output("stream", name="stdout", text=text)
+
+
+def notebook_of(*outputs):
+    import nbformat.v4 as v4
+
+    return v4.new_notebook(cells=[v4.new_code_cell("1", outputs=list(outputs))])

@@ -1,25 +1,47 @@
-"""What README.md promises of the command line exists: its lines, and its options."""
+"""README.md and the documentation of the packages: their commands, options and links exist."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import streampca
 from streampca.cli.commands import build_parser
+from streampca.models.registry import all_kinds
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+TOPICS = (
+    "cli", "sources", "preprocess", "models", "models.pca", "models.completion", "genetics",
+    "operations", "passes",
+)  # fmt: skip
+PAGES = {
+    "README.md": (ROOT / "README.md").read_text(),
+    "notebooks/README.md": (ROOT / "notebooks" / "README.md").read_text(),
+    **{
+        f"streampca.{name}": inspect.getdoc(importlib.import_module(f"streampca.{name}")) or ""
+        for name in TOPICS
+    },
+}
+EVIDENCE = (
+    "notebooks/README.md", "streampca/README.md", "tests/benchmarks/README.md",
+    "tests/faults/README.md", "tests/operations/README.md",
+)  # fmt: skip
+TEXT = "\n\n".join(PAGES.values())
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
-IN_TEXT = re.findall(r"`([^`\n]*(?:\n[^`\n]+)?)`", BLOCK.sub("", README))
-OF_OTHERS = {"--pca", "--sgkit-python", "--timeout"}  # plink2's, and those of benchmark scripts
+IN_TEXT = re.findall(r"`([^`\n]*(?:\n[^`\n]+)?)`", BLOCK.sub("", TEXT))
+OF_OTHERS = {"--pca"}  # plink2's
 
 
 def commands() -> list[str]:
     """Every line that calls ``streampca``, of the shell blocks and within the text."""
-    lines = [line for kind, block in BLOCK.findall(README) if kind == "sh"
+    lines = [line for kind, block in BLOCK.findall(TEXT) if kind == "sh"
              for line in block.splitlines()]  # fmt: skip
     lines += [" ".join(words.split()) for words in IN_TEXT]
     parts = [part.split(" #")[0].strip() for line in lines for part in line.split("&&")]
@@ -46,3 +68,35 @@ def test_every_option_in_the_text_is_one():
     assert said - OF_OTHERS <= known
     assert {"--weights", "--remove", "--ld-r2"} <= said
     assert len(commands()) > 15
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 150
+
+
+def test_no_sentence_stands_twice() -> None:
+    pages = {**PAGES, **{one: (ROOT / one).read_text() for one in EVIDENCE}}
+    prose = [BLOCK.sub("", re.sub(r"^\|.*$", "", page, flags=re.M)) for page in pages.values()]
+    sentences = [
+        " ".join(sentence.split())
+        for page in prose
+        for paragraph in page.split("\n\n")
+        for sentence in re.split(r"(?<=[.:;])\s", paragraph)
+    ]
+    found = Counter(sentence for sentence in sentences if len(sentence) > 40)
+    assert len(found) > 200
+    assert [sentence for sentence, times in found.items() if times > 1] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", *EVIDENCE])
+def test_links_lead_to_files(page: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / page).read_text())
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+def test_every_method_has_a_row() -> None:
+    methods = {name for name, kind in all_kinds().items() if kind.__module__[:10] == "streampca."}
+    first = re.findall(r"^\| (`.*?) \|", PAGES["README.md"], re.M)
+    told = set(re.findall(r"`(\w+)`", " ".join(first)))
+    assert len(methods) > 12
+    assert methods <= told <= set(streampca.__all__)

@@ -1,7 +1,8 @@
-"""What README.md shows runs: its snippets, and its commands, in their order, on small data."""
+"""What the documentation shows runs: its snippets and commands, in their order, on small data."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.cli.main import main
+from streampca.cli.commands import main
 from tests.readme_data import write_all
-from tests.test_readme import BLOCK, README
+from tests.test_readme import BLOCK, PAGES, TEXT
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 pytestmark = pytest.mark.filterwarnings("ignore")  # small data warn of much
@@ -31,16 +32,35 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_snippet_runs(desk: Path) -> None:
     rng = np.random.default_rng(1)
     known: dict[str, Any] = {
+        "streampca": streampca,
+        "pca": streampca.PCA(4).fit("matrix.zarr"),
         "other": streampca.PCA(4).fit("new.zarr"),
         "new_rows": rng.normal(size=(3, 40)),
         "terms": rng.poisson(0.3, (150, 120)).astype(float),
         "queries": rng.poisson(0.3, (4, 120)).astype(float),
         "X": np.where(rng.random((60, 20)) < 0.1, np.nan, rng.normal(size=(60, 20))),
     }
-    snippets = [block for kind, block in BLOCK.findall(README) if kind == "python"]
-    assert len(snippets) > 6
-    for snippet in snippets:
-        exec(snippet, known)
+    ran = 0
+    for page in PAGES.values():
+        names = dict(known)
+        for kind, block in BLOCK.findall(page):
+            if kind == "python":
+                exec(block, names)
+                ran += 1
+    assert ran > 6
+
+
+@pytest.mark.slow
+def test_what_to_type_runs(desk: Path) -> None:
+    """The commands of README.md's first table, but those that need Slurm."""
+    shutil.copytree(CONFIGS, desk / "configs")
+    lines = re.findall(r"^\| [^|]* \| `(streampca .*?)` \|", PAGES["README.md"], re.M)
+    assert len(lines) > 9
+    for line in lines:
+        shutil.rmtree("model", ignore_errors=True)
+        if "slurm" not in line:
+            print(line)
+            assert not main(shlex.split(line)[1:])
 
 
 @pytest.mark.soak
@@ -51,7 +71,7 @@ def test_every_command_runs(desk: Path) -> None:
         pca = streampca.PCA(10).fit("matrix.zarr")
         store.publish(pca, scores=pca.transform("matrix.zarr"))
     ran = 0
-    for kind, block in BLOCK.findall(README):
+    for kind, block in BLOCK.findall(TEXT):
         shutil.rmtree("model", ignore_errors=True)  # of another section
         for line in block.splitlines() if kind == "sh" else ():
             if line.startswith("streampca "):

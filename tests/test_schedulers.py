@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from streampca.cli.commands import build_parser
-from streampca.cli.main import EXIT, FAILED, FAULT, TERMINATED
+from streampca.cli.commands import EXIT, FAILED, FAULT, TERMINATED, build_parser
 from streampca.errors import BusyError, ConfigError, DamagedSourceError, SourceError
 from streampca.operations.outcome import EXIT as OUTCOMES
 from streampca.operations.outcome import REFUSED
@@ -89,8 +88,8 @@ def test_the_cron_job() -> None:
 
 
 def test_the_codes_are_those_that_we_return() -> None:
-    readme = (FOLDER.parents[1] / "README.md").read_text()
-    table = {int(code) for code in re.findall(r"^\| (\d+) \|", readme, re.M)}
+    comments = (FOLDER.parent / "nightly.yaml").read_text()
+    table = {int(code) for code in re.findall(r"^#   (\d+) ", comments, re.M)}
     assert table == CODES | {0, 130}
     assert IN_VAIN < CODES
     assert next(c for k, c in EXIT if issubclass(BusyError, k)) == 75

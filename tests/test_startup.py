@@ -31,7 +31,7 @@ def loaded(step, names):
 
 import streampca
 loaded("import", {at_once})
-from streampca.cli.main import main
+from streampca.cli.commands import main
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main(["--help"])
 loaded("--help", {at_once})

@@ -2,6 +2,6 @@
 
 import sys
 
-from streampca.cli.main import main
+from streampca.cli.commands import main
 
 sys.exit(main())

@@ -1,14 +1,37 @@
-"""All commands, and their parser. The module of a command loads when the command is used."""
+"""All commands, their parser, and the entry point. The module of a command loads on first use."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import streampca
-from streampca.errors import InvalidInputError
+from streampca.errors import (
+    BusyError,
+    ChangingSourceError,
+    ClusterError,
+    ConfigError,
+    DamagedSourceError,
+    InvalidInputError,
+    MemoryLimitError,
+    MissingDependencyError,
+    NoAnswerError,
+    OutputError,
+    SourceError,
+    StreamPCAError,
+    hide_secrets,
+    nearest,
+    printable,
+)
 
 COMMANDS = {  # command -> (its module, what it does)
     "plan": ("fit", "what a fit would do; reads no data"),
@@ -27,32 +50,232 @@ COMMANDS = {  # command -> (its module, what it does)
     "refresh": ("config", "update a model store from its source, by a job file"),
     "config": ("config", "check a job file, or print the schema of one"),
     "calibrate": ("calibrate", "measure the speeds of this machine, for plans with --rates"),
+    "completion": ("completion", "what bash, zsh or fish offers after Tab"),
 }  # fmt: skip
-OF_ALL = "config"  # the command that knows the options of all others
+EXAMPLES = {  # command -> lines of its --help
+    "plan": ["plan matrix.zarr -k 20 --memory-limit 512MiB", "plan cells.h5ad -k 50 --verbose"],
+    "fit": [
+        "fit matrix.zarr -k 20 --scale std -o model --scores scores.zarr",
+        "fit x.bed --scale hwe -k 10 --maf 0.01 --out tables/x",
+        "fit climate.nc --variable sst --weights coslat --remove month -k 5 --eofs eofs.nc",
+        "fit cells.h5ad -k 50 --remove batch --anndata",
+        "fit matrix.zarr --model ppca -k 5 -o ppca",
+    ],
+    "transform": ["transform model new.zarr -o new-scores.zarr"],
+    "info": ["info model", "info matrix.zarr"],
+    "prune": ["prune x.bed --ld-r2 0.2 --out tables/x"],
+    "project": ["project model new.bed --out tables/new"],
+    "convert": ["convert x.bed -o x.zarr"],
+    "impute": ["impute ratings.mtx --rank 2 4 8 --validation 0.05 -o model"],
+    "plot": [
+        "plot model --kind loadings -o loadings.png",
+        "plot model --kind map --components 1 2 -o maps.pdf",
+        "plot model --scores new.tsv --panel pops.txt -o projected.png",
+    ],
+    "report": ["report model -o report.html", "report model --panel pops.txt"],
+    "demo": ["demo"],
+    "models": ["models list models/nightly", "models rollback models/nightly"],
+    "refresh": ["refresh configs/nightly.yaml --dry-run"],
+    "config": ["config check configs/nightly.yaml"],
+    "calibrate": ["calibrate -o rates.json"],
+    "completion": ["completion bash"],
+}
+WELCOME = """streampca: principal components of matrices that do not fit in memory
+
+  streampca demo                           see it work on data that it makes
+  streampca plan matrix.zarr -k 20         what a fit would read and take; reads nothing
+  streampca fit matrix.zarr -k 20 -o model fit, report, save
+  streampca info model                     describe a saved model, or a source
+  streampca plot model -o scree.png        draw it
+
+'streampca --help' lists all commands, 'streampca COMMAND --help' its options and examples."""
+OF_ALL = ("config", "completion")  # the commands that know the options of all others
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that can also raise InvalidInputError, for options from a file."""
+    """A parser whose errors name what is nearest; ``raises`` makes them InvalidInputError."""
 
     raises = False
+    commands: dict[str, Parser]  # of the whole command line, by name
+    named: Parser | None = None  # the one of them that the command line names
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; of a word that is unknown the nearest option is named."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            parser = self.named or self
+            wrong = next((one.split("=")[0] for one in unknown if one.startswith("--")), "")
+            meant = nearest(wrong, parser.options())
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return found
 
     def error(self, message: str) -> NoReturn:
+        """Raise, or exit with 2 and one line instead of all options."""
+        if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message += nearest(wrong[1], re.findall(r"[\w-]+", wrong[2]))
         if self.raises:
             raise InvalidInputError(message)
-        super().error(message)
+        self.exit(2, f"{self.prog}: error: {message}\nsee '{self.prog} --help'\n")
+
+    def options(self) -> list[str]:
+        """The long options that it takes."""
+        pattern = r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z0-9-]*)"
+        return re.findall(pattern, self.format_help(), re.MULTILINE)
 
 
-def build_parser(argv: Sequence[str] = (OF_ALL,)) -> Parser:
+def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
     """The parser of all commands, with the options of the one that a command line names."""
     parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     parsers: dict[str, Parser] = {
-        name: commands.add_parser(name, help=text, description=text)
+        name: commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog="\n".join(["examples:", *(f"  streampca {one}" for one in EXAMPLES[name])]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         for name, (_, text) in COMMANDS.items()
     }
     named = next((one for one in argv if one in COMMANDS), None)
-    wanted = COMMANDS if named == OF_ALL else filter(None, [named])
+    parser.commands, parser.named = parsers, parsers.get(named or "")
+    wanted = COMMANDS if named in OF_ALL else filter(None, [named])
     for module in dict.fromkeys(COMMANDS[one][0] for one in wanted):
         import_module(f"streampca.cli.{module}").add_options(parsers, argv)
     return parser
+
+
+# --------------------------------------------------------------------------------------------------
+# Standard output with escaped control characters: names from the data cannot control a terminal.
+
+
+class Printable:
+    """A text stream that escapes control characters; otherwise it behaves as the inner stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text. Returns its length."""
+        self._stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write them one by one."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def printable_output() -> Iterator[None]:
+    """Standard output as a :class:`Printable`."""
+    with contextlib.redirect_stdout(Printable(sys.stdout)):
+        yield
+
+
+# --------------------------------------------------------------------------------------------------
+# The entry point.
+
+# Exit codes as in sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory,
+# a missing package or no workers, 70 a bug of streampca, 73 an output cannot be written, 74 reading
+# or writing failed, 75 another process was first: try again later, 78 an unusable job file;
+# and 79 a job lags behind its source, with --fail-behind
+NO_MEMORY, FAULT, FAILED = 69, 70, 74
+TERMINATED = 143  # 128 + SIGTERM
+TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a traceback
+EXIT = (
+    (OutputError, 73),
+    (ConfigError, 78),
+    (BusyError, 75),
+    (ChangingSourceError, 75),
+    (DamagedSourceError, 65),
+    (MemoryLimitError, NO_MEMORY),
+    (ClusterError, 69),
+    (NoAnswerError, FAILED),
+    (SourceError, 66),
+    (MissingDependencyError, 69),
+    (StreamPCAError, 65),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``streampca``. Returns the exit code."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    with printable_output(), _terminable():
+        return _main(argv)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM as an exception, as Ctrl-C is: what a pass has done is kept on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _terminated(*_: Any) -> NoReturn:
+    raise SystemExit(TERMINATED)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    folder = None
+    try:
+        argv = sys.argv[1:] if argv is None else argv
+        if not argv:
+            print(WELCOME)
+            return 0
+        parser = build_parser(argv)
+        arguments = parser.parse_args(argv)
+        if getattr(arguments, "config", None):
+            arguments.apply_config(arguments.parser, arguments.config)
+            arguments = parser.parse_args(argv)
+        folder = getattr(arguments, "checkpoint", None)
+        limited = getattr(arguments, "limited", contextlib.nullcontext)
+        with limited(getattr(arguments, "threads", None)):
+            return int(arguments.run(arguments) or 0)
+    except SystemExit as stop:
+        if stop.code == TERMINATED:
+            if folder is not None:
+                stop.add_note(f"with --checkpoint {folder} the same command goes on from there")
+            _say("terminated", stop)
+        raise
+    except StreamPCAError as error:
+        _say(error)
+        return next(code for kind, code in EXIT if isinstance(error, kind))
+    except KeyboardInterrupt:
+        print("streampca: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        _say(error)
+        return FAILED
+    except MemoryError as error:
+        _say(str(error) or "there is not enough memory; set --memory-limit")
+        return NO_MEMORY
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        _say(f"{type(error).__name__}: {error}. This is a fault of streampca: please report it, "
+             f"with what {TRACEBACK}=1 shows")  # fmt: skip
+        return FAULT
+
+
+def _say(error: BaseException | str, noted: BaseException | None = None) -> None:
+    print(printable(f"streampca: {hide_secrets(str(error))}"), file=sys.stderr)
+    for note in getattr(noted or error, "__notes__", []):
+        print(printable(f"  {hide_secrets(note)}"), file=sys.stderr)
+
+
+def _show_warning(message: Any, category: Any, *_: Any) -> None:
+    text = hide_secrets(f"streampca: {category.__name__}: {message}")
+    print(printable(text), file=sys.stderr)

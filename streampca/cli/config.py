@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streampca.cli.commands import Parser
-from streampca.errors import ConfigError, InvalidInputError, SourceError
+from streampca.errors import ConfigError, InvalidInputError, SourceError, nearest
 from streampca.operations.config import check_cluster, check_job, read_job
 from streampca.operations.outcome import Outcome
 from streampca.operations.refresh import refresh
-from streampca.operations.sections import Origin, nearest, read_yaml, schema
+from streampca.operations.sections import Origin, read_yaml, schema
 from streampca.operations.state import seconds_since
 from streampca.passes import started
 
@@ -152,7 +152,7 @@ def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
     )  # fmt: skip
     one.add_argument("-q", "--quiet", action="store_true", help="print nothing on stderr")
 
-    inner = parsers["config"].add_subparsers(required=True, metavar="COMMAND")
+    inner = parsers["config"].add_subparsers(required=True)
     check = inner.add_parser("check", help="exit with 78 if a file cannot be used")
     check.set_defaults(run=run_check, parsers=parsers)
     check.add_argument("file", nargs="+", metavar="YAML")

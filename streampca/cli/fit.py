@@ -29,11 +29,13 @@ from streampca.cli.options import (
     components_wanted,
     open_source,
     output_options,
+    print_plan,
     progress_of,
     removal_wanted,
     running_options,
     sample_weight_wanted,
     scale_wanted,
+    settings_of_fit,
     side_data_options,
     source_options,
     weights_wanted,
@@ -210,12 +212,11 @@ def run_fit(arguments: argparse.Namespace) -> int:
     else:
         model = pca_model(arguments, matrix)
         weight = {"sample_weight": sample_weight_wanted(arguments, matrix)}
-    if not (arguments.json or arguments.quiet):
-        print(model.plan(matrix, **weight), end="\n\n")
+    print_plan(arguments, lambda: model.plan(matrix, **weight))
     model.fit(matrix, **weight)
     if chosen is not None:
         chosen.record(model, arguments)
-    text = report(model)  # now, for the memory peak of the fit without writing
+    text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
@@ -293,13 +294,7 @@ def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca
         missing=arguments.missing or "raise",
         missing_value=arguments.missing_value,
         components=not arguments.no_components,
-        tol=arguments.tol,
-        max_passes=arguments.max_passes,
-        rates=arguments.rates,
-        memory_limit=arguments.memory_limit,
-        scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
-        checkpoint=arguments.checkpoint,
+        **settings_of_fit(arguments),
         weights=weights_wanted(arguments, matrix),
         remove=removal_wanted(arguments, matrix),
     )

@@ -18,6 +18,8 @@ from streampca.cli.options import (
     progress_of,
     running_options,
     scale_wanted,
+    settings_of_fit,
+    settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import check_outputs, check_writable
@@ -155,13 +157,7 @@ def genotype_model(
         loadings=arguments.loadings,
         relationship=arguments.relationship,
         svd_solver=arguments.solver,
-        tol=arguments.tol,
-        max_passes=arguments.max_passes,
-        rates=arguments.rates,
-        memory_limit=arguments.memory_limit,
-        scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
-        checkpoint=arguments.checkpoint,
+        **settings_of_fit(arguments),
     )
 
 
@@ -223,9 +219,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
     pruning = prune_ld(
         matrix,
         **asdict(pruning_rules(arguments, matrix)),
-        memory_limit=arguments.memory_limit,
-        scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
+        **settings_of_run(arguments),
     )
     pruning.write(arguments.output, arguments.overwrite)
     print(json.dumps(pruning.to_dict()) if arguments.json else pruning)
@@ -250,9 +244,7 @@ def run_project(arguments: argparse.Namespace) -> int:
         ambiguous=arguments.ambiguous,
         min_coverage=arguments.min_coverage,
         shrinkage=arguments.shrinkage,
-        memory_limit=arguments.memory_limit,
-        scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
+        **settings_of_run(arguments),
     )
     columns = identifiers(matrix.labels.samples)
     columns.append(("COVERAGE", [f"{x:.4f}" for x in projection.coverage]))

@@ -13,6 +13,7 @@ from streampca.cli.config import apply_config, cluster_options, on_cluster
 from streampca.cli.options import (
     open_source,
     output_options,
+    print_plan,
     progress_of,
     running_options,
     source_options,
@@ -124,9 +125,7 @@ def run_impute(arguments: argparse.Namespace) -> int:
         plan = model.plan(matrix)
         print(plan.to_json() if arguments.json else plan)
         return 0
-    verbose = not (arguments.json or arguments.quiet)
-    if verbose:
-        print(model.plan(matrix), end="\n\n")
+    print_plan(arguments, lambda: model.plan(matrix))
     model.fit(matrix)
     if arguments.output:
         model.save(arguments.output)
@@ -136,7 +135,7 @@ def run_impute(arguments: argparse.Namespace) -> int:
         model.impute(matrix, out=arguments.completed, overwrite=arguments.overwrite)
     if arguments.json:
         print(json.dumps(summary(model), indent=1))
-    elif verbose:
+    elif not arguments.quiet:
         print(report(model))
         for path in (arguments.output, arguments.scores, arguments.completed):
             if path:

@@ -81,9 +81,9 @@ def run_info(arguments: argparse.Namespace) -> int:
 # Reports of a fit and of a model.
 
 LEGEND = (
-    "+-: bound on the variance's error.  angle: bound on the angle to the true component, in\n"
-    "radians.  not determined: there is no useful bound; of components with equal variances only\n"
-    "their common plane is determined."
+    "+-: bound on the error of the variance.  angle: bound on the angle to the true\n"
+    "component, in radians.  not determined: there is no useful bound; of components\n"
+    "with equal variances only their common plane is determined."
 )
 
 CAUSES = {
@@ -98,16 +98,45 @@ CAUSES = {
 }
 
 
-def report(model: Any) -> str:
-    """The spectrum of a fit, and its cost compared with its plan, as text."""
+def report(model: Any, verbose: bool = False) -> str:
+    """The spectrum of a fit and its cost as text; ``verbose``: each figure beside the planned."""
+    bounds = ["", LEGEND] if hasattr(model.result_, "certificate") else []
+    cost = _compared if verbose else _cost
+    lines = [str(model.result_), *bounds, *genotype_lines(model.result_), ""]
+    return "\n".join([*lines, *cost(model)])
+
+
+def _cost(model: Any) -> list[str]:
+    """What a fit took, in a line."""
+    plan: Plan = model.plan_
+    costs: list[PassCost] = model.cost_
+    seconds, nbytes = sum(c.seconds for c in costs), sum(c.nbytes for c in costs)
+    passes = f"{len(costs)} pass" + "es" * (len(costs) != 1)
+    more = " (more than planned)" * _exceeded(model)
+    return [
+        f"{plan.solver}: {passes}, {size(nbytes)} read in {seconds:.1f} s; memory "
+        f"{size(model.result_.provenance['peak_bytes'])} of {size(plan.peak_nbytes)} planned{more}"
+    ]
+
+
+def _exceeded(model: Any) -> bool:
+    """Whether a fit took more memory than its plan, other arrays of the process left out."""
+    found = model.result_.provenance
+    held = found.get("held_bytes")
+    return (
+        held is not None
+        and found["peak_bytes"] - other_nbytes(model.plan_, held) > model.plan_.peak_nbytes
+    )
+
+
+def _compared(model: Any) -> list[str]:
+    """What a fit took, beside what its plan announced."""
     plan: Plan = model.plan_
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
     nbytes, peak = sum(c.nbytes for c in costs), model.result_.provenance["peak_bytes"]
-    bounds = [LEGEND] if hasattr(model.result_, "certificate") else []
-    lines = [model.result_.table(), *bounds, *genotype_lines(model.result_), ""]
     planned = "planned" if all(one.times == 1 for one in plan.passes) else "at most"
-    lines.append(f"{'':<14}{planned:>12}{'measured':>12}")
+    lines = [f"{'':<14}{planned:>12}{'measured':>12}"]
     rows = [
         ("passes", plan.n_passes, len(costs)),
         ("chunk reads", plan.reads, sum(c.reads for c in costs)),
@@ -115,14 +144,13 @@ def report(model: Any) -> str:
         ("peak memory", size(plan.peak_nbytes), size(peak)),
     ]
     lines += [f"{name:<14}{planned:>12}{measured:>12}" for name, planned, measured in rows]
-    held = model.result_.provenance.get("held_bytes")
-    if held is not None and peak - other_nbytes(plan, held) > plan.peak_nbytes:
+    if _exceeded(model):
         lines[-1] += "   (more than planned)"
     lines.append(
         f"{'pass seconds':<14}{'':>12}{seconds:>12.1f}   "
         f"({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)"
     )
-    return "\n".join(lines)
+    return lines
 
 
 def genotype_numbers(result: Any) -> dict[str, Any]:

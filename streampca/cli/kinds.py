@@ -10,14 +10,14 @@ from typing import Any
 
 from streampca.cli.config import load_config
 from streampca.cli.info import report, summary
-from streampca.cli.options import COMPONENTS, open_source, progress_of
+from streampca.cli.options import COMPONENTS, open_source, print_plan, progress_of
 from streampca.cli.outputs import check_outputs, score_paths, write_scores
-from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.errors import InvalidInputError, StreamPCAError, nearest
 from streampca.matrix import ChunkedMatrix
 from streampca.models.parameters import Parameter
 from streampca.models.registry import all_kinds, kind_named
 from streampca.operations.config import build
-from streampca.operations.sections import nearest, scalar
+from streampca.operations.sections import scalar
 from streampca.passes import Plan
 
 UNSET = object()  # the value of an absent option, since None is a value
@@ -182,10 +182,9 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     )
     matrices = sources_of_kind(arguments)
     model, plan = model_of_kind(arguments, *matrices)
-    if not (arguments.json or arguments.quiet):
-        print(plan, end="\n\n")
+    print_plan(arguments, lambda: plan)
     model.fit(*matrices)
-    text = report(model)  # now, for the memory peak of the fit without writing
+    text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
     if arguments.output:
         model.save(arguments.output)
     if len(scores) == 2:

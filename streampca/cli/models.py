@@ -26,7 +26,7 @@ Run = Callable[[argparse.Namespace], int]
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     """Add the commands of ``models``."""
-    inner = parsers["models"].add_subparsers(required=True, metavar="COMMAND")
+    inner = parsers["models"].add_subparsers(required=True)
 
     def add(name: str, run: Run, text: str, version: str = "") -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = inner.add_parser(name, help=text, description=text)

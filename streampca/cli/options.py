@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -182,10 +183,27 @@ def output_options(one: argparse.ArgumentParser) -> None:
         "s.zarr",
     )  # fmt: skip
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
-    one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    printing_options(one)
     one.add_argument(
         "--config", metavar="YAML", help="options from a file; those of the command line win"
     )
+
+
+def printing_options(one: argparse.ArgumentParser) -> None:
+    """How much a fit prints."""
+    one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    one.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print the plan too, and compare it with the fit",
+    )
+
+
+def print_plan(arguments: argparse.Namespace, plan: Callable[[], Any]) -> None:
+    """Print the plan of a fit, for --verbose."""
+    if arguments.verbose and not (arguments.json or arguments.quiet):
+        print(plan(), end="\n\n")
 
 
 def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
@@ -232,6 +250,21 @@ def progress_of(arguments: argparse.Namespace) -> Any:
     """A progress bar if stderr is a terminal, else False."""
     quiet = arguments.json or getattr(arguments, "quiet", False) or not sys.stderr.isatty()
     return False if quiet else TerminalProgress()
+
+
+def settings_of_run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """``memory_limit``, ``scheduler`` and ``progress``, as whatever reads a source takes them."""
+    return {
+        "memory_limit": arguments.memory_limit,
+        "scheduler": arguments.scheduler,
+        "progress": progress_of(arguments),
+    }
+
+
+def settings_of_fit(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same, and what every solver of a PCA takes."""
+    named = ("tol", "max_passes", "rates", "checkpoint")
+    return settings_of_run(arguments) | {name: getattr(arguments, name) for name in named}
 
 
 def _dimension(text: str) -> str | int:

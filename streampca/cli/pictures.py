@@ -12,7 +12,7 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.info import report, summary
-from streampca.cli.options import progress_of
+from streampca.cli.options import printing_options, progress_of
 from streampca.cli.outputs import check_writable
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
@@ -70,6 +70,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--memory-limit", metavar="SIZE")
     one.add_argument("-o", "--output", default="streampca-demo", metavar="FOLDER")
     one.add_argument("--json", action="store_true")
+    printing_options(one)
 
 
 def run_plot(arguments: argparse.Namespace) -> int:
@@ -197,7 +198,8 @@ def run_demo(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**summary(done.model), "check": done.check}, indent=1))
         return 0
-    print(f"\n{done.model.plan_}\n\n{report(done.model)}\n\ncheck: {done.check}")
+    plan = f"{done.model.plan_}\n\n" if arguments.verbose else ""
+    print(f"\n{plan}{report(done.model, arguments.verbose)}\n\ncheck: {done.check}")
     print(f"model: {folder / 'model'}   (streampca info {folder / 'model'})")
     _demo_pictures(done, folder)
     return 0

@@ -1,1 +1,51 @@
-"""PCA of genotypes: counts, filters, LD pruning, projection."""
+"""PCA of genotypes: counts, filters, LD pruning, projection.
+
+```sh
+streampca fit chr*.bed --scale hwe -k 10 -o models/geno --out tables/geno   # .eigenvec, .eigenval
+streampca fit x.bed --loadings v.zarr --relationship grm.zarr --out tables/x --freq   # and .afreq
+streampca fit --bfile x --keep unrelated.txt --maf 0.01 --geno 0.05 --ld-r2 0.2 -k 10
+streampca fit --config configs/genotypes.yaml
+streampca plot models/geno --kind scores --panel populations.txt -o scores.png
+streampca project models/geno new.bed -o new.tsv --shrinkage oadp
+streampca prune x.bed --ld-r2 0.2 --ld-window 500 -o kept.txt
+streampca convert x.bed -o x.zarr
+```
+
+```python
+model = streampca.GenotypePCA(10, scale="hwe", maf=0.01).fit("chr*.bed")  # or a VCF Zarr, int8 Zarr
+model.eigenvalues_  # of ZZ'/M, as PLINK's .eigenval; explained_variance_ beside it
+model.tracy_widom_  # EIGENSOFT's significance of each component
+model.fit_transform("x.bed")  # scores; eigenvectors_, frequencies_, result_.missing_by_sample, ...
+model.result_.to_xarray()  # all of it, labelled
+streampca.project_samples(model.result_, "new.bed")  # alleles matched, swapped, holes solved for
+```
+
+**Counts and filters.** Copies of the first allele (A1; ALT in a VCF Zarr) are counted. A missing
+call holds its variant's mean. Variants that are monomorphic, all missing, rare (`maf`) or
+ill-called (`max_missing`) are left out and counted; they never stop a fit. Autosomes and XY only,
+unless you ask for more, as in plink2; chromosome X then counts as diploid in everyone. With
+`--ld-r2` the order is PLINK's: samples by `--mind`, variants by `--geno` and `--maf`, then pruning.
+What was left out, and why, is reported. A config file holds the same options; those on the command
+line win. Outputs are checked before anything is read, and replaced only with `--overwrite`.
+
+**Differences from PLINK.** Frequencies, `maf` and pruning use all fitted samples, also children of
+others (with a warning), where PLINK asks founders only: with the founders as `fit_samples` they are
+PLINK's. Variants of a .bim with a negative position are left out, as in PLINK. Monomorphic variants
+do not count in the M of the eigenvalues; PLINK counts them unless `--maf` takes them out.
+
+**Tables.** `fit_samples` fits on unrelated samples and scores everyone in the same two passes; the
+column FITTED (1 or 0) of the `.eigenvec`, and `result_.fitted`, say who was fitted. `--freq` writes
+`PREFIX.afreq`, `#CHROM ID REF ALT ALT_FREQS OBS_CT` of every variant that was read: ALT is the
+counted allele (A1), OBS_CT the alleles observed in the fitted samples.
+
+**Loadings** stream to a Zarr group with `--loadings`, variant block by variant block, with the
+variants' labels and statistics; none of it is held. 300 samples x 2,000,000 variants take 272 MiB
+in all, 200,000 variants 261. `components_` and projections read them from there; after a move give
+`result_.with_components(path)`, or `--loadings` of `project`. The group and
+`--relationship` open with labels: `xarray.open_zarr(path, consolidated=False)`. A component that
+one short region makes (linkage, an inversion) is named in a warning.
+
+**Projection** matches variants by id, or by position and alleles. It solves for the scores from
+what is observed instead of taking holes as zeros, and reports the coverage of every sample.
+`shrinkage="oadp"` undoes the pull of projections towards the centre.
+"""

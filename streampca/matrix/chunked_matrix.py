@@ -261,16 +261,10 @@ class ChunkedMatrix(ABC):
 
     def read_block(self, i: int, buffer: Any = None) -> Block:
         """Read block i of the streamed axis, into the buffer if the source supports that."""
-        start, stop = int(self.edges[i]), int(self.edges[i + 1])
+        axis, start, stop = self.streamed_axis, int(self.edges[i]), int(self.edges[i + 1])
+        values = self.read(axis, start, stop, buffer)
         return Block(
-            self.read(self.streamed_axis, start, stop, buffer),
-            self.streamed_axis,
-            start,
-            stop,
-            i,
-            self.labels,
-            self.missing_value,
-            absent=self.absent,
+            values, axis, start, stop, i, self.labels, self.missing_value, absent=self.absent
         )
 
     def __repr__(self) -> str:

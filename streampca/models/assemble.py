@@ -24,6 +24,7 @@ from streampca.errors import (
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
 from streampca.models.decomposition import Decomposition
+from streampca.models.design import Removal
 from streampca.models.request import Request
 from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
 from streampca.passes.memory import peak_nbytes
@@ -109,8 +110,7 @@ def assemble(
         certificate=fitted.certificate,
         settings=dict(parameters),
         weights=request.side.weights,
-        design=request.side.design,
-        removed=fitted.removed,
+        removal=Removal.of(request.side.design, fitted.removed),
         provenance=provenance(costs, source, memory),
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,

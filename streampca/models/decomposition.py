@@ -34,8 +34,8 @@ class Decomposition(LinearResult, kind="model"):
     row_mean, row_scale : (n,) of the samples of the fit, beside those of the features; or None.
     Where the fit streamed its components, what it knows of each feature lies beside them: such
     fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
-    design : what was projected out of the samples, or None.  removed : (r, p) the coefficients of
-        its basis; those of its columns are ``removed_coefficients``.
+    removal : what a design took out of the samples, or None; ``design`` and the coefficients of its
+        columns, ``removed_coefficients``, are read from it.
     """
 
     @property

@@ -1,18 +1,25 @@
-"""Designs to project out of the samples: seasonal cycles, trends, batches, covariates."""
+"""Designs to project out of the samples: seasonal cycles, trends, batches, covariates.
+
+First what a design is, then how a pass with its columns becomes the sums without them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
+import scipy
 
+from streampca.accumulators import RFactor, Scatter
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
-from streampca.matrix import AxisLabels
+from streampca.kernels import Array, ColumnStats, symmetrize
+from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
+from streampca.models.by_name import Find, with_columns
 from streampca.models.design_terms import Term, arrays_among, columns_of, terms_of
-from streampca.models.named_columns import Find, with_columns
+from streampca.sources import as_matrix
+from streampca.store import check_fields, check_shapes
 
 COLLINEAR = 1e-10  # of the largest singular value of the scaled columns
 ESTIMABLE = 1e-6  # of the length of a row
@@ -112,3 +119,145 @@ class Design:
         """The inverse of both; takes its arrays out of ``arrays``."""
         numbers = [arrays.pop(f"design-{name}") for name in ("mean", "norm", "turn")]
         return cls(tuple(Term.from_dict(one) for one in saved), *numbers)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What a fit took out of its samples.
+
+    coefficients : (r, p) what each column of the basis of the design adds to every feature.
+    """
+
+    design: Design
+    coefficients: Array
+
+    def __post_init__(self) -> None:
+        frozen = self.coefficients.view()
+        frozen.flags.writeable = False
+        object.__setattr__(self, "coefficients", frozen)
+
+    @classmethod
+    def of(cls, design: Design | None, coefficients: Array | None) -> Self | None:
+        """Both of a fit; None where it removed nothing."""
+        return None if design is None or coefficients is None else cls(design, coefficients)
+
+    @property
+    def by_column(self) -> Array:
+        """(c, p) the same for each column of the design, per unit."""
+        return np.asarray(self.design.turn @ self.coefficients)
+
+    def to_saved(self) -> tuple[dict[str, Array], list[dict[str, Any]]]:
+        """(arrays, JSON-ready terms), for a bundle."""
+        return {"removed": self.coefficients, **self.design.arrays()}, self.design.to_dict()
+
+    @classmethod
+    def from_saved(cls, saved: Sequence[Mapping[str, Any]], arrays: dict[str, Array]) -> Self:
+        """The inverse; takes its arrays out of ``arrays``."""
+        return cls(Design.from_saved(saved, arrays), arrays.pop("removed"))
+
+    def check(self, p: int, where: str) -> None:
+        """Check what was loaded. Raises DamagedSourceError."""
+        check_fields(self, where)
+        check_shapes(self, {"coefficients": (self.design.turn.shape[1], p)}, where)
+
+
+# --------------------------------------------------------------------------------------------------
+# A design projected out of a PCA: its columns join the matrix in the pass, eliminated later.
+
+ROWS_AT_ONCE = 256
+EXPLAINED = 64 * float(np.finfo(np.float64).eps)  # of a variance: less is rounding
+Joint = TypeVar("Joint", Scatter, RFactor)
+
+
+def with_design_columns(matrix: ChunkedMatrix, basis: Array) -> ChunkedMatrix:
+    """[basis, X]: the columns of the design first, in float64.
+
+    (In float32 the rounding of sums of what the design explains is left among the residuals, and
+    it is not random there: rows of one level are nearly equal, and round alike.)
+
+    What is accumulated of it holds all that is needed to project them out afterwards: the
+    scatter of the residuals is a Schur complement, their R factor the trailing corner.
+    """
+    return concat_features(as_matrix(np.ascontiguousarray(basis)), matrix)
+
+
+def residual_stats(columns: ColumnStats, slopes: Array, eps: float) -> ColumnStats:
+    """Column statistics without what a basis explains; the means are unchanged.
+
+    slopes : (r, p) coefficients of the orthonormal basis.  eps : resolution of the stored values.
+    A column that the basis explains to rounding becomes constant.
+    """
+    m2 = np.maximum(columns.m2 - np.sum(slopes**2, axis=0), 0.0)
+    stored = (0.5 * eps) ** 2 * (columns.m2 + columns.weight * columns.mean**2)
+    m2[m2 <= np.maximum(stored, EXPLAINED * columns.m2)] = 0.0
+    return replace(columns, m2=m2)
+
+
+@dataclass
+class Removed:
+    """The part of a matrix that a design explains.
+
+    coefficients : (r, p).  explained : (r, p) with explained'explained the scatter taken away.
+    """
+
+    coefficients: Array
+    explained: Array
+
+
+def scatter_without(joint: Scatter, r: int) -> tuple[Scatter, Removed]:
+    """The scatter of the residuals of all but the first r columns on those.
+
+    joint : of [design, X]. A column that the design explains to rounding becomes 0.
+    Cost: p^2 r flops and p^2 float64.
+    Source: Frisch and Waugh 1933; Golub and Van Loan 2013, section 3.2.11 (Schur complement).
+    """
+    lower = joint.lower()
+    p = len(lower) - r
+    corner, cross = symmetrize(lower[:r, :r]), lower[r:, :r]
+    factor = np.linalg.cholesky(corner)
+    explained = scipy.linalg.solve_triangular(factor, cross.T, lower=True)
+    s = np.empty((p, p))
+    for i in range(0, p, ROWS_AT_ONCE):
+        rows = slice(i, min(i + ROWS_AT_ONCE, p))
+        s[rows] = lower[r:][rows, r:]
+        s[rows, : rows.stop] -= explained[:, rows].T @ explained[:, : rows.stop]
+    before = np.diagonal(lower)[r:]
+    gone = np.flatnonzero(np.diagonal(s) <= EXPLAINED * before)
+    s[gone] = 0.0
+    s[:, gone] = 0.0
+    made = _like(joint, Scatter(), r)
+    made.s, made.slack = s, joint.slack
+    coefficients = scipy.linalg.solve_triangular(factor, explained, lower=True, trans="T")
+    return made, _about_means(made, joint, coefficients, explained)
+
+
+def factor_without(joint: RFactor, r: int) -> tuple[RFactor, Removed]:
+    """The R factor of the residuals of all but the first r columns on those.
+
+    A column that the design explains to rounding becomes 0. Source: as ``scatter_without``.
+    """
+    whole = joint.r_factor()
+    trailing = np.array(whole[r:, r:], order="F")
+    rounding = 16.0 * float(np.finfo(np.float64).eps)
+    before = np.linalg.norm(whole[:, r:], axis=0)
+    trailing[:, np.linalg.norm(trailing, axis=0) <= rounding * before] = 0.0
+    made = _like(joint, RFactor(), r)
+    made.r = trailing
+    explained = whole[:r, r:]
+    coefficients = scipy.linalg.solve_triangular(whole[:r, :r], explained)
+    return made, _about_means(made, joint, coefficients, explained)
+
+
+def _like(joint: Joint, made: Joint, r: int) -> Joint:
+    """``made`` with the counts and means of all but the first r columns of ``joint``."""
+    made.count, made.weight = joint.count, joint.weight
+    made.mean, made.mean_low = joint.mean[r:].copy(), joint.mean_low[r:].copy()
+    made.missing = joint.missing[r:].copy()
+    return made
+
+
+def _about_means(made: Joint, joint: Joint, coefficients: Array, explained: Array) -> Removed:
+    """Move the rounding of the basis, whose columns should sum to 0, into the means."""
+    r = len(coefficients)
+    made.mean = made.mean - joint.mean[:r] @ coefficients
+    return Removed(coefficients, explained)

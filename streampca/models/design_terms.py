@@ -11,8 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.by_name import along, by_dims, match, refuse_masked
-from streampca.models.named_columns import WORDS, Find, Named
+from streampca.models.by_name import WORDS, Find, Named, along, by_dims, match, refuse_masked
 from streampca.sources.stacked import TIME
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

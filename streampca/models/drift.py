@@ -10,9 +10,9 @@ import scipy
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.matrix.labels import plain
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
-from streampca.models.saved_labels import plain
 
 ORTHONORMAL = 1e-6  # factors, which are not orthonormal, differ by more
 

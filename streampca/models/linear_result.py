@@ -10,11 +10,11 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, weighted_divisors
-from streampca.models.design import Design
-from streampca.models.named_columns import removable
+from streampca.matrix.labels import plain
+from streampca.models.by_name import removable
+from streampca.models.design import Design, Removal
 from streampca.models.pca.gram_outputs import read_components
 from streampca.models.result import Result, places, shaped
-from streampca.models.saved_labels import plain
 from streampca.solvers import Certificate
 from streampca.store import check_fields, check_shapes
 
@@ -46,8 +46,7 @@ class LinearResult(Result):
     feature_mean: Array | None = shaped("p", optional=True)  # where ``mean`` is not subtracted
     weights: Array | None = shaped("p", optional=True)
     fitted: Array | None = shaped(None, optional=True)  # True for the rows of the fit, if not all
-    design: Design | None = None
-    removed: Array | None = shaped(None, "p", optional=True)
+    removal: Removal | None = None
     row_mean: Array | None = shaped(None, optional=True)
     row_scale: Array | None = shaped(None, optional=True)
 
@@ -97,8 +96,8 @@ class LinearResult(Result):
         """
         if remove is False:
             return None
-        if self.design is not None:
-            return self.design.rows(matrix.labels.samples, remove, removable(matrix))
+        if self.removal is not None:
+            return self.removal.design.rows(matrix.labels.samples, remove, removable(matrix))
         if remove is None:
             return None
         raise InvalidInputError(
@@ -108,22 +107,30 @@ class LinearResult(Result):
     @property
     def removes(self) -> bool:
         """Whether a design is projected out of the samples."""
-        return self.design is not None
+        return self.removal is not None
 
     def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
         """(basis (n, r), coefficients (1 + r, p)) of what the fit removed; see the base class."""
         basis = self.design_rows(matrix, remove)
-        if basis is None:
+        if basis is None or self.removal is None:
             return None
-        return basis, np.vstack([self.mean, np.asarray(self.removed)])
+        return basis, np.vstack([self.mean, self.removal.coefficients])
+
+    @property
+    def design(self) -> Design | None:
+        """What was projected out of the samples, or None."""
+        return None if self.removal is None else self.removal.design
+
+    @property
+    def removed(self) -> Array | None:
+        """(r, p) what each column of the basis of the design adds to every feature, or None."""
+        return None if self.removal is None else self.removal.coefficients
 
     @property
     def removed_coefficients(self) -> Array:
         """(c, p) what each column of the design (``design.names``) adds to every feature, per unit
         and beside the mean; of columns that repeat each other the smallest that do."""
-        if self.design is None or self.removed is None:
-            return np.zeros((0, self.n_features))
-        return np.asarray(self.design.turn @ self.removed)
+        return np.zeros((0, self.n_features)) if self.removal is None else self.removal.by_column
 
     @property
     def n_dimensions(self) -> int:
@@ -209,22 +216,27 @@ class LinearResult(Result):
         """(arrays, JSON-ready document): all of it, for a bundle."""
         arrays, document = super().to_saved()
         document["certificate"] = self.certificate and self.certificate.to_dict()
-        document["design"] = self.design and self.design.to_dict()
-        return arrays | ({} if self.design is None else self.design.arrays()), document
+        document["design"] = None
+        if self.removal is not None:
+            columns, document["design"] = self.removal.to_saved()
+            arrays |= columns
+        return arrays, document
 
     @classmethod
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved, certificate and design among them."""
+        """The fields of what was saved, certificate and removal among them."""
         certificate, design = document.pop("certificate"), document.pop("design", None)
         found = {
             "certificate": certificate and Certificate.from_dict(certificate),
-            "design": design and Design.from_saved(design, arrays),
+            "removal": design and Removal.from_saved(design, arrays),
         }
         return super().restored_fields(arrays, document) | found
 
     def check(self, where: str) -> None:
         """Look at types and shapes of what was read. Raises DamagedSourceError."""
         super().check(where)
+        if self.removal is not None:
+            self.removal.check(self.n_features, where)
         if self.certificate is not None:
             shapes: dict[str, tuple[int | None, ...]] = dict.fromkeys(
                 ("residual", "variance_bound", "gap", "angle_bound"), (self.n_components,)

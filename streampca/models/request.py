@@ -12,9 +12,14 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.models.by_name import root_cosine_of_latitude, weights_along
+from streampca.models.by_name import (
+    named_column,
+    removable,
+    root_cosine_of_latitude,
+    weights_along,
+    with_columns,
+)
 from streampca.models.design import Design
-from streampca.models.named_columns import named_column, removable, with_columns
 from streampca.solvers import check_n_components
 
 

@@ -30,8 +30,8 @@ from streampca.matrix import (
     Preprocessing,
     component_axis,
 )
+from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
 from streampca.models.row_passes import RowMap, RowOptions
-from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
 from streampca.report.cards import result_card, settings_line
 from streampca.store import (
     check_fields,
@@ -241,7 +241,7 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        return result_card(self, self.method, settings_line(self.settings))
+        return result_card(self, self.method, settings_line(self))
 
     # -- at rest --------------------------------------------------------------------------------
 

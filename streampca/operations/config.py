@@ -19,6 +19,7 @@ from streampca.errors import (
     InvalidTypeError,
     MemoryLimitError,
     hide_secrets,
+    nearest,
 )
 from streampca.genetics.filters import VariantFilter
 from streampca.models.pca.incremental_pca import IncrementalPCA
@@ -30,7 +31,6 @@ from streampca.operations.sections import (
     SECTIONS,
     Entry,
     Origin,
-    nearest,
     read_yaml,
 )
 from streampca.passes import parse_nbytes

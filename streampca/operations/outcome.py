@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
+from streampca.matrix.labels import plain
 from streampca.models.decomposition import Decomposition
 from streampca.models.drift import align, compare
 from streampca.models.result import Result
-from streampca.models.saved_labels import plain
 from streampca.sources.zarr.ledger import APPENDED, CHANGED
 
 # --------------------------------------------------------------------------------------------------

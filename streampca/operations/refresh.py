@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
+from streampca.matrix.labels import plain
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.result import Result
-from streampca.models.saved_labels import plain
 from streampca.operations.config import Job
 from streampca.operations.history import History
 from streampca.operations.least_work import Work

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -39,13 +38,6 @@ class Origin:
             inner = inner.rpartition(".")[0]
         line = f":{self.lines[inner]}" if inner else ""
         return f"{self.path}{line}: {entry}"
-
-
-def nearest(name: object, known: Iterable[str]) -> str:
-    """``; did you mean n_components?`` if a known name is similar, else ""."""
-    names = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(str(name).lower(), names, 1)
-    return f"; did you mean {names[found[0]]}?" if found else ""
 
 
 def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[str, Any], Origin]:

@@ -1,15 +1,69 @@
-"""How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
+"""How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work.
+
+Every method is a short sequence of passes. A pass walks the matrix once, block by block, and feeds
+accumulators: mergeable summaries far smaller than the data. A small dense solver turns what was
+accumulated into a decomposition.
+
+**Memory.** The peak is interpreter + libraries + X, if it is in memory + (lanes x blocks ahead) +
+tiles + accumulators + solver; `plan` prints it term by term. `memory_limit` shrinks blocks and
+lanes until it fits, or refuses with the smallest limit that would do. It is the limit of a process
+that does nothing else: other arrays of a notebook count against the machine, not against it. The
+plan is the same on every machine, except that `sparse`, which Dask and xarray load where it is
+installed, is counted there. Libraries that weigh more in this process than the plan allows for are
+weighed as they are imported, and the fit is refused if they do not fit. A fit that takes more than
+its plan warns; `result_.provenance["peak_bytes"]` is what it took. A store chunked across its
+features is handled by panels of rows.
+
+**Clusters.** `cluster:` in a job file, or in a file of options of `fit` and `impute`, names a
+running scheduler (`address`), a `LocalCluster`, or any class of Dask clusters with its `arguments`,
+`workers` or `adapt`: `configs/slurm.yaml`. It is started when there is work and closed after it. A
+LocalCluster listens on 127.0.0.1 alone and has no dashboard. TLS is Dask's own (`security:`, or its
+configuration). In Python: `scheduler="tcp://127.0.0.1:8786"`, a `Client`, or the ambient one.
+
+Hand over a path or URL that every worker sees: each reads its own chunks, and little else travels.
+A lazy Dask or xarray object sends its graph too; the chunks of a persisted one are folded on the
+workers where they lie. NumPy, data frames and sparse matrices in memory are folded here, beside an
+ambient client too; `scheduler=` that names a cluster sends them there once.
+
+A relative path is that of the client. Each worker compares what it finds there (shape, chunks,
+metadata, a sample of the chunks) with what the client sees; another store, or none, is refused by
+name. What only the client can read (`memory://`, Zarr in memory) is read by the client, with a
+warning; an open file is refused. Inside a task a model runs on that worker alone. A model that is
+pickled leaves its `Client` behind. What workers hold before the first block, and the share of their
+memory at which Dask pauses them, count when a plan is checked against their memory.
+
+Workers of another version of streampca, or without it, are refused by name before anything is read;
+those that join later get nothing, with a warning that names them. The span (up to 16 blocks) of a
+worker that dies is folded again. That of one that is paused, silent, or stuck in a read goes to
+another worker, with a warning, at most `span-retries` times.
+
+Partial sums are merged, in the order of the plan, on a worker that has room for the total. The
+client fetches it once per checkpoint interval, and before the last spans in flight, which it merges
+itself; if that worker dies, what came since is folded again. What sinks on the client write (scores
+held in memory) comes to it.
+
+**Settings of a machine** are Dask's, under `streampca:` in `~/.config/dask/*.yaml`, as
+`DASK_STREAMPCA__MEMORY_LIMIT=1GiB`, or in `dask.config.set({"streampca.memory-limit": "1GiB"})`:
+`memory-limit`, `scheduler`, `threads` (where a call says nothing), `checkpoint-interval` (60 s),
+`read-timeout` (600 s for a block), `pause-timeout` (60 s), `span-timeout` (3600 s), `span-retries`
+(2), `worker-timeout` (1800 s without any worker, after `pause-timeout` with a warning).
+"""
 
 from streampca.passes.clients import find_client, is_client, started
-from streampca.passes.cores import all_threads, limited_threads, on_threads, thread_count
 from streampca.passes.door import MemoryUse, check_workers, warn_of_excess
 from streampca.passes.execution import Advance, Execution, PassCost, PassResult, client_for
 from streampca.passes.memory import parse_nbytes, size
-from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
-from streampca.passes.rates import Rates
+from streampca.passes.plan import Rates, block_edges, easier_axis, make_plan, pass_spec
 from streampca.passes.records import PassPlan, Plan, larger
 from streampca.passes.run import Pass, Route, SolverInput, Steps, follow, run
-from streampca.passes.settings import setting, single_threaded_blas
+from streampca.passes.settings import (
+    all_threads,
+    limited_threads,
+    on_threads,
+    setting,
+    single_threaded_blas,
+    thread_count,
+)
 from streampca.passes.specs import Candidate, PassSpec
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError, hide_secrets
-from streampca.passes.settings import SETTINGS, setting
+from streampca.passes.settings import SETTINGS, setting, task_worker
 
 # --------------------------------------------------------------------------------------------------
 # Addresses of Dask schedulers: checked and tried before a client is made for one.
@@ -113,7 +113,7 @@ def find_client(scheduler: Any) -> Any | None:
     client, ClusterError if no scheduler answers or the client is closed.
     """
     if scheduler is None:
-        if _task_worker() is not None:
+        if task_worker() is not None:
             return None  # inside a task: this worker is the machine
         scheduler = ambient_client() or setting("scheduler")
     if scheduler is None or (isinstance(scheduler, str) and scheduler == "threads"):
@@ -175,38 +175,15 @@ def _connect(address: str) -> Any:
 # -- inside a task -------------------------------------------------------------------------------
 
 
-def in_task() -> bool:
-    """Whether this runs in a task of a worker."""
-    return _task_worker() is not None
-
-
-def _task_worker() -> Any | None:
-    """The worker whose task this is, or whose process: a task may have started this thread.
-
-    A process that also holds the scheduler belongs to a client, and its workers are threads.
-    """
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import Scheduler, Worker, get_worker
-
-    try:
-        return get_worker()
-    except ValueError:
-        pass
-    if any(one.status.name == "running" for one in Scheduler._instances):
-        return None
-    return next((one for one in Worker._instances if one.status.name != "closed"), None)
-
-
 def _works_for(address: str) -> bool:
     """Whether this is a worker of the scheduler at an address."""
-    worker = _task_worker()
+    worker = task_worker()
     return worker is not None and bool(worker.scheduler.address == address)
 
 
 def _unless_inside(client: Any) -> Any | None:
     """The client; None if this is a task on one of its workers."""
-    worker = _task_worker()
+    worker = task_worker()
     if worker is None:
         return client
     there = client.scheduler_info(n_workers=-1)["workers"]  # a scheduler has several addresses

@@ -19,13 +19,12 @@ from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError, SourceError
 from streampca.html import card, text
 from streampca.matrix import ChunkedMatrix, ReadCount
-from streampca.passes.clients import ambient_client, find_client, in_task
-from streampca.passes.cores import Crew, read_by_a_core, thread_count
+from streampca.passes.clients import ambient_client, find_client
 from streampca.passes.door import MemoryUse, check_room, check_workers, room_for
 from streampca.passes.memory import size
 from streampca.passes.parcel import Scattered, in_memory
 from streampca.passes.records import PassPlan, Plan
-from streampca.passes.settings import setting
+from streampca.passes.settings import Crew, in_task, read_by_a_core, setting, thread_count
 from streampca.passes.work import Work
 from streampca.store import is_bundle, read_bundle, remove_bundle, understood, write_bundle
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from streampca.accumulators import Accumulator
 from streampca.kernels import Team
-from streampca.passes.cores import Crew, helped
 from streampca.passes.execution import Advance, Checkpoint, Execution, PassCost
 from streampca.passes.read_ahead import (
     PATIENCE,
@@ -21,6 +20,7 @@ from streampca.passes.read_ahead import (
     values_nbytes,
 )
 from streampca.passes.records import PassPlan
+from streampca.passes.settings import Crew, helped
 from streampca.passes.work import Work
 
 # --------------------------------------------------------------------------------------------------

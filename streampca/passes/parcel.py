@@ -15,10 +15,9 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, StreamPCAError
 from streampca.matrix import ChunkedMatrix
-from streampca.passes.cores import read_by_a_core, usable_cores
 from streampca.passes.placement import Lay, unpacked
 from streampca.passes.read_ahead import SpanResult, fold_span
-from streampca.passes.settings import single_threaded_blas
+from streampca.passes.settings import read_by_a_core, single_threaded_blas, usable_cores
 from streampca.passes.work import Work, confirm
 from streampca.passes.workers import other_version, our_version
 

@@ -7,112 +7,27 @@ for a library that X's libraries load if it is installed: it is counted, but dec
 
 from __future__ import annotations
 
+import json
+import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby, product
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streampca.accumulators import OPEN_BLOCKS, Accumulator
+from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.standardize import PIECE_NBYTES
 from streampca.matrix.tiles import tile_length
 from streampca.passes import door
-from streampca.passes.cores import thread_nbytes
-from streampca.passes.memory import (
-    MiB,
-    as_limit,
-    packed_nbytes,
-    parse_nbytes,
-    process_terms,
-    size,
-)
-from streampca.passes.records import PassPlan, Plan, phase_nbytes
-from streampca.passes.settings import setting
+from streampca.passes.memory import MiB, as_limit, packed_nbytes, parse_nbytes, process_terms, size
+from streampca.passes.records import PassPlan, Plan, blocks_per_span, chunks_per_block, phase_nbytes
+from streampca.passes.settings import setting, thread_nbytes
 from streampca.passes.specs import Candidate, PassSpec
-
-GiB = 1024**3
-MERGED_NBYTES = GiB  # of accumulators that may be merged in exchange for shorter spans
-LEAST_SHARES, MOST_SHARES = 32, 256
-
-
-def shares(across: int) -> int:
-    """The least number of blocks for a source with computed chunks, even if all fit into fewer.
-
-    across : length of a streamed row. Each block costs one merge of accumulators with up to
-    ``across ** 2`` numbers: 256 blocks up to 724 columns, 32 from 2048 on.
-    """
-    return int(np.clip(MERGED_NBYTES // (8 * across**2), LEAST_SHARES, MOST_SHARES))
-
-
-def chunks_per_block(matrix: ChunkedMatrix, axis: int, chunks: int) -> int | None:
-    """The most chunks in one block; None if only bytes count."""
-    if not matrix.computes:
-        return None
-    return max(1, -(-chunks // shares(matrix.shape[1 - axis])))
-
-
-def span_length(n_blocks: int) -> int:
-    """Blocks per span: long enough for cheap merging, short enough for lanes to end together."""
-    return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
-
-
-def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
-    """Blocks that one task folds: enough that no chunk is read by three spans, and few by two.
-
-    All blocks, if two spans would read most chunks twice.
-    """
-    n_blocks = len(edges) - 1
-    length = _blocks_by_work(matrix, axis, n_blocks)
-    if (entries := matrix.entry_points(axis)) is not None:
-        return between_entries(edges, entries, length)
-    if not (reach := matrix.reach(axis)):
-        return length
-    for rows in (4 * reach, reach):
-        beyond = np.searchsorted(edges, edges[:-1] + rows, side="right")
-        needed = int((beyond - np.arange(n_blocks)).max(initial=1, where=beyond <= n_blocks))
-        if edges[0] + rows < edges[-1] and needed <= n_blocks // 2:
-            return max(length, needed)
-    return n_blocks
-
-
-LENGTHS = 64  # of spans that are tried
-READ_AGAIN = 0.05  # share of the rows that may be read again where spans begin
-
-
-def between_entries(edges: np.ndarray[Any, Any], entries: np.ndarray[Any, Any],
-                     least: int) -> int:  # fmt: skip
-    """The fewest blocks, at least so many, whose spans begin at entry points, or near to them.
-
-    All blocks, where each span would read many rows that the one before it reads.
-    """
-    n_blocks = len(edges) - 1
-    places = np.searchsorted(edges, entries)
-    for length in sorted({int(i) for i in places if least <= i < n_blocks})[:LENGTHS]:
-        begins = edges[:-1:length]
-        before = entries[np.searchsorted(entries, begins, "right") - 1]
-        if int((begins - before).sum()) <= READ_AGAIN * (edges[-1] - edges[0]):
-            return length
-    return max(1, n_blocks)
-
-
-def _blocks_by_work(matrix: ChunkedMatrix, axis: int, n_blocks: int) -> int:
-    """:func:`span_length`, or less if chunks are computed.
-
-    One for chunks on a cluster, which are seldom on the same worker, unless the merged
-    accumulators would be larger than X.
-    """
-    usual = span_length(n_blocks)
-    if not matrix.computes:
-        return usual
-    across = matrix.shape[1 - axis]
-    if matrix.futures() and 8 * across**2 * n_blocks <= matrix.nbytes:
-        return 1
-    return max(1, min(usual, n_blocks // shares(across)))
-
 
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, if chunks allow it
 BLOCK_LENGTH = 512  # shorter blocks cost more in merging than they save
@@ -368,3 +283,89 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int,
         return max((a.scratch_nbytes(shape, length) for a in accumulators.values()), default=0)
 
     return PassSpec(name, axis, total, partial, scratch, accumulators, **more)
+
+
+# --------------------------------------------------------------------------------------------------
+# The speed of a machine at the operations of a pass: predicted times order the candidates.
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates per second, on all threads together. Defaults: two cores of a small server, whatever
+    this machine has: a choice depends on the rates, and never on the number of cores.
+
+    read : decoded bytes.  cells : cells centred, scaled and copied into a tile.
+    update, skinny, factor : flops in float32 of symmetric updates, of products with a few columns,
+        and of QR; in float64 they are ``double`` times that.
+    stored : flops of products with the stored entries of sparse blocks.
+    dense : flops of the dense solver (4/3 m^3 for a symmetric matrix), float64.
+
+    A plan depends on the rates it is given, and never on the present speed of the machine.
+    """
+
+    read: float = 1.0e9
+    cells: float = 1.5e9
+    update: float = 1.0e11
+    skinny: float = 7e10
+    factor: float = 3e10
+    double: float = 0.5
+    stored: float = 1.2e10
+    dense: float = 1.3e10
+
+    @classmethod
+    def of(cls, rates: Any) -> Self:
+        """From None (the defaults), a mapping, or a file that ``streampca calibrate`` wrote.
+
+        Raises InvalidInputError for anything else, unknown names, and rates that are not positive.
+        """
+        if rates is None:
+            return cls()
+        if isinstance(rates, cls):
+            return rates
+        if isinstance(rates, (str, os.PathLike)):
+            try:
+                rates = json.loads(Path(rates).read_text())
+            except (OSError, ValueError) as error:
+                raise InvalidInputError(
+                    f"rates={os.fspath(rates)!r} cannot be read ({error}); make it with "
+                    "'streampca calibrate -o FILE'"
+                ) from None
+        if not isinstance(rates, Mapping):
+            raise InvalidInputError(f"rates={rates!r}; expected a file, a mapping or None")
+        if unknown := set(rates) - {one.name for one in fields(cls)}:
+            raise InvalidInputError(f"rates: unknown names {sorted(unknown)}")
+        for name, value in rates.items():
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0 < value < float("inf"):
+                raise InvalidInputError(f"rates: {name}={value!r}; expected a positive number")
+        return cls(**rates)
+
+    def to_dict(self) -> dict[str, float]:
+        """JSON-ready form."""
+        return asdict(self)
+
+    def seconds(self, matrix: ChunkedMatrix, candidate: Candidate) -> float:
+        """Predicted time of a candidate: its likely number of passes, and its dense solver."""
+        passes = sum(one.likely * self._once(matrix, one) for one in candidate.passes)
+        return passes + candidate.solve_flops / self.dense
+
+    def timed(self, matrix: ChunkedMatrix, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Candidates with their predicted seconds, the quickest first."""
+        timed = [replace(one, seconds=self.seconds(matrix, one)) for one in candidates]
+        return sorted(timed, key=lambda one: one.seconds)
+
+    def _once(self, matrix: ChunkedMatrix, spec: PassSpec) -> float:
+        matrix = matrix if spec.matrix is None else spec.matrix
+        rows = spec.rows or (0, matrix.shape[spec.axis])
+        nbytes = int(matrix.spans_nbytes(spec.axis, np.array(rows)).sum())
+        seconds = nbytes / self.read
+        if spec.stored and matrix.sparse:
+            seconds += spec.flops / self.stored
+        else:
+            double = self.double if work_dtype(matrix.dtype) == np.float64 else 1.0
+            rate = {"update": self.update, "skinny": self.skinny, "factor": self.factor}
+            cells = float(rows[1] - rows[0]) * matrix.shape[1 - spec.axis]
+            seconds += cells / self.cells + spec.flops / (double * rate[spec.work])
+        if len(block_edges(matrix, spec.axis, rows=spec.rows, stored=spec.stored)) == 2:
+            seconds *= LANES  # a single block is read and folded by one lane
+        return seconds

@@ -1,4 +1,4 @@
-"""Plans as records, and their text and JSON."""
+"""Plans as records, their text and JSON; and how a pass is cut into blocks and spans."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator
+from streampca.accumulators import OPEN_BLOCKS, Accumulator
 from streampca.html import card, memory_bar, preformatted, table, text
+from streampca.matrix import ChunkedMatrix
 from streampca.passes.clients import ambient_client
-from streampca.passes.cores import thread_count
-from streampca.passes.memory import brought, size, unforeseen
+from streampca.passes.memory import MiB, brought, size, unforeseen
+from streampca.passes.settings import thread_count
 
 KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")
 
@@ -291,3 +292,85 @@ def peak_of(memory: Mapping[str, Mapping[str, int]]) -> int:
 def larger(*moments: dict[str, int]) -> dict[str, int]:
     """The terms of the largest among moments that follow each other."""
     return max(moments, key=lambda terms: sum(terms.values()))
+
+
+# --------------------------------------------------------------------------------------------------
+# How the blocks of a pass are cut from chunks, and grouped into spans.
+
+MERGED_NBYTES = 1024 * MiB  # of accumulators that may be merged in exchange for shorter spans
+LEAST_SHARES, MOST_SHARES = 32, 256
+
+
+def shares(across: int) -> int:
+    """The least number of blocks for a source with computed chunks, even if all fit into fewer.
+
+    across : length of a streamed row. Each block costs one merge of accumulators with up to
+    ``across ** 2`` numbers: 256 blocks up to 724 columns, 32 from 2048 on.
+    """
+    return int(np.clip(MERGED_NBYTES // (8 * across**2), LEAST_SHARES, MOST_SHARES))
+
+
+def chunks_per_block(matrix: ChunkedMatrix, axis: int, chunks: int) -> int | None:
+    """The most chunks in one block; None if only bytes count."""
+    if not matrix.computes:
+        return None
+    return max(1, -(-chunks // shares(matrix.shape[1 - axis])))
+
+
+def span_length(n_blocks: int) -> int:
+    """Blocks per span: long enough for cheap merging, short enough for lanes to end together."""
+    return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
+
+
+def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
+    """Blocks that one task folds: enough that no chunk is read by three spans, and few by two.
+
+    All blocks, if two spans would read most chunks twice.
+    """
+    n_blocks = len(edges) - 1
+    length = _blocks_by_work(matrix, axis, n_blocks)
+    if (entries := matrix.entry_points(axis)) is not None:
+        return between_entries(edges, entries, length)
+    if not (reach := matrix.reach(axis)):
+        return length
+    for rows in (4 * reach, reach):
+        beyond = np.searchsorted(edges, edges[:-1] + rows, side="right")
+        needed = int((beyond - np.arange(n_blocks)).max(initial=1, where=beyond <= n_blocks))
+        if edges[0] + rows < edges[-1] and needed <= n_blocks // 2:
+            return max(length, needed)
+    return n_blocks
+
+
+LENGTHS = 64  # of spans that are tried
+READ_AGAIN = 0.05  # share of the rows that may be read again where spans begin
+
+
+def between_entries(edges: np.ndarray[Any, Any], entries: np.ndarray[Any, Any],
+                     least: int) -> int:  # fmt: skip
+    """The fewest blocks, at least so many, whose spans begin at entry points, or near to them.
+
+    All blocks, where each span would read many rows that the one before it reads.
+    """
+    n_blocks = len(edges) - 1
+    places = np.searchsorted(edges, entries)
+    for length in sorted({int(i) for i in places if least <= i < n_blocks})[:LENGTHS]:
+        begins = edges[:-1:length]
+        before = entries[np.searchsorted(entries, begins, "right") - 1]
+        if int((begins - before).sum()) <= READ_AGAIN * (edges[-1] - edges[0]):
+            return length
+    return max(1, n_blocks)
+
+
+def _blocks_by_work(matrix: ChunkedMatrix, axis: int, n_blocks: int) -> int:
+    """:func:`span_length`, or less if chunks are computed.
+
+    One for chunks on a cluster, which are seldom on the same worker, unless the merged
+    accumulators would be larger than X.
+    """
+    usual = span_length(n_blocks)
+    if not matrix.computes:
+        return usual
+    across = matrix.shape[1 - axis]
+    if matrix.futures() and 8 * across**2 * n_blocks <= matrix.nbytes:
+        return 1
+    return max(1, min(usual, n_blocks // shares(across)))

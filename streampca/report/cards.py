@@ -37,9 +37,10 @@ def estimator_card(name: str, settings: str) -> str:
     return card(name, "not fitted", [("settings", text(settings))])
 
 
-def settings_line(settings: Mapping[str, Any]) -> str:
+def settings_line(result: Any) -> str:
     """The settings that were set, as text."""
-    return json.dumps({k: v for k, v in settings.items() if v is not None}, default=str)
+    told = {name: value for name, value in result.settings.items() if value is not None}
+    return json.dumps(told, default=str)
 
 
 def rows_of(result: Any) -> str:

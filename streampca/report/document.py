@@ -144,7 +144,8 @@ def notices(result: Any) -> list[str]:
             name = result.labels.features.name(int(np.argmax(variance)))
             said.append(f"The feature {name} holds {100 * share:.0f} % of the total variance.")
     trace = result.provenance.get("trace") or []
-    if trace and trace[-1]["passes"] >= result.settings.get("max_passes", np.inf):
+    allowed = sum(one.get("times_at_most", 1) for one in result.plan.get("passes", ()))
+    if trace and trace[-1]["passes"] >= allowed:
         change = trace[-1]["change"][int(trace[-1]["chosen"])]
         said.append(
             f"The completion used all {trace[-1]['passes']} passes that it was allowed "

@@ -12,7 +12,7 @@ import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
 from streampca.kernels import Array, mirror_lower, probe
-from streampca.solvers.leading_pairs import leading_pairs
+from streampca.kernels.band import leading_pairs
 
 # --------------------------------------------------------------------------------------------------
 # The one sign rule: a component v points so that v'h > 0, for a fixed pseudo-random h.
@@ -70,7 +70,7 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     lower : writable for a subset: the upper triangle serves as workspace, and is then zeroed.
     k : how many, or None for all.
     Cost: 4/3 m^3 flops, and no copy; for all vectors a copy and 16 m^2 bytes more.
-    Source: LAPACK's dsyevr (subset; of large matrices :mod:`streampca.solvers.leading_pairs`) and
+    Source: LAPACK's dsyevr (subset; of large matrices :mod:`streampca.kernels.band`) and
     dsyevd (all).
     """
     m = len(lower)
@@ -114,6 +114,11 @@ def _leading_in_place(lower: Array, count: int) -> tuple[Array, Array]:
         np.fill_diagonal(lower, diagonal)
         mirror_lower(lower)
         found = _leading_by_lapack(lower, count)
+    if len(found[0]) < count:  # bisection loses some of a subset among equal eigenvalues
+        np.fill_diagonal(lower, diagonal)
+        mirror_lower(lower)
+        values, vectors = _leading_by_lapack(lower, len(lower))
+        found = values[-count:], vectors[:, -count:]
     for i, row in enumerate(lower):
         row[i + 1 :] = 0.0
     np.fill_diagonal(lower, diagonal)
@@ -128,7 +133,7 @@ def _leading_by_lapack(a: Array, count: int) -> tuple[Array, Array]:
         driver="evr",
         overwrite_a=True,
         check_finite=False,
-        subset_by_index=(len(a) - count, len(a) - 1),
+        subset_by_index=(len(a) - count, len(a) - 1) if count < len(a) else None,
     )
     return values, vectors
 

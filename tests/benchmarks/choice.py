@@ -1,6 +1,6 @@
 """Is the plan's choice right? ``python -m tests.benchmarks.choice``: 96 fits, then 12 shapes.
 
-Proves the README's sentences on ``svd_solver="auto"``. First the grid (``--grid`` alone): four
+Proves the page's sentences on ``svd_solver="auto"``. First the grid (``--grid`` alone): four
 shapes, eight kinds of spectrum, 10, 20 and 50 components, by default parameters; each fit beside
 the exact solver and the iterative one, in one process a matrix. Counted are warnings, variances
 that are off by more than 1e-5 of the largest or than their own bound, and the time beside the

@@ -1,6 +1,6 @@
 """EOFs of a gridded field beside the peers, in one run: ``python -m tests.benchmarks.climate``.
 
-Proves the README's climate table. One simulated field (travelling and standing waves over red
+Proves the table of EOFs. One simulated field (travelling and standing waves over red
 noise, no land) is written twice, chunked by time and by place; every tool computes 5 modes with
 sqrt(cos(latitude)) weights, EOFs included, in a fresh process. The reference is the float64
 Gram matrix over time. Reads are counted where chunks leave the store: by a wrapper around it,
@@ -29,7 +29,7 @@ import zarr
 import zarr.codecs
 import zarr.storage
 
-from tests.benchmarks.measure import measure, peak_mb
+from tests.benchmarks.measure import RECORD, measure, peak_mb, record
 
 K = 5
 NAME = "sst"
@@ -302,6 +302,7 @@ def main() -> None:
     parser.add_argument("--folder", help="keep the data here, and use them again")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for one process")
+    parser.add_argument("--record", action="store_true", help=RECORD)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -315,6 +316,7 @@ def main() -> None:
             write(folder, shape)
         values = reference(folder)["values"]
         print("relative gaps below the modes:", np.round(1 - values[1:] / values[:-1], 4))
+        rows = []
         for layout in arguments.layouts:
             print(f"\n{' x '.join(map(str, shape))} float32, chunked {layout}, {K} modes")
             print(f"{'':<28}{'seconds':>9}{'ratio':>8}{'peak MB':>9}{'reads':>8}{'most':>6}"
@@ -323,7 +325,10 @@ def main() -> None:
             for name in arguments.only or TOOLS:
                 row = measured(name, folder / LAYOUTS[layout], arguments)
                 first = first or row.get("seconds")
+                rows.append({"name": name, "layout": layout, **row})
                 print(report(name, row, first or 1.0), flush=True)
+        if arguments.record:
+            record(__file__, rows)
 
 
 if __name__ == "__main__":

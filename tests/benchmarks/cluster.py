@@ -150,7 +150,7 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
     import streampca
     from streampca.passes import Execution, run
     from streampca.passes import memory as machine
-    from streampca.passes.plan import span_length
+    from streampca.passes.records import span_length
     from tests.passes.pass_matrices import Sum, toy_plan
 
     with dask.config.set(WITHOUT_MONITORS):

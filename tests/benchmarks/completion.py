@@ -1,6 +1,6 @@
 """Matrices with holes, larger than the memory limit: ``python -m tests.benchmarks.completion``.
 
-Proves what README says of missing data. A dense store (rank 10 and noise, 30 % NaN, float32) is
+Proves the table of missing data. A dense store (rank 10 and noise, 30 % NaN, float32) is
 completed under a memory limit, and its time per sweep set beside one pass of a PCA over the same
 store; ratings (a few values in popular and rare columns) are completed with everything that is not
 stored missing. Beside ours, where they can run: a plain in-memory NumPy Hard-Impute and
@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse
 import zarr
 
-from tests.benchmarks.measure import measure
+from tests.benchmarks.measure import RECORD, measure, record
 
 RANK, HOLES, NOISE = 10, 0.3, 0.5
 RATED = 20  # rank of the ratings
@@ -186,6 +186,7 @@ def main() -> None:
     parser.add_argument("--ratings", type=int, default=20_000_000)
     parser.add_argument("--timeout", type=float, default=900)
     parser.add_argument("--without-in-memory", action="store_true")
+    parser.add_argument("--record", action="store_true", help=RECORD)
     parser.add_argument("--child", nargs=2)
     arguments = parser.parse_args()
     if arguments.child:
@@ -201,6 +202,7 @@ def main() -> None:
         print(f"{arguments.samples} x {arguments.features} float32, {HOLES:.0%} missing, rank "
               f"{RANK}, limit {LIMIT}; {arguments.ratings} ratings of {arguments.users} x "
               f"{arguments.items}, rank {RATED}")  # fmt: skip
+        rows = []
         for name in CHILDREN:
             if name in IN_MEMORY and arguments.without_in_memory:
                 continue
@@ -210,6 +212,9 @@ def main() -> None:
             except Exception as error:  # a time-out is an answer too
                 found = {"error": type(error).__name__}
             print(f"{name:<40}", json.dumps(found), flush=True)
+            rows.append({"name": name, **found})
+        if arguments.record:
+            record(__file__, rows)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Dense tall PCA beside its peers, in one run: ``python -m tests.benchmarks.dense_tall``.
 
-Proves the README's speed table: float32 samples x features with column means near 50, from a
+Proves the table of dense data: float32 samples x features with column means near 50, from a
 Zarr store on disk. Every candidate runs in a fresh process, the peers with their usual calls;
 the reference is a float64 eigendecomposition. ``bare loop`` is the limit: read + ssyrk alone.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from tests.benchmarks.measure import child, measure, relative_error, table
+from tests.benchmarks.measure import RECORD, child, measure, record, relative_error, table
 
 K = 20
 
@@ -158,6 +158,7 @@ def main() -> None:
         "--runs", type=int, default=3, help="fresh processes of ours; peers run once"
     )
     parser.add_argument("--only", nargs="*", help="names of candidates")
+    parser.add_argument("--record", action="store_true", help=RECORD)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -180,6 +181,8 @@ def main() -> None:
             rows.append({"name": name, **row})
             print(name, {k: v for k, v in row.items() if k != "values"}, file=sys.stderr)
         print(f"{arguments.samples} x {arguments.features} float32, k = {K}\n{table(rows)}")
+        if arguments.record:
+            record(__file__, rows)
 
 
 if __name__ == "__main__":

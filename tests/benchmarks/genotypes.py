@@ -1,6 +1,6 @@
 """Genotype PCA beside its peers, in one run: ``python -m tests.benchmarks.genotypes``.
 
-Proves the README's genotype table. One simulated matrix (five populations, 0.5 % missing) is
+Proves the table of genotypes. One simulated matrix (five populations, 0.5 % missing) is
 written once as .bed and as Zarr; every candidate is a whole command in a fresh process. The
 reference is a float64 Gram matrix. The limit is decoding + standardising, then ssyrk, each
 measured alone on both cores, added, plus eigh.
@@ -27,6 +27,7 @@ import scipy.linalg
 
 from streampca.sources.simulate import GenotypeRecipe
 from streampca.sources.variants import MISSING_CALL
+from tests.benchmarks.measure import RECORD, record
 
 K = 10
 VARIANTS_AT_ONCE = 1024
@@ -272,6 +273,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for each command")
     parser.add_argument("--sgkit-python", default=sys.executable, help="interpreter with sgkit")
+    parser.add_argument("--record", action="store_true", help=RECORD)
     arguments = parser.parse_args()
     recipe = GenotypeRecipe(arguments.samples, arguments.variants)
     with tempfile.TemporaryDirectory() as temporary:
@@ -305,6 +307,9 @@ def main() -> None:
         print(report(name, row, first))
     for source, found in limits.items():
         print(f"limit from {source}: " + ", ".join(f"{k} {v:.1f}" for k, v in found.items()))
+    if arguments.record:
+        least = [{"name": f"limit from {s}", "seconds": x["limit"]} for s, x in limits.items()]
+        record(__file__, [*({"name": name, **row} for name, row in rows.items()), *least])
 
 
 def kept_reference(folder: Path, recipe: GenotypeRecipe) -> dict[str, Any]:

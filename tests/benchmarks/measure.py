@@ -61,6 +61,32 @@ def measure(
     return middle
 
 
+RECORD = "keep the rows for the tables of README.md (then python -m tests.evidence --write)"
+
+
+def record(script: str, rows: list[dict[str, Any]]) -> None:
+    """Keep the rows of a run in a JSON beside its script, with the command, machine, day and commit
+    that made them: :mod:`tests.evidence` makes the tables from it, and nobody types a figure."""
+    said = lambda *words: subprocess.run(words, capture_output=True, text=True).stdout.strip()  # noqa: E731
+    words = [word for word in sys.argv[1:] if word != "--record"]
+    head = {
+        "command": " ".join(["python -m tests.benchmarks." + Path(script).stem, *words]),
+        "machine": f"{len(os.sched_getaffinity(0))} cores of {processor()}",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": said("git", "rev-parse", "--short", "HEAD"),
+    }
+    kept = [{k: v for k, v in row.items() if not isinstance(v, list)} for row in rows]
+    lines = ",\n".join(json.dumps(row) for row in kept)
+    text = f'{json.dumps(head)[:-1]}, "rows": [\n{lines}\n]}}\n'
+    Path(script).with_suffix(".json").write_text(text)
+
+
+def processor() -> str:
+    """What the system calls it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "unknown")
+
+
 def relative_error(values: Any, reference: Any) -> float:
     """Largest relative error of leading eigenvalues."""
     a, b = np.asarray(values, dtype=float), np.asarray(reference, dtype=float)

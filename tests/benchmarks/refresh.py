@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.refresh --folder /fast/disk [--rows 2000000] [--dtype f4]
 
-Prints one line for each step, the ratio that the README states, how far the appended model is from
-a full fit of all rows, and the peak memory of the process.
+Prints one line for each step, the ratio to the full fit, how far the appended model is from a full
+fit of all rows, and the peak memory of the process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sparse counts beside scikit-learn in core, in one run: ``python -m tests.benchmarks.sparse``.
 
-Proves the README's table of sparse matrices. Simulated counts of 100,000 cells x 20,000 genes
+Proves the table of sparse matrices. Simulated counts of 100,000 cells x 20,000 genes
 (programmes of genes, uneven depth; about 5 % are not zero) lie on disk as AnnData
 writes them, CSR in Zarr; every tool finds 30 components in a fresh process. scikit-learn is given
 the matrix in memory, and the time of loading it is not counted. The reference is ARPACK to 1e-10
@@ -24,7 +24,7 @@ import scipy.sparse
 import zarr
 import zarr.codecs
 
-from tests.benchmarks.measure import measure, peak_mb
+from tests.benchmarks.measure import RECORD, measure, peak_mb, record
 
 K = 30
 APART = 0.01
@@ -216,6 +216,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="processes of ours; peers run once")
     parser.add_argument("--only", nargs="*", help="names of tools")
     parser.add_argument("--folder", help="keep the data here, and use them again")
+    parser.add_argument("--record", action="store_true", help=RECORD)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -231,12 +232,14 @@ def main() -> None:
         reference(path)
         print(f"\n{n} x {p} counts, {K} components")
         print(f"{'':<34}{'seconds':>9}{'peak MB':>9}{'passes':>9}{'variance':>10}{'angle':>9}")
+        rows = []
         for name in arguments.only or TOOLS:
             own = name.startswith("streampca")
             row = measure(
                 "tests.benchmarks.sparse", name, str(path), arguments.runs if own else 1,
                 python=sys.executable,
             )  # fmt: skip
+            rows.append({"name": name, **row})
             if "error" in row:
                 print(f"{name:<34}  not run: {row['error']}", flush=True)
                 continue
@@ -245,6 +248,8 @@ def main() -> None:
                 f"{row['variance']:>10.1e}{row['angle']:>9.1e}  {row.get('note', '')}",
                 flush=True,
             )
+        if arguments.record:
+            record(__file__, rows)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from streampca.cli.commands import build_parser
 from streampca.passes.memory import resident_nbytes
 
 TABLE = {0, 65, 66, 69, 73, 74, 75, 78}
-cli_main = sys.modules["streampca.cli.main"]
+cli_main = sys.modules["streampca.cli.commands"]
 SECONDS = 60  # for one case; the time-out of a read is longer
 MOST_NBYTES = 256 << 20
 WATCHED: list[str] = []  # paths that were opened, while a case runs

@@ -30,7 +30,7 @@ def path(tmp_path) -> str:
 def unheld(monkeypatch) -> None:
     """Nothing of a variant is small enough to be kept."""
     monkeypatch.setattr("streampca.sources.variants.HELD", 0)
-    monkeypatch.setattr("streampca.models.pca.feature_summary.HELD", 0)
+    monkeypatch.setattr("streampca.models.pca.gram_outputs.HELD", 0)
 
 
 SETTINGS = {"maf": 0.3, "svd_solver": "gram"}

@@ -16,7 +16,7 @@ import zarr
 
 import streampca
 from streampca import PCA, KernelPCA
-from streampca.cli.main import main
+from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.kernels import symmetrize
 from streampca.models import kernel_matrix

@@ -17,8 +17,8 @@ import zarr
 
 import streampca
 from streampca.accumulators import Moments
+from streampca.cli.commands import main
 from streampca.cli.kinds import named_kind, option_name
-from streampca.cli.main import main
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 import streampca
 from streampca import PCA, PPCA, HardImpute, IncrementalPCA, TruncatedSVD, preprocess
-from streampca.cli.main import main
+from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, NotFittedError, PreprocessingWarning, SourceError
 from streampca.matrix import concat_features, concat_samples, select
 from streampca.preprocess import Log1p, LogEntropy, NormalizeTotal, TfIdf

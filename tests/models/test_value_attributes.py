@@ -200,7 +200,7 @@ def test_attributes_come_back_from_files(suffix: str, tmp_path: Path) -> None:
 
 
 def test_the_eofs_of_the_command_line_say_what_they_are(tmp_path: Path) -> None:
-    from streampca.cli.main import main
+    from streampca.cli.commands import main
 
     field().to_netcdf(tmp_path / "sst.nc", engine="h5netcdf")
     command = ["fit", str(tmp_path / "sst.nc"), "-k", "2", "--weights", "coslat", "--quiet",

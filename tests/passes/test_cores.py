@@ -14,9 +14,9 @@ import pytest
 import zarr
 
 from streampca import PCA
-from streampca.cli.main import main
+from streampca.cli.commands import main
 from streampca.errors import InvalidInputError
-from streampca.passes import cores, limited_threads, memory, parcel, thread_count
+from streampca.passes import limited_threads, memory, parcel, settings, thread_count
 from streampca.passes.work import Work
 from tests.passes.local_clusters import start_client, stop_client
 
@@ -89,7 +89,7 @@ def test_what_is_asked_goes_before(cgroups: Any, monkeypatch: Any) -> None:
 def test_without_affinity(cgroups: Any, monkeypatch: Any) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert cores.usable_cores() == 1
+    assert settings.usable_cores() == 1
 
 
 # -- threads that are started --------------------------------------------------------------

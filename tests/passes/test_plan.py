@@ -37,6 +37,7 @@ from streampca.passes import (
     make_plan,
     parse_nbytes,
     pass_spec,
+    records,
     run,
     size,
 )
@@ -413,7 +414,7 @@ def test_spans_of_a_plan(n_blocks: int) -> None:
 
 def test_length_of_spans() -> None:
     """One block where there are few; at least 16 spans, and at most OPEN_BLOCKS blocks in one."""
-    lengths = [plan_module.span_length(n) for n in (1, 7, 8, 47, 48, 255, 256, 10**6)]
+    lengths = [records.span_length(n) for n in (1, 7, 8, 47, 48, 255, 256, 10**6)]
     assert lengths == [1, 1, 2, 2, 3, 15, 16, 16]
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from streampca import PCA
-from streampca.cli.main import main
+from streampca.cli import calibrate
+from streampca.cli.commands import main
 from streampca.errors import InvalidInputError
-from streampca.models import calibration
 from streampca.passes import Candidate, PassSpec, Rates
 from streampca.sources import as_matrix
 
@@ -56,9 +56,9 @@ def test_rates_that_are_none_are_refused(rates: Any, matrix: Any) -> None:
 
 
 def test_calibrate_writes_what_plans_take(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(calibration, "ROWS", 256)
-    monkeypatch.setattr(calibration, "COLUMNS", 64)
-    monkeypatch.setattr(calibration, "REPEATS", 1)
+    monkeypatch.setattr(calibrate, "ROWS", 256)
+    monkeypatch.setattr(calibrate, "COLUMNS", 64)
+    monkeypatch.setattr(calibrate, "REPEATS", 1)
     path = str(tmp_path / "rates.json")
     assert main(["calibrate", "-o", path]) == 0
     assert path in capsys.readouterr().out

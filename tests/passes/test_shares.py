@@ -14,7 +14,7 @@ import zarr
 import streampca
 from streampca import PCA
 from streampca.passes import block_edges
-from streampca.passes.plan import blocks_per_span, shares, span_length
+from streampca.passes.records import blocks_per_span, shares, span_length
 
 
 def costly(block: Any) -> Any:

@@ -10,8 +10,9 @@ import pytest
 import scipy.linalg
 
 from streampca.kernels import Team
+from streampca.kernels import band as banded
 from streampca.kernels.band import WIDTH, band_of
-from streampca.solvers import eigh_lower, leading_pairs, spectrum
+from streampca.solvers import eigh_lower, spectrum
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -60,7 +61,7 @@ SPECTRA = {
 def test_pairs(name: str, count: int) -> None:
     values = np.asarray(SPECTRA[name])
     a = symmetric(values)
-    found = leading_pairs.leading_pairs(a.copy(), count)
+    found = banded.leading_pairs(a.copy(), count)
     assert found is not None
     size = np.abs(values).max()
     assert np.abs(found[0][::-1] - values[:count]).max() < 200 * EPS * size
@@ -71,11 +72,11 @@ def test_pairs(name: str, count: int) -> None:
 
 def test_what_does_not_pass_goes_to_lapack(monkeypatch: Any) -> None:
     monkeypatch.setattr(spectrum, "LEAST_BANDED", 100)
-    assert leading_pairs.leading_pairs(np.zeros((120, 120)), 3) is None
+    assert banded.leading_pairs(np.zeros((120, 120)), 3) is None
     nothing = eigh_lower(np.zeros((120, 120)), 3)
     assert np.array_equal(nothing.values, np.zeros(3))
     a = symmetric(np.arange(120.0))
-    monkeypatch.setattr(leading_pairs, "ALLOWED", 0.0)
+    monkeypatch.setattr(banded, "ALLOWED", 0.0)
     assert np.allclose(eigh_lower(np.tril(a), 3).values, [119, 118, 117])
 
 

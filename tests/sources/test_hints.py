@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.cli.main import main
+from streampca.cli.commands import main
 from streampca.errors import SourceError
 
 

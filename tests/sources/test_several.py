@@ -12,7 +12,7 @@ import xarray
 import zarr
 
 import streampca
-from streampca.cli.main import main
+from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, SourceError
 
 X = np.random.default_rng(0).standard_normal((30, 4)) + 5

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.cli.main import main
+from streampca.cli.commands import main
 from streampca.errors import (
     ChangingSourceError,
     IncompleteSourceWarning,
@@ -26,7 +26,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.matrix.chunked_matrix import SpanCache, reading_with
-from streampca.passes.plan import between_entries
+from streampca.passes.records import between_entries
 from streampca.sources.tables import reader as table_reader
 from streampca.sources.tables import text
 from tests.passes.local_clusters import start_client, stop_client

@@ -10,10 +10,11 @@ from streampca.accumulators import AlternatingStep
 from streampca.kernels import Array
 from streampca.kernels.least_squares import packed_length, solve_packed, unpacked
 from streampca.models.completion.request import CompletionRequest
+from streampca.models.completion.trace import CandidateFactors
 from streampca.solvers import balanced, relative_change, singular_form
 
 
-class AlternatingSweeps:
+class AlternatingSweeps(CandidateFactors):
     """The factors of the columns (across the lines), updated by every sweep.
 
     A sweep solves for U line by line with V held, adds up the equations of V with that U held, and
@@ -111,14 +112,6 @@ class AlternatingSweeps:
         self.gram -= lines * np.outer(self.offset, self.offset)
         self.shift = self.shift + means + v @ self.offset
 
-    def factors(self, c: int) -> slice:
-        """The columns of U and V that belong to a candidate."""
-        return self.request.parts[c]
-
-    def added(self, c: int) -> Array | float:
-        """What biases add to the column centres: nothing here."""
-        return 0.0
-
     def estimate(self, c: int) -> tuple[Array, Array]:
         """(U'U, V) of a candidate, U as the last pass wrote it."""
         part = self.request.parts[c]
@@ -128,11 +121,6 @@ class AlternatingSweeps:
         """All that the next sweep needs."""
         known = {"v": self.v, "solved": self.solved, "gram": self.gram}
         return known | {"offset": self.offset, "shift": self.shift}
-
-    def restore(self, state: dict[str, Array]) -> None:
-        """Continue from such a state."""
-        for name, value in state.items():
-            setattr(self, name, np.array(value))
 
 
 class BiasedSweeps(AlternatingSweeps):

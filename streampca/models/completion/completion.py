@@ -13,13 +13,13 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.completion import fit
 from streampca.models.completion.fit import fit_completion, plan_completion
-from streampca.models.completion.fit_warnings import warn_of_completion
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import (
     CompletedDecomposition,
     curve,
     result_of,
     turns_of,
+    warn_of_completion,
 )
 from streampca.models.completion.row_solve import FillHoles, HiddenErrors
 from streampca.models.completion.trace import Sweep, scratch_folder

@@ -11,7 +11,7 @@ from streampca.accumulators import FilledStep
 from streampca.kernels import Array, ColumnStats, reciprocal, row_pieces
 from streampca.matrix import Scaling
 from streampca.models.completion.request import CompletionRequest
-from streampca.models.completion.trace import LineFactors, Sweep
+from streampca.models.completion.trace import CandidateFactors, LineFactors, Sweep
 from streampca.models.completion.two_way import TwoWay
 from streampca.solvers import change_of_both, eigh_lower
 
@@ -93,7 +93,7 @@ class Completed:
 # the fixed point of the iteration; the leading one, since others repel.
 
 
-class FilledSweeps:
+class FilledSweeps(CandidateFactors):
     """The loadings of the previous and the next estimate, updated by every sweep."""
 
     def __init__(
@@ -192,14 +192,6 @@ class FilledSweeps:
         return {"objective": np.array(step.residual), "penalised": penalised, "change": change,
                 "singular": np.zeros(len(self.request.ranks), int)}  # fmt: skip
 
-    def factors(self, c: int) -> slice:
-        """The columns of U and V that belong to a candidate."""
-        return self.request.parts[c]
-
-    def added(self, c: int) -> Array | float:
-        """What biases add to the column centres: nothing here."""
-        return 0.0
-
     def estimate(self, c: int) -> tuple[Array, Array]:
         """(U'U, V) of a candidate, U as the last pass wrote it."""
         part = self.request.parts[c]
@@ -209,8 +201,3 @@ class FilledSweeps:
         """The state that the next sweep needs."""
         known = {"old": self.old, "new": self.new, "gram": self.gram, "values": self.values}
         return known if self.turn is None else known | {"turn": self.turn}
-
-    def restore(self, state: dict[str, Array]) -> None:
-        """Continue from such a state."""
-        for name, value in state.items():
-            setattr(self, name, np.array(value))

@@ -186,6 +186,25 @@ class SavedSweeps:
         remove_bundle(self.path)
 
 
+class CandidateFactors:
+    """The loadings of all candidates, which the sweeps of a solver update: arrays by name."""
+
+    request: CompletionRequest
+
+    def factors(self, c: int) -> slice:
+        """The columns of U and V that belong to a candidate."""
+        return self.request.parts[c]
+
+    def added(self, c: int) -> Array | float:
+        """What biases add to the column centres: nothing here."""
+        return 0.0
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Continue from such a state."""
+        for name, value in state.items():
+            setattr(self, name, np.array(value))
+
+
 class LineFactors:
     """(length, width) numbers that one sweep reads and the next one writes.
 

@@ -16,9 +16,8 @@ from streampca.models.covariance import checked_covariance
 from streampca.models.estimator import attach
 from streampca.models.latent.em import EmSizes, em_plan, joined_plan
 from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
-from streampca.models.latent.factor_result import FactorDecomposition
 from streampca.models.latent.factor_routes import fit_around_holes, fit_factors, plan_factors
-from streampca.models.latent.latent import LatentModel
+from streampca.models.latent.latent import FactorDecomposition, LatentModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom, sample_weights

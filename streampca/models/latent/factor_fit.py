@@ -20,7 +20,7 @@ from streampca.errors import (
 from streampca.kernels import Array
 from streampca.matrix import Labels
 from streampca.models.latent.em import EmResult
-from streampca.models.latent.factor_result import FactorDecomposition, degrees_of_freedom
+from streampca.models.latent.latent import FactorDecomposition, degrees_of_freedom
 from streampca.models.latent.rows import SCORES
 from streampca.models.request import check_ddof
 from streampca.passes import single_threaded_blas

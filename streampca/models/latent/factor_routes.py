@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import MeanImputedScatter, Scatter
+from streampca.accumulators import (
+    Accumulator,
+    LeadingDirections,
+    MeanImputedScatter,
+    Moments,
+    Scatter,
+    SubspaceStep,
+)
+from streampca.accumulators.base import refuse_partly_missing
 from streampca.errors import InvalidInputError
-from streampca.matrix import ChunkedMatrix, Resolution, constant_columns
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Resolution, Standardize, constant_columns
 from streampca.models.latent.em import EmRequest, run_em
 from streampca.models.latent.factor_fit import (
     FactorFit,
@@ -17,7 +28,7 @@ from streampca.models.latent.factor_fit import (
     first_factors,
     fit_covariance,
 )
-from streampca.models.latent.factor_streamed import fit_streamed, streamed_candidates
+from streampca.models.pca.krylov_plan import PIECES_NBYTES, RANDOM, space_dtype, stored_entries
 from streampca.models.pca.scatter import stats_of_sums
 from streampca.models.request import degrees_of_freedom
 from streampca.passes import (
@@ -32,7 +43,10 @@ from streampca.passes import (
     follow,
     make_plan,
     pass_spec,
+    single_threaded_blas,
 )
+from streampca.solvers import FactorPoint, FactorSolution, FactorSurrogate, solution_of, start_block
+from streampca.solvers.latent import LOG_2_PI
 
 PATIENCE = 10.0  # seconds: "streamed" must save more than this, because it cannot test k
 
@@ -100,12 +114,6 @@ def solve_scatter(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
     return found
 
 
-ROUTES: dict[str, Route[FactorRequest, FactorFit]] = {
-    "scatter": Route(scatter_candidates, solve_scatter),
-    "streamed": Route(streamed_candidates, fit_streamed),
-}
-
-
 def fit_around_holes(
     plan: Plan,
     matrix: ChunkedMatrix,
@@ -126,3 +134,182 @@ def fit_around_holes(
     )
     state = first_factors(start, asked.lower)
     return factors_of_em(start, run_em(plan, matrix, state, asked, execution))
+
+
+BLOCKS = 8  # of the basis that are kept, beside the first
+OVER = 12  # vectors of the first product beside the factors
+LIKELY = 4  # products that are usually enough
+SLOWEST = 0.9  # assumed rate at which expected gains fall
+
+
+# --------------------------------------------------------------------------------------------------
+# Too many features for a p x p matrix: one product pair for each read.
+
+
+def streamed_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate]:
+    """A look, and reads that multiply a block of vectors each."""
+    p = matrix.shape[1]
+    k = int(request.n_components)
+    width = min(p, k + OVER)
+    most = int(request.max_passes) - 1
+    sums: dict[str, Accumulator] = {"columns": Moments()}
+    if not matrix.sparse:  # sparse blocks are not expanded to look: random vectors begin
+        sums["start"] = LeadingDirections(
+            streamed=0,
+            standardize=Standardize(scale="std", ddof=request.ddof),
+            width=max(1, width - RANDOM),
+            missing=request.missing,
+        )
+    step = SubspaceStep(streamed=0, width=width)
+    held = width + (BLOCKS + 1) * k
+    cells = float(stored_entries(matrix, 0))
+    flops = 4.0 * cells * width
+    first = pass_spec(
+        "look", matrix, 0, sums, flops=flops, stored=matrix.sparse, work="skinny", thin=True
+    )
+    again = pass_spec(
+        "step", matrix, 0, {"step": step}, flops=flops, stored=matrix.sparse, work="skinny",
+        thin=True, kept_nbytes=(2 * held + 3 * k + 8) * p * 8,
+    )  # fmt: skip
+    if matrix.sparse:  # sums of their entries are float64 from the beginning
+        first, again = (replace(one, partial_nbytes=one.total_nbytes) for one in (first, again))
+    again = replace(again, times=most, likely=min(most, LIKELY))
+    solve = {
+        "searched space": 6 * held * p * 8,
+        "points of the search": (24 * k + 26) * p * 8,
+        "pieces of the space": PIECES_NBYTES,
+    }
+    if p <= held:  # where the basis spans everything
+        solve["points and Hessians of the search"] = 9 * p * p * 8
+    reason = (
+        f"1 look, and at most {most} reads with the products of {k} vectors each; stops when the "
+        f"log-likelihood has at most tol={request.tol:g} to gain; no test that k is enough"
+    )
+    work = 12.0 * p * held * k * 100 * LIKELY
+    sizes = {"width": width}
+    return [Candidate("streamed", reason, (first, again), solve, work, sizes)]
+
+
+def fit_streamed(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
+    """One first pass, then passes until the likelihood converges."""
+    plan, matrix, request = inputs.plan, inputs.matrix, inputs.request
+    weight = request.count(matrix.shape[0])
+    done = yield Pass("look")
+    stats = done["columns"].columns()
+    if request.missing == "raise":
+        refuse_partly_missing(stats.missing, matrix.shape[0])
+    dropped = np.flatnonzero(stats.count == 0)
+    still = constant_columns(stats, Resolution.of(matrix.dtype).eps)
+    live = np.setdiff1d(np.flatnonzero(~still), dropped)
+    freedom = weight - request.ddof
+    deviation = np.zeros(len(stats.m2))
+    deviation[live] = np.sqrt(stats.m2[live] / freedom)
+    mean = np.array(stats.mean)
+    if not len(live):
+        nothing = FactorSolution(np.zeros((0, 0)), np.zeros(0), 0.0, 0, 0.0, True)
+        return FactorFit(nothing, live, mean, deviation, weight, 0.0, 0.0, dropped)
+    start = None if matrix.sparse else done["start"].directions()
+    reader = _Reader(live, stats.mean, deviation, freedom, space_dtype(matrix))
+    surrogate = FactorSurrogate(len(live), request.min_uniqueness)
+    with single_threaded_blas():
+        block = reader.first_block(start, min(plan.sizes["width"], len(live)))
+        best, trace, gain = yield from _climbed(surrogate, reader, block, request, plan, weight)
+    steps, share = reader.passes, freedom / weight
+    converged = gain <= request.tol
+    solution = solution_of(best, request.min_uniqueness, steps, converged)
+    row = best.log_determinant + share * best.trace
+    likelihood = -0.5 * (len(live) * LOG_2_PI + row)
+    fit = FactorFit(solution, live, mean, deviation, weight, float("nan"), likelihood, dropped)
+    jacobian = float(np.sum(np.log(deviation[live])))
+    fit.trace = weight * (-0.5 * (len(live) * LOG_2_PI + np.array(trace)) - jacobian)
+    fit.gain, fit.missing = gain, stats.missing
+    return fit
+
+
+@dataclass
+class _Reader:
+    """Multiplies S with a few vectors, one pass each, on the features that vary."""
+
+    live: Array
+    mean: Array
+    deviation: Array
+    freedom: float
+    dtype: np.dtype[Any]
+    passes: int = 0
+
+    def first_block(self, directions: Array | None, width: int) -> Array:
+        """(live, width) orthonormal: directions of the first pass, and random vectors."""
+        p, rng = len(self.live), np.random.default_rng(0)
+        known = np.zeros((p, 0)) if directions is None else directions[self.live]
+        known = known[:, : max(width - RANDOM, 1)]
+        return start_block(known, width, np.ones(p, bool), rng)
+
+    def product(self, block: Array) -> Steps[tuple[Array, Array]]:
+        """(the block as it was multiplied, S times it)."""
+        self.passes += 1
+        full = np.zeros((len(self.deviation), block.shape[1]), self.dtype)
+        full[self.live] = block
+        read = yield Pass(
+            "step",
+            self.passes,
+            changed={"step": {"width": block.shape[1]}},
+            operands={"q": full, "center": self.mean, "scale": self.deviation},
+        )
+        done = read.accumulators.pop("step")
+        product = done.finished(self.mean, self.deviation)[self.live] / self.freedom
+        return full[self.live].astype(np.float64), product
+
+
+def _climbed(
+    surrogate: FactorSurrogate,
+    reader: _Reader,
+    block: Array,
+    request: FactorRequest,
+    plan: Plan,
+    weight: float,
+) -> Steps[tuple[FactorPoint, list[float], float]]:
+    """(the best parameters with known likelihood, the trace of it, the gain still expected).
+
+    Every pass makes the likelihood of the surrogate's optimum known, and the surrogate exact
+    there; what the next optimum promises beyond it is what is left to gain. The climb begins at
+    the best parameters known, so that an optimum that promised too much costs a pass, and no more.
+    Where the basis has come to span everything, S is known, and its own maximum is taken.
+    """
+    k = min(request.n_components, len(reader.live))
+    tol = 2.0 * request.tol / weight  # of the discrepancy
+    surrogate.add(*(yield from reader.product(block)))
+    best, trace, gains, share = None, [], [], reader.freedom / weight
+    promised, _ = surrogate.climb(surrogate.point(*surrogate.start(k), exact=False), tol)
+    while reader.passes < plan.named("step").times and not surrogate.complete:
+        surrogate.keep(BLOCKS * k + plan.sizes["width"], best or promised)
+        fresh = surrogate.residual(promised.loadings / promised.uniquenesses[:, None])
+        if fresh.shape[1]:
+            surrogate.add(*(yield from reader.product(fresh)), promised.uniquenesses)
+        here = surrogate.point(promised.loadings, promised.uniquenesses, exact=True)
+        if best is None or here.discrepancy < best.discrepancy:
+            best = here
+        trace.append(best.log_determinant + share * best.trace)
+        promised, better = surrogate.climb(best, tol)
+        gains.append(0.5 * weight * better)
+        if _left_to_gain(gains) <= request.tol or not fresh.shape[1]:
+            return best, trace, _left_to_gain(gains)
+    if surrogate.complete:
+        best, certain = surrogate.maximum(promised)
+        trace.append(best.log_determinant + share * best.trace)
+        return best, trace, 0.0 if certain else np.inf
+    assert best is not None
+    return best, trace, _left_to_gain(gains)
+
+
+def _left_to_gain(gains: list[float]) -> float:
+    """The gain expected of the next optima, extrapolated from the last three."""
+    if len(gains) < 2:
+        return gains[-1]
+    rate = max(b / a if a > 0 else 0.0 for a, b in pairwise(gains[-3:]))
+    return gains[-1] / (1.0 - min(rate, SLOWEST))
+
+
+ROUTES: dict[str, Route[FactorRequest, FactorFit]] = {
+    "scatter": Route(scatter_candidates, solve_scatter),
+    "streamed": Route(streamed_candidates, fit_streamed),
+}

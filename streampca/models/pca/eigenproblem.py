@@ -17,7 +17,7 @@ from streampca.kernels import (
 )
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.assemble import Fitted
-from streampca.models.pca.feature_summary import FeatureSummary
+from streampca.models.pca.gram_outputs import FeatureSummary
 from streampca.models.request import Request
 from streampca.passes import Candidate, all_threads
 from streampca.solvers import (
@@ -154,20 +154,12 @@ def fitted_from_samples(
     return Fitted(
         spectrum=kept,
         all_values=space.values if space.everything else None,
-        mean=summary.center,
-        scale=summary.scale,
         weight=weight,
         rank=space.rank,
-        dropped=summary.dropped,
-        constant=summary.constant,
         certificate=certificate,
-        column_variance=summary.variance,
         gap=space.gap,
         scores=unweighted_rows(space.u * space.s, side.sample_weight),
-        filtered=summary.filtered,
-        missing=summary.missing,
-        column_mean=summary.mean,
-        deviation=summary.deviation,
+        **vars(summary),
     )
 
 

@@ -20,15 +20,13 @@ from streampca.models.pca.eigenproblem import (
     solve_sample_space,
     vectors_nbytes,
 )
-from streampca.models.pca.feature_summary import (
+from streampca.models.pca.gram_outputs import (
     VARIANCE,
     FeatureStatistics,
     FeatureSummary,
-    statistics_nbytes,
-)
-from streampca.models.pca.gram_outputs import (
     components_sink,
     finish_components,
+    statistics_nbytes,
     streamed_nbytes,
     write_relationship,
 )

@@ -13,6 +13,7 @@ from streampca.accumulators import Scatter, TruncatedFactor
 from streampca.errors import InvalidInputError, SourceError, not_fitted
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Resolution
+from streampca.matrix.labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
@@ -26,7 +27,6 @@ from streampca.models.pca.scatter import solve_accumulator
 from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
 from streampca.models.result import Result
-from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.passes import Execution, Plan, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted

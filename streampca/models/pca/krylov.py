@@ -16,10 +16,10 @@ from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found
 from streampca.models.assemble import Fitted
+from streampca.models.design import residual_stats
 from streampca.models.pca.eigenproblem import RowsSink, count_missing, unweighted_rows
-from streampca.models.pca.gram_outputs import finish_components
+from streampca.models.pca.gram_outputs import FeatureSummary, finish_components
 from streampca.models.pca.krylov_plan import RANDOM, STEPS, Judge, KrylovShape, Verdict, space_dtype
-from streampca.models.pca.removal import residual_stats
 from streampca.models.projection import FeatureLoadings
 from streampca.models.request import Request
 from streampca.passes import Pass, Plan, SolverInput, Steps, single_threaded_blas
@@ -310,24 +310,15 @@ class _Iteration:
             vectors = self.space.multiplied(ritz, k, last.multiplied)
         following = float(ritz.values[k]) if k < len(ritz.values) else 0.0
         spectrum = Spectrum(ritz.values[:k], vectors, following, self.judge.total, math.nan)
-        dropped = np.flatnonzero(self.stats.count == 0)
         rank = numerical_rank(ritz.values, self.shape.m, last.floor)
         fitted = Fitted(
             spectrum=spectrum,
-            mean=self.scaling.center,
-            scale=self.scaling.scale,
             weight=self.weight,
             rank=rank,
-            dropped=dropped,
-            constant=np.setdiff1d(np.flatnonzero(self.scaling.constant), dropped),
             certificate=undetermined_after(last.certificate, rank),
-            column_variance=self.stats.m2 / self.judge.divisor,
-            filtered=np.flatnonzero(self.scaling.filtered),
-            missing=self.stats.missing,
             missing_by_sample=self.missing_by_sample,
-            column_mean=np.array(self.stats.mean),
-            deviation=self.scaling.deviation,
             uncertain=last.uncertain(self.stopped, self._exact()),
+            **vars(FeatureSummary.of_scaling(self.stats, self.scaling, self.judge.divisor)),
         )
         if self.removed is not None:
             fitted.mean, fitted.removed = self.removed[0].copy(), self.removed[1:].copy()

@@ -22,7 +22,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
-from streampca.models.completion.hard_impute import HardImpute
+from streampca.models.completion.impute import HardImpute
 from streampca.models.decomposition import Decomposition
 from streampca.models.empty_samples import ObservedSamples, OfObserved, scores_of_observed
 from streampca.models.estimator import RUNNING, attach

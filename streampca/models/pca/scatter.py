@@ -17,6 +17,12 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import VARIES, Array, ColumnStats, norm_estimate, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
 from streampca.models.assemble import Fitted
+from streampca.models.design import (
+    Removed,
+    factor_without,
+    scatter_without,
+    with_design_columns,
+)
 from streampca.models.pca.eigenproblem import (
     count_components,
     count_missing,
@@ -25,12 +31,7 @@ from streampca.models.pca.eigenproblem import (
     scatter_cost,
     solve_symmetric,
 )
-from streampca.models.pca.removal import (
-    Removed,
-    factor_without,
-    scatter_without,
-    with_design_columns,
-)
+from streampca.models.pca.gram_outputs import FeatureSummary
 from streampca.models.request import Request
 from streampca.passes import (
     Candidate,
@@ -189,21 +190,13 @@ def solve_accumulator(
     return Fitted(
         spectrum=kept,
         all_values=one.known if one.everything else None,
-        mean=scaling.center,
-        scale=scale,
         weight=accumulator.weight,
         rank=one.rank,
-        dropped=dropped,
-        constant=np.setdiff1d(np.flatnonzero(constant), dropped),
         certificate=certificate,
-        column_variance=stats.m2 / divisor,
         gap=gap,
         components=components,
-        filtered=np.flatnonzero(scaling.filtered),
-        missing=np.asarray(accumulator.missing),
-        column_mean=np.array(stats.mean),
-        deviation=scaling.deviation,
         removed=None if removed is None else removed.coefficients,
+        **vars(FeatureSummary.of_scaling(stats, scaling, divisor)),
     )
 
 

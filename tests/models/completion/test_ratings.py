@@ -1,4 +1,4 @@
-"""The recipe of the README on ratings: better than biases alone, or these."""
+"""The recipe of the documentation on ratings: better than biases alone, or these."""
 
 from __future__ import annotations
 
