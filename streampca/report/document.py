@@ -42,8 +42,8 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page. Raises OutputError where that fails."""
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
         with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(self.html, encoding="utf-8")
         return target
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.errors import StreamPCAError
 from streampca.html import table, text
 from streampca.matrix.places import genome_of, grid_of
 from streampca.report.svg import bars, field_image, genome_points, lines
@@ -49,7 +50,11 @@ def feature_figures(result: Any) -> str:
     """Maps, loadings along the genome, or the largest loadings by name."""
     if getattr(result, "components", None) is None and not getattr(result, "streamed_to", None):
         return ""
-    axis, components = result.labels.features, np.asarray(result.require_components())
+    axis = result.labels.features
+    try:
+        components = np.asarray(result.require_components())
+    except StreamPCAError as error:  # streamed to a place that is not here
+        return f'<p class="soft">{text(error)}</p>'
     count = min(MODES, result.n_components)
     grid, genome = grid_of(axis), genome_of(axis)
     if grid is not None:

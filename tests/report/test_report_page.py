@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from streampca import PCA, HardImpute, KernelPCA
 from streampca.cli import main
 from streampca.errors import InvalidInputError
+from streampca.report.document import report_of
 from streampca.report.points import MOST, MOST_GROUPS, thinned
 
 
@@ -124,6 +126,11 @@ def test_other_kinds_have_a_report_too(table: Any) -> None:
     with pytest.warns(Warning, match="not converged"):
         stopped = HardImpute(2, ridge=1.0, tol=1e-9, max_passes=4).fit(holes)
     assert "used all 4 passes" in stopped.report().html
+
+
+def test_components_that_lie_elsewhere_are_said(model: PCA) -> None:
+    gone = replace(model.result_, components=None, settings={"loadings": "elsewhere.zarr"})
+    assert "were streamed to elsewhere.zarr" in report_of(gone).html
 
 
 def test_the_command_writes_it(model: PCA, scores: Any, tmp_path: Path, capsys: Any) -> None:
