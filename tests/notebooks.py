@@ -166,16 +166,16 @@ def same_number(a: str, b: str) -> bool:
     numbers are counts, and equal."""
     x, y = (float(one.replace(",", "").replace("−", "-")) for one in (a, b))
     digits = [last_digit(one) for one in (a, b)]
-    if not all(digits):
+    if not any(digits):
         return x == y
     return abs(x - y) <= max(RELATIVE * abs(x), ROUNDING, 1.01 * max(digits))
 
 
 def last_digit(number: str) -> float:
-    """The value of one unit of the last printed digit: 0 of a whole number, which is a count."""
+    """The value of one unit of the last printed decimal: 0 of a whole number, also of ``3.``."""
     mantissa, _, exponent = number.lower().partition("e")
-    _, point, decimals = mantissa.partition(".")
-    return 10.0 ** (int(exponent or 0) - len(decimals)) if point or exponent else 0.0
+    decimals = mantissa.partition(".")[2]
+    return 10.0 ** (int(exponent or 0) - len(decimals)) if decimals or exponent else 0.0
 
 
 @contextmanager

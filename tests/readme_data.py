@@ -25,6 +25,7 @@ def write_all(folder: Path) -> None:
     for name, (n, p) in shapes.items():
         write_zarr(folder / f"{name}.zarr", rng.normal(size=(n, p)) * np.linspace(3, 1, p))
     shutil.copytree(folder / "matrix.zarr", folder / "data" / "matrix.zarr")
+    np.save(folder / "faces.npy", rng.normal(size=(80, 64)))
     write_climate(folder, rng)
     write_genotypes(folder)
     write_cells(folder / "cells.h5ad", rng)

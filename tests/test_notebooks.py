@@ -72,6 +72,8 @@ def test_together_they_are_small() -> None:
         ("0.904", "0.905", True),  # the last digit
         ("0.904", "0.907", False),
         ("20,000 rows", "20,001 rows", False),  # counts are exact
+        ("[3. 4.]", "[3. 5.]", False),
+        ("1.", "0.9999", True),
         ("3.1e-16", "2e-15", True),  # rounding
         ("2e-5", "4e-5", False),
         ("-1.20", "1.20", False),

@@ -10,11 +10,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 
 import streampca
 from streampca.cli.commands import build_parser
 from streampca.models.registry import all_kinds
+from tests import cover
 
 ROOT = Path(__file__).parents[1]
 TOPICS = (
@@ -94,9 +96,24 @@ def test_links_lead_to_files(page: str) -> None:
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
+def test_every_guide_has_a_row() -> None:
+    rows = [line for line in PAGES["README.md"].splitlines() if "| `streampca " in line]
+    guides = [path.name for path in (ROOT / "notebooks").glob("*.ipynb")]
+    assert [name for name in guides if f"(notebooks/{name}) |" not in " ".join(rows)] == []
+
+
 def test_every_method_has_a_row() -> None:
     methods = {name for name, kind in all_kinds().items() if kind.__module__[:10] == "streampca."}
     first = re.findall(r"^\| (`.*?) \|", PAGES["README.md"], re.M)
     told = set(re.findall(r"`(\w+)`", " ".join(first)))
     assert len(methods) > 12
     assert methods <= told <= set(streampca.__all__)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::streampca.errors.DroppedFeaturesWarning")
+def test_the_picture_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cover, "PICTURE", tmp_path / "picture.png")
+    with matplotlib.rc_context({"backend": "agg"}):
+        cover.main()
+    assert cover.PICTURE.stat().st_size > 20_000

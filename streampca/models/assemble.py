@@ -88,7 +88,9 @@ def assemble(
     if plan is not None and memory is not None:
         warn_of_excess(plan, memory)
     divisor = request.divisor(fitted.weight)
-    spectrum = fitted.spectrum
+    spectrum, design, removal = fitted.spectrum, request.side.design, None
+    if design is not None and fitted.removed is not None:
+        removal = Removal(design, fitted.removed)
     return Decomposition(
         method=method,
         explained_variance=spectrum.values / divisor,
@@ -110,7 +112,7 @@ def assemble(
         certificate=fitted.certificate,
         settings=dict(parameters),
         weights=request.side.weights,
-        removal=Removal.of(request.side.design, fitted.removed),
+        removal=removal,
         provenance=provenance(costs, source, memory),
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,

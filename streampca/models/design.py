@@ -136,11 +136,6 @@ class Removal:
         frozen.flags.writeable = False
         object.__setattr__(self, "coefficients", frozen)
 
-    @classmethod
-    def of(cls, design: Design | None, coefficients: Array | None) -> Self | None:
-        """Both of a fit; None where it removed nothing."""
-        return None if design is None or coefficients is None else cls(design, coefficients)
-
     @property
     def by_column(self) -> Array:
         """(c, p) the same for each column of the design, per unit."""
