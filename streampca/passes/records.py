@@ -257,9 +257,11 @@ class Plan:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        process, peak = self.memory["process"], self.peak_nbytes
-        largest = max(self.memory, key=lambda phase: phase_nbytes(self.memory, phase))
-        terms = {**process, **(self.memory[largest] if largest != "process" else {})}
+        memory, peak = self.memory, self.peak_nbytes
+        if self.then is not None and self.then.peak_nbytes > peak_of(memory):
+            memory = self.then.memory
+        largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
+        terms = {**memory["process"], **(memory[largest] if largest != "process" else {})}
         limit = "no limit" if self.memory_limit is None else f"limit {size(self.memory_limit)}"
         made = [(f"{one.times} x {one.name}" if one.times > 1 else one.name, one.n_blocks,
                  one.reads, size(one.nbytes)) for one in self.passes]  # fmt: skip
@@ -267,10 +269,8 @@ class Plan:
         rows = [
             ("data", text(f"{n:,} samples x {p:,} features, {self.dtype}")),
             ("solver", f"<b>{text(self.solver)}</b> {text(self.reason)}"),
-            (
-                "reads",
-                text(f"{self.reads:,} chunks, {size(self.nbytes)}, at most {self.n_passes} passes"),
-            ),
+            ("passes", text(f"{self.n_passes} at most")),
+            ("chunk reads", text(f"{self.reads:,}, {size(self.nbytes)}")),
             ("memory", memory_bar(terms, self.memory_limit, f"{size(peak)} at most; {limit}")),
             ("source", text(self.note)),
         ]
