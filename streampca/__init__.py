@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from streampca.models.pca.rotated_pca import RotatedDecomposition, RotatedPCA, rotate
     from streampca.models.pca.truncated_svd import TruncatedSVD
     from streampca.models.principal_regression import PrincipalComponentRegression
+    from streampca.models.r2_baselines import r2_baselines
     from streampca.models.random_projection import RandomProjection
     from streampca.models.sparse_pca import SparsePCA
     from streampca.models.total_least_squares import TotalLeastSquares
@@ -73,6 +74,7 @@ else:  # the same, each when it is first used
             "streampca.models.pca.rotated_pca": "RotatedDecomposition RotatedPCA rotate",
             "streampca.models.pca.truncated_svd": "TruncatedSVD",
             "streampca.models.principal_regression": "PrincipalComponentRegression",
+            "streampca.models.r2_baselines": "r2_baselines",
             "streampca.models.random_projection": "RandomProjection",
             "streampca.models.sparse_pca": "SparsePCA",
             "streampca.models.total_least_squares": "TotalLeastSquares",
@@ -127,6 +129,7 @@ __all__ = [
     "preprocess",
     "project_samples",
     "prune_ld",
+    "r2_baselines",
     "rotate",
     "variable_weights",
     "write_anndata",

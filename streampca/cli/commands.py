@@ -45,6 +45,7 @@ COMMANDS = {  # command -> (its module, what it does)
                "or not stored"),
     "plot": ("pictures", "a picture of a saved model"),
     "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),
+    "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
     "demo": ("pictures", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
     "refresh": ("config", "update a model store from its source, by a job file"),
@@ -73,6 +74,10 @@ EXAMPLES = {  # command -> lines of its --help
         "plot model --scores new.tsv --panel pops.txt -o projected.png",
     ],
     "report": ["report model -o report.html", "report model --panel pops.txt"],
+    "baselines": [
+        "baselines matrix.zarr -o baselines.png",
+        "baselines matrix.zarr -k 20 --reconstruction regression -o baselines.pdf",
+    ],
     "demo": ["demo"],
     "models": ["models list models/nightly", "models rollback models/nightly"],
     "refresh": ["refresh configs/nightly.yaml --dry-run"],

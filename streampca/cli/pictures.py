@@ -12,11 +12,19 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.info import report, summary
-from streampca.cli.options import printing_options, progress_of
+from streampca.cli.options import (
+    open_source,
+    printing_options,
+    progress_of,
+    running_options,
+    settings_of_run,
+    source_options,
+)
 from streampca.cli.outputs import check_writable
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import AxisLabels
+from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
 from streampca.sources.side_data import read_panel
@@ -61,6 +69,19 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
     one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
 
+    one = parsers["baselines"]
+    one.set_defaults(run=run_baselines)
+    one.add_argument("source", nargs="+")
+    source_options(one)
+    one.add_argument("-k", "--components", type=int, metavar="K", help="at most (default: 50)")
+    one.add_argument("--reconstruction", choices=RECONSTRUCTIONS, default="projection")
+    one.add_argument("--scale", choices=("std",), help="divide by the standard deviation")
+    one.add_argument("--missing", choices=("raise", "mean"), default="raise")
+    one.add_argument("--draws", type=int, default=20, metavar="N", help="random ones to average")
+    one.add_argument("--seed", type=int, default=0)
+    one.add_argument("-o", "--output", required=True, metavar="PNG|PDF|SVG")
+    running_options(one)
+
     one = parsers["demo"]
     one.set_defaults(run=run_demo)
     one.add_argument("data", nargs="?", choices=("genotypes", "digits"), default="genotypes")
@@ -73,15 +94,38 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     printing_options(one)
 
 
-def run_plot(arguments: argparse.Namespace) -> int:
-    """``streampca plot``: draw a picture of a saved model."""
-    kind = arguments.kind or ("scores" if arguments.scores else "scree")
-    output = Path(arguments.output or f"{kind}.png")
+def _picture(name: str) -> Path:
+    """The path of a picture. Raises InvalidInputError, OutputError where none can be there."""
+    output = Path(name)
     if output.suffix.lower() not in PICTURES:
         raise InvalidInputError(f"{output}: expected a name that ends in .png, .pdf or .svg")
     if output.is_dir():
         raise InvalidInputError(f"{output} is a folder; choose another output")
     check_writable(output)
+    return output
+
+
+def run_baselines(arguments: argparse.Namespace) -> int:
+    """``streampca baselines``: four curves from one read of the data, and their picture."""
+    output = _picture(arguments.output)
+    found = streampca.r2_baselines(
+        open_source(arguments), arguments.components, scale=arguments.scale,
+        reconstruction=arguments.reconstruction, missing=arguments.missing,
+        n_draws=arguments.draws, random_state=arguments.seed, **settings_of_run(arguments),
+    )  # fmt: skip
+    draw("baselines", found, output)
+    if arguments.json:
+        curves = {name: one.tolist() for name, one in found.curves.items()}
+        print(json.dumps({"r2": curves, "features": found.features}, indent=1))
+        return 0
+    print(f"{found}\nbaselines drawn to {arguments.output}")
+    return 0
+
+
+def run_plot(arguments: argparse.Namespace) -> int:
+    """``streampca plot``: draw a picture of a saved model."""
+    kind = arguments.kind or ("scores" if arguments.scores else "scree")
+    output = _picture(arguments.output or f"{kind}.png")
     labels = None if arguments.labels is None else _read_labels(arguments.labels)
     result = streampca.load(arguments.model).result_
     chosen = arguments.components

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import CONFIDENCE, Array, symmetrize
+from streampca.kernels import CONFIDENCE, Array, reciprocal, symmetrize
 from streampca.matrix import Pair
 from streampca.models import shared_parameters as shared
 from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
-from streampca.models.two_views import TwoViewModel, of_view
+from streampca.models.request import whole_number
+from streampca.models.two_views import MISSING, REMOVE, TwoViewModel, of_view
 from streampca.models.view_routes import Fold, Found, Method, Samples, Solved, Sums
 from streampca.solvers import (
     CanonicalTests,
@@ -66,7 +67,8 @@ class Canonical:
         more: dict[str, Any] = {"penalties": np.array(ridges)}
         if held_out is not None:
             more["held_out"] = held_out
-        doubt = _doubt(bound, x.unsure + y.unsure) if self.pca is None else ""
+        known = "" if held_out is None else f"regularization=({ridges[0]:.3g}, {ridges[1]:.3g}), "
+        doubt = _doubt(bound, x.unsure + y.unsure, known) if self.pca is None else ""
         if x.unsure + y.unsure:
             bound = np.full(len(kept), np.inf)
         return Solved(np.minimum(values, 1.0), to_x, to_y, bound, (x.rank, y.rank), doubt,
@@ -77,11 +79,11 @@ class Canonical:
         if self.pca is not None:
             return np.full(len(values), np.inf)
         if not isinstance(sums.joint, JointScatter):
-            return factor_bound(values, x, y, sums.deviations)
+            read = sums.read if sums.scale is None else sums.read * reciprocal(sums.scale)
+            return factor_bound(values, x, y, read)
         p = len(x)
-        raw = sums.deviations if sums.scale is None else sums.deviations * sums.scale
         weights = sums.raw(x, slice(0, p)), sums.raw(y, slice(p, None))
-        return correlation_bound(values, *weights, raw, sums.probed, sums.drift, sums.entry)
+        return correlation_bound(values, *weights, sums.read, sums.probed, sums.drift, sums.entry)
 
     def of_samples(self, x: Samples, y: Samples, freedom: float) -> Solved:
         filters = [self._filter(one, i, freedom) for i, one in enumerate((x, y))]
@@ -104,18 +106,22 @@ class Canonical:
         return np.asarray(one.s / np.sqrt(one.s**2 + self.ridges[i] * freedom))
 
 
-def _doubt(bound: Array, unsure: int) -> str:
-    """Why sums of squares do not answer, in words; "" where they do."""
+def _doubt(bound: Array, unsure: int, known: str) -> str:
+    """Why sums of squares do not answer, in words; "" where they do.
+
+    known : the penalties that were chosen by them, as parameters.
+    """
+    remedy = f"Fit with CCA({known}solver='tsqr')"
     if unsure:
         return (
             f"{unsure} features depend on others to within the rounding of the sums, and which "
-            "were left out is chance; fit with solver='tsqr', or leave out what follows from others"
+            f"were left out is chance. {remedy}, or leave out what follows from others"
         )
     if (worst := float(np.max(bound, initial=0.0))) <= CERTIFIED:
         return ""
     return (
         f"correlations may be off by {worst:.1g}: features of a view nearly depend on each other, "
-        "and sums of squares lose half the digits. Fit with solver='tsqr', or regularization="
+        f"and sums of squares lose half the digits. {remedy}, or with larger penalties"
     )
 
 
@@ -174,6 +180,8 @@ class CCA(TwoViewModel):
     Cost: one read of both, and n (p + q)^2 flops, 4 (p + q)^2 float64; one more read for the R
     factor where features of a view nearly depend on each other. With ``pca`` or ``regularization``
     and few rows instead: n x n matrices, a read of each view, and one more for the weights.
+    With ``remove`` they are partial correlations, of what the covariates leave; weights of samples
+    and tests count as for repeated rows, less what was removed.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Bjoerck and Golub 1973, Mathematics of Computation 27(123), section 3; Vinod 1976,
     Journal of Econometrics 4(2), for the penalties.
@@ -204,6 +212,8 @@ class CCA(TwoViewModel):
             quicker of the first and the last, and goes over to "tsqr" where correlations are not
             certain to 1e-5, or which features depend on others is not.""",
     )  # fmt: skip
+    missing: str = MISSING
+    remove: Any = REMOVE
     missing_value: float | None = shared.MISSING_VALUE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
@@ -246,12 +256,12 @@ class CCA(TwoViewModel):
         plain = self.solver == "auto" and self.regularization != "cv" and self.pca is None
         return "tsqr" if plain and solver == "scatter" else None
 
-    def _remarks(self, found: Found, n: int) -> Iterator[str]:
+    def _remarks(self, found: Found, n: float) -> Iterator[str]:
         yield from super()._remarks(found, n)
         (x, y), penalised = found.solved.ranks, bool(np.any(found.solved.more["penalties"]))
         if x + y > n - 1 and not penalised:
             yield (
-                f"{n} rows for views of rank {x} and {y}: {x + y - n + 1} correlations are 1 "
+                f"{n:g} rows for views of rank {x} and {y}: {x + y - n + 1:g} correlations are 1 "
                 "whatever the data say. Penalise, or take pca= of fewer components"
             )
 
@@ -281,7 +291,7 @@ class CCA(TwoViewModel):
         result = self.result_
         if np.any(result.penalties):
             raise AttributeError("a penalised CCA has no test: its roots are no correlations")
-        return canonical_tests(result.spectrum, result.n_samples, result.x_rank, result.y_rank)
+        return canonical_tests(result.spectrum, result.free_rows, result.x_rank, result.y_rank)
 
     x_weights_ = of_view("x", "vectors", "(p, k): scores of X are the centred X times these.")
     y_weights_ = of_view("y", "vectors", "(q, k): scores of Y are the centred Y times these.")
@@ -312,14 +322,13 @@ def _counts(value: Any, n: int, widths: tuple[int, int]) -> tuple[int, int] | No
     if value is None:
         return None
     pair = list(value) if isinstance(value, (tuple, list, np.ndarray)) else [value, value]
-    for one, width in zip(pair, widths, strict=len(pair) == 2):
-        whole = isinstance(one, (int, np.integer)) and not isinstance(one, bool)
-        if len(pair) != 2 or not whole or not 1 <= one <= min(n - 1, width):
-            raise InvalidInputError(
-                f"pca={value!r}; expected two numbers of components, at most "
-                f"{min(n - 1, widths[0])} of X and {min(n - 1, widths[1])} of Y"
-            )
-    return int(pair[0]), int(pair[1])
+    if len(pair) != 2:
+        raise InvalidInputError(f"pca={value!r}; expected two numbers of components, (10, 10)")
+    a, b = (
+        whole_number(f"pca={value!r}: that of {name}", one, 1, min(n - 1, width))
+        for name, one, width in zip("XY", pair, widths, strict=True)
+    )
+    return a, b
 
 
 def _bounded(ridges: Numbers, pca: Any) -> bool:

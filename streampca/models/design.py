@@ -16,7 +16,7 @@ from streampca.accumulators import RFactor, Scatter
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats, symmetrize
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
-from streampca.models.by_name import Find, with_columns
+from streampca.models.by_name import Find, removable, with_columns
 from streampca.models.design_terms import Term, arrays_among, columns_of, terms_of
 from streampca.sources import as_matrix
 from streampca.store import check_fields, check_shapes
@@ -256,3 +256,20 @@ def _about_means(made: Joint, joint: Joint, coefficients: Array, explained: Arra
     r = len(coefficients)
     made.mean = made.mean - joint.mean[:r] @ coefficients
     return Removed(coefficients, explained)
+
+
+def basis_at(design: Design | None, matrix: ChunkedMatrix, remove: Any = None) -> Array | None:
+    """(n, r) the basis of what a fit removed, at the samples of a matrix; None where nothing is.
+
+    remove : the arrays among it, or False; columns that the fit had by name are those of the
+        same name. Raises InvalidInputError.
+    """
+    if remove is False:
+        return None
+    if design is not None:
+        return design.rows(matrix.labels.samples, remove, removable(matrix))
+    if remove is None:
+        return None
+    raise InvalidInputError(
+        "this fit removed nothing; fit with remove=..., or leave remove out here"
+    )

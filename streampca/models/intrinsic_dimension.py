@@ -18,7 +18,7 @@ from streampca.matrix.derived import Derivation, DerivedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.kernel_matrix import Rows
 from streampca.models.pca.pca import PCA
-from streampca.models.request import seed_of
+from streampca.models.request import seed_of, whole_number
 from streampca.models.row_passes import plan_one_pass
 from streampca.passes import Execution, PassCost, PassResult, PassSpec, Plan, pass_spec, run
 from streampca.solvers import by_gap, by_share
@@ -135,8 +135,7 @@ def intrinsic_dimension(
     if not names or (unknown := [name for name in names if name not in METHODS]):
         raise InvalidInputError(f"method={unknown or names}; expected some of {tuple(METHODS)}")
     for name, count in (("n_neighbors", n_neighbors), ("n_queries", n_queries)):
-        if not isinstance(count, (int, np.integer)) or count < 2:
-            raise InvalidInputError(f"{name}={count!r}; expected a number from 2")
+        whole_number(name, count, 2)
     if not 0.0 < share <= 1.0:
         raise InvalidInputError(f"share={share!r}; expected a share above 0, up to 1")
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)

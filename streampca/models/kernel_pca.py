@@ -27,6 +27,7 @@ from streampca.models.kernel_matrix import (
 )
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
+from streampca.models.request import whole_number
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.passes import (
@@ -262,9 +263,8 @@ class KernelPCA(Estimator):
     def _kernel(self, matrix: ChunkedMatrix) -> Kernel:
         """The parameters, checked."""
         (n, p), k, name = matrix.shape, self.n_components, self.kernel
-        whole = k is None or (isinstance(k, (int, np.integer)) and not isinstance(k, bool))
-        if not whole or (k is not None and not 1 <= k <= n):
-            raise InvalidInputError(f"n_components={k!r}; expected None or a number from 1 to {n}")
+        if k is not None:
+            whole_number("n_components", k, 1, n, beside="None or ")
         if not callable(name) and name not in KERNELS:
             raise InvalidInputError(f"kernel={name!r}; expected a function or one of {KERNELS}")
         if name == "precomputed" and n != p:

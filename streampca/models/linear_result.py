@@ -11,8 +11,7 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, weighted_divisors
 from streampca.matrix.labels import plain
-from streampca.models.by_name import removable
-from streampca.models.design import Design, Removal
+from streampca.models.design import Design, Removal, basis_at
 from streampca.models.pca.gram_outputs import read_components
 from streampca.models.result import Result, places, shaped
 from streampca.solvers import Certificate
@@ -94,15 +93,7 @@ class LinearResult(Result):
         remove : the arrays among it, or False; columns that the fit had by name are those of the
             same name. Raises InvalidInputError.
         """
-        if remove is False:
-            return None
-        if self.removal is not None:
-            return self.removal.design.rows(matrix.labels.samples, remove, removable(matrix))
-        if remove is None:
-            return None
-        raise InvalidInputError(
-            "this fit removed nothing; fit with PCA(remove=...), or leave remove out here"
-        )
+        return basis_at(self.design, matrix, remove)
 
     @property
     def removes(self) -> bool:

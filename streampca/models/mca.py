@@ -14,7 +14,7 @@ from streampca.models import shared_parameters as shared
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import feature_weights
-from streampca.models.two_views import TwoViewModel, of_view
+from streampca.models.two_views import MISSING, REMOVE, TwoViewModel, of_view
 from streampca.models.view_routes import Method, Samples, Solved, Sums, measured
 from streampca.solvers import numerical_rank, singular_pairs
 
@@ -75,6 +75,7 @@ class MCA(TwoViewModel):
     Cost: one read of both and (p + q)^2 float64; or n x n matrices, a read of each view (streamed
     samples: (P + 1) / 2 for P panels) and one more for the patterns, whichever is quicker. By
     "krylov" two reads of both and one a step; the sum of squared covariances is then an estimate.
+    ``remove`` (cycles, trends, covariates) is projected out of both views in the same reads.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Bretherton, Smith and Wallace 1992, Journal of Climate 5(6), section 2.
     """
@@ -96,6 +97,8 @@ class MCA(TwoViewModel):
             of a few steps, until patterns are certain to 1e-4 radians), or "auto": the quicker of
             the first two that fits the memory, "krylov" only where neither does.""",
     )  # fmt: skip
+    missing: str = MISSING
+    remove: Any = REMOVE
     missing_value: float | None = shared.MISSING_VALUE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER

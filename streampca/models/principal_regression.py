@@ -14,6 +14,7 @@ from streampca.models import shared_parameters as shared
 from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
 from streampca.models.regression import Regression, refuse_columns_of_holes
+from streampca.models.request import whole_number
 from streampca.passes import PassResult, PassSpec, pass_spec
 
 FOLDS = 5
@@ -50,9 +51,8 @@ class PrincipalComponentRegression(Regression):
     def _specs(self, joint: ChunkedMatrix, p: int) -> tuple[PassSpec, dict[str, int]]:
         n, m = joint.shape
         k = self.n_components
-        whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
-        if k != "cv" and not (whole and 1 <= int(k) < m):
-            raise InvalidInputError(f"n_components={k!r}; expected 'cv' or a number from 1")
+        if k != "cv":
+            whole_number("n_components", k, 1, p, beside="'cv' or ", why=", that of the features")
         sums = {f"fold {i}": FoldScatter(fold=i, folds=FOLDS) for i in range(FOLDS)}
         spec = pass_spec("scatter", joint, 0, sums, flops=float(n) * m * m)
         return spec, {"sums of all folds, and their eigenvectors": 10 * m * m * 8,

@@ -23,7 +23,7 @@ from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import parameter
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
-from streampca.models.request import seed_of
+from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, score_dtype
 from streampca.passes import Candidate, PassSpec, Plan, make_plan, single_threaded_blas
@@ -351,9 +351,7 @@ class RandomProjection(Estimator):
         k = self.n_components
         if k == "auto":
             k = johnson_lindenstrauss(matrix.shape[0], self.eps)
-        if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
-            raise InvalidInputError(f"n_components={k!r}; expected a number from 1, or 'auto'")
-        return int(k)
+        return whole_number("n_components", k, beside="'auto' or ")
 
     def _density(self, matrix: ChunkedMatrix) -> float:
         if self.distribution not in DISTRIBUTIONS:

@@ -156,6 +156,19 @@ def seed_of(random_state: Any) -> int:
     return int(random_state)
 
 
+def whole_number(
+    name: str, value: Any, least: int = 1, most: int | None = None, beside: str = "", why: str = ""
+) -> int:
+    """The value, where it is a whole number within these bounds. Raises InvalidInputError.
+
+    beside : what else would do, for the message: "None or ".  why : of the upper bound.
+    """
+    if _is_count(value) and least <= value and (most is None or value <= most):
+        return int(value)
+    bounds = f"from {least}" if most is None else f"from {least} to {most}"
+    raise InvalidInputError(f"{name}={value!r}; expected {beside}a number {bounds}{why}")
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 

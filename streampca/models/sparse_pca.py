@@ -9,7 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.errors import ConvergenceWarning, InvalidInputError, warn_caller
+from streampca.errors import (
+    AccuracyWarning,
+    ConvergenceWarning,
+    InvalidInputError,
+    warn_caller,
+)
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
@@ -34,11 +39,8 @@ from streampca.passes import (
     single_threaded_blas,
     warn_of_excess,
 )
-from streampca.solvers import eigh_lower, signs_of_components
-from streampca.solvers.sparse_components import (
-    Penalty,
-    adjusted_variances,
-)
+from streampca.solvers import eigh_lower, numerical_rank, signs_of_components
+from streampca.solvers.sparse_components import Penalty, adjusted_variances
 from streampca.sources import as_matrix, counted
 
 REGRESSED = 5000  # features up to which regressions are the default
@@ -49,13 +51,11 @@ SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
 class SparseResult(Result, kind="sparse components"):
     """components : (k, p) of length 1; scores are their products with standardised rows.
 
-    directions : (k, p) orthonormal rows A, the other half of the alternation.
     explained_variance : (k,) adjusted: of each score beyond those before it.
     objective : one entry for each iteration.  dropped : features without observation.
     """
 
     components: Array = shaped("k", "p")
-    directions: Array = shaped("k", "p")
     explained_variance: Array = shaped("k")
     mean: Array = shaped("p")
     scale: Array | None = shaped("p", optional=True)
@@ -217,7 +217,9 @@ class SparsePCA(Estimator):
         p = len(covariance)
         request = model._checked((n or p, p), Request(n_components=n_components))
         with single_threaded_blas():
-            start = eigh_lower(np.array(covariance), n_components).vectors
+            spectrum = eigh_lower(np.array(covariance), n_components)
+            rank = numerical_rank(spectrum.values, p)
+            start = spectrum.vectors[:, : max(rank, 1)]
             found = alternated(covariance, start, request)
         labels = Labels.plain((0, p), None if names is None else list(names))
         model._finish(found, labels, n or 0, mean=center,
@@ -311,7 +313,13 @@ class SparsePCA(Estimator):
 
     def _finish(self, found: Alternated, labels: Labels, n: int, **more: Any) -> None:
         """Keep the result, oriented; warn of what is not there."""
-        sign = signs_of_components(found.b)
+        k, (p, r) = self.n_components, found.b.shape
+        if r < k:
+            warn_caller(f"{k} components were asked, and the data have rank {r}: those after it "
+                        "are 0", AccuracyWarning)  # fmt: skip
+        components, variance = np.zeros((k, p)), np.zeros(k)
+        components[:r] = (found.b * signs_of_components(found.b)).T
+        variance[:r] = adjusted_variances(found.inner)
         if not found.trace.still:
             warn_caller(
                 f"loadings still moved by {found.trace.changes[-1]:.1g} after "
@@ -320,9 +328,7 @@ class SparsePCA(Estimator):
             )  # fmt: skip
         attach(self, SparseResult(
             method=self.registered_name, n_samples=n, labels=labels,
-            settings=self.stored_params(), components=np.ascontiguousarray((found.b * sign).T),
-            directions=np.ascontiguousarray((found.a * sign).T),
-            explained_variance=adjusted_variances(found.inner),
+            settings=self.stored_params(), components=components, explained_variance=variance,
             objective=np.array(found.trace.objective), converged=found.trace.still, **more,
         ))  # fmt: skip
 

@@ -55,17 +55,17 @@ def covariance_candidates(matrix: ChunkedMatrix, request: SparseRequest) -> list
 
 @dataclass(frozen=True)
 class Alternated:
-    """a, b : (p, k) directions, and loadings of length 1.  inner : (k, k) b'Sb."""
+    """b : (p, r) loadings of length 1, of as many components as the data have, at most k.
+    inner : (r, r) b'Sb."""
 
-    a: Array
     b: Array
     inner: Array
     trace: Trace
 
 
 def alternated(covariance: Array, start: Array, request: SparseRequest) -> Alternated:
-    """With the covariance in memory.  start : (p, k) its leading eigenvectors."""
-    penalty, total = request.penalty, float(np.trace(covariance))
+    """With the covariance in memory.  start : (p, r) its leading eigenvectors, r <= rank."""
+    penalty, total = request.penalty.of_first(start.shape[1]), float(np.trace(covariance))
     trace, a = Trace(request.tol), start
     for _ in range(ITERATIONS):
         sa = covariance @ a
@@ -75,7 +75,7 @@ def alternated(covariance: Array, start: Array, request: SparseRequest) -> Alter
             break
         a, _ = directions(sb)
     unit = unit_columns(b)
-    return Alternated(a, unit, unit.T @ covariance @ unit, trace)
+    return Alternated(unit, unit.T @ covariance @ unit, trace)
 
 
 def by_covariance(inputs: SolverInput[SparseRequest]) -> Steps[tuple[Fitted, Alternated]]:
@@ -92,8 +92,9 @@ def by_covariance(inputs: SolverInput[SparseRequest]) -> Steps[tuple[Fitted, Alt
 
 
 def _start(fitted: Fitted) -> Array:
+    """(p, r) components, without those of mere rounding: on these an alternation never ends."""
     assert fitted.components is not None
-    return np.ascontiguousarray(fitted.components.T)
+    return np.ascontiguousarray(fitted.components[: max(fitted.rank, 1)].T)
 
 
 def sweep_candidates(name: str, matrix: ChunkedMatrix, request: SparseRequest) -> list[Candidate]:
@@ -123,10 +124,9 @@ def by_sweeps(name: str, inputs: SolverInput[SparseRequest]) -> Steps[tuple[Fitt
     request, plan = inputs.request, inputs.plan
     fitted = yield from PCA_ROUTES[name].route.solve(SolverInput(plan, inputs.matrix, request.pca))
     divisor = request.pca.divisor(fitted.weight)
-    values, total = fitted.spectrum.values / divisor, fitted.spectrum.total / divisor
-    work = _Products(inputs, fitted, divisor)
-    penalty, trace, a = request.penalty, Trace(request.tol), _start(fitted)
-    sa = a * values
+    total, trace, a = fitted.spectrum.total / divisor, Trace(request.tol), _start(fitted)
+    work, penalty = _Products(inputs, fitted, divisor), request.penalty.of_first(a.shape[1])
+    sa = a * (fitted.spectrum.values[: a.shape[1]] / divisor)
     while True:
         b = penalty.thresholded(sa)
         sb = yield from work.of_loadings(b)
@@ -137,7 +137,7 @@ def by_sweeps(name: str, inputs: SolverInput[SparseRequest]) -> Steps[tuple[Fitt
         sa = yield from work.of_directions(a, turn)
     lengths = np.linalg.norm(b, axis=0)
     lengths[lengths == 0] = 1.0
-    return fitted, Alternated(a, b / lengths, (b.T @ sb) / np.outer(lengths, lengths), trace)
+    return fitted, Alternated(b / lengths, (b.T @ sb) / np.outer(lengths, lengths), trace)
 
 
 class _Products:
@@ -169,7 +169,7 @@ class _Products:
         self.summed += 1
         scale = "scale" if "scale" in self.operands else None
         operands = {**self.operands, "components": np.ascontiguousarray(b.T)}
-        changed = {"scores": {"scale": scale}}
+        changed = {"scores": {"scale": scale, "width": b.shape[1]}}
         wanted = Pass("scores", number=self.summed, operands=operands, changed=changed)
         u: Array = (yield wanted).accumulators["scores"].projected()
         step = yield from self._product(u)
@@ -187,7 +187,8 @@ class _Products:
     def _product(self, q: Array) -> Steps[SubspaceStep]:
         self.made += 1
         operands = {**self.operands, "q": np.ascontiguousarray(q, dtype=self.dtype)}
-        done = yield Pass("product", number=self.made, operands=operands)
+        changed = {"step": {"width": q.shape[1]}}
+        done = yield Pass("product", number=self.made, operands=operands, changed=changed)
         step: SubspaceStep = done.accumulators.pop("step")
         return step
 

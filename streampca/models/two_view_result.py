@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from streampca.errors import DamagedSourceError, InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import RAW, VIEWS, Labels
+from streampca.matrix import RAW, VIEWS, ChunkedMatrix, Labels
 from streampca.matrix.join import PartsBeside
+from streampca.models.design import Removal, basis_at
 from streampca.models.projection import Projection
 from streampca.models.result import Result, places, shaped
 from streampca.models.row_passes import RowMap, RowOptions
@@ -39,15 +40,28 @@ class ViewResult(Result):
     mean: Array = shaped("p")
     scale: Array | None = shaped("p", optional=True)
     absent: Array = places()
+    removal: Removal | None = None
 
     @property
     def n_components(self) -> int:
         return int(self.vectors.shape[1])
 
+    @property
+    def removes(self) -> bool:
+        return self.removal is not None
+
+    def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
+        design = None if self.removal is None else self.removal.design
+        basis = basis_at(design, matrix, remove)
+        if basis is None or self.removal is None:
+            return None
+        return basis, np.vstack([self.mean, self.removal.coefficients])
+
     def scores_of(self, options: RowOptions) -> RowMap:
         absent = tuple(self.absent.tolist())
         vectors = np.ascontiguousarray(self.vectors.T)
-        return Projection(vectors, self.mean, self.scale, None, options.missing, absent)
+        mean = self.mean if options.centre else np.zeros(self.n_features)
+        return Projection(vectors, mean, self.scale, None, options.missing, absent)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -60,6 +74,8 @@ class TwoViewResult(Result, kind="two-view"):
     spectrum : all values.  bound : (k,) of the error of values; inf where it is not determined.
     x_scores, y_scores : (n, k) of the rows of the fit, where it has them.
     left_out_x, left_out_y : rows without a partner.  total : squared covariance.
+    removal : what was projected out of the samples of both, or None.  weight : of the samples, in
+        sum; None where each counts once.
     """
 
     values: Array = shaped("k")
@@ -75,6 +91,8 @@ class TwoViewResult(Result, kind="two-view"):
     y_scores: Array | None = shaped(None, "k", optional=True)
     penalties: Array = shaped(None, empty=2)
     held_out: Array | None = shaped(None, None, optional=True)
+    removal: Removal | None = None
+    weight: float | None = None
     x_rank: int
     y_rank: int
     left_out_x: int
@@ -93,6 +111,12 @@ class TwoViewResult(Result, kind="two-view"):
     def kept_nbytes(self) -> int:
         return 8 * (self.n_components + 2) * self.n_features
 
+    @property
+    def free_rows(self) -> float:
+        """The rows that tests count: the sum of their weights, less what was removed."""
+        rows = float(self.n_samples) if self.weight is None else self.weight
+        return rows - (0 if self.removal is None else self.removal.design.rank)
+
     def part(self, name: str, values: Array) -> Array:
         """The entries of one view of an array of features."""
         return np.asarray(values[self.labels.features.slices[name]])
@@ -106,6 +130,9 @@ class TwoViewResult(Result, kind="two-view"):
             vectors=self.vectors[where], mean=self.mean[where],
             scale=None if self.scale is None else self.scale[where],
             absent=self.absent[inside] - where.start,
+            removal=self.removal and replace(
+                self.removal, coefficients=self.removal.coefficients[:, where]
+            ),
         )  # fmt: skip
 
     def labels_of(self, name: str) -> Labels:
@@ -150,7 +177,7 @@ class TwoViewResult(Result, kind="two-view"):
                 array[:, view.absent] = np.nan
                 tables[what] = (array, axes)
                 if what != "weights":
-                    p_values = correlation_p_values(array, self.n_samples)
+                    p_values = correlation_p_values(array, self.free_rows)
                     tables[f"{what}_p_value"] = (p_values, axes)
             about = {"method": self.method, "view": name, "n_samples": self.n_samples}
             told = {"weights": partial(of_map, view, what="weights of", power=0)}
@@ -188,7 +215,25 @@ class TwoViewResult(Result, kind="two-view"):
                          "partner")  # fmt: skip
         return found
 
+    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """(arrays, JSON-ready document): all of it, for a bundle."""
+        arrays, document = super().to_saved()
+        columns: dict[str, Array] = {}
+        document |= {"weight": self.weight, "design": None}
+        if self.removal is not None:
+            columns, document["design"] = self.removal.to_saved()
+        return arrays | columns, document
+
+    @classmethod
+    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
+        """The fields of what was saved, what was removed among them."""
+        saved = document.pop("design", None)
+        removal = saved and Removal.from_saved(saved, arrays)
+        return super().restored_fields(arrays, document) | {"removal": removal}
+
     def check(self, where: str) -> None:
         super().check(where)
+        if self.removal is not None:
+            self.removal.check(self.n_features, where)
         if sorted(self.labels.features.parts) != sorted(VIEWS):
             raise DamagedSourceError(f"{where} is damaged: it names no two views")

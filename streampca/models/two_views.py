@@ -12,14 +12,19 @@ import numpy as np
 from streampca.errors import (
     AbsentNamesWarning,
     AccuracyWarning,
+    DroppedFeaturesWarning,
     InvalidInputError,
+    shorten,
     warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import VIEWS, ChunkedMatrix, Pair, paired
 from streampca.models.assemble import provenance
+from streampca.models.design import Removal
 from streampca.models.estimator import RUNNING, Estimator, attach
 from streampca.models.new_rows import NewRows
+from streampca.models.parameters import Kept, parameter
+from streampca.models.request import side_data, whole_number
 from streampca.models.result import Result
 from streampca.models.two_view_result import Redundancy, TwoViewResult
 from streampca.models.view_krylov import by_krylov, krylov_candidates
@@ -46,6 +51,26 @@ from streampca.passes import (
 )
 from streampca.sources import as_matrix, counted
 
+MISSING = parameter(
+    default="raise", choices=("raise", "mean"),
+    meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their feature in
+        their place (correlations are then smaller than without holes).""",
+)  # fmt: skip
+REMOVE = parameter(
+    default=None, kept=Kept.NAME, needs_data=True,
+    meaning="""what is projected out of both views in the same pass, beside the mean, so that pairs
+        are partial ones: "month" or "season" (the cycle in the dates of the samples), "trend", an
+        (n,) or (n, c) array of covariates or batches for the rows of both, a DataArray, the name
+        of a column of the samples of X, or a list of such. ``transform`` needs the arrays of new
+        rows.""",
+)  # fmt: skip
+# What a route cannot do, by the parameter that asks for it.
+LACKS = {
+    "tsqr": ("missing='mean'",),
+    "samples": ("sample_weight=",),
+    "krylov": ("missing='mean'", "sample_weight="),
+}
+
 ROUTES: dict[str, Route[ViewRequest, Found]] = {
     "scatter": Route(sums_candidates, by_scatter),
     "tsqr": Route(factor_candidates, by_factor),
@@ -59,7 +84,7 @@ class View(Estimator):
 
     def __init__(self, model: TwoViewModel, name: str) -> None:
         self.name = name
-        taken = (*RUNNING, "missing_value", "dim_", "_output")
+        taken = (*RUNNING, "missing", "missing_value", "dim_", "_output")
         vars(self).update({one: getattr(model, one) for one in taken if hasattr(model, one)})
         attach(self, model.result_.view(name))
 
@@ -80,6 +105,9 @@ class TwoViewModel(Estimator):
     scored_views: ClassVar[int] = 2
     result_: TwoViewResult
     n_components: int | None
+    solver: str
+    missing: str
+    remove: Any
     solvers: ClassVar[tuple[str, ...]] = tuple(ROUTES)
 
     # -- a method says --------------------------------------------------------------------------
@@ -102,42 +130,49 @@ class TwoViewModel(Estimator):
 
     # -- plan and fit ---------------------------------------------------------------------------
 
-    def plan(self, X: Any, Y: Any = None, *, dim: Any = None) -> Plan:
+    def plan(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X and Y: passes, reads, memory. Reads nothing.
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix, request = self._request(*self._opened(X, Y, dim))
+        matrix, request = self._request(*self._opened(X, Y, dim), sample_weight)
         return self._plan(matrix, request)
 
-    def fit(self, X: Any, Y: Any = None, *, dim: Any = None) -> Self:
+    def fit(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
 
         Rows are paired by their labels where both have some, else by their number; rows without a
         partner are left out, with a warning that counts them.
         dim : sample dimension(s) of both.
-        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
+        sample_weight : (n,) how often each row that is in both counts, as for ``PCA.fit``.
+        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
+        InvalidInputError after it where nothing varies in a view.
         """
         x, y = self._opened(X, Y, dim)
-        matrix, request = self._request(x, y)
-        pair, plan = request.pair, self._plan(matrix, request)
+        matrix, request = self._request(x, y, sample_weight)
+        pair, plan, side = request.pair, self._plan(matrix, request), request.side
         if any(pair.left_out):
             warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         execution.n_passes = plan.n_passes
-        found = follow(ROUTES[plan.solver], SolverInput(plan, matrix, request), execution)
+        found = follow(ROUTES[plan.solver], SolverInput(plan, matrix, request), execution,
+                       weights=side.sample_weight)  # fmt: skip
         execution.finished()
         if found.solved.doubt and plan.then is not None:
             execution.first_pass, execution.plan = len(execution.costs), plan.then
             again = SolverInput(plan.then, matrix, request)
-            found = follow(ROUTES[plan.then.solver], again, execution)
+            found = follow(ROUTES[plan.then.solver], again, execution,
+                           weights=side.sample_weight)  # fmt: skip
             execution.finished()
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         warn_of_excess(plan, execution.memory)
-        for remark in self._remarks(found, matrix.shape[0]):
-            warn_caller(remark, AccuracyWarning)
+        weight = None if side.sample_weight is None else side.count(matrix.shape[0])
+        self._warn(found, matrix, weight, side.rank)
         solved, total = found.solved, found.solved.total
         scores = found.scores or (None, None)
+        removal = None
+        if side.design is not None and found.removed is not None:
+            removal = Removal(side.design, found.removed)
         return attach(self, TwoViewResult(  # type: ignore[no-any-return]
             method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
             settings=self.stored_params(), plan=plan.to_dict(),
@@ -147,7 +182,8 @@ class TwoViewModel(Estimator):
             mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
             x_scores=scores[0], y_scores=scores[1], x_rank=solved.ranks[0],
             y_rank=solved.ranks[1], left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
-            total=total, **solved.more,
+            total=total, removal=removal, weight=weight,
+            **solved.more,
         ))  # fmt: skip
 
     def _opened(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
@@ -161,24 +197,50 @@ class TwoViewModel(Estimator):
                 for one in (X, Y))  # fmt: skip
         return x, y
 
-    def _request(self, x: ChunkedMatrix, y: ChunkedMatrix) -> tuple[ChunkedMatrix, ViewRequest]:
+    def _request(
+        self, x: ChunkedMatrix, y: ChunkedMatrix, sample_weight: Any
+    ) -> tuple[ChunkedMatrix, ViewRequest]:
         pair = paired(x, y)
         (n, p), q, k = pair.x.shape, pair.y.shape[1], self.n_components
-        whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
-        if k is not None and not (whole and 1 <= k <= min(n, p, q)):
-            raise InvalidInputError(
-                f"n_components={k!r}; expected None or a number from 1 to {min(n, p, q)}, the "
-                f"least of {n} rows, {p} and {q} features"
-            )
+        if k is not None:
+            why = f", the least of {n} rows, {p} and {q} features"
+            whole_number("n_components", k, 1, min(n, p, q), "None or ", why)
         if n < 3:
             raise InvalidInputError(f"{n} rows are in both views; expected at least 3")
-        weights = self._weights(pair)
-        return pair.joint(), ViewRequest(pair, self._method(pair), weights, self.memory_limit)
+        if self.missing not in ("raise", "mean"):
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
+        side = side_data(pair.x, remove=self.remove, sample_weight=sample_weight)
+        request = ViewRequest(pair, self._method(pair), self._weights(pair), self.memory_limit,
+                              side, self.missing)  # fmt: skip
+        self._refuse_beside(request)
+        return pair.joint(), request
+
+    def _refuse_beside(self, request: ViewRequest) -> None:
+        """Refuse what cannot be asked at once."""
+        asked = _asked(request)
+        if "missing='mean'" in asked and "remove=" in asked:
+            raise InvalidInputError(
+                "missing='mean' with remove=: what a hole holds would follow from what is removed; "
+                "fill the holes first, such as X = X.fillna(X.mean())"
+            )
+        if "missing='mean'" in asked and request.method.folds:
+            raise InvalidInputError(
+                "missing='mean' with regularization='cv': the folds are summed without holes; give "
+                "numbers, regularization=(0.1, 0.1), or fill the holes first"
+            )
+        if lacks := [one for one in LACKS.get(self.solver, ()) if one in asked]:
+            raise InvalidInputError(
+                f"solver={self.solver!r} does not take {lacks[0]}; leave it out, or take "
+                "solver='scatter'"
+            )
 
     def _plan(self, matrix: ChunkedMatrix, request: ViewRequest) -> Plan:
         found: list[Candidate] = []
-        for name in self._routes():
+        asked = _asked(request)
+        able = {name for name in ROUTES if not asked & set(LACKS.get(name, ()))}
+        for name in [one for one in self._routes() if one in able]:
             then = self._after(name)
+            then = then if then in able else None
             others = () if then is None else ROUTES[then].candidates(matrix, request)
             for one in ROUTES[name].candidates(matrix, request):
                 found += [replace(one, then=other) for other in (*others, None)]
@@ -186,8 +248,23 @@ class TwoViewModel(Estimator):
         found.sort(key=lambda one: one.solver == "krylov")  # exact ones first
         return make_plan(matrix, type(self).__name__, found, self.memory_limit)
 
-    def _remarks(self, found: Found, n: int) -> Iterator[str]:
-        """What the user does not have, in words.  n : rows."""
+    def _warn(
+        self, found: Found, matrix: ChunkedMatrix, weight: float | None, removed: int
+    ) -> None:
+        """Tell the caller of ``fit`` what was left out, and what is not certain."""
+        if len(found.absent):
+            names = matrix.labels.features.names(found.absent[:4].tolist())
+            warn_caller(
+                f"{len(found.absent)} of {matrix.shape[1]} features have no observation and were "
+                f"left out: {shorten(names, len(found.absent))}",
+                DroppedFeaturesWarning,
+            )
+        rows = (matrix.shape[0] if weight is None else weight) - removed
+        for remark in self._remarks(found, rows):
+            warn_caller(remark, AccuracyWarning)
+
+    def _remarks(self, found: Found, n: float) -> Iterator[str]:
+        """What the user does not have, in words.  n : rows, less what was removed."""
         k, asked = found.vectors.shape[1], self.n_components
         if asked is not None and k < asked:
             x, y = found.solved.ranks
@@ -231,7 +308,7 @@ class TwoViewModel(Estimator):
 
     def fit_transform(self, X: Any, Y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X and Y: a second read of both."""
-        return self.fit(X, Y, dim=dim).transform(X, Y, dim=dim)
+        return self.fit(X, Y, dim=dim).transform(X, Y, dim=dim, remove=self.remove)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Of the scores of either view."""
@@ -253,3 +330,11 @@ def of_view(name: str, field: str, meaning: str) -> Any:
 
     getter: Callable[..., Array] = read
     return property(getter, doc=meaning)
+
+
+def _asked(request: ViewRequest) -> set[str]:
+    """What is asked of which some routes know nothing: see LACKS."""
+    side = request.side
+    asked = {"missing='mean'": request.missing == "mean", "remove=": side.design is not None,
+             "sample_weight=": side.sample_weight is not None}  # fmt: skip
+    return {name for name, here in asked.items() if here}

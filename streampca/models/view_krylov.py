@@ -7,12 +7,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy
 
-from streampca.accumulators import CrossProduct, Moments
+from streampca.accumulators import Accumulator, CrossMoments, CrossProduct, Moments
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Standardize, work_dtype
+from streampca.models.design import residual_stats
 from streampca.models.projection import Projection
-from streampca.models.view_routes import Found, Solved, ViewRequest, found_of, side_by_side
+from streampca.models.view_routes import (
+    Found,
+    Solved,
+    ViewRequest,
+    found_of,
+    refuse_still,
+    side_by_side,
+)
 from streampca.passes import (
     Candidate,
     Pass,
@@ -43,7 +51,11 @@ def krylov_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
                     kept={"searched spaces": bases})  # fmt: skip
     size = work_dtype(matrix.dtype).itemsize
     one = replace(one, scratch=lambda length: 2 * size * width * (m + length))
-    before = pass_spec("moments", matrix, 0, {"columns": Moments()}, flops=6.0 * n * m)
+    looked: dict[str, Accumulator] = {"columns": Moments()}
+    if request.side.rank:
+        looked["design"] = CrossMoments(y="design", width=request.side.rank)
+    flops = (6.0 + 2.0 * request.side.rank) * n * m
+    before = pass_spec("moments", matrix, 0, looked, flops=flops)
     specs: tuple[PassSpec, ...] = (
         before, replace(one, times=MOST, likely=LIKELY), replace(one, name="maps", times=1)
     )  # fmt: skip
@@ -90,16 +102,22 @@ def by_krylov(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
     One read multiplies blocks of both sides, so that a step extends both spaces.
     Source: Golub, Luk and Overton 1981, ACM Transactions on Mathematical Software 7(2).
     """
-    request, n = inputs.request, inputs.matrix.shape[0]
-    stats = (yield Pass("moments")).accumulators.pop("columns").columns()
+    request, n, basis = inputs.request, inputs.matrix.shape[0], inputs.request.side.basis
+    done = yield Pass("moments", side_inputs={} if basis is None else {"design": basis})
+    stats, slopes = done.accumulators.pop("columns").columns(), None
     refuse_partly_missing(stats.missing, n)
     eps, p = Resolution.of(inputs.matrix.dtype).eps, request.p
+    if basis is not None:
+        slopes = done.accumulators.pop("design").deviations().T
+        stats = residual_stats(stats, slopes, eps)
     standardize = Standardize(True, request.method.scale)
     scaling = standardize.resolve(stats, eps, request.joint_weights())
     absent = np.flatnonzero(stats.count == 0)
     divisors = np.ones(len(stats.m2)) if scaling.scale is None else scaling.scale.copy()
     divisors[absent] = 0.0
-    reader = _Reader(np.array(scaling.center), divisors, tuple(absent.tolist()))
+    refuse_still((divisors > 0.0) & ~scaling.constant, p)
+    explained = None if slopes is None else slopes * reciprocal(divisors)
+    reader = _Reader(np.array(scaling.center), divisors, tuple(absent.tolist()), explained)
     rng, b = np.random.default_rng(0), _block(request)
     alive = (divisors > 0.0)[:, None]
     start = rng.standard_normal((len(alive), b)) * alive
@@ -125,16 +143,20 @@ def by_krylov(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
                     total / freedom**2)  # fmt: skip
     deviations = np.sqrt(stats.m2) * reciprocal(divisors)
     found = found_of(solved, images, deviations, 1.0)
-    return replace(found, mean=reader.center, scale=scaling.scale, absent=absent)
+    return replace(found, mean=reader.center, scale=scaling.scale, absent=absent, removed=slopes)
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Passes over both views, standardised."""
+    """Passes over both views, standardised.
+
+    explained : (r, p + q) coefficients of the design that is projected out, or None.
+    """
 
     center: Array
     divisors: Array
     absent: tuple[int, ...]
+    explained: Array | None
 
     def images(self, name: str, number: int, x: Array, y: Array) -> Steps[Array]:
         """(p + q, 2 b) [X, Y]' times the scores [X x, Y y]."""
@@ -144,6 +166,8 @@ class _Reader:
         done = yield Pass(name, number, maps={"scores": scores}, operands=operands,
                           changed={"images": {"width": len(vectors)}})  # fmt: skip
         made: Array = done.accumulators.pop("images").cross_product()
+        if self.explained is not None:
+            made -= self.explained.T @ (self.explained @ vectors.T)
         return made
 
 

@@ -8,13 +8,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, FoldScatter, RFactor, Scatter
+from streampca.accumulators import (
+    Accumulator,
+    FoldScatter,
+    MeanImputedScatter,
+    RFactor,
+    Scatter,
+)
 from streampca.accumulators.scatter import NARROW
-from streampca.kernels import Array, norm_estimate, reciprocal
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array, norm_estimate, reciprocal, symmetrize
 from streampca.kernels.columns import sum_error
 from streampca.matrix import ChunkedMatrix, Pair, Resolution, Standardize
+from streampca.models.design import (
+    Removed,
+    factor_without,
+    scatter_without,
+    with_design_columns,
+)
 from streampca.models.pca.scatter import SPAN_ROWS, stats_of_sums
-from streampca.models.request import Request, SideData
+from streampca.models.request import NOTHING, Request, SideData
 from streampca.passes import (
     Candidate,
     Pass,
@@ -43,18 +56,22 @@ class Sums:
     """The joint sums of standardised rows.
 
     deviations : (p + q,) roots of the sums of squares.  scale : (p + q,) divisors, or None.
+    read : (p + q,) the deviations of the columns as they were summed: rounding is relative to them.
     entry : rounding of a sum, relative.  probed : E H of the raw scatter, or None.
-    parts : the raw sums of each fold.
+    parts : the raw sums of each fold.  removed : (r, p + q) coefficients of the design, whose
+        columns come first in those; or None.
     """
 
     joint: Joint
     freedom: float
     deviations: Array
     scale: Array | None
+    read: Array
     entry: float = 0.0
     probed: Array | None = None
     drift: float = 0.0
     parts: tuple[Scatter, ...] = ()
+    removed: Array | None = None
 
     def folds(self) -> Iterator[Fold]:
         """Each fold, beside the others."""
@@ -63,7 +80,9 @@ class Sums:
             for other in self.parts:
                 if other is not part:
                     rest.merge(other)
-            own, others = (_scaled(one.lower(), self.scale) for one in (part, rest))
+            own, others = (
+                _scaled(_residual(one.lower(), self.removed), self.scale) for one in (part, rest)
+            )
             joint = JointScatter(own, self.joint.p, np.zeros(len(own)))
             yield Fold(joint, others, rest.weight - 1.0)
 
@@ -128,12 +147,18 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class ViewRequest:
-    """What is asked of one pair.  weights : of the features of each, or None."""
+    """What is asked of one pair.
+
+    weights : of the features of each, or None.  side : weights of the samples, and what is removed.
+    missing : "raise", or "mean".
+    """
 
     pair: Pair
     method: Method
     weights: tuple[Array | None, Array | None] = (None, None)
     memory_limit: int | str | None = None
+    side: SideData = NOTHING
+    missing: str = "raise"
 
     @property
     def p(self) -> int:
@@ -156,8 +181,14 @@ class ViewRequest:
 
     def of_view(self, i: int) -> Request:
         """All components of one view in sample space."""
-        side = SideData(weights=self.weights[i])
-        return Request(scale=self.method.scale, components=False, side=side)
+        side = replace(self.side, weights=self.weights[i])
+        scale, missing = self.method.scale, self.missing
+        return Request(scale=scale, missing=missing, components=False, side=side)
+
+    def summed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
+        """What the sums are of: both views, after the columns that are to be removed."""
+        basis = self.side.basis
+        return matrix if basis is None else with_design_columns(matrix, basis)
 
 
 @dataclass(kw_only=True)
@@ -172,6 +203,7 @@ class Found:
     scale: Array | None = None
     absent: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # never observed
     scores: tuple[Array, Array] | None = None
+    removed: Array | None = None  # (r, p + q) coefficients of the design
 
 
 # --------------------------------------------------------------------------------------------------
@@ -180,15 +212,19 @@ class Found:
 
 def sums_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
     """One pass that sums the joint scatter matrix."""
-    (n, m), method = matrix.shape, request.method
-    sums: dict[str, Accumulator] = {"scatter": Scatter()}
+    (n, m), method, holes = matrix.shape, request.method, request.missing == "mean"
+    sums: dict[str, Accumulator] = {"scatter": MeanImputedScatter() if holes else Scatter()}
     if method.folds:
         sums = {f"fold {i}": FoldScatter(fold=i, folds=method.folds) for i in range(method.folds)}
-    spec = pass_spec("scatter", matrix, 0, sums, flops=float(n) * m * m)
+    read = request.summed(matrix)
+    spec = pass_spec("scatter", read, 0, sums, flops=(4.0 if holes else 1.0) * n * m * m)
+    spec = replace(spec, matrix=read)
     solve, flops = _solving(request, m)
     solve["joint scatter"] = spec.total_nbytes
     if method.folds:
         solve["sums of all folds"] = 4 * m * m * 8
+    if holes or request.side.rank:
+        solve["filled, or residual scatter"] = 4 * m * m * 8
     reason = "one read of both; joint scatter of their features, then an SVD"
     return [Candidate("scatter", reason, (spec,), solve, flops)]
 
@@ -196,7 +232,9 @@ def sums_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candida
 def factor_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
     """One pass that keeps the R factor of both."""
     n, m = matrix.shape
-    spec = pass_spec("tsqr", matrix, 0, {"r": RFactor()}, flops=2.0 * n * m * m, work="factor")
+    read = request.summed(matrix)
+    spec = pass_spec("tsqr", read, 0, {"r": RFactor()}, flops=2.0 * n * m * m, work="factor")
+    spec = replace(spec, matrix=read)
     solve, flops = _solving(request, m)
     reason = "one read of both; R factor of [X, Y], whose condition is not squared"
     return [Candidate("tsqr", reason, (spec,), {**solve, "R factor": 2 * m * m * 8}, flops)]
@@ -213,29 +251,38 @@ def _solving(request: ViewRequest, m: int) -> tuple[dict[str, int], float]:
 
 def by_scatter(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
     """The joint scatter of all rows, and of each fold where folds are asked for."""
-    done = (yield Pass("scatter")).accumulators
+    request = inputs.request
+    done = (yield Pass("scatter", matrix=request.summed(inputs.matrix))).accumulators
     parts = [done.pop(name) for name in list(done)]
-    whole = parts[0]
-    if inputs.request.method.folds:
+    whole, removed = parts[0], None
+    if request.method.folds:
         whole = Scatter()
         for part in parts:
             whole.merge(part)
-    scale = _scale(inputs, whole)
     with single_threaded_blas():
-        sums = replace(_scatter_sums(inputs, whole, scale), parts=tuple(parts))
-        return _found(sums, whole, inputs.request)
+        read = np.sqrt(np.maximum(np.diagonal(whole.lower()), 0.0))[request.side.rank :]
+        if request.side.rank:
+            whole, removed = scatter_without(whole, request.side.rank)
+        sums = _scatter_sums(inputs, whole, _scale(inputs, whole), read)
+        coefficients = None if removed is None else removed.coefficients
+        sums = replace(sums, parts=tuple(parts), removed=coefficients)
+        return _found(sums, whole, request, removed)
 
 
 def by_factor(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
     """The R factor of both views."""
-    done = (yield Pass("tsqr")).accumulators.pop("r")
+    request, removed = inputs.request, None
+    done = (yield Pass("tsqr", matrix=request.summed(inputs.matrix))).accumulators.pop("r")
+    read = np.linalg.norm(done.r_factor(), axis=0)[request.side.rank :]
+    if request.side.rank:
+        done, removed = factor_without(done, request.side.rank)
     scale, factor = _scale(inputs, done), done.r_factor()
     if scale is not None:
         factor *= reciprocal(scale)
     with single_threaded_blas():
-        joint = JointFactor(factor, inputs.request.p)
-        sums = Sums(joint, done.weight - 1.0, np.linalg.norm(factor, axis=0), scale)
-        return _found(sums, done, inputs.request)
+        joint = JointFactor(factor, request.p)
+        sums = Sums(joint, done.weight - 1.0, np.linalg.norm(factor, axis=0), scale, read)
+        return _found(sums, done, request, removed)
 
 
 def _scale(inputs: SolverInput[ViewRequest], sums: Any) -> Array | None:
@@ -243,26 +290,56 @@ def _scale(inputs: SolverInput[ViewRequest], sums: Any) -> Array | None:
     request, eps = inputs.request, Resolution.of(inputs.matrix.dtype).eps
     stats = stats_of_sums(sums)
     standardize = Standardize(True, request.method.scale)
-    return standardize.resolve(stats, eps, request.joint_weights()).scale
+    scaling = standardize.resolve(stats, eps, request.joint_weights())
+    still = scaling.constant if scaling.scale is None else scaling.scale == 0.0
+    refuse_still(~still & (stats.count > 0), request.p)
+    return scaling.scale
 
 
-def _scatter_sums(inputs: SolverInput[ViewRequest], scatter: Scatter, scale: Array | None) -> Sums:
-    lower = scatter.lower()
+def refuse_still(varies: Array, p: int) -> None:
+    """Refuse a view of which no feature varies.  varies : (p + q,) of X, then of Y."""
+    for name, part in zip("XY", (varies[:p], varies[p:]), strict=True):
+        if not part.any():
+            raise InvalidInputError(
+                f"none of the {len(part)} features of {name} varies over the rows of both views "
+                "(they are constant, have no observation, or follow from what is removed); "
+                "expected at least one that does"
+            )
+
+
+def _scatter_sums(
+    inputs: SolverInput[ViewRequest],
+    scatter: Scatter | MeanImputedScatter,
+    scale: Array | None,
+    read: Array,
+) -> Sums:
+    """read : (p + q,) deviations of the columns before anything was removed."""
+    lower, plain = scatter.lower(), isinstance(scatter, Scatter)
     deviations = np.sqrt(np.maximum(np.diagonal(lower), 0.0))
-    work, terms = Resolution.of(inputs.matrix.dtype).work, scatter.count
-    if work == np.float32 and len(lower) > NARROW:
+    work, terms = Resolution.of(inputs.request.summed(inputs.matrix).dtype).work, scatter.count
+    if plain and work == np.float32 and len(lower) > NARROW:
         entry = sum_error(work, min(terms, SPAN_ROWS))
     else:
         entry = sum_error(np.dtype(np.float64), terms)
-    probed = scatter.rounding()
-    level = np.full(len(lower), entry)
+    probed = scatter.rounding() if isinstance(scatter, Scatter) else None
+    level = entry * (read * reciprocal(deviations)) ** 2
     if probed is not None:
         rough = np.sqrt(np.mean(probed**2, axis=1)) * reciprocal(deviations) ** 2
         level = np.minimum(level, rough)
     if scale is not None:
         deviations = deviations * reciprocal(scale)
     joint = JointScatter(_scaled(lower, scale), inputs.request.p, level)
-    return Sums(joint, scatter.weight - 1.0, deviations, scale, entry, probed, scatter.drift or 0.0)
+    drift = (scatter.drift or 0.0) if isinstance(scatter, Scatter) else 0.0
+    return Sums(joint, scatter.weight - 1.0, deviations, scale, read, entry, probed, drift)
+
+
+def _residual(lower: Array, removed: Array | None) -> Array:
+    """The scatter of residuals (lower triangle) from one of [design, X, Y] and coefficients."""
+    if removed is None:
+        return lower
+    r = len(removed)
+    cross, corner = lower[r:, :r] @ removed, symmetrize(lower[:r, :r].copy())
+    return np.asarray(lower[r:, r:] - cross - cross.T + removed.T @ corner @ removed)
 
 
 def _scaled(lower: Array, scale: Array | None) -> Array:
@@ -272,14 +349,16 @@ def _scaled(lower: Array, scale: Array | None) -> Array:
     return np.asarray(lower * inverse[:, None] * inverse)
 
 
-def _found(sums: Sums, whole: Any, request: ViewRequest) -> Found:
+def _found(sums: Sums, whole: Any, request: ViewRequest, removed: Removed | None) -> Found:
     """Weights and loadings from the joint sums."""
     solved = request.method.of_sums(sums)
     images = sums.joint.times(side_by_side(solved.x, solved.y))
     factor = np.sqrt(sums.freedom) if request.method.weighs else 1.0
     found = found_of(solved, images, sums.deviations, factor)
     absent = np.flatnonzero(whole.missing >= whole.count)
-    return replace(found, mean=np.array(whole.mean), scale=sums.scale, absent=absent)
+    coefficients = None if removed is None else removed.coefficients
+    return replace(found, mean=np.array(whole.mean), scale=sums.scale, absent=absent,
+                   removed=coefficients)  # fmt: skip
 
 
 def side_by_side(x: Array, y: Array) -> Array:
@@ -313,8 +392,7 @@ def orientation(loadings: Array) -> Array:
 def measured(sums: Sums, x: Array, y: Array) -> Array:
     """(k,) bounds of the error of x' S_xy y for raw weights (p, k), (q, k)."""
     p, spread = len(x), np.linalg.norm(x, axis=0) * np.linalg.norm(y, axis=0)
-    raw = sums.deviations if sums.scale is None else sums.deviations * sums.scale
-    entries = sums.entry * (np.abs(x).T @ raw[:p]) * (np.abs(y).T @ raw[p:])
+    entries = sums.entry * (np.abs(x).T @ sums.read[:p]) * (np.abs(y).T @ sums.read[p:])
     if sums.probed is None:
         return np.asarray(entries)
     errors = [

@@ -15,7 +15,14 @@ from streampca.models.assemble import Fitted, refuse_lost_squares
 from streampca.models.pca.eigenproblem import RowsSink
 from streampca.models.pca.routes import ROUTES as PCA_ROUTES
 from streampca.models.projection import FeatureLoadings
-from streampca.models.view_routes import Found, Samples, Solved, ViewRequest, orientation
+from streampca.models.view_routes import (
+    Found,
+    Samples,
+    Solved,
+    ViewRequest,
+    orientation,
+    refuse_still,
+)
 from streampca.passes import (
     Candidate,
     Pass,
@@ -31,7 +38,7 @@ IN_SAMPLES = ("gram", "gram by panels")  # the routes of a PCA whose answer lies
 
 def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
     """Ways to the components of X beside ways to those of Y, then a pass over each."""
-    if request.method.folds:
+    if request.method.folds or request.side.sample_weight is not None:
         return []
     views = (request.pair.x, request.pair.y)
     ways = [
@@ -72,13 +79,16 @@ def _ways(i: int, view: ChunkedMatrix, request: ViewRequest, route: str) -> list
     other = {"samples of X": 8 * view.shape[0] ** 2} if i else {}
     for one in PCA_ROUTES[route].route.candidates(view, request.of_view(i)):
         specs = [replace(s, name=f"{name} {s.name}", kept={**s.kept, **other}) for s in one.passes]
-        specs.append(_pattern_spec(name, view, route, 3 * request.count))
+        basis = request.side.basis
+        specs.append(_pattern_spec(name, view, route, 3 * request.count, basis))
         specs = [replace(s, matrix=s.matrix or view) for s in specs]
         found.append(replace(one, passes=tuple(specs)))
     return found
 
 
-def _pattern_spec(name: str, view: ChunkedMatrix, route: str, width: int) -> PassSpec:
+def _pattern_spec(
+    name: str, view: ChunkedMatrix, route: str, width: int, basis: Array | None
+) -> PassSpec:
     """The pass that multiplies a view by (n, width) vectors of the samples."""
     n, p = view.shape
     flops = 2.0 * n * p * width
@@ -86,6 +96,7 @@ def _pattern_spec(name: str, view: ChunkedMatrix, route: str, width: int) -> Pas
         return PassSpec(
             f"{name} patterns", 1, 0, 0, lambda length: width * (n + 2 * length) * 8,
             kept_nbytes=8 * width * (n + 2 * p), flops=flops,
+            matrix=None if basis is None else view.without(basis),
         )  # fmt: skip
     cross = CrossProduct(y="u", center="center", width=width)
     kept = 8 * width * (n + 2 * p)
@@ -106,6 +117,10 @@ def by_samples(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
         vectors = np.array(one.spectrum.vectors[:, :r])
         samples.append(Samples(vectors, np.sqrt(one.spectrum.values[:r]), error))
         one.scores, one.spectrum = None, one.spectrum.head(0)  # n x n
+    varies = [one.column_variance > 0.0 for one in fitted]
+    for one, part in zip(fitted, varies, strict=True):
+        part[one.constant] = False
+    refuse_still(np.concatenate(varies), request.p)
     with single_threaded_blas():
         solved = request.method.of_samples(samples[0], samples[1], n - 1.0)
         inner = [
@@ -153,11 +168,14 @@ def _patterns(
     """(features, width) Z' times columns (n, width), Z the standardised view."""
     request, name = inputs.request.of_view(i), f"{VIEWS[i]} patterns"
     width = columns.shape[1]
+    if (basis := request.side.basis) is not None:
+        columns = columns - basis @ (basis.T @ columns)  # so that residuals need not be made
     if inputs.plan.named(name).axis == 1:
         products = np.empty((view.shape[1], width))
         weights = request.side.weights
         yield Pass(
-            name, matrix=view, operands={"u": columns, "s": np.ones(width)},
+            name, matrix=view if basis is None else view.without(basis),
+            operands={"u": columns, "s": np.ones(width)},
             maps={"patterns": FeatureLoadings(request.standardize)},
             sinks={"patterns": RowsSink(products, 0)},
             side_inputs={} if weights is None else {"feature_weights": weights},
@@ -199,6 +217,7 @@ def _of_products(
         known = zip(scales, widths, strict=True)
         scale = np.concatenate([np.ones(w) if s is None else s for s, w in known])
     absent = [fitted[0].dropped, fitted[1].dropped + request.p]
+    slopes = [one.removed for one in fitted if one.removed is not None]
     return Found(
         solved=solved,
         vectors=vectors * factor,
@@ -207,5 +226,6 @@ def _of_products(
         mean=np.concatenate([one.mean for one in fitted]),
         scale=scale,
         absent=np.concatenate(absent).astype(np.int64),
+        removed=np.hstack(slopes) if slopes else None,
         scores=(scores[0] * sign * factor, scores[1] * sign * factor),
     )

@@ -1,12 +1,13 @@
 """Pictures of a fitted result. Matplotlib loads when the first one is drawn."""
 
-from streampca.plots.curves import r2, sweeps, validation
+from streampca.plots.curves import baselines, r2, sweeps, validation
 from streampca.plots.features import biplot, correlation_circle, loadings, loadings_table, manhattan
 from streampca.plots.maps import map, pcs
 from streampca.plots.scores import pairs, projected, scores
 from streampca.plots.spectrum import dimension, scree, spectrum
 
 __all__ = [
+    "baselines",
     "biplot",
     "correlation_circle",
     "dimension",

@@ -92,6 +92,29 @@ def _said(curves: Mapping[str, np.ndarray[Any, Any]]) -> str:
     return "; ".join(words)
 
 
+def baselines(found: Any, ax: Axes | None = None) -> Axes:
+    """R^2 of PCA beside random projection, random features and highest-variance features.
+
+    found : what :func:`streampca.r2_baselines` returned. A band of one standard deviation lies
+        around what was drawn at random.
+    Returns the Axes. Raises InvalidTypeError; MissingDependencyError.
+    """
+    if not hasattr(found, "curves") or not hasattr(found, "spread"):
+        raise InvalidTypeError(
+            f"found is a {type(found).__name__}; expected what r2_baselines(X) returns"
+        )
+    drawn = r2(found.curves, ax)
+    for i, (name, curve) in enumerate(found.curves.items()):
+        if name in found.spread:
+            low, high = curve - found.spread[name], curve + found.spread[name]
+            band = np.clip([low, high], 0.0, 1.0)
+            colour = PALETTE[i % len(PALETTE)]
+            drawn.fill_between(np.arange(len(curve)), *band, color=colour, alpha=0.15, linewidth=0)
+    drawn.set_xlabel("Numbers kept of each row")
+    state(drawn, f"Rows made again by {found.reconstruction}")
+    return drawn
+
+
 def _checked(curve: Any, name: str) -> np.ndarray[Any, Any]:
     """One curve as float64. Raises InvalidInputError, InvalidTypeError, NotFittedError."""
     said = f"curve {name!r}" if name else "curve"

@@ -270,7 +270,7 @@ class CanonicalTests(NamedTuple):
         return "\n".join(lines)
 
 
-def canonical_tests(values: Array, n: int, p: int, q: int) -> CanonicalTests:
+def canonical_tests(values: Array, n: float, p: int, q: int) -> CanonicalTests:
     """Wilks' lambda of every root with both approximations in use; NaN where n is too small.
 
     values : (min(p, q),) canonical correlations of n rows, of views of rank p and q.
@@ -301,7 +301,7 @@ def canonical_tests(values: Array, n: int, p: int, q: int) -> CanonicalTests:
     )  # fmt: skip
 
 
-def correlation_p_values(correlations: Array, n: int) -> Array:
+def correlation_p_values(correlations: Array, n: float) -> Array:
     """Two-sided p-values of correlations of n independent rows, by Student's t with n - 2.
 
     Rows that resemble their neighbours (time series) count for fewer: these values are then small.

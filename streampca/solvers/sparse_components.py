@@ -30,6 +30,11 @@ class Penalty:
     alpha: Array | None
     ridge: float
 
+    def of_first(self, k: int) -> Penalty:
+        """That of the first k components."""
+        nonzero, alpha = (None if one is None else one[:k] for one in (self.nonzero, self.alpha))
+        return Penalty(nonzero, alpha, self.ridge)
+
     @property
     def thresholds(self) -> bool:
         """Whether loadings follow from products alone, cell by cell."""
@@ -86,6 +91,8 @@ def elastic_net(covariance: Array, image: Array, ridge: float, count: int, level
     Source: Zou and Hastie 2005, JRSS B 67(2), section 3.4; Efron et al. 2004, Annals of
     Statistics 32(2), section 3.1.
     """
+    if count >= len(image) and level == 0.0:
+        return _without_path(covariance, image, ridge)
     b, left = np.zeros(len(image)), np.array(image)
     active: list[int] = []
     left_out: list[int] = []  # what has just gone
@@ -99,15 +106,8 @@ def elastic_net(covariance: Array, image: Array, ridge: float, count: int, level
             active.append(int(np.argmax(np.abs(left))))
             continue
         signs = np.sign(left[active])
-        inside = covariance[np.ix_(active, active)] + ridge * np.eye(len(active))
-        try:
-            w = scipy.linalg.solve(inside, signs, assume_a="pos")
-        except np.linalg.LinAlgError:
-            raise InvalidInputError(
-                f"{len(active)} features of one component depend on each other, and "
-                f"ridge={ridge:g} leaves their loadings open; give a larger ridge, or a smaller "
-                "n_nonzero"
-            ) from None
+        inside = covariance[np.ix_(active, active)]
+        w = _without_path(inside, signs, ridge)
         a = covariance[:, active] @ w
         a[active] += ridge * w
         step, entering = most - level, None
@@ -135,6 +135,19 @@ def elastic_net(covariance: Array, image: Array, ridge: float, count: int, level
         else:
             active.append(entering)
     return b
+
+
+def _without_path(covariance: Array, image: Array, ridge: float) -> Array:
+    """(S + ridge)^-1 image. Raises InvalidInputError where S leaves it open."""
+    try:
+        whole = covariance + ridge * np.eye(len(image))
+        return np.asarray(scipy.linalg.solve(whole, image, assume_a="pos"))
+    except np.linalg.LinAlgError:
+        raise InvalidInputError(
+            f"{len(image)} features of one component depend on each other, and "
+            f"ridge={ridge:g} leaves their loadings open; give a larger ridge, or a smaller "
+            "n_nonzero"
+        ) from None
 
 
 def directions(images: Array) -> tuple[Array, Array]:

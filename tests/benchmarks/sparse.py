@@ -6,6 +6,9 @@ writes them, CSR in Zarr; every tool finds 30 components in a fresh process. sci
 the matrix in memory, and the time of loading it is not counted. The reference is ARPACK to 1e-10
 in float64. Errors are those of the worst component: of its variance, and, where its variance is
 apart from the next by 1 %, of its direction.
+
+With ``--projection``: ``RandomProjection`` of 1,000,000 x 100,000 with 30 entries a row, from disk
+to disk, beside scikit-learn's in memory: time, memory, reads, and the error of the first rows.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ import scipy.sparse
 import zarr
 import zarr.codecs
 
-from tests.benchmarks.measure import RECORD, measure, peak_mb, record
+from tests.benchmarks.measure import RECORD, child, measure, peak_mb, record
 
 K = 30
 APART = 0.01
@@ -32,6 +36,8 @@ PROGRAMMES = 40  # of genes; each is weaker than the one before
 ROWS = 1000  # that are drawn at once
 CHUNK = 1 << 20  # entries of a stored chunk
 STORE = "counts.zarr"
+WORDS = 30  # entries of a row of the matrix that is projected
+PROJECTED = 100  # components of a random projection
 # AnnData's for Zarr v2, which decodes three times as fast as zstd
 COMPRESSION = (zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"),)
 
@@ -39,12 +45,35 @@ COMPRESSION = (zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"),
 # -- data ---------------------------------------------------------------------------
 
 
-def write(path: Path, n: int, p: int, seed: int = 0) -> int:
-    """Counts as an AnnData in Zarr; how many are not zero."""
+def counts(n: int, p: int, seed: int = 0) -> Iterator[Any]:
+    """Blocks of counts of genes."""
     rng = np.random.default_rng(seed)
     programmes = rng.standard_normal((PROGRAMMES, p), dtype="f4")
     strength = 0.8 * 0.93 ** np.arange(PROGRAMMES, dtype="f4")
     rates = rng.gamma(0.3, 1.0, p).astype("f4")  # most genes are rare
+    for start in range(0, n, ROWS):
+        rows = min(ROWS, n - start)
+        cells = rng.standard_normal((rows, PROGRAMMES), dtype="f4") * strength
+        expected = rates * np.exp(cells @ programmes)
+        depth = 0.13 * p * rng.lognormal(0.0, 0.3, (rows, 1)).astype("f4")
+        expected *= depth / expected.sum(axis=1, keepdims=True)
+        yield scipy.sparse.csr_array(rng.poisson(expected).astype("f4"))
+
+
+def documents(n: int, p: int, seed: int = 0) -> Iterator[Any]:
+    """Blocks of rows of WORDS entries each, at places that follow a power law."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, n, 20 * ROWS):
+        rows = min(20 * ROWS, n - start)
+        places = (p * rng.random((rows, WORDS)) ** 3).astype(np.int32)
+        values = rng.random(places.size, dtype="f4") + 0.5
+        row = np.repeat(np.arange(rows), WORDS)
+        yield scipy.sparse.coo_array((values, (row, places.ravel())), shape=(rows, p)).tocsr()
+
+
+def write(path: Path, shape: Sequence[int], blocks: Iterator[Any]) -> int:
+    """Blocks of rows as an AnnData in Zarr; how many entries are not zero."""
+    (n, p), begun = shape, 0
     group = zarr.create_group(str(path))
     group.attrs["encoding-type"] = "anndata"
     for name in ("obs", "var"):
@@ -59,17 +88,12 @@ def write(path: Path, n: int, p: int, seed: int = 0) -> int:
     indptr = [np.zeros(1, np.int64)]
     waiting: dict[str, list[Any]] = {name: [] for name in kinds}
     written = 0
-    for start in range(0, n, ROWS):
-        rows = min(ROWS, n - start)
-        cells = rng.standard_normal((rows, PROGRAMMES), dtype="f4") * strength
-        expected = rates * np.exp(cells @ programmes)
-        depth = 0.13 * p * rng.lognormal(0.0, 0.3, (rows, 1)).astype("f4")
-        expected *= depth / expected.sum(axis=1, keepdims=True)
-        block = scipy.sparse.csr_array(rng.poisson(expected).astype("f4"))
+    for block in blocks:
         indptr.append(indptr[-1][-1] + block.indptr[1:].astype(np.int64))
         for name in kinds:
             waiting[name].append(getattr(block, name))
-        last = start + rows == n
+        begun += block.shape[0]
+        last = begun == n
         while sum(map(len, waiting["data"])) >= CHUNK or (last and waiting["data"]):
             for name, array in arrays.items():
                 held = np.concatenate(waiting[name])
@@ -179,6 +203,62 @@ TOOLS = {
 }
 
 
+# -- random projection ------------------------------------------------------------
+
+
+def projected(path: str) -> dict[str, Any]:
+    """Ours: from disk to disk, planned within 512 MiB."""
+    import streampca
+
+    begun = time.perf_counter(), time.process_time()
+    model = streampca.RandomProjection(PROJECTED, memory_limit="512MiB", progress=False).fit(path)
+    scores = model.transform(path, out=str(Path(path).parent / "scores.zarr"), overwrite=True)
+    every = streampca.open(path).count_chunks(0, 0, scores.shape[0])
+    return {"seconds": time.perf_counter() - begun[0], "cpu": time.process_time() - begun[1],
+            "passes": round(model.plan_.reads / every, 2)}  # fmt: skip
+
+
+def off_by(path: str) -> float:
+    """Largest error of the first scores that were written."""
+    import streampca
+
+    model = streampca.RandomProjection(PROJECTED, progress=False).fit(path)
+    head = scipy.sparse.csr_array(streampca.open(path).read(0, 0, 200))
+    scores = zarr.open_array(str(Path(path).parent / "scores.zarr"), mode="r")[:200]
+    return float(np.abs(scores - head @ model.components_.T).max())
+
+
+def projected_in_memory(path: str) -> dict[str, Any]:
+    """scikit-learn's, which is given the matrix and keeps the scores in memory."""
+    from sklearn.random_projection import GaussianRandomProjection
+
+    x = loaded(path)
+    begun = time.perf_counter(), time.process_time()
+    GaussianRandomProjection(PROJECTED, random_state=0).fit_transform(x)
+    return {"seconds": time.perf_counter() - begun[0], "cpu": time.process_time() - begun[1],
+            "passes": "-"}  # fmt: skip
+
+
+PROJECTIONS = {"streampca": projected, "scikit-learn, loaded": projected_in_memory}
+
+
+def projections(folder: Path, shape: Sequence[int]) -> None:
+    """Print what a random projection of a large sparse matrix takes."""
+    path = folder / "documents.zarr"
+    if not path.exists():
+        print(f"{write(path, shape, documents(*shape))} entries are stored")
+    print(f"\n{shape[0]} x {shape[1]}, about {WORDS} entries a row, {PROJECTED} components")
+    print(f"{'':<34}{'seconds':>9}{'CPU s':>9}{'peak MB':>9}{'reads':>9}{'off by':>10}")
+    for name in PROJECTIONS:
+        row = measure("tests.benchmarks.sparse", name, str(path), python=sys.executable)
+        if "error" in row:
+            print(f"{name:<34}  not run: {row['error']}", flush=True)
+            continue
+        off = f"{off_by(str(path)):>10.1e}" if name == "streampca" else ""
+        print(f"{name:<34}{row['seconds']:>9.1f}{row['cpu']:>9.1f}{row['peak_mb']:>9.0f}"
+              f"{row['passes']!s:>9}{off}", flush=True)  # fmt: skip
+
+
 # -- measuring ----------------------------------------------------------------------
 
 
@@ -212,22 +292,31 @@ def errors(values: Any, vectors: Any, exact: Any, directions: Any) -> dict[str, 
 def main() -> None:
     """Write the counts once, run every tool, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", type=int, nargs=2, default=[100_000, 20_000])
+    parser.add_argument("--shape", type=int, nargs=2, metavar=("ROWS", "COLUMNS"))
+    parser.add_argument("--projection", action="store_true", help="instead: a random projection")
     parser.add_argument("--runs", type=int, default=3, help="processes of ours; peers run once")
     parser.add_argument("--only", nargs="*", help="names of tools")
     parser.add_argument("--folder", help="keep the data here, and use them again")
     parser.add_argument("--record", action="store_true", help=RECORD)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.child and arguments.child[0] in PROJECTIONS:
+        child(PROJECTIONS[arguments.child[0]], arguments.child[1])
+        return
     if arguments.child:
         run(*arguments.child)
         return
-    n, p = arguments.shape
+    if arguments.projection:
+        with tempfile.TemporaryDirectory() as temporary:
+            shape = arguments.shape or (1_000_000, 100_000)
+            projections(Path(arguments.folder or temporary), shape)
+        return
+    n, p = arguments.shape or (100_000, 20_000)
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(arguments.folder or temporary) / STORE
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            entries = write(path, n, p)
+            entries = write(path, (n, p), counts(n, p))
             print(f"{entries} of {n * p} counts are not zero ({entries / n / p:.1%})")
         reference(path)
         print(f"\n{n} x {p} counts, {K} components")

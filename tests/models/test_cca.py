@@ -378,7 +378,7 @@ def test_a_saved_model_keeps_its_pairs(tmp_path: Path) -> None:
         ({"regularization": -1.0}, "regularization=-1.0; expected None, 'cv', a number"),
         ({"regularization": (1, 2, 3)}, "expected None, 'cv', a number from 0, or two"),
         ({"regularization": "best"}, "regularization='best'"),
-        ({"pca": (3, 9)}, r"pca=\(3, 9\); expected two numbers of components, at most 6 of X"),
+        ({"pca": (3, 9)}, r"pca=\(3, 9\): that of Y=9; expected a number from 1 to 4"),
         ({"pca": (3, 2), "regularization": 1.0}, "exclude each other"),
         ({"solver": "samples"}, "solver='samples' needs pca"),
         ({"regularization": "cv", "solver": "tsqr"}, "give numbers"),

@@ -177,6 +177,7 @@ def pictures() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "density", lambda: plots.scores(million()[0], million()[1])
     yield "density-groups", lambda: plots.scores(*million()[:2], labels=million()[2], ellipses=True)
     yield "density-number", lambda: plots.scores(*million()[:2], labels=million()[1][:, 2])
+    yield "baselines", lambda: plots.baselines(streampca.r2_baselines(cells()[1], 20))
     yield "dimension", _dimension
 
 
