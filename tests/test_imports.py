@@ -22,16 +22,20 @@ ANYTHING = {"*"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},  # files that are read back, URLs: a file beside errors
+    "html": {"errors"},  # how things look in a notebook: a file beside errors
     "imported": set(),  # what libraries weigh: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
-    "solvers": {"errors", "kernels"},
+    "solvers": {"errors", "html", "kernels"},
     "store": {"errors", "paths"},
-    "matrix": {"errors", "kernels"},
+    "matrix": {"errors", "html", "kernels"},
     "sources": {"errors", "kernels", "matrix", "paths", "imported"},
-    "passes": {"errors", "matrix", "accumulators", "store", "kernels", "imported"},
+    "passes": {"errors", "html", "matrix", "accumulators", "store", "kernels", "imported"},
+    "report": {"errors", "html", "matrix", "passes", "store"},  # how models look: a room below them
     "models": {
         "errors",
+        "html",
+        "report",
         "imported",
         "kernels",
         "sources",
@@ -41,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "solvers",
         "store",
     },
-    "plots": {"errors", "models.decomposition"},
+    "plots": {"errors", "matrix", "models.decomposition"},
     "genetics": {
         "errors",
         "kernels",

@@ -45,6 +45,7 @@ COMMANDS = {  # command -> (its module, what it does)
                "or not stored"),
     "lsa": ("lsa", "latent semantic analysis: fit to texts, search, similar documents and terms"),
     "plot": ("pictures", "a picture of a saved model"),
+    "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),
     "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
     "demo": ("pictures", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
@@ -73,7 +74,12 @@ EXAMPLES = {  # command -> lines of its --help
         'lsa search model "heart attack" -n 5',
         "lsa similar model --term infarction",
     ],
-    "plot": ["plot model --kind loadings -o loadings.png"],
+    "plot": [
+        "plot model --kind loadings -o loadings.png",
+        "plot model --kind map --components 1 2 -o maps.pdf",
+        "plot model --scores new.tsv --panel pops.txt -o projected.png",
+    ],
+    "report": ["report model -o report.html", "report model --panel pops.txt"],
     "baselines": [
         "baselines matrix.zarr -o baselines.png",
         "baselines matrix.zarr -k 20 --reconstruction regression -o baselines.pdf",

@@ -1,4 +1,4 @@
-"""``streampca plot`` and ``streampca demo``."""
+"""``streampca plot``, ``streampca report`` and ``streampca demo``."""
 
 from __future__ import annotations
 
@@ -22,27 +22,52 @@ from streampca.cli.options import (
 )
 from streampca.cli.outputs import check_writable
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
+from streampca.genetics.tables import read_eigenvec
+from streampca.matrix import AxisLabels
 from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
+from streampca.report.document import report_of
 from streampca.sources.side_data import read_panel
 from streampca.store.places import writing
 
-KINDS = ("scree", "scores", "loadings", "validation")
+OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
+OF_ONE = {"loadings": "component", "manhattan": "component"}  # the option of the picture
+OF_SEVERAL = {
+    "scores": "components", "projected": "components", "pairs": "components",
+    "biplot": "components", "correlation_circle": "components", "map": "mode", "pcs": "mode",
+}  # fmt: skip
+KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps")
+TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
-    """Add the options of ``plot`` and ``demo``."""
+    """Add the options of ``plot``, ``report`` and ``demo``."""
     one = parsers["plot"]
     one.set_defaults(run=run_plot)
     one.add_argument("model")
-    one.add_argument("--kind", choices=KINDS, default="scree")
-    one.add_argument("-o", "--output", required=True, metavar="PNG|PDF|SVG")
-    one.add_argument("--components", type=int, nargs="+", default=[1, 2], metavar="N")
+    one.add_argument("--kind", choices=KINDS, help="default: scores with --scores, else scree")
+    one.add_argument("-o", "--output", metavar="PNG|PDF|SVG", help="default: KIND.png")
+    one.add_argument("--components", type=int, nargs="+", metavar="N", help="numbers, from 1")
     one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
     one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
     one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
-    one.add_argument("--scores", metavar="ZARR", help="scores to draw, if the model has none")
+    one.add_argument("--ellipses", action="store_true", help="of 95 %% of each group of samples")
+    one.add_argument(
+        "--scores",
+        metavar="ZARR|TSV",
+        help="scores to draw; new samples (streampca project) are drawn over those of the fit",
+    )
+
+    one = parsers["report"]
+    one.set_defaults(run=run_report)
+    one.add_argument("model")
+    one.add_argument("-o", "--output", default="report.html", metavar="HTML")
+    one.add_argument("--title", default="")
+    one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
+    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
+    one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
+    one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
 
     one = parsers["baselines"]
     one.set_defaults(run=run_baselines)
@@ -69,9 +94,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     printing_options(one)
 
 
-def _picture(arguments: argparse.Namespace) -> Path:
+def _picture(name: str) -> Path:
     """The path of a picture. Raises InvalidInputError, OutputError where none can be there."""
-    output = Path(arguments.output)
+    output = Path(name)
     if output.suffix.lower() not in PICTURES:
         raise InvalidInputError(f"{output}: expected a name that ends in .png, .pdf or .svg")
     if output.is_dir():
@@ -82,7 +107,7 @@ def _picture(arguments: argparse.Namespace) -> Path:
 
 def run_baselines(arguments: argparse.Namespace) -> int:
     """``streampca baselines``: four curves from one read of the data, and their picture."""
-    output = _picture(arguments)
+    output = _picture(arguments.output)
     found = streampca.r2_baselines(
         open_source(arguments), arguments.components, scale=arguments.scale,
         reconstruction=arguments.reconstruction, missing=arguments.missing,
@@ -99,21 +124,79 @@ def run_baselines(arguments: argparse.Namespace) -> int:
 
 def run_plot(arguments: argparse.Namespace) -> int:
     """``streampca plot``: draw a picture of a saved model."""
-    output = _picture(arguments)
+    kind = arguments.kind or ("scores" if arguments.scores else "scree")
+    output = _picture(arguments.output or f"{kind}.png")
     labels = None if arguments.labels is None else _read_labels(arguments.labels)
     result = streampca.load(arguments.model).result_
-    if labels is None and arguments.panel is not None:
-        labels = read_panel(arguments.panel, result.labels.samples, arguments.panel_column)
+    chosen = arguments.components
     options: dict[str, Any] = {}
-    if arguments.kind == "scores":
-        options = {"labels": labels, "components": tuple(arguments.components)}
-        if arguments.scores:
-            matrix = streampca.open(arguments.scores)
-            options["scores"] = matrix.read(0, 0, matrix.shape[0])
-    if arguments.kind == "loadings":
-        options = {"component": arguments.components[0]}
-    draw(arguments.kind, result, output, **options)
-    print(f"{arguments.kind} drawn to {arguments.output}")
+    if kind in OF_SAMPLES:
+        kind, options = _samples_of(arguments, result, labels, kind)
+    if kind in OF_ONE:
+        options[OF_ONE[kind]] = (chosen or [1])[0]
+    elif kind in OF_SEVERAL and chosen:
+        options[OF_SEVERAL[kind]] = chosen[0] if kind == "map" and len(chosen) == 1 else chosen
+    draw(kind, result, output, **options)
+    print(f"{kind} drawn to {output}")
+    return 0
+
+
+def _samples_of(
+    arguments: argparse.Namespace, result: Any, labels: Any, kind: str
+) -> tuple[str, dict[str, Any]]:
+    """(the picture, its scores and labels): new samples go over those of the fit."""
+    scores, samples = None, result.labels.samples
+    if arguments.scores:
+        samples, scores = read_scores(arguments.scores, samples)
+        if kind == "scores" and samples is not result.labels.samples and result.scores is not None:
+            kind, samples = "projected", result.labels.samples
+    if labels is None and arguments.panel is not None:
+        labels = read_panel(arguments.panel, samples, arguments.panel_column)
+    if kind == "projected":
+        if scores is None:
+            raise InvalidInputError("--kind projected draws new samples: add --scores FILE")
+        return kind, {"new_scores": scores, "labels": labels}
+    if kind == "pcs":
+        return kind, {"scores": scores}
+    more = {"ellipses": True} if kind == "scores" and arguments.ellipses else {}
+    return kind, {"scores": scores, "labels": labels, **more}
+
+
+def read_scores(path: str, fitted: Any) -> tuple[Any, Any]:
+    """(labels of the samples, (n, k) scores) of a file of ours: Zarr, or a table of new samples.
+
+    fitted : the labels of the fit, which rows without names have if they are as many.
+    """
+    if not path.endswith(TABLES):
+        matrix = streampca.open(path)
+        values = matrix.read(0, 0, matrix.shape[0])
+        return (fitted if len(values) == len(fitted) else matrix.labels.samples), values
+    ids, values = read_eigenvec(path)
+    names = ids.get("IID") or next(iter(ids.values()), [str(i + 1) for i in range(len(values))])
+    if names == fitted.names() or names == [*map(str, fitted.extra.get("individual", ()))]:
+        return fitted, values
+    return AxisLabels.plain("sample", len(values), names), values
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """``streampca report``: one page about a saved model."""
+    output = Path(arguments.output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInputError(f"{output}: expected a name that ends in .html")
+    if output.is_dir():
+        raise InvalidInputError(f"{output} is a folder; choose another output")
+    check_writable(output)
+    labels = None if arguments.labels is None else _read_labels(arguments.labels)
+    result = streampca.load(arguments.model).result_
+    scores, samples = None, result.labels.samples
+    if arguments.scores:
+        samples, scores = read_scores(arguments.scores, samples)
+    if labels is None and arguments.panel is not None:
+        labels = read_panel(arguments.panel, samples, arguments.panel_column)
+    title, place = arguments.title, arguments.model
+    made = report_of(result, scores=scores, labels=labels, title=title, path=place)
+    made.save(output)
+    print(f"report written to {output} ({size(output.stat().st_size)})")
     return 0
 
 

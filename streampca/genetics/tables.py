@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from streampca.errors import SourceError
+from streampca.kernels import Array
 from streampca.store.bundle import put_file
 from streampca.store.places import discard, exists_already, unfinished_name, writing
 
@@ -38,6 +40,33 @@ def write_eigenvec(
                 yield "\t".join([*(str(c[i]) for c in columns), numbers]) + "\n"
 
     write_lines(path, lines(), overwrite)
+
+
+def read_eigenvec(path: str | os.PathLike[str]) -> tuple[dict[str, list[str]], Array]:
+    """(ids by column: FID, IID, ...; (n, k) float64 values) of a table with columns PC1, PC2, ...
+
+    As ``write_eigenvec``, ``streampca project`` and PLINK 2 write it. Raises SourceError.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not a text file: {error}") from None
+    head, *rows = [line.split() for line in lines if line.strip()] or [[]]
+    names = [name.lstrip("#") for name in head]
+    scores = [i for i, name in enumerate(names) if name.startswith("PC") and name[2:].isdigit()]
+    if not scores or not rows or any(len(row) != len(names) for row in rows):
+        raise SourceError(
+            f"{path}: expected a header with columns PC1, PC2, ... and as many fields in each "
+            "line, as streampca project writes"
+        )
+    try:
+        values = np.array([[float(row[i]) for i in scores] for row in rows])
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}") from None
+    ids = {name: [row[i] for row in rows] for i, name in enumerate(names) if i not in scores}
+    return ids, values
 
 
 def write_eigenval(

@@ -18,6 +18,7 @@ import numpy as np
 from streampca.matrix.block import Block, work_dtype
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location
+from streampca.matrix.matrix_html import matrix_card
 from streampca.matrix.preprocessing import Preprocessing
 
 
@@ -260,21 +261,18 @@ class ChunkedMatrix(ABC):
 
     def read_block(self, i: int, buffer: Any = None) -> Block:
         """Read block i of the streamed axis, into the buffer if the source supports that."""
-        start, stop = int(self.edges[i]), int(self.edges[i + 1])
+        axis, start, stop = self.streamed_axis, int(self.edges[i]), int(self.edges[i + 1])
+        values = self.read(axis, start, stop, buffer)
         return Block(
-            self.read(self.streamed_axis, start, stop, buffer),
-            self.streamed_axis,
-            start,
-            stop,
-            i,
-            self.labels,
-            self.missing_value,
-            absent=self.absent,
+            values, axis, start, stop, i, self.labels, self.missing_value, absent=self.absent
         )
 
     def __repr__(self) -> str:
         n, p = self.shape
         return f"<{type(self).__name__} {n} samples x {p} features, {self.dtype}>"
+
+    def _repr_html_(self) -> str:
+        return matrix_card(self)
 
 
 def regular_edges(length: int, step: int) -> np.ndarray[Any, Any]:

@@ -13,12 +13,9 @@ from streampca.accumulators import Moments
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.matrix.places import RADIANS, latitude
 from streampca.passes import Candidate, Execution, easier_axis, make_plan, pass_spec, run
 from streampca.sources import as_matrix
-
-LATITUDES = ("lat", "latitude", "nav_lat")
-RADIANS = ("radian", "radians", "rad")
-NORTHWARD = ("degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn")
 
 
 def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
@@ -98,7 +95,7 @@ def root_cosine_of_latitude(axis: AxisLabels) -> Array:
     """
     if axis.parts:
         return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
-    dim = _latitude(axis)
+    dim = latitude(axis)
     degrees = None if dim is None else axis.coordinate(dim)
     if dim is None or degrees is None:
         raise InvalidInputError(
@@ -115,17 +112,6 @@ def root_cosine_of_latitude(axis: AxisLabels) -> Array:
         )
     cosine = np.cos(np.deg2rad(degrees.astype(np.float64)))
     return np.asarray(np.sqrt(np.maximum(cosine, 0.0)))
-
-
-def _latitude(axis: AxisLabels) -> str | None:
-    known = (*axis.coords, *axis.extra, *axis.grids)
-    for dim in known:
-        attrs = axis.attrs.get(dim, {})
-        units = str(attrs.get("units", "")).lower()
-        if attrs.get("standard_name") == "latitude" or units in NORTHWARD:
-            return dim
-    named = [dim for dim in known if dim.lower() in LATITUDES]
-    return named[0] if named else None
 
 
 def _broadcast(values: Any, axis: AxisLabels, name: str) -> Array:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -26,8 +26,12 @@ from streampca.models.result import Result
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
 from streampca.passes import PassCost, Plan
+from streampca.report.cards import estimator_card, result_card
 from streampca.sources.frames import framed
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
+
+if TYPE_CHECKING:
+    from streampca.report.document import Report
 
 RUNNING = ("memory_limit", "scheduler", "progress")
 OUTPUTS = ("default", "pandas", "polars")
@@ -114,6 +118,36 @@ class Estimator(Parameters):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the fitted model to a directory; ``streampca.load`` opens it."""
         return self._fitted().save(path)
+
+    def report(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        scores: Any = None,
+        labels: Any = None,
+        title: str = "",
+    ) -> Report:
+        """Everything about this fit as one HTML page that needs no network.
+
+        path : of the file to write; None writes nothing: ``model.report().save("report.html")``.
+        scores : (n, k) to draw; None takes those of the rows of the fit, if it kept them.
+        labels : (n,) one label per sample to colour by, or several by name.  title : of the page.
+
+        Cost: no pass. All scores are read into memory; 50,000 are drawn, and the page says so.
+        Raises InvalidInputError for scores or labels that do not fit, OutputError.
+        """
+        from streampca.report.document import report_of
+
+        made = report_of(self._fitted(), scores=scores, labels=labels, title=title)
+        if path is not None:
+            made.save(path)
+        return made
+
+    def _repr_html_(self) -> str:
+        name = type(self).__name__
+        if not hasattr(self, "result_"):
+            return estimator_card(name, repr(self))
+        return result_card(self.result_, name, repr(self))
 
     # -- what every result has ------------------------------------------------------------------
 

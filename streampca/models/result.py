@@ -11,7 +11,6 @@ cannot answer, it does not have. ::
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -33,6 +32,7 @@ from streampca.matrix import (
 )
 from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
 from streampca.models.row_passes import RowMap, RowOptions
+from streampca.report.cards import result_card, settings_line
 from streampca.store import (
     check_fields,
     check_shapes,
@@ -241,7 +241,7 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return result_card(self, self.method, settings_line(self))
 
     # -- at rest --------------------------------------------------------------------------------
 

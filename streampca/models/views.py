@@ -21,8 +21,7 @@ from streampca.models.value_attributes import (
     of_series,
     of_values,
 )
-
-UNDETERMINED = 1.0  # radians: a component whose angle is only bounded by more may point anywhere
+from streampca.solvers import UNDETERMINED
 
 
 def spectrum_table(result: LinearResult, rows: int) -> str:

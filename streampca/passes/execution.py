@@ -17,9 +17,11 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError, SourceError
+from streampca.html import card, text
 from streampca.matrix import ChunkedMatrix, ReadCount
 from streampca.passes.clients import ambient_client, find_client
 from streampca.passes.door import MemoryUse, check_room, check_workers, room_for
+from streampca.passes.memory import size
 from streampca.passes.parcel import Scattered, in_memory
 from streampca.passes.records import PassPlan, Plan
 from streampca.passes.settings import Crew, in_task, read_by_a_core, setting, thread_count
@@ -246,6 +248,16 @@ class PassCost:
     blocks: int = 0
     most_live_blocks: int = 0  # raw blocks in one lane
     resumed_blocks: int = 0  # taken from a checkpoint instead of read
+
+    def _repr_html_(self) -> str:
+        rate = size(self.nbytes / self.seconds) + "/s" if self.seconds else ""
+        rows = [
+            ("read", text(f"{self.reads:,} chunks, {size(self.nbytes)}, {self.blocks:,} blocks")),
+            ("took", text(f"{self.seconds:.2f} s {rate}".rstrip())),
+            ("sent", text(size(self.moved) if self.moved else "")),
+            ("resumed", text(f"{self.resumed_blocks:,} blocks" if self.resumed_blocks else "")),
+        ]
+        return card(f"Cost of the pass {self.name!r}", "measured", rows)
 
     def add(self, reads: ReadCount) -> None:
         """Count reads of X."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import OPEN_BLOCKS, Accumulator
+from streampca.html import card, memory_bar, preformatted, table, text
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.clients import ambient_client
 from streampca.passes.memory import MiB, brought, size, unforeseen
@@ -257,7 +257,26 @@ class Plan:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        memory, peak = self.memory, self.peak_nbytes
+        if self.then is not None and self.then.peak_nbytes > peak_of(memory):
+            memory = self.then.memory
+        largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
+        terms = {**memory["process"], **(memory[largest] if largest != "process" else {})}
+        limit = "no limit" if self.memory_limit is None else f"limit {size(self.memory_limit)}"
+        made = [(f"{one.times} x {one.name}" if one.times > 1 else one.name, one.n_blocks,
+                 one.reads, size(one.nbytes)) for one in self.passes]  # fmt: skip
+        n, p = self.shape
+        rows = [
+            ("data", text(f"{n:,} samples x {p:,} features, {self.dtype}")),
+            ("solver", f"<b>{text(self.solver)}</b> {text(self.reason)}"),
+            ("passes", text(f"{self.n_passes} at most")),
+            ("chunk reads", text(f"{self.reads:,}, {size(self.nbytes)}")),
+            ("memory", memory_bar(terms, self.memory_limit, f"{size(peak)} at most; {limit}")),
+            ("source", text(self.note)),
+        ]
+        passes = table(("pass", "blocks", "chunk reads", "bytes"), made)
+        details = {"passes": passes, "the whole plan": preformatted(self)}
+        return card(f"Plan of a {self.method}", "reads no data until it runs", rows, details)
 
 
 def phase_nbytes(memory: Mapping[str, Mapping[str, int]], phase: str) -> int:

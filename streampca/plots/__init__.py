@@ -1,15 +1,27 @@
 """Pictures of a fitted result. Matplotlib loads when the first one is drawn."""
 
-from streampca.plots.curves import baselines, dimension, r2, scree, validation
-from streampca.plots.scores import loadings, loadings_table, scores
+from streampca.plots.curves import baselines, r2, sweeps, validation
+from streampca.plots.features import biplot, correlation_circle, loadings, loadings_table, manhattan
+from streampca.plots.maps import map, pcs
+from streampca.plots.scores import pairs, projected, scores
+from streampca.plots.spectrum import dimension, scree, spectrum
 
 __all__ = [
     "baselines",
+    "biplot",
+    "correlation_circle",
     "dimension",
     "loadings",
     "loadings_table",
+    "manhattan",
+    "map",
+    "pairs",
+    "pcs",
+    "projected",
     "r2",
     "scores",
     "scree",
+    "spectrum",
+    "sweeps",
     "validation",
 ]

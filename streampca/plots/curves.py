@@ -1,8 +1,7 @@
-"""Curves over the number of components: scree plot, R^2, and the error on held-out cells."""
+"""Curves: R^2 and held-out errors over the number of components, sweeps of a completion."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,108 +13,18 @@ from streampca.plots.canvas import (
     INK,
     MUTED,
     PALETTE,
-    at_most,
+    beside,
     checked_axes,
     counting_ticks,
     drawing_axes,
     has_result,
+    logarithmic,
     result_of,
+    state,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-# --------------------------------------------------------------------------------------------------
-# Scree plot: the variance share of each component, and their running sum.
-
-SHARE_TOPS = (0.01, 0.02, 0.025, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)  # each has five round steps
-BAR = "#7fb8d8"  # the palette's blue, pale enough for the line to show on it
-SHOWN = 50  # bars by default: more would be too thin
-
-
-def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
-    """Share of the TOTAL variance of each component as bars, their running sum as a line.
-
-    result : a fitted estimator or a Decomposition.
-    n : how many components from the first; None shows at most 50.
-
-    The left axis is scaled to the shares, so that an elbow among small ones is visible; the line
-    has the right axis, 0 to 100 %, on the same grid. Returns the left Axes; the right one is
-    ``ax.figure.axes[-1]``.
-    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
-
-    Source: Cattell 1966, "The scree test for the number of factors".
-    """
-    found = result_of(result)
-    count = at_most(SHOWN if n is None else n, found.n_components, "components")
-    checked_axes(ax)
-    if not count:
-        raise InvalidInputError(
-            "the result has no components to show; fit with n_components=1 or more. For a "
-            "completion, plots.validation shows why it keeps none"
-        )
-    shares = found.explained_variance_ratio[:count]
-    numbers = np.arange(1, count + 1)
-
-    bars = drawing_axes(ax, (7.0, 4.0))
-    bars.grid(axis="y", color=FAINT, linewidth=0.7)
-    bars.bar(numbers, shares, width=0.75, color=BAR)
-    bars.set_xlim(0.4, count + 0.6)
-    largest = shares.max(initial=0.0)
-    _as_percent(bars, next((top for top in SHARE_TOPS if top >= largest > 0), 1.0))
-    bars.set_xticks(counting_ticks(1, count))
-    all_shown = count == found.n_components
-    of = "" if all_shown else f" (first {count} of {found.n_components:,})"
-    bars.set_xlabel(f"Component{of}")
-    bars.set_ylabel("Share of total variance", color=PALETTE[0])
-    _draw_sum(bars, numbers, np.cumsum(shares))
-    return bars
-
-
-def _draw_sum(bars: Axes, numbers: np.ndarray[Any, Any], sums: np.ndarray[Any, Any]) -> None:
-    """Draw the running sum on an axis of its own, and write its last value."""
-    from matplotlib.patheffects import withStroke
-
-    line = bars.twinx()
-    colour = PALETTE[4]
-    line.plot(
-        numbers,
-        sums,
-        color=colour,
-        linewidth=1.5,
-        marker="o" if len(sums) <= 30 else "",
-        markersize=4,
-        clip_on=False,
-    )
-    _as_percent(line, 1.0)
-    line.set_ylabel("Cumulative share", color=colour)
-    line.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
-    for side, spine in line.spines.items():
-        spine.set_visible(side == "right")
-        spine.set_color(MUTED)
-    # a running sum never falls, so the line leaves the space above its last point free
-    halo = [withStroke(linewidth=3, foreground="white")]
-    line.annotate(
-        f"{100 * sums[-1]:.1f} %",
-        (numbers[-1], sums[-1]),
-        xytext=(2, 5),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        color=colour,
-        fontsize="small",
-        annotation_clip=False,
-        path_effects=halo,
-    )
-
-
-def _as_percent(ax: Axes, top: float) -> None:
-    from matplotlib.ticker import PercentFormatter
-
-    ax.set_ylim(0.0, top)
-    ax.set_yticks(np.linspace(0.0, top, 6))
-    ax.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -124,16 +33,20 @@ def _as_percent(ax: Axes, top: float) -> None:
 STYLES = ("-", "--", ":", "-.")  # besides colour, for print and for colour-blind readers
 
 
-def r2(curve: Any, ax: Axes | None = None) -> Axes:
+def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
     """Share of the variance that 0, 1, ..., k components explain.
 
     curve : (k + 1,) from ``pca.r2_curve(X)``; a fitted estimator or a Decomposition (for its
         training rows); or several of these by name: ``{"training": pca, "new": pca.r2_curve(X)}``.
+    held_out : the curve of rows that the fit has not seen, ``pca.r2_curve(X_new)``, beside it.
 
     For new rows a curve may fall below 0. Lengths may differ.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
-    named = curve if isinstance(curve, Mapping) else {"": curve}
+    named = dict(curve) if isinstance(curve, Mapping) else {"": curve}
+    if held_out is not None:
+        named = {name or "rows of the fit": one for name, one in named.items()}
+        named |= {"held-out rows": held_out}
     if not named:
         raise InvalidInputError("no curve; expected one or more: {'new': pca.r2_curve(X)}")
     curves = {str(name): _checked(one, str(name)) for name, one in named.items()}
@@ -162,13 +75,21 @@ def r2(curve: Any, ax: Axes | None = None) -> Axes:
     drawn.set_xticks(counting_ticks(0, last))
     drawn.set_xlabel("Number of components")
     drawn.set_ylabel("R² (share of variance carried)")
-    if isinstance(curve, Mapping):
-        legend = drawn.legend(
-            lines, list(curves), loc="lower right", frameon=False, labelcolor=INK, fontsize="small"
-        )
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+    if len(named) > 1 or "" not in named:
+        beside(drawn, lines, list(curves))
+    state(drawn, _said(curves))
     return drawn
+
+
+def _said(curves: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """What the first curve reaches, and where another is best."""
+    (name, values), *others = curves.items()
+    of = f" of {name}" if name else ""
+    words = [f"{len(values) - 1} components carry {100 * values[-1]:.1f} % of the variance{of}"]
+    for other, found in others:
+        best = int(np.argmax(found))
+        words.append(f"of {other} {100 * found[best]:.1f} %, with {best} of them")
+    return "; ".join(words)
 
 
 def baselines(found: Any, ax: Axes | None = None) -> Axes:
@@ -190,7 +111,7 @@ def baselines(found: Any, ax: Axes | None = None) -> Axes:
             colour = PALETTE[i % len(PALETTE)]
             drawn.fill_between(np.arange(len(curve)), *band, color=colour, alpha=0.15, linewidth=0)
     drawn.set_xlabel("Numbers kept of each row")
-    drawn.set_title(f"Rows made again by {found.reconstruction}", fontsize="small", loc="left")
+    state(drawn, f"Rows made again by {found.reconstruction}")
     return drawn
 
 
@@ -262,7 +183,9 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
     drawn.set_xlabel("Rank" if by_rank else "Penalty")
     drawn.set_ylabel("Root mean square error, held-out cells")
     if len(groups) > 1 or without is not None:
-        drawn.legend(frameon=False, labelcolor=INK, fontsize="small")
+        beside(drawn, *drawn.get_legend_handles_labels())
+    state(drawn, f"The held-out error is least, {kept['held_out']:.4g}, at rank {kept['rank']}, "
+          f"penalty {kept['penalty']:.4g}")  # fmt: skip
     return drawn
 
 
@@ -274,32 +197,46 @@ def _kept(result: Any, curve: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The spectrum, with the numbers of dimensions of the flat space and of the data.
+# The sweeps of a completion.
 
 
-def dimension(found: Any, ax: Axes | None = None) -> Axes:
-    """Variances of the components on a logarithmic axis, with rank and intrinsic dimension.
+def sweeps(source: Any, ax: Axes | None = None) -> Axes:
+    """The objective of a completion after each sweep, on a logarithmic axis.
 
-    found : what :func:`streampca.intrinsic_dimension` returned; its verdict is the title.
-    Returns the Axes. Raises InvalidTypeError, InvalidInputError; MissingDependencyError.
+    source : a fitted ``HardImpute`` or ``SoftImpute``, or its Decomposition.
+
+    The objective is the sum of the squared residuals of the observed cells, in standardised units,
+    with its penalty: every sweep lowers it. Where cells were held out, their error is the second
+    line, on the same axis as a share of its first value: both begin with 1.
+    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+    Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8.
     """
-    if not hasattr(found, "verdict"):
-        raise InvalidTypeError(
-            f"found is a {type(found).__name__}; expected what intrinsic_dimension(X) returns"
+    result = result_of(source)
+    trace = result.provenance.get("trace") or []
+    if not trace:
+        raise InvalidInputError(
+            "this fit made no sweeps; plots.sweeps shows a completion: HardImpute(5).fit(X)"
         )
     checked_axes(ax)
-    variance = found.explained_variance[found.explained_variance > 0]
-    axes = drawing_axes(ax, (7.0, 4.0))
-    axes.grid(axis="y", color=FAINT, linewidth=0.7)
-    axes.semilogy(np.arange(1, len(variance) + 1), variance, color=PALETTE[0], marker="o",
-                  markersize=4, linewidth=1.5)  # fmt: skip
-    lines = ((found.flat, "flat space", PALETTE[4], "--"),
-             (found.dimension, f"{found.method}: {found.dimension:.3g}", INK, "-"))  # fmt: skip
-    for place, name, colour, style in lines:
-        if np.isfinite(place):
-            axes.axvline(place, color=colour, linewidth=1.2, linestyle=style, label=name)
-    axes.set_xlabel("Component")
-    axes.set_ylabel("Variance")
-    axes.legend(frameon=False)
-    axes.set_title("\n".join(textwrap.wrap(found.verdict, 80)), fontsize="small", loc="left")
-    return axes
+    chosen = int(trace[-1]["chosen"])
+    numbers = [one["number"] for one in trace]
+    lines = {
+        "objective": [one["penalised"][chosen] for one in trace],
+        "held-out error": [one["held_out"][chosen] for one in trace],
+    }
+    drawn = drawing_axes(ax, (6.0, 4.0))
+    drawn.grid(axis="y", color=FAINT, linewidth=0.7)
+    logarithmic(drawn)
+    for i, (name, values) in enumerate(lines.items()):
+        share = np.asarray(values, dtype=np.float64)
+        if np.isfinite(share).all() and share[0] > 0:
+            drawn.plot(numbers, share / share[0], color=PALETTE[4 * i], marker="o", markersize=4,
+                       linewidth=1.6, linestyle=STYLES[i], label=name)  # fmt: skip
+    drawn.set_xticks(counting_ticks(1, max(numbers)))
+    drawn.set_xlabel("Sweep")
+    drawn.set_ylabel("Share of the value after the first sweep")
+    beside(drawn, *drawn.get_legend_handles_labels())
+    change = trace[-1]["change"][chosen]
+    state(drawn, f"{len(trace)} sweeps; the last one changed the estimate by {change:.1g} of its "
+          "norm")  # fmt: skip
+    return drawn

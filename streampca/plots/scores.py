@@ -1,4 +1,4 @@
-"""Pictures of scores (the samples on the components) and of loadings (a component's features)."""
+"""Pictures of scores: the samples on the components."""
 
 from __future__ import annotations
 
@@ -12,106 +12,26 @@ from streampca.models.decomposition import Decomposition
 from streampca.plots.canvas import (
     FAINT,
     INK,
-    MUTED,
     PALETTE,
-    Categories,
-    at_most,
+    beside,
     checked_axes,
-    colouring,
     component_index,
     component_name,
     drawing_axes,
     result_of,
+    sheet,
+    state,
 )
+from streampca.plots.colours import Categories, Continuous, colouring
+from streampca.plots.density import draw_density, draw_ellipses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-# --------------------------------------------------------------------------------------------------
-# Loadings: the weights of the features in a component.
-
-LONGEST_NAME = 40  # characters beside a bar; the table has full names
-
-
-def loadings(result: Any, *, component: int = 1, n: int = 15, ax: Axes | None = None) -> Axes:
-    """The features with the largest |loading| on one component, as horizontal bars.
-
-    result : a fitted estimator or a Decomposition.
-    component : its number, from 1.  n : how many features, or all if there are fewer.
-
-    A loading is the component's entry times the square root of its variance, in the units of the
-    feature (a correlation, if the features were scaled to unit variance).
-    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
-
-    Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., section 2.3.
-    """
-    found = result_of(result)
-    index = component_index(component, found)
-    count = at_most(n, found.n_features, "features")
-    names, values = _largest(found, index, count)
-    checked_axes(ax)
-
-    drawn = drawing_axes(ax, (6.0, 1.0 + 0.24 * count))
-    drawn.grid(axis="x", color=FAINT, linewidth=0.7)
-    places = np.arange(count)
-    colours = [PALETTE[0] if value >= 0 else PALETTE[4] for value in values]
-    drawn.barh(places, values, height=0.7, color=colours)
-    drawn.axvline(0.0, color=MUTED, linewidth=0.8)
-    drawn.set_yticks(places, labels=[_short(name) for name in names], parse_math=False)
-    drawn.tick_params(axis="y", length=0)
-    drawn.spines["left"].set_visible(False)
-    drawn.set_ylim(count - 0.4, -0.6)  # the largest on top
-    drawn.set_xlabel(f"Loading on {component_name(index, found)}")
-    return drawn
-
-
-def loadings_table(result: Any, n: int = 10) -> np.ndarray[Any, Any]:
-    """The features with the largest |loading| on every component, as a structured array.
-
-    result : a fitted estimator or a Decomposition.  n : features per component.
-
-    Returns (k * n,) rows of ``component`` (from 1), ``rank`` (from 1), ``feature`` (its name) and
-    ``loading``; ``pandas.DataFrame(table)`` takes it as it is.
-    Raises InvalidInputError, InvalidTypeError, NotFittedError.
-    """
-    found = result_of(result)
-    count = at_most(n, found.n_features, "features")
-    rows = [
-        (index + 1, rank, name, value)
-        for index in range(found.n_components)
-        for rank, (name, value) in enumerate(zip(*_largest(found, index, count), strict=True), 1)
-    ]
-    width = max((len(row[2]) for row in rows), default=1)
-    columns = [
-        ("component", np.int64),
-        ("rank", np.int64),
-        ("feature", f"U{max(width, 1)}"),
-        ("loading", np.float64),
-    ]
-    return np.array(rows, dtype=columns)
-
-
-def _largest(found: Decomposition, index: int, count: int) -> tuple[list[str], list[float]]:
-    """Names and loadings of one component, without forming all (p, k) loadings."""
-    row = found.require_components()[index]
-    column = np.asarray(row, dtype=np.float64) * np.sqrt(found.explained_variance[index])
-    order = np.argsort(-np.abs(column), kind="stable")[:count]
-    return found.labels.features.names(order.tolist()), column[order].tolist()
-
-
-def _short(name: str) -> str:
-    """Shorten a name in the middle: names that differ only in a number differ at an end."""
-    if len(name) <= LONGEST_NAME:
-        return name
-    tail = LONGEST_NAME // 2
-    return f"{name[: LONGEST_NAME - tail - 1]}…{name[-tail:]}"
-
-
-# --------------------------------------------------------------------------------------------------
-# Scores: the samples on two or three components.
-
-MOST_POINTS = 200_000
+Array = np.ndarray[Any, Any]
+Colours = Categories | Continuous | None
+MANY = 50_000  # points from which a picture shows their density
+MOST_POINTS = 200_000  # drawn one by one
 RASTERIZED_FROM = 2_000  # vector files with more points are slow to open
 
 
@@ -121,6 +41,8 @@ def scores(
     *,
     components: Sequence[int] = (1, 2),
     labels: Any = None,
+    density: bool | None = None,
+    ellipses: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     """Scatter of the samples on two components, or in space on three.
@@ -131,43 +53,204 @@ def scores(
     components : two or three numbers, from 1.
     labels : (n,) one per sample. Text, booleans and up to 12 different integers get a legend;
         other numbers and dates a colourbar. The name of a Series or DataArray is its title.
+    density : draw an image of the number of samples instead of points, with the mean of their
+        colours; None does so in the plane for more than 50,000.
+    ellipses : for each category the ellipse of 95 % of a normal distribution, and its name.
 
     Labelled points are drawn in a fixed shuffled order, so that no group hides another because of
-    the order in the file. Of more than 200,000 points a fixed sample is drawn; the title says so.
+    the order in the file. Without density, of more than 200,000 points a fixed sample is drawn;
+    the title says so.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
 
-    Cost: reads only the columns that it draws, and computes them if the scores are lazy.
+    Cost: reads only the columns that it draws, and computes them if the scores are lazy. A million
+    samples draw in about a second.
     """
     found = result_of(result_or_model)
     indices = _component_indices(components, found)
-    source = _source(found, scores)
+    source = scores_of(found, scores)
     n = int(np.prod(source.shape[:-1]))
     checked_axes(ax, dimensions=len(indices))
     colours = None if labels is None else colouring(labels, n)
-    points = np.stack([_column(source, index) for index in indices])
+    if ellipses and (not isinstance(colours, Categories) or len(indices) != 2):
+        raise InvalidInputError(
+            "ellipses=True needs two components, and a category of each sample: labels=names"
+        )
+    dense = len(indices) == 2 and (n > MANY if density is None else density)
+    points = np.stack([column_of(source, index) for index in indices])
 
-    random = np.random.default_rng(0)
+    drawn = drawing_axes(ax, (6.4, 4.8), dimensions=len(indices))
+    if dense:
+        draw_density(drawn, points, colours)
+    else:
+        _draw_points(drawn, points, colours)
+    if ellipses and isinstance(colours, Categories):
+        draw_ellipses(drawn, points, colours)
+    _name_axes(drawn, [component_name(index, found) for index in indices])
+    state(drawn, _title(n, dense, colours, found.explained_variance_ratio[indices].sum()))
+    return drawn
+
+
+def _draw_points(ax: Axes, points: Array, colours: Colours) -> None:
+    """(d, n) points one by one, or a fixed sample of very many."""
+    random, n = np.random.default_rng(0), points.shape[1]
+    order = np.arange(n)
     if n > MOST_POINTS:
         order = np.sort(random.choice(n, MOST_POINTS, replace=False))
-    else:
-        order = np.arange(n)
     if colours is not None:
         order = order if not isinstance(colours, Categories) else random.permutation(order)
         colours = colours.take(order)
     points = points[:, order]
-
-    drawn = drawing_axes(ax, (6.4, 4.8), dimensions=len(indices))
-    style = _style(points.shape[1]) | ({"depthshade": False} if len(indices) == 3 else {})
+    style = _style(points.shape[1]) | ({"depthshade": False} if len(points) == 3 else {})
     if colours is None:
-        drawn.scatter(*points, color=PALETTE[0], **style)
+        ax.scatter(*points, color=PALETTE[0], **style)
     else:
-        colours.draw(drawn, points, style)
+        colours.draw(ax, points, style)
+
+
+def _title(n: int, dense: bool, colours: Colours, share: float) -> str:
+    groups = f" of {len(colours.names)} groups" if isinstance(colours, Categories) else ""
+    many = f"{n:,} samples{groups}"
+    if dense:
+        many = f"Density of {many}"
+    elif n > MOST_POINTS:
+        many = f"{MOST_POINTS:,} of {many} drawn"
+    return f"{many}; these components carry {share:.1%} of the variance".replace("%", " %")
+
+
+# --------------------------------------------------------------------------------------------------
+# New samples over those of the fit.
+
+
+def projected(
+    result_or_model: Any,
+    new_scores: Any,
+    *,
+    components: Sequence[int] = (1, 2),
+    labels: Any = None,
+    scores: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """New samples on two components, over the reference panel: the samples of the fit.
+
+    new_scores : (m, k) from ``transform`` or ``project_samples(...).scores``; samples without
+        scores (NaN) are left out, and counted in the title.
+    labels : (n,) one category for each sample of the fit, as for :func:`scores`.
+    scores : (n, k) of the fit, where it kept none.
+    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+    """
+    found = result_of(result_or_model)
+    indices = _component_indices(components, found)
+    if len(indices) != 2:
+        raise InvalidInputError(f"components={tuple(components)}; expected two numbers: (1, 2)")
+    panel, source = scores_of(found, scores), scores_of(found, new_scores)
+    n, m = (int(np.prod(one.shape[:-1])) for one in (panel, source))
+    checked_axes(ax)
+    colours = None if labels is None else colouring(labels, n)
+    behind = np.stack([column_of(panel, index) for index in indices])
+    points = np.stack([column_of(source, index) for index in indices])
+    drawn = drawing_axes(ax, (6.4, 4.8))
+    (draw_density if n > MANY else _draw_points)(drawn, behind, colours)
+    legend = drawn.get_legend()
+    mark = drawn.scatter(points[0], points[1], s=30, marker="X", color=INK, edgecolors="white",
+                         linewidths=0.6, zorder=4, rasterized=m > RASTERIZED_FROM)  # fmt: skip
+    beside(drawn, [mark], ["new samples"], loc="lower left",
+           bbox_to_anchor=(1.02, 0.0))  # fmt: skip
+    if legend is not None:
+        drawn.add_artist(legend)
     _name_axes(drawn, [component_name(index, found) for index in indices])
-    if n > MOST_POINTS:
-        drawn.set_title(
-            f"{MOST_POINTS:,} of {n:,} samples drawn", loc="left", color=INK, fontsize="small"
-        )
+    lost = int(np.isnan(points).any(axis=0).sum())
+    gone = f"; {lost:,} without scores left out" if lost else ""
+    state(drawn, f"{m - lost:,} new samples over the {n:,} samples of the fit{gone}")
     return drawn
+
+
+# --------------------------------------------------------------------------------------------------
+# Pairs: every two of several components.
+
+
+def pairs(
+    result_or_model: Any,
+    scores: Any = None,
+    *,
+    components: Sequence[int] | None = None,
+    labels: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """A matrix of pictures: samples on every two of some components, and how each is distributed.
+
+    scores, labels : as for :func:`scores`.  components : numbers from 1; None takes the first four.
+
+    Returns the Axes that frames the panels; these are ``ax.child_axes``, row by row of the lower
+    triangle. Raises as :func:`scores`.
+    """
+    found = result_of(result_or_model)
+    chosen = range(1, min(4, found.n_components) + 1) if components is None else components
+    indices = [component_index(number, found) for number in chosen]
+    if len(indices) < 2 or len(set(indices)) < len(indices):
+        raise InvalidInputError(f"components={tuple(chosen)}; expected two or more different ones")
+    source = scores_of(found, scores)
+    n, count = int(np.prod(source.shape[:-1])), len(indices)
+    colours = None if labels is None else colouring(labels, n)
+    points = np.stack([column_of(source, index) for index in indices])
+    frame, panels = sheet(ax, count * count, (2.0, 1.8), count, (0.08, 0.08))
+    for i, panel in enumerate(panels):
+        row, column = divmod(i, count)
+        if column > row:
+            panel.remove()
+            continue
+        drawing_axes(panel, (1.0, 1.0))
+        panel.tick_params(labelbottom=row == count - 1, labelleft=column == 0 and row > 0)
+        if row == column:
+            _draw_distribution(panel, points[row], colours)
+        else:
+            _draw_pair(panel, points[[column, row]], colours)
+        if row == count - 1:
+            panel.set_xlabel(component_name(indices[column], found), fontsize="small")
+        if column == 0 and row > 0:
+            panel.set_ylabel(component_name(indices[row], found), fontsize="small")
+    if isinstance(colours, Categories):
+        colours.draw_legend(frame)
+        legend: Any = frame.get_legend()
+        legend.set_loc("upper right")
+        legend.set_bbox_to_anchor((1.0, 1.0), transform=frame.transAxes)
+    share = found.explained_variance_ratio[indices].sum()
+    state(frame, _title(n, n > MANY, colours, share), pad=10.0)
+    return frame
+
+
+def _draw_pair(ax: Axes, points: Array, colours: Colours) -> None:
+    if points.shape[1] > MANY:
+        draw_density(ax, points, colours, key=False)
+        return
+    style = _style(4 * points.shape[1])
+    if isinstance(colours, Categories):
+        order = np.random.default_rng(0).permutation(points.shape[1])
+        colours.take(order).draw(ax, points[:, order], style)
+        legend: Any = ax.get_legend()
+        legend.remove()
+    elif isinstance(colours, Continuous):
+        ax.scatter(points[0], points[1], c=colours.values, cmap=colours.colours(), **style)
+    else:
+        ax.scatter(*points, color=PALETTE[0], **style)
+
+
+def _draw_distribution(ax: Axes, values: Array, colours: Colours) -> None:
+    """The histogram of one component, a line for each category."""
+    values = np.asarray(values)
+    edges = np.histogram_bin_edges(values[np.isfinite(values)], 40)
+    groups = [(PALETTE[0], np.ones(len(values), np.bool_))]
+    if isinstance(colours, Categories):
+        codes = np.unique(colours.codes)
+        groups = [(colours.colour(int(code)), colours.codes == code) for code in codes]
+    for colour, own in groups:
+        counts, _ = np.histogram(values[own], edges)
+        ax.stairs(counts, edges, color=colour, linewidth=1.2)
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+
+
+# --------------------------------------------------------------------------------------------------
+# What all of them read and how they look.
 
 
 def _component_indices(components: Sequence[int], found: Decomposition) -> list[int]:
@@ -181,7 +264,7 @@ def _component_indices(components: Sequence[int], found: Decomposition) -> list[
     return [component_index(number, found) for number in components]
 
 
-def _source(found: Decomposition, scores: Any) -> Any:
+def scores_of(found: Decomposition, scores: Any) -> Any:
     """The scores as an object of shape (..., k) whose columns can be taken one by one."""
     if scores is None:
         if found.scores is None:
@@ -210,7 +293,7 @@ def _source(found: Decomposition, scores: Any) -> Any:
     return scores
 
 
-def _column(source: Any, index: int) -> np.ndarray[Any, Any]:
+def column_of(source: Any, index: int) -> np.ndarray[Any, Any]:
     """One component, (n,) float64; several sample dimensions are flattened."""
     return np.asarray(source[..., index], dtype=np.float64).ravel()
 

@@ -13,6 +13,7 @@ from streampca.solvers.canonical import (
     singular_pairs,
 )
 from streampca.solvers.certificate import (
+    UNDETERMINED,
     Certificate,
     certify,
     certify_ritz,
@@ -71,6 +72,7 @@ __all__ = [
     "LARGEST",
     "MLE",
     "TRACY_WIDOM",
+    "UNDETERMINED",
     "CanonicalTests",
     "Certificate",
     "FactorModel",

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from streampca.html import card, table
 from streampca.kernels import CONFIDENCE, Array, lower_product, sum_error
 from streampca.solvers.spectrum import Spectrum
 
 SAFETY = 3.0  # Ritz bounds and the floor are about equal to the true error: tripled
 FIRST_ORDER = 0.5  # largest sine that is reported; beyond it second-order terms are not small
 ALIKE = 18.0  # relative error of a sum of equal terms, in eps
+UNDETERMINED = 1.0  # radians: a component whose angle has only a larger bound may point anywhere
 MARGIN = 2.0  # residuals by which the largest remaining eigenvalue may exceed its Ritz value
 
 
@@ -43,6 +45,27 @@ class Certificate:
     angle_bound: Array
     passes: int = 1
     beyond: float = 0.0  # the largest variance that a direction outside the searched space can have
+
+    @property
+    def determined(self) -> Array:
+        """(k,) whether the direction of each component is determined: to less than a radian."""
+        return np.asarray(self.angle_bound < UNDETERMINED)
+
+    def in_words(self) -> str:
+        """One sentence: how many directions are determined, and to what angle."""
+        count, known = len(self.angle_bound), int(self.determined.sum())
+        if not known:
+            return f"No direction of {count} components is determined"
+        worst = float(self.angle_bound[self.determined].max())
+        many = f"all {count} components" if known == count else f"{known} of {count} components"
+        return f"The directions of {many} are determined, to {worst:.1g} radians or better"
+
+    def _repr_html_(self) -> str:
+        rows = zip(range(1, len(self.gap) + 1), self.variance_bound, self.angle_bound, self.gap,
+                   strict=True)  # fmt: skip
+        shown = [(i, f"{v:.2g}", f"{a:.2g}", f"{g:.3g}") for i, v, a, g in rows]
+        head = ("component", "error of the variance ≤", "angle ≤ (radians)", "gap")
+        return card("Certificate", self.in_words(), [], {"all bounds": table(head, shown)})
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""

@@ -25,7 +25,9 @@ def test_scores_are_the_points(source: Any, projected: Any, pca: PCA) -> None:
     first, second = 100 * pca.explained_variance_ratio_[:2]
     assert ax.get_xlabel() == f"PC1 ({first:.1f} %)"
     assert ax.get_ylabel() == f"PC2 ({second:.1f} %)"
-    assert ax.get_title(loc="left") == ""
+    share = first + second
+    said = f"{N} samples; these components carry {share:.1f} % of the variance"
+    assert ax.get_title(loc="left") == said
     assert ax.get_legend() is None
     assert saved(ax) > 2000
 
@@ -124,7 +126,7 @@ def test_too_many_points_are_sampled_and_said(pca: PCA, monkeypatch: pytest.Monk
     monkeypatch.setattr(scores_module_of(), "MOST_POINTS", 1_000)
     many = np.random.default_rng(0).normal(size=(5_000, K))
     first, second = plots.scores(pca, many), plots.scores(pca, many)
-    assert first.get_title(loc="left") == "1,000 of 5,000 samples drawn"
+    assert first.get_title(loc="left").startswith("1,000 of 5,000 samples drawn")
     drawn = np.asarray(first.collections[0].get_offsets())
     assert len(np.unique(drawn, axis=0)) == 1_000
     assert set(map(tuple, drawn)) <= set(map(tuple, many[:, :2]))

@@ -1,0 +1,158 @@
+"""Where the features of a matrix lie: on the globe, in a picture, or along a genome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.matrix.labels import AxisLabels
+
+Array = np.ndarray[Any, Any]
+
+RADIANS = ("radian", "radians", "rad")
+# dimension -> its names (lower case), its CF units
+LATITUDE = (
+    ("lat", "latitude", "nav_lat"),
+    ("degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"),
+)
+LONGITUDE = (
+    ("lon", "long", "longitude", "nav_lon"),
+    ("degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese"),
+)
+
+
+def latitude(axis: AxisLabels) -> str | None:
+    """The name of the coordinate that is a latitude, by its CF attributes or its name."""
+    return _named(axis, "latitude", *LATITUDE)
+
+
+def longitude(axis: AxisLabels) -> str | None:
+    """The name of the coordinate that is a longitude."""
+    return _named(axis, "longitude", *LONGITUDE)
+
+
+def _named(
+    axis: AxisLabels, standard: str, names: tuple[str, ...], units: tuple[str, ...]
+) -> str | None:
+    known = (*axis.coords, *axis.extra, *axis.grids)
+    for dim in known:
+        attrs = axis.attrs.get(dim, {})
+        if attrs.get("standard_name") == standard or str(attrs.get("units", "")).lower() in units:
+            return dim
+    named = [dim for dim in known if dim.lower() in names]
+    return named[0] if named else None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Two stacked dimensions of features.
+
+    y, x : (rows,) and (columns,), or both (rows, columns) of a curvilinear grid.
+    names : of y and x.  globe : whether they are latitude and longitude, in degrees.
+    transposed : whether the features run along y first.
+    """
+
+    y: Array
+    x: Array
+    names: tuple[str, str]
+    globe: bool
+    transposed: bool = False
+
+    def field(self, values: Array) -> Array:
+        """(rows, columns) of (p,) values."""
+        rows, columns = self.shape
+        if self.transposed:
+            return np.asarray(values).reshape(columns, rows).T
+        return np.asarray(values).reshape(rows, columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        if self.y.ndim == 2:
+            return int(self.y.shape[0]), int(self.y.shape[1])
+        return len(self.y), len(self.x)
+
+
+def grid_of(axis: AxisLabels) -> Grid | None:
+    """The grid of an axis of two dimensions; None for any other axis.
+
+    Dimensions without latitude and longitude are a picture: the first runs downwards.
+    """
+    long = [d for d, size in enumerate(axis.sizes) if size > 1]
+    if axis.parts or len(axis.sizes) < 2 or len(long) > 2:
+        return None
+    first, second = long if len(long) == 2 else (0, 1)
+    lat, lon = latitude(axis), longitude(axis)
+    if lat is not None and lon is not None:
+        return _globe(axis, axis.dims[first], axis.dims[second], lat, lon)
+    y, x = (_numbers(axis, d) for d in (first, second))
+    return Grid(y, x, (axis.dims[first], axis.dims[second]), globe=False)
+
+
+def _globe(axis: AxisLabels, first: str, second: str, lat: str, lon: str) -> Grid | None:
+    degrees = [_degrees(axis, name) for name in (lat, lon)]
+    shape = tuple(axis.sizes[axis.dims.index(d)] for d in (first, second))
+    if {lat, lon} == {first, second}:
+        return Grid(degrees[0], degrees[1], (lat, lon), globe=True, transposed=lat == second)
+    y, x = (
+        np.asarray(axis.spread(one, axis.grids[name][0])).reshape(shape)
+        if name in axis.grids
+        else None
+        for name, one in zip((lat, lon), degrees, strict=True)
+    )
+    return None if y is None or x is None else Grid(y, x, (lat, lon), globe=True)
+
+
+def _degrees(axis: AxisLabels, name: str) -> Array:
+    values = axis.grids[name][1] if name in axis.grids else axis.coords[name]
+    values = np.asarray(values, dtype=np.float64)
+    units = str(axis.attrs.get(name, {}).get("units", "")).lower()
+    return np.asarray(np.rad2deg(values) if units in RADIANS else values)
+
+
+def _numbers(axis: AxisLabels, d: int) -> Array:
+    """The coordinate of a dimension if it is of numbers, else counts from 0."""
+    values = axis.coords.get(axis.dims[d])
+    if values is None or np.asarray(values).dtype.kind not in "iuf":
+        return np.arange(axis.sizes[d], dtype=np.float64)
+    return np.asarray(values, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Genome:
+    """Variants along a genome, chromosome after chromosome.
+
+    place : (p,) base pairs from the start of the first chromosome.
+    number : (p,) index into ``names``, in the order in which they are drawn.
+    centres : (chromosomes,) where to write their names.
+    """
+
+    place: Array
+    number: Array
+    names: tuple[str, ...]
+    centres: Array
+
+
+def genome_of(axis: AxisLabels) -> Genome | None:
+    """Places of variants that have a chromosome and a position; None for other features."""
+    if not {"chromosome", "position"} <= axis.extra.keys():
+        return None
+    found, number = np.unique(np.asarray(axis.extra["chromosome"]).astype(str), return_inverse=True)
+    order = sorted(range(len(found)), key=lambda i: _rank(str(found[i])))
+    rank = np.empty(len(found), dtype=np.int64)
+    rank[order] = np.arange(len(found))
+    number = rank[number]
+    position = np.asarray(axis.extra["position"], dtype=np.float64)
+    last = np.zeros(len(found))
+    np.maximum.at(last, number, position)
+    room = 0.01 * last.sum()  # between chromosomes
+    start = np.concatenate([[0.0], np.cumsum(last + room)[:-1]])
+    names = tuple(str(found[i]) for i in order)
+    return Genome(start[number] + position, number, names, start + last / 2)
+
+
+def _rank(name: str) -> tuple[int, int, str]:
+    plain = name.lower().removeprefix("chr")
+    return (0, int(plain), "") if plain.isdigit() else (1, 0, plain)

@@ -1,0 +1,293 @@
+"""Pictures of features: their loadings by size and along the genome, biplot, correlation circle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.matrix.places import genome_of
+from streampca.models.decomposition import Decomposition
+from streampca.plots.canvas import (
+    FAINT,
+    INK,
+    MUTED,
+    PALETTE,
+    at_most,
+    checked_axes,
+    component_index,
+    component_name,
+    drawing_axes,
+    result_of,
+    state,
+)
+from streampca.plots.scores import scores as draw_scores
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = np.ndarray[Any, Any]
+
+# --------------------------------------------------------------------------------------------------
+# Loadings: the weights of the features in a component.
+
+LONGEST_NAME = 40  # characters beside a bar; the table has full names
+
+
+def loadings(result: Any, *, component: int = 1, n: int = 15, ax: Axes | None = None) -> Axes:
+    """The features with the largest |loading| on one component, as horizontal bars.
+
+    result : a fitted estimator or a Decomposition.
+    component : its number, from 1.  n : how many features, or all if there are fewer.
+
+    A loading is the component's entry times the square root of its variance, in the units of the
+    feature (a correlation, if the features were scaled to unit variance).
+    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., section 2.3.
+    """
+    found = result_of(result)
+    index = component_index(component, found)
+    count = at_most(n, found.n_features, "features")
+    names, values = _largest(found, index, count)
+    checked_axes(ax)
+
+    drawn = drawing_axes(ax, (6.0, 1.0 + 0.24 * count))
+    drawn.grid(axis="x", color=FAINT, linewidth=0.7)
+    places = np.arange(count)
+    colours = [PALETTE[0] if value >= 0 else PALETTE[4] for value in values]
+    drawn.barh(places, values, height=0.7, color=colours)
+    drawn.axvline(0.0, color=MUTED, linewidth=0.8)
+    drawn.set_yticks(places, labels=[_short(name) for name in names], parse_math=False)
+    drawn.tick_params(axis="y", length=0)
+    drawn.spines["left"].set_visible(False)
+    drawn.set_ylim(count - 0.4, -0.6)  # the largest on top
+    drawn.set_xlabel(f"Loading on {component_name(index, found)}")
+    state(drawn, f"The {count} largest of {found.n_features:,} loadings on PC{index + 1}")
+    return drawn
+
+
+def loadings_table(result: Any, n: int = 10) -> np.ndarray[Any, Any]:
+    """The features with the largest |loading| on every component, as a structured array.
+
+    result : a fitted estimator or a Decomposition.  n : features per component.
+
+    Returns (k * n,) rows of ``component`` (from 1), ``rank`` (from 1), ``feature`` (its name) and
+    ``loading``; ``pandas.DataFrame(table)`` takes it as it is.
+    Raises InvalidInputError, InvalidTypeError, NotFittedError.
+    """
+    found = result_of(result)
+    count = at_most(n, found.n_features, "features")
+    rows = [
+        (index + 1, rank, name, value)
+        for index in range(found.n_components)
+        for rank, (name, value) in enumerate(zip(*_largest(found, index, count), strict=True), 1)
+    ]
+    width = max((len(row[2]) for row in rows), default=1)
+    columns = [
+        ("component", np.int64),
+        ("rank", np.int64),
+        ("feature", f"U{max(width, 1)}"),
+        ("loading", np.float64),
+    ]
+    return np.array(rows, dtype=columns)
+
+
+def _largest(found: Decomposition, index: int, count: int) -> tuple[list[str], list[float]]:
+    """Names and loadings of one component, without forming all (p, k) loadings."""
+    column = _loadings_of(found, index)
+    order = np.argsort(-np.abs(column), kind="stable")[:count]
+    return found.labels.features.names(order.tolist()), column[order].tolist()
+
+
+def _short(name: str) -> str:
+    """Shorten a name in the middle: names that differ only in a number differ at an end."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    tail = LONGEST_NAME // 2
+    return f"{name[: LONGEST_NAME - tail - 1]}…{name[-tail:]}"
+
+
+# --------------------------------------------------------------------------------------------------
+# Loadings along the genome.
+
+RASTER = (4000, 1000)  # cells along x and y in which one point hides others
+LABELLED = 26  # chromosomes with a name each
+LEAST_ARROW = 0.15  # of the longest: shorter ones would only cover the centre
+
+
+def manhattan(result: Any, *, component: int = 1, ax: Axes | None = None) -> Axes:
+    """|Loading| of every variant on one component, along the genome, chromosome by chromosome.
+
+    result : a fitted estimator or a Decomposition of variants with chromosome and position
+        (PLINK, VCF Zarr).  component : its number, from 1.
+
+    A component of ancestry is spread over the genome; a peak is one region: an inversion, a long
+    stretch of linkage, or an artefact. The title names the highest, and the share of the squared
+    loadings within 1 % of the variants.
+    Cost: seconds for a million variants; of points that hide each other one is drawn.
+    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+    """
+    found = result_of(result)
+    index = component_index(component, found)
+    axis = found.labels.features
+    genome = genome_of(axis)
+    if genome is None:
+        raise InvalidInputError(
+            "the features have no chromosomes and positions, as those of PLINK files and VCF Zarr "
+            "do; plots.loadings(model) shows the largest loadings of any features"
+        )
+    values = np.abs(_loadings_of(found, index))
+    checked_axes(ax)
+    drawn = drawing_axes(ax, (10.0, 3.6))
+    drawn.grid(axis="y", color=FAINT, linewidth=0.7)
+    shown = _visible(genome.place, values)
+    colours = np.array([PALETTE[0], "#7a7a7a"])[genome.number[shown] % 2]
+    drawn.scatter(genome.place[shown], values[shown], s=4, c=colours, linewidths=0,
+                  rasterized=len(shown) > 2000)  # fmt: skip
+    few = len(genome.names) <= LABELLED
+    ticks = range(len(genome.names)) if few else range(0, len(genome.names), 5)
+    drawn.set_xticks(genome.centres[ticks], labels=[genome.names[i] for i in ticks])
+    drawn.tick_params(axis="x", length=0)
+    drawn.margins(x=0.01)
+    drawn.set_ylim(bottom=0.0)
+    drawn.set_xlabel("Chromosome")
+    drawn.set_ylabel(f"|Loading| on PC{index + 1}")
+    top, squares = int(np.argmax(values)), np.sort(values**2)[::-1]
+    most = squares[: max(1, len(squares) // 100)].sum() / max(squares.sum(), np.finfo(float).tiny)
+    state(drawn, f"PC{index + 1}: 1 % of {len(values):,} variants hold {100 * most:.0f} % of the "
+          f"squared loadings; the largest is {axis.name(top)} on "
+          f"chromosome {genome.names[genome.number[top]]}")  # fmt: skip
+    return drawn
+
+
+def _visible(x: Array, y: Array) -> Array:
+    """One point of each cell of a fine raster: the picture of all of them."""
+    columns = (x / max(x.max(initial=1.0), 1.0) * (RASTER[0] - 1)).astype(np.int64)
+    height = float(y.max(initial=0.0)) or 1.0
+    rows = (y / height * (RASTER[1] - 1)).astype(np.int64)
+    return np.unique(columns * RASTER[1] + rows, return_index=True)[1]
+
+
+# --------------------------------------------------------------------------------------------------
+# Features as arrows: over the samples, and in the unit circle.
+
+
+def biplot(
+    result: Any,
+    scores: Any = None,
+    *,
+    components: Sequence[int] = (1, 2),
+    n: int = 10,
+    labels: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Samples as points and the n features that weigh most as arrows, on two components.
+
+    result : a fitted estimator or a Decomposition.  scores, labels : as for ``plots.scores``.
+
+    Arrows are loadings, all multiplied by one number so that they fill the picture: their
+    directions and relative lengths mean something, their length beside a score does not.
+    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+    Source: Gabriel 1971, "The biplot graphic display of matrices", Biometrika 58(3).
+    """
+    found = result_of(result)
+    if len(components) != 2:
+        raise InvalidInputError(f"components={tuple(components)}; expected two numbers: (1, 2)")
+    indices = [component_index(number, found) for number in components]
+    count = at_most(n, found.n_features, "features")
+    arrows = np.stack([_loadings_of(found, index) for index in indices])
+    chosen = _longest(arrows, count)
+    drawn = draw_scores(result, scores, components=components, labels=labels, ax=ax)
+    reach = np.array([max(map(abs, limit)) for limit in (drawn.get_xlim(), drawn.get_ylim())])
+    longest = np.abs(arrows[:, chosen]).max(axis=1)
+    stretch = 0.85 * float(np.min(reach / np.where(longest > 0, longest, np.inf), initial=np.inf))
+    _draw_arrows(drawn, stretch * arrows[:, chosen], found.labels.features.names(chosen.tolist()))
+    state(drawn, f"Samples, and the {count} features of {found.n_features:,} with the longest "
+          "arrows")  # fmt: skip
+    return drawn
+
+
+def correlation_circle(
+    result: Any, *, components: Sequence[int] = (1, 2), n: int = 20, ax: Axes | None = None
+) -> Axes:
+    """Correlations of the features with two components, in the unit circle.
+
+    result : a fitted estimator or a Decomposition.  n : how many names; other features are points.
+
+    A feature near the circle is described by these two components almost entirely; near the centre
+    by others.
+    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+    Source: Abdi and Williams 2010, "Principal component analysis", WIREs Comp. Stat. 2, p. 438.
+    """
+    found = result_of(result)
+    if len(components) != 2:
+        raise InvalidInputError(f"components={tuple(components)}; expected two numbers: (1, 2)")
+    indices = [component_index(number, found) for number in components]
+    if found.feature_variance is None:
+        raise InvalidInputError(
+            "this model was saved without the variances of its features; fit it again"
+        )
+    count = at_most(n, found.n_features, "features")
+    deviation = np.sqrt(np.maximum(np.asarray(found.feature_variance), 0.0))
+    deviation[found.constant] = 0.0
+    units = 1.0 if found.divisors is None else found.divisors
+    arrows = np.stack([_loadings_of(found, index) * units for index in indices])
+    arrows = np.divide(arrows, deviation, out=np.zeros_like(arrows), where=deviation > 0)
+    checked_axes(ax)
+    drawn = drawing_axes(ax, (5.6, 5.6))
+    turn = np.linspace(0, 2 * np.pi, 181)
+    drawn.plot(np.cos(turn), np.sin(turn), color=MUTED, linewidth=1.0)
+    drawn.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
+    drawn.axvline(0.0, color=FAINT, linewidth=0.8, zorder=0)
+    shown = _longest(arrows, 20_000)
+    drawn.scatter(arrows[0, shown], arrows[1, shown], s=6, color=PALETTE[5], linewidths=0,
+                  alpha=0.6, rasterized=len(shown) > 2000)  # fmt: skip
+    chosen = shown[:count]
+    _draw_arrows(drawn, arrows[:, chosen], found.labels.features.names(chosen.tolist()))
+    drawn.set_aspect("equal")
+    drawn.set_xlim(-1.25, 1.25)
+    drawn.set_ylim(-1.25, 1.25)
+    drawn.set_xlabel(f"Correlation with {component_name(indices[0], found)}")
+    drawn.set_ylabel(f"Correlation with {component_name(indices[1], found)}")
+    known = int(((arrows**2).sum(axis=0) > 0.5).sum())
+    state(drawn, f"{known:,} of {found.n_features:,} features have more than half of their "
+          "variance in these two components")  # fmt: skip
+    return drawn
+
+
+def _loadings_of(found: Decomposition, index: int) -> Array:
+    """(p,) loadings on one component."""
+    row = np.asarray(found.require_components()[index], dtype=np.float64)
+    return np.asarray(row * np.sqrt(found.explained_variance[index]))
+
+
+def _longest(arrows: Array, count: int) -> Array:
+    """The numbers of the longest of (2, p) arrows, the longest first."""
+    return np.argsort(-(arrows**2).sum(axis=0), kind="stable")[:count]
+
+
+def _draw_arrows(ax: Axes, tips: Array, names: list[str]) -> None:
+    """Arrows from the centre; names stand beyond the tips, and move apart where they meet."""
+    from matplotlib.patheffects import withStroke
+
+    lengths = np.linalg.norm(tips, axis=0)
+    long = lengths >= LEAST_ARROW * lengths.max(initial=0.0)
+    taken: list[Array] = []
+    span = np.array([np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())])
+    near = span * np.array([0.16, 0.035])
+    for tip, name in zip(tips.T[long], compress(names, long), strict=True):
+        ax.annotate("", tuple(tip), (0.0, 0.0), zorder=3,
+                    arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.9})  # fmt: skip
+        place = tip + 0.02 * span * np.sign(tip)
+        while any(np.all(np.abs(place - other) < near) for other in taken):
+            place = place + np.array([0.0, near[1] * (1 if tip[1] >= 0 else -1)])
+        taken.append(place)
+        ax.annotate(
+            _short(name), tuple(tip), tuple(place), ha="left" if tip[0] >= 0 else "right",
+            va="center", color=INK, fontsize="small", zorder=4, annotation_clip=False,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")], parse_math=False,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""A fitted model for people: cards in notebooks, and a page that stands alone."""

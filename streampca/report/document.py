@@ -1,0 +1,271 @@
+"""A report: everything about a fitted model in one HTML file, which needs no network.
+
+The page is written by hand, not by a plotting library: its script is one screen of canvas calls
+(``scores.js``), where Bokeh would add 1.4 MB to every file and a dependency to the product.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import hide_secrets
+from streampca.html import card, preformatted, table, text
+from streampca.passes import size
+from streampca.report import cards
+from streampca.report.figures import feature_figures, spectrum_figure, sweep_figure
+from streampca.report.points import MOST, packed, scores_of, thinned
+from streampca.store.places import writing
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+CANVAS = '<canvas id="canvas"'
+Section = tuple[str, str]  # heading, HTML
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """A report of a fitted model.
+
+    html : the whole page: one file, with no link to anything outside of it.
+    """
+
+    title: str
+    html: str
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page. Raises OutputError where that fails."""
+        target = Path(path)
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(self.html, encoding="utf-8")
+        return target
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.title}, {size(len(self.html.encode()))}; .save('report.html')>"
+
+    def _repr_html_(self) -> str:
+        nbytes = text(size(len(self.html.encode())))
+        rows = [("size", nbytes), ("keep it", "<code>.save('report.html')</code>")]
+        return card("Report", self.title, rows)
+
+
+def report_of(
+    result: Any, *, scores: Any = None, labels: Any = None, title: str = "", path: str = "model"
+) -> Report:
+    """The report of a result.
+
+    scores : (n, k) to draw; None takes those of the rows of the fit, if it kept them.
+    labels : (n,) one label per sample, or several by name.  title : of the page.
+    path : of the saved model, as the page says how to load it.
+
+    Cost: no pass. Reads all scores into memory; 50,000 of them are drawn, and the page says so.
+    Raises InvalidInputError for scores or labels that do not fit.
+    """
+    title = title or f"{result.method} of {cards.rows_of(result)} samples"
+    sections = [one for one in _sections(result, scores, labels, path) if one[1]]
+    links = "".join(f'<a href="#{_anchor(head)}">{text(head)}</a>' for head, _ in sections)
+    body = "".join(
+        f'<section id="{_anchor(head)}"><h2>{text(head)}</h2>{inside}</section>'
+        for head, inside in sections
+    )
+    page = files("streampca.report")
+    style = page.joinpath("page.css").read_text(encoding="utf-8")
+    script = page.joinpath("scores.js").read_text(encoding="utf-8")
+    script = f"<script>{script}</script>" if CANVAS in body else ""
+    return Report(title, (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<title>{text(title)}</title><style>{style}</style></head>"
+        f'<body><main><h1>{text(title)}</h1>{_summary(result)}<nav aria-label="Sections">{links}'
+        f"</nav>{body}</main>{script}</body></html>\n"
+    ))  # fmt: skip
+
+
+def _anchor(head: str) -> str:
+    return head.lower().replace(" ", "-")
+
+
+def _summary(result: Any) -> str:
+    shares = getattr(result, "explained_variance_ratio", None)
+    lines = [
+        f"{result.n_components} components of {cards.rows_of(result)} samples x "
+        f"{result.n_features:,} features."
+    ]
+    if shares is not None and len(shares):
+        lines.append(f"They carry {100 * float(np.sum(shares)):.1f} % of the variance.")
+    if sentence := cards.certainty(result):
+        lines.append(f"{sentence}.")
+    return f'<p class="lead">{text(" ".join(lines))}</p>'
+
+
+def _sections(result: Any, scores: Any, labels: Any, path: str) -> Iterator[Section]:
+    yield "Worth knowing", "".join(f'<p class="warning">{text(one)}</p>' for one in notices(result))
+    yield "Spectrum", spectrum_figure(result)
+    yield "Scores", _scores(result, scores, labels)
+    yield "Features", feature_figures(result)
+    yield "Sweeps", sweep_figure(result)
+    yield "Certificate", _certificate(result)
+    yield "Plan and cost", _costs(result)
+    yield "Columns left out", _left_out(result)
+    yield "Provenance", _provenance(result)
+    yield (
+        "Load it again",
+        preformatted(
+            f"import streampca\n\nmodel = streampca.load({path!r})\nscores = model.transform(X_new)"
+        ),
+    )
+
+
+def notices(result: Any) -> list[str]:
+    """What a reader should know before trusting the numbers, from the result itself."""
+    said = []
+    found = getattr(result, "certificate", None)
+    if found is not None and not found.determined.all():
+        numbers = (np.flatnonzero(~found.determined) + 1).tolist()
+        which = ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
+        said.append(
+            f"The direction of component {which} is not determined: its variance is too near to a "
+            "neighbour's. Together such components span a plane that is; one by one they may turn."
+        )
+    if gone := cards.left_out(result):
+        said.append(f"Features {gone}. They have no part in the components.")
+    variance = getattr(result, "feature_variance", None)
+    if variance is not None and not result.standardised and not result.weighted and len(variance):
+        share = float(np.max(variance)) / (float(np.sum(variance)) or 1.0)
+        if share > 0.5:
+            name = result.labels.features.name(int(np.argmax(variance)))
+            said.append(f"The feature {name} holds {100 * share:.0f} % of the total variance.")
+    trace = result.provenance.get("trace") or []
+    allowed = sum(one.get("times_at_most", 1) for one in result.plan.get("passes", ()))
+    if trace and trace[-1]["passes"] >= allowed:
+        change = trace[-1]["change"][int(trace[-1]["chosen"])]
+        said.append(
+            f"The completion used all {trace[-1]['passes']} passes that it was allowed "
+            f"(max_passes); its last sweep still moved the estimate by {change:.2g} of its norm."
+        )
+    return said
+
+
+def _scores(result: Any, scores: Any, labels: Any) -> str:
+    """The interactive figure, its description and its table."""
+    values = scores_of(result, scores)
+    if values is None:
+        return (
+            '<p class="soft">This fit kept no scores, since it streamed the samples. Give them: '
+            "model.report(scores=model.transform(X)), or --scores FILE.</p>"
+        )
+    n, rows = len(values), thinned(len(values))
+    named = {} if labels is None else labels if isinstance(labels, Mapping) else {"label": labels}
+    samples = result.labels.samples
+    names = samples.names(rows.tolist()) if samples.named and len(samples) == n else None
+    shares = getattr(result, "explained_variance_ratio", None)
+    titles = [f"PC{j + 1}" if shares is None else f"PC{j + 1} ({100 * shares[j]:.1f} %)"
+              for j in range(values.shape[1])]  # fmt: skip
+    points = packed(values, rows, names, named, titles)
+    drawn = f"All {n:,} samples are drawn." if n <= MOST else (
+        f"{len(rows):,} of {n:,} samples are drawn, chosen at random with a fixed seed."
+    )  # fmt: skip
+    limits = [(title, *(f"{v:.4g}" for v in (np.nanmin(c), np.nanmean(c), np.nanmax(c))))
+              for title, c in zip(titles[:10], values.T, strict=False)]  # fmt: skip
+    return (
+        f'<figure><p>{drawn}</p>{CONTROLS}{CANVAS} tabindex="0" role="img" '
+        f'aria-describedby="said" aria-label="Scatter plot of {n:,} samples on two components. '
+        'Keys: arrows move, plus and minus zoom, 0 shows all, n and p step through samples.">'
+        f'</canvas><div class="controls" id="legend"></div><figcaption>Hover for a sample; wheel '
+        "or buttons zoom; drag moves; Shift and drag selects; a click in the legend hides a group. "
+        "Coordinates are rounded to 16 bits.</figcaption>"
+        f"{_table(('component', 'least', 'mean', 'largest'), limits)}</figure>"
+        f'<script type="application/json" id="points">{points}</script>'
+    )
+
+
+CONTROLS = (
+    '<div class="controls"><label>across <select id="x"></select></label>'
+    '<label>upwards <select id="y"></select></label>'
+    '<label>colour <select id="colour"></select></label>'
+    '<button type="button" id="in" aria-label="zoom in">+</button>'
+    '<button type="button" id="out" aria-label="zoom out">−</button>'
+    '<button type="button" id="whole">all</button>'
+    '<label><input type="checkbox" id="select"> select by dragging</label></div>'
+    '<div id="said" role="status" aria-live="polite"></div>'
+)
+
+
+def _table(head: tuple[str, ...], rows: list[Any]) -> str:
+    inside = f'<div class="wide">{table(head, rows)}</div>'
+    return f"<details><summary>as a table</summary>{inside}</details>"
+
+
+def _certificate(result: Any) -> str:
+    found = getattr(result, "certificate", None)
+    if found is None:
+        return '<p class="soft">This kind of model has no certificate.</p>'
+    bounds = zip(found.variance_bound, found.angle_bound, found.determined, strict=True)
+    rows = [
+        (i, f"{result.explained_variance[i - 1]:.6g}", f"{bound:.1e}",
+         f"{angle:.1e}" if sure else "not determined")
+        for i, (bound, angle, sure) in enumerate(bounds, 1)
+    ]  # fmt: skip
+    words = (
+        f"{found.in_words()}. The bounds hold for the numbers that were read, whatever the order "
+        "in which they were added; how far a sample stands for its population is another question."
+    )
+    head = ("component", "variance", "its error is at most", "angle to the true one (radians)")
+    return f"<p>{text(words)}</p>{_table(head, rows)}"
+
+
+def _costs(result: Any) -> str:
+    """What was announced, beside what it took."""
+    told = result.summary()
+    plan, cost = told["planned"], told["measured"]
+    rows = []
+    for name, key in (("passes", "passes"), ("chunk reads", "reads"), ("bytes read", "bytes"),
+                      ("peak memory", "peak_bytes"), ("seconds in passes", "seconds")):  # fmt: skip
+        form = size if "bytes" in key else (lambda v: f"{v:,.4g}")
+        both = (plan.get(key), cost.get(key))
+        rows.append([name, *(form(one) if one is not None else "" for one in both)])
+    solver = result.plan.get("solver") or ""
+    why = f"{solver}: {result.plan.get('reason', '')}" if solver else "This model has no plan."
+    note = "Measured memory is that of the whole process, with what it held before the fit."
+    cells = table(("", "planned, at most", "measured"), rows)
+    return f"<p>{text(why)}</p>{cells}<p class=key>{note}</p>"
+
+
+MOST_NAMES = 40
+
+
+def _left_out(result: Any) -> str:
+    parts = []
+    for field, words in (("dropped", "without any observation"), ("constant", "constant"),
+                         ("filtered", "filtered")):  # fmt: skip
+        places = np.asarray(getattr(result, field, ()))
+        if len(places):
+            names = ", ".join(result.labels.features.names(places[:MOST_NAMES].tolist()))
+            more = f" and {len(places) - MOST_NAMES:,} more" if len(places) > MOST_NAMES else ""
+            parts.append(
+                f"<p>{len(places):,} {words}: <span class=soft>{text(names + more)}</span></p>"
+            )
+    return "".join(parts) or "<p>None: all features have a part in the model.</p>"
+
+
+def _provenance(result: Any) -> str:
+    rows = [
+        ("source fingerprint", result.provenance.get("source", "")),
+        ("read", cards.source_line(result)),
+        ("preprocessing", " then ".join(map(str, result.preprocessing.steps))),
+        *result.provenance.get("versions", {}).items(),
+    ]
+    settings = json.dumps(dict(result.settings), indent=1, default=str, sort_keys=True)
+    inside = preformatted(hide_secrets(settings))
+    return (
+        f"{table(('', ''), [one for one in rows if one[1]])}"
+        f"<details><summary>settings</summary>{inside}</details>"
+    )

@@ -1,0 +1,32 @@
+"""Every picture of the gallery is drawn without a warning, and saved in every format."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gallery import pictures
+
+from streampca import plots
+
+GALLERY = dict(pictures())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_picture_is_drawn_and_saved(name: str, tmp_path: Path) -> None:
+    draw: Callable[[], Any] = GALLERY[name]
+    figure = draw().figure
+    for kind in ("png", "svg", "pdf"):
+        figure.savefig(tmp_path / f"picture.{kind}", bbox_inches="tight")
+        assert (tmp_path / f"picture.{kind}").stat().st_size > 4000
+    assert ElementTree.parse(tmp_path / "picture.svg").getroot().tag.endswith("svg")
+
+
+def test_the_gallery_has_every_kind() -> None:
+    text = (Path(__file__).parent / "gallery.py").read_text()
+    kinds = set(plots.__all__) - {"loadings_table"}
+    assert {kind for kind in kinds if f"plots.{kind}(" not in text} == set()
