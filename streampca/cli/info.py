@@ -17,7 +17,6 @@ from streampca.models.genotype_numbers import eigenvalues
 from streampca.operations.history import HEAD, History
 from streampca.operations.versions import MARKER
 from streampca.passes import PassCost, Plan, size
-from streampca.passes.door import other_nbytes
 from streampca.store import is_bundle
 
 
@@ -115,18 +114,13 @@ def _cost(model: Any) -> list[str]:
     more = " (more than planned)" * _exceeded(model)
     return [
         f"{plan.solver}: {passes}, {size(nbytes)} read in {seconds:.1f} s; memory "
-        f"{size(model.result_.provenance['peak_bytes'])} of {size(plan.peak_nbytes)} planned{more}"
+        f"{size(model.result_.peak_nbytes)} of {size(plan.peak_nbytes)} planned{more}"
     ]
 
 
 def _exceeded(model: Any) -> bool:
-    """Whether a fit took more memory than its plan, other arrays of the process left out."""
-    found = model.result_.provenance
-    held = found.get("held_bytes")
-    return (
-        held is not None
-        and found["peak_bytes"] - other_nbytes(model.plan_, held) > model.plan_.peak_nbytes
-    )
+    """Whether a fit took more memory than its plan."""
+    return bool(model.result_.peak_nbytes > model.plan_.peak_nbytes)
 
 
 def _compared(model: Any) -> list[str]:
@@ -134,7 +128,7 @@ def _compared(model: Any) -> list[str]:
     plan: Plan = model.plan_
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
-    nbytes, peak = sum(c.nbytes for c in costs), model.result_.provenance["peak_bytes"]
+    nbytes, peak = sum(c.nbytes for c in costs), model.result_.peak_nbytes
     planned = "planned" if all(one.times == 1 for one in plan.passes) else "at most"
     lines = [f"{'':<14}{planned:>12}{'measured':>12}"]
     rows = [

@@ -32,6 +32,7 @@ from streampca.matrix import (
 )
 from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
 from streampca.models.row_passes import RowMap, RowOptions
+from streampca.passes.door import own_peak
 from streampca.report.cards import result_card, settings_line
 from streampca.store import (
     check_fields,
@@ -229,6 +230,12 @@ class Result:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._headline()}>"
+
+    @property
+    def peak_nbytes(self) -> int | None:
+        """Bytes that the fit took at most, without what its process held before; or None."""
+        peak, held = (self.provenance.get(one) for one in ("peak_bytes", "held_bytes"))
+        return None if peak is None else own_peak(self.plan.get("memory", {}), peak, held)
 
     def __str__(self) -> str:
         return f"{self._headline()}\n{self.table()}".rstrip()

@@ -124,7 +124,18 @@ def room_for(plan: Plan) -> int | None:
 
 def other_nbytes(plan: Plan, resident: int) -> int:
     """Bytes that a process with so many resident bytes holds and the plan does not count."""
-    process = plan.memory["process"]
+    return _beside(plan.memory["process"], resident)
+
+
+def own_peak(memory: Mapping[str, Mapping[str, int]], peak: int, held: int | None) -> int:
+    """The peak of a fit without what its process held before that the plan does not count.
+
+    memory : of the plan, by part and term.  peak, held : resident bytes, at most and before.
+    """
+    return peak - (0 if held is None or not memory else _beside(memory["process"], held))
+
+
+def _beside(process: Mapping[str, int], resident: int) -> int:
     counted = code_nbytes(process) + sum(process[name] for name in HELD)
     return max(0, resident - counted)
 

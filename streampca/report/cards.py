@@ -80,7 +80,7 @@ def _solver(plan: Mapping[str, Any]) -> str:
 
 def memory_line(result: Any) -> str:
     """The peak of the fit beside what was announced; empty where it was not measured."""
-    peak, planned = result.provenance.get("peak_bytes"), result.plan.get("peak_bytes")
+    peak, planned = result.peak_nbytes, result.plan.get("peak_bytes")
     if not peak:
         return ""
     said = f"{size(peak)} at its peak" + (f", {size(planned)} planned" if planned else "")

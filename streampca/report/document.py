@@ -225,7 +225,7 @@ def _certificate(result: Any) -> str:
 def _costs(result: Any) -> str:
     """What was announced, beside what it took."""
     told = result.summary()
-    plan, cost = told["planned"], told["measured"]
+    plan, cost = told["planned"], {**told["measured"], "peak_bytes": result.peak_nbytes}
     rows = []
     for name, key in (("passes", "passes"), ("chunk reads", "reads"), ("bytes read", "bytes"),
                       ("peak memory", "peak_bytes"), ("seconds in passes", "seconds")):  # fmt: skip
@@ -234,7 +234,7 @@ def _costs(result: Any) -> str:
         rows.append([name, *(form(one) if one is not None else "" for one in both)])
     solver = result.plan.get("solver") or ""
     why = f"{solver}: {result.plan.get('reason', '')}" if solver else "This model has no plan."
-    note = "Measured memory is that of the whole process, with what it held before the fit."
+    note = "Measured memory is that of the fit, without what its process held before."
     cells = table(("", "planned, at most", "measured"), rows)
     return f"<p>{text(why)}</p>{cells}<p class=key>{note}</p>"
 
