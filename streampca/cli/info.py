@@ -102,7 +102,8 @@ def report(model: Any, verbose: bool = False) -> str:
     bounds = ["", LEGEND] if hasattr(model.result_, "certificate") else []
     cost = _compared if verbose else _cost
     lines = [str(model.result_), *bounds, *genotype_lines(model.result_), ""]
-    return "\n".join([*lines, *cost(model)])
+    source = [f"source: {model.plan_.note}"] if model.plan_.note and not verbose else []
+    return "\n".join([*lines, *source, *cost(model)])
 
 
 def _cost(model: Any) -> list[str]:

@@ -247,7 +247,9 @@ class LogEntropy(Preprocessor):
 
     def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
         if matrix.shape[0] < 2:
-            raise InvalidInputError("log_entropy needs two documents or more: log n is its divisor")
+            raise InvalidInputError(
+                "log_entropy of n_samples = 1 document: it needs two or more, since log n divides"
+            )
         running = {**self._running(), "costs": self.cost_}
         total = totals(column_stats(matrix, "term totals", **running))
         information = DerivedMatrix(matrix, Function("x log x"))

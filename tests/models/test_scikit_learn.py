@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_sparse_data,
 )
 
-from streampca import PCA, IncrementalPCA, RandomProjection, RotatedPCA, TruncatedSVD
+from streampca import LSA, PCA, IncrementalPCA, RandomProjection, RotatedPCA, TruncatedSVD
 from streampca.errors import AccuracyWarning, InvalidInputError
 from streampca.models.registry import all_kinds
 from streampca.models.regression import Regression
@@ -80,7 +80,7 @@ OURS = [
 @pytest.mark.filterwarnings("ignore")
 def test_check_estimator(kind):
     # by its default it needs more features than checks have; so do scikit-learn's projections
-    estimator = kind(2) if kind is RandomProjection else kind()
+    estimator = kind(2) if kind in (RandomProjection, LSA) else kind()
     expected = EXPECTED.get(type(estimator).__name__, {})
     results = check_estimator(estimator, on_skip=None, expected_failed_checks=expected)
     assert len(results) > 40

@@ -67,8 +67,8 @@ def test_scree_draws_the_shares() -> None:
     shares = spectrum(S)[0] / np.trace(S)
     bars = streampca.plots.scree(PCA().fit(X), Figure().subplots())
     np.testing.assert_allclose([bar.get_height() for bar in bars.patches], shares, rtol=1e-9)
-    line = bars.figure.axes[-1].lines[0]
-    np.testing.assert_allclose(np.asarray(line.get_ydata()), np.cumsum(shares), rtol=1e-9)
+    line = streampca.plots.r2(PCA().fit(X), Figure().subplots()).lines[0]
+    np.testing.assert_allclose(np.asarray(line.get_ydata()), [0.0, *np.cumsum(shares)], rtol=1e-9)
 
 
 def test_a_share_that_is_reached_exactly_is_enough() -> None:

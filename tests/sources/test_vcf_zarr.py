@@ -205,7 +205,7 @@ def test_dropped_multiallelic_variants_are_counted(tmp_path, capsys):
     words = ["fit", path, "-k", "2", "--multiallelic", "drop", "--maf", "0.01"]
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "source    4 of 30 variants have more than two alleles and are left out" in said
+    assert "source: 4 of 30 variants have more than two alleles and are left out" in said
     assert "of 30 used; left out: 4 of more than two alleles" in said
     assert main([*words, "--json"]) == 0
     variants = json.loads(capsys.readouterr().out)["left_out"]["variants"]

@@ -116,6 +116,11 @@ class LSA(LinearModel):
         assert isinstance(result, LSADecomposition)
         return result
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True  # counts
+        return tags
+
     # -- fitting --------------------------------------------------------------------------------
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
