@@ -248,7 +248,7 @@ class LogEntropy(Preprocessor):
     def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
         if matrix.shape[0] < 2:
             raise InvalidInputError(
-                "log_entropy of n_samples = 1 document: it needs two or more, since log n divides"
+                "log_entropy of n_samples = 1; it needs two documents or more: log n is its divisor"
             )
         running = {**self._running(), "costs": self.cost_}
         total = totals(column_stats(matrix, "term totals", **running))
