@@ -198,7 +198,7 @@ def test_missing_codes_become_nan_and_are_left_out(n: int, p: int, kind: str, se
         (lambda x: preprocess.highly_variable(x * 1e4), "logarithms of counts, not counts"),
         (lambda x: preprocess.normalize_total(x, target_sum="1e4"), "target_sum='1e4'"),
         (lambda x: preprocess.log_entropy(x[:1]), "two documents"),
-        (lambda x: preprocess.log1p(-x).read(0, 0, 60), "below 0"),
+        (lambda x: preprocess.log1p(-x).read(0, 0, 60), "Negative values in data"),
     ],
 )
 def test_what_cannot_be_done_is_refused(call: Any, words: str) -> None:
