@@ -26,6 +26,7 @@ def write_all(folder: Path) -> None:
         write_zarr(folder / f"{name}.zarr", rng.normal(size=(n, p)) * np.linspace(3, 1, p))
     shutil.copytree(folder / "matrix.zarr", folder / "data" / "matrix.zarr")
     np.save(folder / "faces.npy", rng.normal(size=(80, 64)))
+    write_articles(folder / "articles", rng)
     write_climate(folder, rng)
     write_genotypes(folder)
     write_cells(folder / "cells.h5ad", rng)
@@ -44,6 +45,14 @@ def write_all(folder: Path) -> None:
 def write_zarr(path: Path, values: np.ndarray) -> None:
     array = zarr.create_array(path, shape=values.shape, chunks=(50, values.shape[1]), dtype="f8")
     array[:] = values
+
+
+def write_articles(folder: Path, rng: np.random.Generator) -> None:
+    """130 short texts of 200 words."""
+    folder.mkdir()
+    for i in range(130):
+        words = [f"word{j}" for j in rng.integers(0, 200, 60)]
+        (folder / f"{i}.txt").write_text(" ".join(words))
 
 
 def write_climate(folder: Path, rng: np.random.Generator) -> None:
