@@ -28,6 +28,7 @@ from streampca.store import MemorySink
 
 QUERIES_NBYTES = 256 << 20  # of the rows whose neighbours are sought
 COMPONENTS = 100  # at most, whose variances are computed
+LOCAL = ("two-nn", "mle")  # by distances: they see whether data are curved
 DISCARDED = 0.1  # share of the largest ratios that two-nn does not look at
 
 
@@ -87,6 +88,13 @@ class IntrinsicDimension:
     def verdict(self) -> str:
         """What that says of the data, in a sentence."""
         found = self.estimates[self.method]
+        if not np.isfinite(found.dimension):
+            return f"{self.method} finds no number of dimensions for these data."
+        if self.method not in LOCAL:
+            return (
+                f"The flat space around the data has {found} dimensions by {self.method}. "
+                "Whether the data are curved within it, 'two-nn' can tell."
+            )
         error = found.standard_error or 0.0
         if found.dimension + max(3.0 * error, 0.15 * found.dimension) >= self.flat:
             return (
@@ -142,7 +150,7 @@ def intrinsic_dimension(
     running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
     fitted = _pca(matrix, running)
     seen = _Seen(fitted.result_, share, matrix, running, list(fitted.cost_))
-    if {"two-nn", "mle"} & set(names):
+    if set(LOCAL) & set(names):
         seed = seed_of(random_state)
         count = max(2, n_neighbors if "mle" in names else 2)
         seen.squares = _neighbours(seen, n_queries, count, seed)

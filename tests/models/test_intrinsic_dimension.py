@@ -101,6 +101,16 @@ def test_tracy_widom_of_a_low_rank_is_not_known() -> None:
     assert found.dimension == 3
 
 
+def test_only_distances_say_that_data_are_curved() -> None:
+    draw = np.random.default_rng(9)
+    noisy = draw.normal(size=(600, 2)) @ draw.normal(size=(2, 40)) + draw.normal(size=(600, 40))
+    found = intrinsic_dimension(noisy, "tracy-widom", progress=False)
+    assert found.flat > found.dimension == 2
+    assert found.verdict.startswith("The flat space around the data has 2 dimensions")
+    unknown = intrinsic_dimension(CURVE, "tracy-widom", progress=False)
+    assert "no number of dimensions" in unknown.verdict
+
+
 def test_parallel_sees_nothing_in_noise() -> None:
     x = np.random.default_rng(8).normal(size=(500, 30)) * np.linspace(1, 5, 30)
     assert intrinsic_dimension(x, "parallel", progress=False).dimension <= 1
