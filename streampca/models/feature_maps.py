@@ -35,7 +35,7 @@ def map_features(
         PCA(2).fit(streampca.map_features(X, quadratic, 4))
 
     Cost: nothing here; in a pass, one call for each block. Rows must be stored so that some can be
-    read without all (``streampca.convert`` a matrix in chunks of features first).
+    read without all (``streampca convert`` a matrix in chunks of features first).
     Raises InvalidInputError; of a function that gives another shape, when the first block is read.
     """
     if not callable(function):

@@ -33,7 +33,7 @@ def checked_kernel(asked: KernelParameters, matrix: ChunkedMatrix, seed: int) ->
     if callable(name) and easier_axis(matrix) == 1:
         raise InvalidInputError(
             "a function takes whole rows, and the chunks of X hold few features of many "
-            "samples: streampca.convert(X, 'rows.zarr') first, or name a kernel"
+            "samples: `streampca convert X -o rows.zarr` first, or name a kernel"
         )
     known = ("function", name) if callable(name) else (name, None)
     shape = (float(asked.degree), float(asked.coef0), known[1])

@@ -62,9 +62,9 @@ def at_most(n: Any, available: int, what: str) -> int:
     return min(int(n), available)
 
 
-def component_name(index: int, result: Decomposition) -> str:
+def component_name(index: int, result: Decomposition, what: str = "PC") -> str:
     """``PC1 (12.3 %)``."""
-    return f"PC{index + 1} ({100 * result.explained_variance_ratio[index]:.1f} %)"
+    return f"{what}{index + 1} ({100 * result.explained_variance_ratio[index]:.1f} %)"
 
 
 def _is_count(number: Any) -> bool:

@@ -73,7 +73,8 @@ def map(
     for index, values, panel in zip(indices, fields, panels or [drawn], strict=True):
         image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(values), reach)
         if panels:
-            panel.set_title(component_name(index, found), loc="left", fontsize="small", color=INK)
+            name = component_name(index, found, "EOF" if kind == "eof" else "PC")
+            panel.set_title(name, loc="left", fontsize="small", color=INK)
     place = drawn.inset_axes((1.03, 0.1, 0.02, 0.8))
     bar: Any = drawn.figure.colorbar(image, cax=place)
     bar.set_label(_meaning(found, kind, variable), color=INK, parse_math=False)

@@ -17,7 +17,7 @@ scatter or n x n Gram matrix expands one tile at a time.
 
 ```python
 streampca.open("cells.h5ad")  # AnnData: X, or variable="layers/counts", "raw/X"; also as Zarr
-streampca.open("matrix.mtx.gz", dim=1)  # MatrixMarket; cells in columns, as 10x writes them
+streampca.open("matrix.mtx.gz")  # MatrixMarket; in a folder of 10x the columns are the cells
 streampca.open("x.npz")  # scipy.sparse, and in memory; Dask of sparse chunks; 10x .h5
 ```
 

@@ -61,9 +61,10 @@ class ScratchFolder:
 
 
 def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
-    """A coordinate file as a matrix; dim : 0 where its rows are samples (the default), or 1.
+    """A coordinate file as a matrix; dim : 0 where its rows are samples, 1 where its columns are.
 
-    A 10x folder has cells in its columns: dim=1. Names next to a ``matrix.mtx`` become labels.
+    None is 1 for the ``matrix.mtx`` of a 10x folder, whose columns are cells, else 0. The names
+    beside such a file, of barcodes and of features, become labels.
 
     Cost: the text is parsed once, on opening, into a scratch folder (in tempfile.gettempdir(), 8 to
     12 bytes per entry), which is removed with the matrix.
@@ -76,7 +77,7 @@ def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
         folder = ScratchFolder()
         _check_room(header, folder.path, path)
         lines, indptr = _convert(file, header, folder.path, path)
-    turned = dim == 1
+    turned = dim == 1 or (dim is None and all(_beside(path, names) for names in BESIDE))
     shape = (header.shape[1], header.shape[0]) if turned else header.shape
     labels = _labels_beside(path, shape, turned)
     data, indices = (
@@ -224,21 +225,27 @@ def _numbers(text: bytes, path: str, done: int) -> Any:
         raise SourceError(f"{path}: not numbers after entry {done} ({error})") from None
 
 
-def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | None:
-    """Barcodes and features next to the matrix of a 10x folder."""
+def _beside(path: str, names: tuple[str, ...]) -> str | None:
+    """The first of these files next to the matrix of a 10x folder, compressed or not."""
     folder, name = os.path.split(path)
     if not name.startswith("matrix.mtx"):
         return None
+    paths = [os.path.join(folder, one + end) for one in names for end in (".gz", "")]
+    return next(filter(os.path.exists, paths), None)
+
+
+def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | None:
+    """Barcodes and features next to the matrix of a 10x folder."""
+    found = [_beside(path, names) for names in (BESIDE if turned else BESIDE[::-1])]
+    if found == [None, None]:
+        return None
     axes = []
-    for axis, candidates in enumerate(BESIDE if turned else BESIDE[::-1]):
-        names = None
-        for one in (f"{c}{end}" for c in candidates for end in (".gz", "")):
-            beside = os.path.join(folder, one)
-            if os.path.exists(beside):
-                with _open(beside) as file:
-                    names = [line.split(b"\t")[0].decode().strip() for line in file]
-                break
-        fits = names is not None and len(names) == shape[axis]
+    for axis, beside in enumerate(found):
+        names = []
+        if beside is not None:
+            with _open(beside) as file:
+                names = [line.split(b"\t")[0].decode().strip() for line in file]
+        fits = beside is not None and len(names) == shape[axis]
         dim = ("obs", "var")[axis]
         text: Any = np.array(names, np.dtypes.StringDType()) if fits else None
         axes.append(AxisLabels.plain(dim, shape[axis], text))

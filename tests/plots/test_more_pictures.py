@@ -91,7 +91,7 @@ def test_coastlines_are_drawn_where_they_lie_on_this_machine(
 def test_several_modes_are_a_sheet_with_one_scale(eof: PCA) -> None:
     frame = plots.map(eof, [1, 3, 4], ax=plt.figure().add_subplot())
     maps = [panel for panel in frame.child_axes if panel.get_title(loc="left")]
-    assert [panel.get_title(loc="left")[:3] for panel in maps] == ["PC1", "PC3", "PC4"]
+    assert [panel.get_title(loc="left").split()[0] for panel in maps] == ["EOF1", "EOF3", "EOF4"]
     assert len({panel.collections[0].get_clim() for panel in maps}) == 1
     assert saved(frame) > 2000
 

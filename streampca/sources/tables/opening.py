@@ -40,7 +40,7 @@ def open_table(
     if dim not in (None, 0) or isinstance(dim, bool):
         raise InvalidInputError(
             f"dim={dim!r}; expected 0: the rows of a table are the samples. Where its columns are: "
-            "streampca.convert(X, 'x.zarr'), and streampca.open('x.zarr', dim=1)"
+            "`streampca convert x.csv -o x.zarr`, and streampca.open('x.zarr', dim=1)"
         )
     if isinstance(columns, str):
         raise InvalidInputError(f"columns={columns!r}; expected a list: columns=[{columns!r}]")
