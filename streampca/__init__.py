@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
     from streampca.sources import append, commit_rows, open
+    from streampca.sources.ratings import open_ratings
     from streampca.version import __version__
 else:  # the same, each when it is first used
     __getattr__, __dir__ = on_first_use(
@@ -79,6 +80,7 @@ else:  # the same, each when it is first used
             "streampca.operations.model_store": "ModelStore load",
             "streampca.passes": "Advance Plan",
             "streampca.sources": "append commit_rows open",
+            "streampca.sources.ratings": "open_ratings",
             "streampca.version": "__version__",
         },
     )
@@ -124,6 +126,7 @@ __all__ = [
     "intrinsic_dimension",
     "load",
     "open",
+    "open_ratings",
     "preprocess",
     "project_samples",
     "prune_ld",
