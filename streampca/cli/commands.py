@@ -43,6 +43,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
+    "recommend": ("recommend", "items for users, from a completion of ratings"),
     "plot": ("pictures", "a picture of a saved model"),
     "demo": ("pictures", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
@@ -65,7 +66,11 @@ EXAMPLES = {  # command -> lines of its --help
     "prune": ["prune x.bed --ld-r2 0.2 --out tables/x"],
     "project": ["project model new.bed --out tables/new"],
     "convert": ["convert x.bed -o x.zarr"],
-    "impute": ["impute ratings.mtx --rank 2 4 8 --validation 0.05 -o model"],
+    "impute": [
+        "impute ratings.csv --user userId --item movieId --rating rating --test 0.1 -o model",
+        "impute holes.zarr --rank 2 4 8 --validation 0.05 -o model",
+    ],
+    "recommend": ["recommend model 17 -n 10", "recommend model --similar 2571"],
     "plot": ["plot model --kind loadings -o loadings.png"],
     "demo": ["demo"],
     "models": ["models list models/nightly", "models rollback models/nightly"],

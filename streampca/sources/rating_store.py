@@ -93,9 +93,7 @@ class RatingsMatrix(CompressedMatrix):
                 data, indices = self.data.read((part,))[kept], self.indices.read((part,))[kept]
                 side.add(users[kept], indices, data, None if times is None else times[kept])
         told = (*self.origin, share, by, seed)
-        first, second = (
-            side.matrix(self.labels, (*told, i)) for i, side in enumerate(sides)
-        )
+        first, second = (side.matrix(self.labels, (*told, i)) for i, side in enumerate(sides))
         return first, second
 
     def _moment(self, share: float) -> float:
@@ -104,7 +102,7 @@ class RatingsMatrix(CompressedMatrix):
                 "by='time': the ratings were opened without times; say open_ratings(..., time=...)"
             )
         times = self.times.read((slice(0, self.entries),))
-        place = max(0, int(round((1.0 - share) * len(times))) - 1)
+        place = max(0, round((1.0 - share) * len(times)) - 1)
         return float(np.partition(times, place)[place])
 
 

@@ -362,9 +362,9 @@ def chosen(names: list[str], wanted: Wanted, where: str) -> Fields:
         else:
             meant = nearest(one, names) if isinstance(one, str) else ""
             raise InvalidInputError(
-                f"{role}={one!r}: {where} has {len(names)} columns, {shorten(names)}{meant}. Give "
-                "a name, or a number from 0 where the file has no header, "
-                "such as user=0, item=1, rating=2"
+                f"{role}={one!r}: {where} has {len(names)} columns, {shorten(names)}{meant}; give "
+                "a name, or a number from 0 where the file has no header, such as user=0, item=1, "
+                "rating=2"
             )
     if len(set(found[:3])) < 3:
         raise InvalidInputError(f"user, item and rating are {found[:3]}; expected three columns")
@@ -380,18 +380,18 @@ def refuse_ratings(source: Any) -> None:
 
     Raises InvalidInputError with the line to write.
     """
-    shown = "X" if is_frame(source) else repr(hide_secrets(os.fspath(source)))
-    names = [str(one) for one in column_names(source)] if shown == "X" else _names_in(source)
-    if (found := recognised(names)) is not None:
+    if (found := recognised(source)) is not None:
+        shown = "X" if is_frame(source) else repr(hide_secrets(os.fspath(source)))
         raise InvalidInputError(
-            f"the columns {shorten(names)} are those of ratings, one in each line, and no matrix "
-            f"of measurements. Open them as users x items: {EXAMPLE.format(shown, *found)}. If "
-            f"they are measurements, streampca.open({shown}) says so"
+            f"the columns {', '.join(found)} are those of ratings, one in each line, and no "
+            f"matrix of measurements. Open them as users x items: {EXAMPLE.format(shown, *found)}. "
+            f"If they are measurements, streampca.open({shown}) says so"
         )
 
 
-def recognised(names: Sequence[str]) -> tuple[str, str, str] | None:
-    """(user, item, rating) among the names of columns; None where these are no ratings."""
+def recognised(source: Any) -> tuple[str, str, str] | None:
+    """(user, item, rating) among the columns of a frame or file; None where it has no ratings."""
+    names = [str(one) for one in column_names(source)] if is_frame(source) else _names_in(source)
     if not 3 <= len(names) <= MOST_COLUMNS:
         return None
     plain = [re.sub(r"[^a-z]", "", name.lower()) for name in names]

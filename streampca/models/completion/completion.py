@@ -16,6 +16,7 @@ from streampca.models.completion.fit import fit_completion, plan_completion
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import (
+    PENALTIES,
     CompletedDecomposition,
     curve,
     result_of,
@@ -197,6 +198,19 @@ class Completion(LinearModel):
         self.turns_: list[float] = turns_of(self.result_)
         warn_of_completion(done, matrix, request)
         return self
+
+    def refit(self, X: Any, *, tol: float = 1e-3, **options: Any) -> Self:
+        """A new model of the rank and penalty that were kept, fitted to all of X.
+
+        It has seen the cells that were held out, too, and begins with this estimate.
+        tol : of the new fit.  options : as for ``fit``.
+        """
+        kept = self._fitted().settings
+        chosen = {name: kept[name] for name in ("rank", "center", PENALTIES[self._soft])}
+        changed = {"validation": None, "early_stop": False, "init": self, "tol": tol}
+        again: Any = type(self)(**{**self.get_params(), **chosen, **changed})
+        made: Self = again.fit(X, **options)
+        return made
 
     def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
         """A sparse matrix whose absent cells are missing, unless ``absent="zero"``."""

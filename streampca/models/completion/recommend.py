@@ -70,9 +70,7 @@ class Ratings:
     scores_at : (m, r) scores of users, by their places.  bounds : (low, high) of predictions.
     """
 
-    def __init__(
-        self, result: CompletedDecomposition, scores_at: Callable[[Array], Array]
-    ) -> None:
+    def __init__(self, result: CompletedDecomposition, scores_at: Callable[[Array], Array]) -> None:
         if not result.of_ratings:
             raise InvalidInputError(
                 "this model knows no users and items by their ids: it was not fitted to "
@@ -143,7 +141,8 @@ class Ratings:
     def seen(self, place: int) -> Array:
         """The items that a user of the fit has rated."""
         starts, items = self.result.seen_starts, self.result.seen_items
-        assert starts is not None and items is not None
+        assert starts is not None
+        assert items is not None
         return items[starts[place] : starts[place + 1]] if place >= 0 else items[:0]
 
     def best(self, places: Array, n: int, seen: bool = False) -> Iterator[tuple[Array, Array]]:
@@ -270,8 +269,10 @@ def judged(
             f"ratings of {type(test).__name__}; expected what streampca.open_ratings or its "
             "split() returned"
         )
-    places = [own.of(Places(axis).ids) for own, axis in
-              ((known.users, test.labels.samples), (known.items, test.labels.features))]  # fmt: skip
+    places = [
+        known.users.of(Places(test.labels.samples).ids),
+        known.items.of(Places(test.labels.features).ids),
+    ]
     if relevant is None:
         relevant = known.result.provenance["mean"]
     squares = absolute = 0.0
