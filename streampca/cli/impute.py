@@ -24,7 +24,7 @@ from streampca.errors import InvalidInputError
 from streampca.models.completion.request import SOLVERS
 from streampca.sources.opening import TABLES
 from streampca.sources.rating_store import RULES, SPLITS
-from streampca.sources.ratings import recognised
+from streampca.sources.rating_tables import recognised
 
 CENTERS = {"auto": "auto", "columns": True, "both": "both", "biases": "biases"}
 
@@ -114,7 +114,8 @@ def _model_options(one: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="R",
         help="of the model (default 1; of ratings 2 4 8 16, judged by 5 %% of them); several are "
-        "fitted in the same passes, and held-out cells decide; with --validation the model without components is always a candidate",
+        "fitted in the same passes, and held-out cells decide; with --validation the model without "
+        "components is always a candidate",
     )
     one.add_argument(
         "--ridge",

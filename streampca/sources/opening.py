@@ -318,7 +318,7 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
     """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
     if path.endswith(TABLES) if path else is_frame(source):
-        from streampca.sources.ratings import refuse_ratings
+        from streampca.sources.rating_tables import refuse_ratings
 
         refuse_ratings(source)
     matrix = open(source, dim=dim, missing_value=missing_value)

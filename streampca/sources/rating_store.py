@@ -83,18 +83,21 @@ class RatingsMatrix(CompressedMatrix):
                 f"split({share!r}, by={by!r}); expected a share in (0, 1) and one of {SPLITS}"
             )
         after = self._moment(share) if by == "time" else None
-        rng, sides = np.random.default_rng((seed, 21)), (Lines(self), Lines(self))
-        for lines, part in self._parts():
-            times = None if self.times is None else self.times.read((part,))
-            chance = rng.random(part.stop - part.start)
-            held = chance < share if after is None else times > after
-            users = np.repeat(np.arange(*lines), np.diff(self.indptr[lines[0] : lines[1] + 1]))
-            for side, kept in zip(sides, (~held, held), strict=True):
-                data, indices = self.data.read((part,))[kept], self.indices.read((part,))[kept]
-                side.add(users[kept], indices, data, None if times is None else times[kept])
-        told = (*self.origin, share, by, seed)
-        first, second = (side.matrix(self.labels, (*told, i)) for i, side in enumerate(sides))
-        return first, second
+        rng = np.random.default_rng((seed, 21))
+        with Lines(self) as given, Lines(self) as unseen:
+            for lines, part in self._parts():
+                data, indices = self.data.read((part,)), self.indices.read((part,))
+                times = None if self.times is None else self.times.read((part,))
+                users = np.repeat(np.arange(*lines), np.diff(self.indptr[lines[0] : lines[1] + 1]))
+                held = rng.random(len(users)) < share
+                if after is not None and times is not None:
+                    held = times > after
+                for side, kept in ((given, ~held), (unseen, held)):
+                    moments = None if times is None else times[kept]
+                    side.add(users[kept], indices[kept], data[kept], moments)
+            told = (*self.origin, share, by, seed)
+            parts = [side.matrix(self.labels, (*told, i)) for i, side in enumerate((given, unseen))]
+        return parts[0], parts[1]
 
     def _moment(self, share: float) -> float:
         if self.times is None:
@@ -126,6 +129,12 @@ class Spill:
         self.path = os.path.join(self.folder.path, "spill")
         self._file = open(self.path, "w+b")  # noqa: SIM115
 
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
     def add(self, users: Array, items: Array, ratings: Array, times: Array | None) -> None:
         """Append a piece."""
         rows = np.empty(len(users), self.dtype)
@@ -148,12 +157,11 @@ class Spill:
         axes = [AxisLabels((dim,), (len(ids),), {dim: ids})
                 for dim, ids in zip(dims, names, strict=True)]  # fmt: skip
         labels = Labels(axes[0], axes[1], "rating")
-        lines = Lines(self)
-        for rows in self._sorted():
-            lines.add(*_of_cells(rows, rule, labels, where))
-        self._file.close()
+        with Lines(self) as lines:
+            for rows in self._sorted():
+                lines.add(*_of_cells(rows, rule, labels, where))
+            made = lines.matrix(labels, (os.path.realpath(path) if path else where, rule))
         os.remove(self.path)
-        made = lines.matrix(labels, (os.path.realpath(path) if path else where, rule))
         made.duplicates = self.entries - made.entries
         repeated = f"; {made.duplicates} ratings of cells that were rated again do not count " \
                    f"(duplicates={rule!r})"  # fmt: skip
@@ -232,7 +240,14 @@ class Lines:
         kinds = {"data": "<f4", "indices": "<i4"} | ({"times": "<f8"} if timed else {})
         self.files = {name: self._created(name, np.dtype(kind)) for name, kind in kinds.items()}
         self.counts = np.zeros(0, np.int64)
-        self.digest = 0
+        self.digests = dict.fromkeys(kinds, 0)
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file, _dtype in self.files.values():
+            file.close()
 
     def _created(self, name: str, dtype: np.dtype[Any]) -> Any:
         file = open(os.path.join(self.folder.path, f"{name}.npy"), "wb")  # noqa: SIM115
@@ -245,7 +260,7 @@ class Lines:
         given = {"data": ratings, "indices": items, "times": times}
         for name, (file, dtype) in self.files.items():
             written = np.ascontiguousarray(given[name], dtype)
-            self.digest = zlib.crc32(written.view(np.uint8), self.digest)
+            self.digests[name] = zlib.crc32(written.data, self.digests[name])
             written.tofile(file)
         counts = np.bincount(users, minlength=len(self.counts))
         counts[: len(self.counts)] += self.counts
@@ -263,4 +278,4 @@ class Lines:
         counts = np.zeros(lines, np.int64)
         counts[: len(self.counts)] = self.counts
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        return RatingsMatrix(self.folder, indptr, labels, (*origin, self.entries, self.digest))
+        return RatingsMatrix(self.folder, indptr, labels, (*origin, *self.digests.values()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -23,23 +22,12 @@ from streampca.errors import (
 from streampca.matrix.columns import label_array
 from streampca.sources.frames import column_names, is_frame
 from streampca.sources.rating_store import RULES, RatingsMatrix, Spill
+from streampca.sources.rating_tables import DELIMITERS
 from streampca.sources.several import PARQUET
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
 PIECE_NBYTES = 8 << 20  # of text
-DELIMITERS = ("::", "\t", ";", "|", ",")  # what nobody writes into an id comes first
 SEPARATOR = b"\x1f"  # stands for a delimiter of several characters
-EXAMPLE = "streampca.open_ratings({}, user={!r}, item={!r}, rating={!r})"
-
-# names by which a column of ratings is recognised, without case, spaces and underscores
-WORDS: tuple[tuple[str, ...], ...] = (
-    ("user", "userid", "uid", "customer", "customerid", "reviewerid", "memberid", "personid"),
-    ("item", "itemid", "iid", "movie", "movieid", "product", "productid", "book", "bookid", "isbn",
-     "song", "songid", "track", "trackid", "artist", "artistid", "joke", "jokeid", "asin",
-     "business", "businessid"),
-    ("rating", "ratings", "stars", "score", "rate", "overall", "bookrating"),
-)  # fmt: skip
-MOST_COLUMNS = 6  # of a table of ratings; a wider one is a matrix of measurements
 
 
 class Fields(NamedTuple):
@@ -103,11 +91,12 @@ def open_ratings(
             fields, pieces = _of_parquet(path, wanted, where, storage_options)
         else:
             fields, pieces = _of_text(path, wanted, where, (header, delimiter), storage_options)
-        users, items, spill = Ids(), Ids(), Spill(fields.time is not None)
-        for columns in pieces:
-            _take(spill, users, items, columns, fields, where)
-    names = (users.labels(), items.labels())
-    return spill.matrix(names, (fields.user, fields.item), duplicates, path, where)
+        users, items = Ids(), Ids()
+        with Spill(fields.time is not None) as spill:
+            for columns in pieces:
+                _take(spill, users, items, columns, fields, where)
+            names = (users.labels(), items.labels())
+            return spill.matrix(names, (fields.user, fields.item), duplicates, path, where)
 
 
 def _checked(source: Any) -> Any:
@@ -166,7 +155,8 @@ def _seconds(column: Any, name: str, where: str) -> np.ndarray[Any, Any]:
             "2024-01-31 or 2024-01-31 12:00:00"
         )
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return np.asarray(column.cast(pa.timestamp("us")).cast(pa.int64())) / 1e6
+        column = column.cast(pa.timestamp("us")).cast(pa.int64())
+        return np.asarray(column, np.float64) * 1e-6
     return np.asarray(column, np.float64)
 
 
@@ -296,10 +286,9 @@ class Replaced(io.RawIOBase):
         data = b""
         while not data:
             new = bytes(self._file.read(len(buffer) - len(self._rest)))
-            whole = self._rest + new
-            held = self._begun(whole) if new else 0
-            data = whole[: len(whole) - held].replace(self._mark, SEPARATOR)
-            self._rest = whole[len(whole) - held :]
+            whole = (self._rest + new).replace(self._mark, SEPARATOR)
+            end = len(whole) - (self._begun(whole) if new else 0)
+            data, self._rest = whole[:end], whole[end:]
             if not new:
                 break
         buffer[: len(data)] = data
@@ -369,50 +358,3 @@ def chosen(names: list[str], wanted: Wanted, where: str) -> Fields:
     if len(set(found[:3])) < 3:
         raise InvalidInputError(f"user, item and rating are {found[:3]}; expected three columns")
     return Fields(*found)
-
-
-# --------------------------------------------------------------------------------------------------
-# A table of ratings that is handed to a fit.
-
-
-def refuse_ratings(source: Any) -> None:
-    """Raise for a frame or a file whose columns are users, items and ratings.
-
-    Raises InvalidInputError with the line to write.
-    """
-    if (found := recognised(source)) is not None:
-        shown = "X" if is_frame(source) else repr(hide_secrets(os.fspath(source)))
-        raise InvalidInputError(
-            f"the columns {', '.join(found)} are those of ratings, one in each line, and no "
-            f"matrix of measurements. Open them as users x items: {EXAMPLE.format(shown, *found)}. "
-            f"If they are measurements, streampca.open({shown}) says so"
-        )
-
-
-def recognised(source: Any) -> tuple[str, str, str] | None:
-    """(user, item, rating) among the columns of a frame or file; None where it has no ratings."""
-    names = [str(one) for one in column_names(source)] if is_frame(source) else _names_in(source)
-    if not 3 <= len(names) <= MOST_COLUMNS:
-        return None
-    plain = [re.sub(r"[^a-z]", "", name.lower()) for name in names]
-    found = [next((n for n, p in zip(names, plain, strict=True) if p in words), None)
-             for words in WORDS]  # fmt: skip
-    return None if None in found else tuple(found)  # type: ignore[return-value]
-
-
-def _names_in(source: str | os.PathLike[str]) -> list[str]:
-    """The names of the columns of a local file; none where they cannot be read."""
-    path = os.fspath(source)
-    if not os.path.isfile(path) or path.endswith(".gz"):
-        return []
-    if path.endswith(PARQUET):
-        import pyarrow.parquet
-
-        try:
-            return list(pyarrow.parquet.read_schema(path).names)
-        except (OSError, ValueError):  # the door says what is wrong with it
-            return []
-    with open(path, "rb") as file:
-        first = file.readline(1 << 16).decode("utf-8-sig", "replace").rstrip("\r\n")
-    mark = next((one for one in DELIMITERS if one in first), ",")
-    return [one.strip().strip('"') for one in first.split(mark)]

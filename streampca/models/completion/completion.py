@@ -208,9 +208,7 @@ class Completion(LinearModel):
         kept = self._fitted().settings
         chosen = {name: kept[name] for name in ("rank", "center", PENALTIES[self._soft])}
         changed = {"validation": None, "early_stop": False, "init": self, "tol": tol}
-        again: Any = type(self)(**{**self.get_params(), **chosen, **changed})
-        made: Self = again.fit(X, **options)
-        return made
+        return type(self)(**{**self.get_params(), **chosen, **changed}).fit(X, **options)
 
     def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
         """A sparse matrix whose absent cells are missing, unless ``absent="zero"``."""
@@ -339,7 +337,8 @@ class Completion(LinearModel):
             return lazy if bounds is None else lazy.clip(*bounds)
         if columns is None:
             return self._filled(rows, everywhere=True)
-        values = result.cells(*np.atleast_1d(rows, columns), self._scores_at)
+        rows, columns = np.atleast_1d(rows), np.atleast_1d(columns)
+        values = result.cells(rows, columns, self._scores_at)
         return np.asarray(values if bounds is None else np.clip(values, *bounds))
 
     def _scores_at(self, rows: Array) -> Array:

@@ -29,7 +29,8 @@ class HardImpute(Completion):
     (4 t per entry of sparse data), 10 n p r by "impute", n p min(n, p) by "exact". Memory: a few
     blocks, (t + r) numbers for each column (or row), and r for each row (or column). Candidates
     share the passes; their flops and memory add up: [2, 4, 8] with ``validation`` are 16 of them,
-    about 420 numbers for each column; those of ratings by default 21, and 1,200 numbers. Biases make r larger by 2, and samples are streamed.
+    about 420 numbers for each column (by default of ratings 21, and 1,200 numbers). Biases make r
+    larger by 2, and samples are streamed.
 
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8; Hastie, Mazumder, Lee and
     Zadeh 2015, JMLR 16, sections 2 and 6.
@@ -42,7 +43,7 @@ class HardImpute(Completion):
         meaning="""r, from 0, or a list: all are fitted in the same passes, and the one with the
             least error in the held-out cells is kept. 0 is the model of means or biases
             alone. "auto": 1; of ``open_ratings`` 2, 4, 8 and 16, judged by ``validation`` (0.05
-            of the cells, if None), biases alone among them.""",
+            of the cells, if None), biases alone among them, to a ``tol`` of 1e-3.""",
     )
     ridge: Any = parameter(
         default="auto",
@@ -76,7 +77,7 @@ class SoftImpute(Completion):
         counts_components=True,
         meaning="""the most components; where the penalty leaves fewer, it does not matter.
             "auto": 1; of ``open_ratings`` 20, the penalty judged by ``validation`` (0.05 of
-            the cells, if None), biases alone among them.""",
+            the cells, if None), biases alone among them, to a ``tol`` of 1e-3.""",
     )
     lambda_: Any = parameter(
         default="auto",

@@ -19,6 +19,7 @@ from streampca.passes import single_threaded_blas
 from streampca.sources.frames import column_names, is_frame
 
 CELLS = 1 << 22  # users x items that are ranked at a time
+NONE = np.zeros(0, np.int64)  # no item
 CHOICES = 10  # items that are recommended
 
 
@@ -155,9 +156,9 @@ class Ratings:
             some = places[start : start + most]
             values = self.whole(self.rows(some))
             for one, place in zip(values, some.tolist(), strict=True):
-                yield self.leading(one, () if seen else self.seen(place), n)
+                yield self.leading(one, NONE if seen else self.seen(place), n)
 
-    def leading(self, values: Array, without: Any, n: int) -> tuple[Array, Array]:
+    def leading(self, values: Array, without: Array, n: int) -> tuple[Array, Array]:
         """The best n of (p,) values, without some items, and those that nobody has rated."""
         open_ = self.rated.copy()
         open_[without] = False
@@ -179,7 +180,7 @@ class Ratings:
             raise InvalidInputError(f"n={n!r}; expected a number of items from 1")
         if isinstance(user, Mapping):
             rows, rated = self.newcomer(user)
-            found = self.leading(self.whole(rows)[0], () if seen else rated, n)
+            found = self.leading(self.whole(rows)[0], NONE if seen else rated, n)
             return self._listed(*found, bounds)
         several = isinstance(user, (list, tuple, np.ndarray, range))
         asked = list(user) if several else [user]
@@ -212,7 +213,7 @@ class Ratings:
         v = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300)
         with single_threaded_blas():
             cosines = v @ v[place]
-        return self._listed(*self.leading(cosines, [place], n), (-1.0, 1.0))
+        return self._listed(*self.leading(cosines, np.array([place]), n), (-1.0, 1.0))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -306,12 +307,9 @@ class Ranks:
 
         places : of the users in the fit. A user without a relevant rating does not count.
         """
-        begins = np.flatnonzero(np.append(True, users[1:] != users[:-1])) if len(users) else []
-        ends = np.append(begins[1:], len(users)) if len(users) else []
-        asked = places[begins] if len(users) else places
-        lists = self.known.best(asked, self.n)
-        for begin, end, (chosen, _) in zip(begins, ends, lists, strict=True):
-            liked = items[int(begin) : int(end)]
+        begins = np.flatnonzero(users != np.append(-1, users[:-1]))
+        lists = self.known.best(places[begins], self.n)
+        for liked, (chosen, _) in zip(np.split(items, begins)[1:], lists, strict=True):
             hits = np.isin(chosen, liked[liked >= 0])
             ideal = self.gains[: min(self.n, len(liked))].sum()
             gained = float(self.gains[: len(hits)] @ hits)

@@ -23,6 +23,7 @@ BIASES = "biases"  # of rows and columns, with the factors
 OBSERVED = "observed"
 LADDER = (1 / 128, 1 / 16, 1 / 4, 1 / 2, 1.0)  # penalties to choose from, by the noise level
 RATED_RANKS = ((2, 4, 8, 16), (20,))  # of ratings, by default: Hard- and Soft-Impute
+RATED_TOL = 1e-3  # held-out errors do not resolve less
 RATED_SHARE = 0.05  # of their cells, held out by default
 TURNS = 3  # share of the passes that their means and scales may take: a third
 REASONS = {
@@ -116,6 +117,7 @@ def completion_request(
     solver = "als" if solver == AUTO else solver
     _check_limits(model, solver)
     ranks, validation = _ranks_and_cells(model, matrix.rated, soft)
+    by_default = matrix.rated and isinstance(model.rank, str)
     held_out, center = validation is not None, model.center
     if center == AUTO:
         able = held_out and solver == "als" and model.scale is None
@@ -148,7 +150,7 @@ def completion_request(
         solver,
         Standardize(center=bool(center), scale=None if center == BOTH else model.scale),
         center == FITTED,
-        float(model.tol),
+        max(float(model.tol), RATED_TOL if by_default else 0.0),
         int(model.max_passes),
         seed_of(model.random_state),
         validation,
