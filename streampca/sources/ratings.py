@@ -171,7 +171,7 @@ class Ids:
         coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
         known = self.known
         found = [known.setdefault(one, len(known)) for one in coded.dictionary.to_pylist()]
-        return np.asarray(found, np.int32)[np.asarray(coded.indices)]
+        return np.take(np.asarray(found, np.int32), np.asarray(coded.indices))
 
     def labels(self) -> np.ndarray[Any, Any]:
         """All ids: whole numbers where all are such, without leading zeros; else text."""
