@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import tempfile
 import time
 from itertools import product
@@ -187,8 +188,11 @@ def main() -> None:
             for name, function in CANDIDATES.items():
                 if (function is large) != big:
                     continue
-                found = measure("tests.benchmarks.ratings", name, str(folder),
-                                timeout=arguments.timeout)  # fmt: skip
+                try:
+                    found = measure("tests.benchmarks.ratings", name, str(folder),
+                                    timeout=arguments.timeout)  # fmt: skip
+                except subprocess.TimeoutExpired:  # an answer, too
+                    found = {"error": f"more than {arguments.timeout:g} s"}
                 print(f"{data:<12}{name:<34}", json.dumps(found), flush=True)
                 rows.append({"data": data, "name": name, **kept(found)})
     if arguments.record:
