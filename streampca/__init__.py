@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
     from streampca.sources import append, commit_rows, open
+    from streampca.sources.ratings import open_ratings
     from streampca.version import __version__
 else:  # the same, each when it is first used
     __getattr__, __dir__ = on_first_use(
@@ -89,6 +90,7 @@ else:  # the same, each when it is first used
             "streampca.operations.model_store": "ModelStore load",
             "streampca.passes": "Advance Plan",
             "streampca.sources": "append commit_rows open",
+            "streampca.sources.ratings": "open_ratings",
             "streampca.version": "__version__",
         },
     )
@@ -137,6 +139,7 @@ __all__ = [
     "load",
     "map_features",
     "open",
+    "open_ratings",
     "open_texts",
     "preprocess",
     "project_samples",

@@ -169,7 +169,7 @@ class NonFounderWarning(UserWarning):
 
 
 class AbsentNamesWarning(UserWarning):
-    """Some of the samples or variants of a list are not in the data."""
+    """Some of the samples, variants or users that were named are not in the data."""
 
 
 class UnknownChromosomeWarning(UserWarning):

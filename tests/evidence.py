@@ -37,6 +37,7 @@ CANDIDATES = {
     "sparse": "TOOLS",
     "climate": "TOOLS",
     "completion": "CHILDREN",
+    "ratings": "CANDIDATES",
     "real_data": "CASES",
 }
 
@@ -47,7 +48,9 @@ def power(x: float) -> str:
 
 
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "data": ("data", str),
     "layout": ("chunked", str),
+    "cpu": ("CPU seconds", lambda x: f"{x:.1f}" if x < 100 else f"{x:.0f}"),
     "seconds": ("seconds", lambda x: f"{x:.1f}" if x < 100 else f"{x:.0f}"),
     "ratio": ("ratio", lambda x: f"{x:.1f}"),
     "peak_mb": ("peak memory", lambda x: f"{x / 1000:.{2 if x < 1000 else 1}f} GB"),
@@ -56,6 +59,9 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "reads": ("reads of a chunk", lambda x: f"{x:g}"),
     "1-min|cos|": ("1 - \\|cos\\|", power),
     "relative_error": ("error", power),
+    "rmse": ("RMSE", lambda x: f"{x:.3f}"),
+    "mae": ("MAE", lambda x: f"{x:.3f}"),
+    "ndcg": ("NDCG at 10", lambda x: f"{x:.3f}"),
     "variance": ("variance", power),
     "eigenvalue": ("eigenvalue", power),
     "value": ("values", power),

@@ -44,6 +44,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
     "lsa": ("lsa", "latent semantic analysis: fit to texts, search, similar documents and terms"),
+    "recommend": ("recommend", "items for users, from a completion of ratings"),
     "plot": ("pictures", "a picture of a saved model"),
     "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),
     "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
@@ -68,7 +69,11 @@ EXAMPLES = {  # command -> lines of its --help
     "prune": ["prune x.bed --ld-r2 0.2 --out tables/x"],
     "project": ["project model new.bed --out tables/new"],
     "convert": ["convert x.bed -o x.zarr"],
-    "impute": ["impute ratings.mtx --rank 2 4 8 --validation 0.05 -o model"],
+    "impute": [
+        "impute ratings.csv --user userId --item movieId --rating rating --test 0.1 -o model",
+        "impute holes.zarr --rank 2 4 8 --validation 0.05 -o model",
+    ],
+    "recommend": ["recommend model 17 -n 10", "recommend model --similar 2571"],
     "lsa": [
         "lsa fit articles/ -k 100 --stop-words english --min-df 2 -o model",
         'lsa search model "heart attack" -n 5',

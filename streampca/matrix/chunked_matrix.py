@@ -66,6 +66,7 @@ class ChunkedMatrix(ABC):
     removed: np.ndarray[Any, Any] | None = None  # mean and coefficients of that, if known
     sparse: bool = False  # whether blocks come as scipy.sparse
     absent: bool = False  # whether unstored cells are missing (ratings) instead of 0
+    rated: bool = False  # whether cells are ratings, with the ids of users and items as labels
     resident_nbytes: int = 0  # of arrays that the source holds while it is read (indptr)
     given_nbytes: int = 0  # of X, where the caller holds it in memory
     carried_nbytes: int = 0  # of values in this process that are sent with tasks
@@ -210,6 +211,10 @@ class ChunkedMatrix(ABC):
         laid = copy.copy(self)
         laid.absent = True
         return laid
+
+    def seen(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Of ratings: (where the items that each user has rated begin, their numbers)."""
+        raise NotImplementedError
 
     def expanded(self) -> ChunkedMatrix:
         """The same matrix, planned with dense blocks, for methods that expand them."""

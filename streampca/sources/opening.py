@@ -316,6 +316,11 @@ def _open_repository(
 
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
     """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
+    if path.endswith(TABLES) if path else is_frame(source):
+        from streampca.sources.rating_tables import refuse_ratings
+
+        refuse_ratings(source)
     matrix = open(source, dim=dim, missing_value=missing_value)
     for size, name in zip(matrix.shape, ("sample(s)", "feature(s)"), strict=True):
         if size == 0:

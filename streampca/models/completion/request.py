@@ -22,6 +22,9 @@ BOTH = "both"  # rows and columns, before the sweeps
 BIASES = "biases"  # of rows and columns, with the factors
 OBSERVED = "observed"
 LADDER = (1 / 128, 1 / 16, 1 / 4, 1 / 2, 1.0)  # penalties to choose from, by the noise level
+RATED_RANKS = ((2, 4, 8, 16), (20,))  # of ratings, by default: Hard- and Soft-Impute
+RATED_TOL = 1e-3  # held-out errors do not resolve less
+RATED_SHARE = 0.05  # of their cells, held out by default
 TURNS = 3  # share of the passes that their means and scales may take: a third
 REASONS = {
     "als": "rows and columns solved exactly in turn: the fewest passes, and no old factors needed",
@@ -113,12 +116,13 @@ def completion_request(
         raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
     solver = "als" if solver == AUTO else solver
     _check_limits(model, solver)
-    held_out, center = model.validation is not None, model.center
+    ranks, validation = _ranks_and_cells(model, matrix.rated, soft)
+    by_default = matrix.rated and isinstance(model.rank, str)
+    held_out, center = validation is not None, model.center
     if center == AUTO:
         able = held_out and solver == "als" and model.scale is None
         center = BIASES if able else True
     chooses = held_out and center != FITTED
-    ranks = _several(model.rank, "rank", Integral)
     for rank in ranks:
         if rank > min(n, p):
             raise InvalidInputError(
@@ -146,10 +150,10 @@ def completion_request(
         solver,
         Standardize(center=bool(center), scale=None if center == BOTH else model.scale),
         center == FITTED,
-        float(model.tol),
+        max(float(model.tol), RATED_TOL if by_default else 0.0),
         int(model.max_passes),
         seed_of(model.random_state),
-        model.validation,
+        validation,
         bool(model.early_stop),
         _initial(model.init, matrix.shape),
         model.memory_limit,
@@ -160,6 +164,20 @@ def completion_request(
         center == BIASES,
         bounds=_bounds(model.bounds),
     )
+
+
+def _ranks_and_cells(model: Any, rated: bool, soft: bool) -> tuple[tuple[int, ...], Any]:
+    """The ranks to fit, and the cells to hold out; of ratings by default several, judged by 5 %."""
+    if not isinstance(model.rank, str):
+        return _several(model.rank, "rank", Integral, "'auto', "), model.validation
+    if model.rank != AUTO:
+        raise InvalidInputError(
+            f"rank={model.rank!r}; expected 'auto', a whole number from 0, or a list of such"
+        )
+    if not rated:
+        return (1,), model.validation
+    cells = RATED_SHARE if model.validation is None else model.validation
+    return RATED_RANKS[soft], cells
 
 
 def _candidates(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from streampca.errors import (
     AccuracyWarning,
+    DamagedSourceError,
     DroppedFeaturesWarning,
     InvalidInputError,
     convergence_warning,
@@ -21,12 +22,13 @@ from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
 from streampca.models.completion.filled import PIECE_NBYTES, Completed
-from streampca.models.completion.fit import columns_outside, observed_range
+from streampca.models.completion.fit import columns_outside, mean_of_all, observed_range
 from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep
 from streampca.models.decomposition import Decomposition
 from streampca.models.projection import BackProjection
+from streampca.models.result import shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.passes import Execution, Plan
 from streampca.solvers import numerical_rank, signs_of_components
@@ -41,9 +43,30 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
 
     penalty : of the factors of a row.  ``row_mean`` and ``row_scale`` belong to the rows of the
     fit: after them scores alone do not make rows.
+    seen_starts, seen_items : of a fit of ratings (n + 1,) where the items that each user has rated
+        begin, and these, by number.
     """
 
     penalty: float = 0.0
+    seen_starts: Array | None = shaped(None, optional=True)
+    seen_items: Array | None = shaped(None, optional=True)
+
+    @property
+    def of_ratings(self) -> bool:
+        """Whether this is a fit of ``open_ratings``, which knows what each user has rated."""
+        return self.seen_starts is not None and self.seen_items is not None
+
+    def check(self, where: str) -> None:
+        """Check types and shapes after loading. Raises DamagedSourceError."""
+        super().check(where)
+        if self.seen_starts is None or self.seen_items is None:
+            return
+        starts, items = self.seen_starts, self.seen_items
+        ordered = len(starts) == self.n_samples + 1 and starts.dtype.kind in "iu"
+        ordered = ordered and items.dtype.kind in "iu" and not (np.diff(starts) < 0).any()
+        inside = ordered and starts[0] == 0 and starts[-1] == len(items)
+        if not inside or (len(items) and not 0 <= items.min() <= items.max() < self.n_features):
+            raise DamagedSourceError(f"{where} is damaged: seen_items are not those of its users")
 
     @classmethod
     def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
@@ -85,6 +108,24 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
                 "predict(rows, columns) or impute(X)"
             )
         return super().rows_of(whiten, again)
+
+    def cells(self, rows: Array, columns: Array, scores_at: Callable[[Array], Array]) -> Array:
+        """(cells,) values of the model at cells of the fit.  scores_at : scores of some rows."""
+        n, p = self.n_samples, self.n_features
+        if rows.shape != columns.shape or rows.ndim != 1:
+            raise InvalidInputError(f"rows {rows.shape} and columns {columns.shape} must be alike")
+        if len(rows) and (rows.min() < 0 or columns.min() < 0 or rows.max() >= n
+                          or columns.max() >= p):  # fmt: skip
+            raise InvalidInputError(f"cells outside the {n} x {p} matrix of the fit")
+        components = self.require_components()[:, columns]
+        values = np.einsum("ij,ji->i", scores_at(rows), components)
+        if (scale := self.divisors) is not None:
+            values = values * scale[columns]
+        if self.row_scale is not None:
+            values = values * self.row_scale[rows]
+        if self.row_mean is not None:
+            values = values + self.row_mean[rows]
+        return np.asarray(values + self.mean[columns])
 
     def reconstruction_error(self, rows: RowPasses) -> float:
         """Mean over rows of the squared errors of the observed cells."""
@@ -132,6 +173,7 @@ def result_of(
     left = done.trace[-1].objective[done.chosen]  # unexplained by the estimate
     dropped = np.flatnonzero(stats.count == 0)
     effects, row_mean = done.effects, done.row_mean
+    seen_starts, seen_items = matrix.seen() if matrix.rated else (None, None)
     result = CompletedDecomposition(
         method=method,
         penalty=request.ridges[done.chosen],
@@ -155,6 +197,8 @@ def result_of(
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
         row_mean=row_mean,
         row_scale=effects.row_scale if effects is not None and effects.scaled else None,
+        seen_starts=seen_starts,
+        seen_items=seen_items,
     )
     return result, stored
 
@@ -201,7 +245,7 @@ def _provenance(
 ) -> dict[str, Any]:
     """Where the result came from: passes, trace, turns, held-out curve, range of the data."""
     made = provenance(execution.costs, matrix.fingerprint(), execution.memory)
-    made["observed"] = observed_range(done.stats)
+    made["observed"], made["mean"] = observed_range(done.stats), mean_of_all(done.stats)
     if request.biases:
         made["bias_ridges"] = list(request.bias_ridges)
     made["trace"] = [one.to_dict() for one in done.trace]

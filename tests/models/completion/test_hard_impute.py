@@ -271,7 +271,7 @@ def test_what_cannot_be_done_is_said() -> None:
     x, _ = with_holes(20, 8, 2)
     with pytest.raises(InvalidInputError, match="rank=9 for a matrix of 20 x 8"):
         HardImpute(9).fit(x)
-    with pytest.raises(InvalidInputError, match=r"rank=-1; expected a whole number from 0"):
+    with pytest.raises(InvalidInputError, match=r"rank=-1; expected 'auto', a whole number from 0"):
         HardImpute(-1).fit(x)
     with pytest.raises(InvalidInputError, match=r"ridge='none'; expected 'auto', a number from 0"):
         HardImpute(2, ridge="none").fit(x)

@@ -1,0 +1,59 @@
+"""``streampca impute`` of a file of ratings, and ``streampca recommend``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streampca
+from streampca.cli import main
+from tests.models.completion.ratings import movielens_like
+
+COLUMNS = ["--user", "who", "--item", "item", "--rating", "stars"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    every = movielens_like(2, 0, 120, 80, 4000).tocoo()
+    lines = zip(every.row, every.col, every.data, range(every.nnz), strict=True)
+    text = "".join(f"p{i},{j + 500},{x:g},{t}\n" for i, j, x, t in lines)
+    (tmp_path / "r.csv").write_text(f"who,item,stars,day\n{text}")
+    return str(tmp_path / "r.csv")
+
+
+def test_from_a_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) -> None:
+    model = str(tmp_path / "model")
+    fit = ["impute", path, *COLUMNS, "--rank", "2", "--validation", "0.1", "--tol", "1e-2"]
+    assert main([*fit, "--test", "0.1", "--test-by", "time", "--time", "day", "-o", model]) == 0
+    shown = capsys.readouterr().out
+    assert "ratings that it has not seen" in shown
+    assert "NDCG" in shown
+    known: Any = streampca.load(model)
+    assert main(["recommend", model, "p3", "p4", "-n", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {user: [list(one) for one in known.recommend(user, 2)] for user in ("p3", "p4")}
+    assert main(["recommend", model, "p3", "-n", "2"]) == 0
+    assert capsys.readouterr().out.split()[:2] == ["p3", str(found["p3"][0][0])]
+    assert main(["recommend", model, "--similar", "503", "-n", "2", "--json"]) == 0
+    assert [item for item, _ in json.loads(capsys.readouterr().out)["503"]] == [
+        item for item, _ in known.similar_items(503, 2)
+    ]
+
+
+def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
+    named = str(tmp_path / "named.csv")
+    Path(named).write_text("userId,movieId,rating\n1,2,3\n")
+    other = str(tmp_path / "pca")
+    streampca.PCA(1, scale="std").fit([[1.0, 2.0], [2.0, 1.0], [4.0, 3.0]]).save(other)
+    for words, arguments in {
+        "--user userId --item movieId --rating rating": ["impute", named],
+        "--test is for ratings": ["impute", path, "--test", "0.1"],
+        "user='whom'": ["impute", path, "--user", "whom"],
+        "name users, or one item": ["recommend", other],
+        "expected a HardImpute": ["recommend", other, "p3"],
+    }.items():
+        assert main(arguments) == 65
+        assert words in capsys.readouterr().err
