@@ -8,9 +8,11 @@ from streampca.imported import on_first_use
 from streampca.registration import register_with_xarray
 
 if TYPE_CHECKING:
+    from streampca import embedding as embedding
     from streampca import plots as plots
     from streampca import preprocess
     from streampca.accumulators import Accumulator
+    from streampca.embedding.embed import Embedding, embed
     from streampca.genetics.filters import VariantFilter
     from streampca.genetics.genotype_pca import GenotypePCA
     from streampca.genetics.ld_pruning import prune_ld
@@ -46,9 +48,11 @@ else:  # the same, each when it is first used
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "streampca.embedding": "",
             "streampca.plots": "",
             "streampca.preprocess": "",
             "streampca.accumulators": "Accumulator",
+            "streampca.embedding.embed": "Embedding embed",
             "streampca.genetics.filters": "VariantFilter",
             "streampca.genetics.genotype_pca": "GenotypePCA",
             "streampca.genetics.ld_pruning": "prune_ld",
@@ -93,6 +97,7 @@ __all__ = [
     "Block",
     "ChunkedMatrix",
     "Decomposition",
+    "Embedding",
     "FactorAnalysis",
     "FactorDecomposition",
     "GenotypePCA",
@@ -120,6 +125,7 @@ __all__ = [
     "correlation",
     "covariance",
     "cross_correlation",
+    "embed",
     "errors",
     "intrinsic_dimension",
     "load",

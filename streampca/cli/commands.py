@@ -43,6 +43,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
+    "embed": ("embed", "filter features, fit a PCA, lay the rows out by UMAP, t-SNE or PaCMAP"),
     "plot": ("pictures", "a picture of a saved model"),
     "demo": ("pictures", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
@@ -66,6 +67,10 @@ EXAMPLES = {  # command -> lines of its --help
     "project": ["project model new.bed --out tables/new"],
     "convert": ["convert x.bed -o x.zarr"],
     "impute": ["impute ratings.mtx --rank 2 4 8 --validation 0.05 -o model"],
+    "embed": [
+        "embed x.zarr --filter variance:2000 -k 50 --method umap -o embedding.zarr --plot map.html",
+        "embed x.bed --filter maf:0.01 ld:0.2 --scale hwe -k 20 -o embedding.zarr",
+    ],
     "plot": ["plot model --kind loadings -o loadings.png"],
     "demo": ["demo"],
     "models": ["models list models/nightly", "models rollback models/nightly"],

@@ -56,7 +56,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
     if output.is_dir():
         raise InvalidInputError(f"{output} is a folder; choose another output")
     check_writable(output)
-    labels = None if arguments.labels is None else _read_labels(arguments.labels)
+    labels = None if arguments.labels is None else read_labels(arguments.labels)
     result = streampca.load(arguments.model).result_
     if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, result.labels.samples, arguments.panel_column)
@@ -73,8 +73,8 @@ def run_plot(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read_labels(path: str) -> list[str]:
-    """The lines of a file that are not empty."""
+def read_labels(path: str) -> list[str]:
+    """Labels from a file: the lines of a file that are not empty."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
