@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from streampca.models.total_least_squares import TotalLeastSquares
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
-    from streampca.sources import append, commit_rows, open
+    from streampca.sources import append, commit_rows, open, open_images
     from streampca.version import __version__
 else:  # the same, each when it is first used
     __getattr__, __dir__ = on_first_use(
@@ -82,7 +82,7 @@ else:  # the same, each when it is first used
             "streampca.models.total_least_squares": "TotalLeastSquares",
             "streampca.operations.model_store": "ModelStore load",
             "streampca.passes": "Advance Plan",
-            "streampca.sources": "append commit_rows open",
+            "streampca.sources": "append commit_rows open open_images",
             "streampca.version": "__version__",
         },
     )
@@ -130,6 +130,7 @@ __all__ = [
     "intrinsic_dimension",
     "load",
     "open",
+    "open_images",
     "preprocess",
     "project_samples",
     "prune_ld",

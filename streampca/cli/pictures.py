@@ -19,7 +19,7 @@ from streampca.passes import size
 from streampca.sources.side_data import read_panel
 from streampca.store.places import writing
 
-KINDS = ("scree", "scores", "loadings", "validation")
+KINDS = ("scree", "scores", "loadings", "validation", "images")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 

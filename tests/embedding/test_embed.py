@@ -152,7 +152,7 @@ def test_memory_is_planned_with_the_layout() -> None:
     plan = plan_embedding(X, method=Wide(), n_components=4, landmarks=100, filter="variance:5")
     assert (plan.landmarks, plan.features) == (100, 5)
     assert "100 rows; 800 rows are placed" in str(plan)
-    with pytest.raises(MemoryLimitError, match="memory_limit='(.*?)'") as told:
+    with pytest.raises(MemoryLimitError, match=r"memory_limit='(.*?)'") as told:
         embed(memory_limit="200MiB", n_components=4)
     enough = str(told.value).split("memory_limit='")[1].split("'")[0]
     found = embed(memory_limit=enough, n_components=4)
