@@ -112,9 +112,11 @@ def _curve(part: Any, found: Decomposition) -> None:
         if count is None:
             continue
         ax.plot(count, curve[count], "o", color=PALETTE[4], markersize=5, zorder=3)
+        left = count > len(curve) / 5  # else the text would lie on the axis
         ax.annotate(
-            f"{100 * share:g} %: {count}", (count, curve[count]), (-4, -14 - 13 * i),
-            textcoords="offset points", ha="right", fontsize="small", color=INK,
+            f"{100 * share:g} %: {count}", (count, curve[count]),
+            (-4 if left else 8, -14 - 13 * i),
+            textcoords="offset points", ha="right" if left else "left", fontsize="small", color=INK,
             arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.6},
         )  # fmt: skip
     ax.set(xlim=(0, len(curve) - 1), ylim=(0, 1.02), xlabel="Number of components")
