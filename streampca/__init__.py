@@ -8,9 +8,11 @@ from streampca.imported import on_first_use
 from streampca.registration import register_with_xarray
 
 if TYPE_CHECKING:
+    from streampca import embedding as embedding
     from streampca import plots as plots
     from streampca import preprocess
     from streampca.accumulators import Accumulator
+    from streampca.embedding.embed import Embedding, embed
     from streampca.genetics.filters import VariantFilter
     from streampca.genetics.genotype_pca import GenotypePCA
     from streampca.genetics.ld_pruning import prune_ld
@@ -45,16 +47,18 @@ if TYPE_CHECKING:
     from streampca.models.total_least_squares import TotalLeastSquares
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
-    from streampca.sources import append, commit_rows, open
+    from streampca.sources import append, commit_rows, open, open_images
     from streampca.sources.ratings import open_ratings
     from streampca.version import __version__
 else:  # the same, each when it is first used
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "streampca.embedding": "",
             "streampca.plots": "",
             "streampca.preprocess": "",
             "streampca.accumulators": "Accumulator",
+            "streampca.embedding.embed": "Embedding embed",
             "streampca.genetics.filters": "VariantFilter",
             "streampca.genetics.genotype_pca": "GenotypePCA",
             "streampca.genetics.ld_pruning": "prune_ld",
@@ -89,7 +93,7 @@ else:  # the same, each when it is first used
             "streampca.models.total_least_squares": "TotalLeastSquares",
             "streampca.operations.model_store": "ModelStore load",
             "streampca.passes": "Advance Plan",
-            "streampca.sources": "append commit_rows open",
+            "streampca.sources": "append commit_rows open open_images",
             "streampca.sources.ratings": "open_ratings",
             "streampca.version": "__version__",
         },
@@ -106,6 +110,7 @@ __all__ = [
     "Block",
     "ChunkedMatrix",
     "Decomposition",
+    "Embedding",
     "FactorAnalysis",
     "FactorDecomposition",
     "GenotypePCA",
@@ -134,11 +139,13 @@ __all__ = [
     "correlation",
     "covariance",
     "cross_correlation",
+    "embed",
     "errors",
     "intrinsic_dimension",
     "load",
     "map_features",
     "open",
+    "open_images",
     "open_ratings",
     "open_texts",
     "preprocess",

@@ -13,6 +13,7 @@ import scipy.io
 import scipy.sparse
 import xarray as xr
 import zarr
+from PIL import Image
 
 from tests.genotypes import random_calls, sample_names, write_plink
 
@@ -25,7 +26,9 @@ def write_all(folder: Path) -> None:
     for name, (n, p) in shapes.items():
         write_zarr(folder / f"{name}.zarr", rng.normal(size=(n, p)) * np.linspace(3, 1, p))
     shutil.copytree(folder / "matrix.zarr", folder / "data" / "matrix.zarr")
-    np.save(folder / "faces.npy", rng.normal(size=(80, 64)))
+    (folder / "faces").mkdir()
+    for i, face in enumerate(rng.integers(0, 256, (80, 8, 8), dtype=np.uint8)):
+        Image.fromarray(face).save(folder / "faces" / f"{i}.png")
     write_articles(folder / "articles", rng)
     write_climate(folder, rng)
     write_genotypes(folder)

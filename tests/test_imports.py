@@ -57,6 +57,16 @@ ALLOWED: dict[str, set[str]] = {
         "store",
         "models",
     },  # what only genotypes need
+    "embedding": {
+        "errors",
+        "kernels",
+        "sources",
+        "passes",
+        "matrix",
+        "store",
+        "models",
+        "genetics",
+    },  # genetics: its filters of variants
     "operations": {
         "errors",
         "kernels",
@@ -90,6 +100,9 @@ KEPT_IN: dict[str, set[str]] = {
     "zarr": {"sources", "store"},
     "matplotlib": {"plots"},
     "bokeh": {"plots"},
+    "umap": {"embedding"},
+    "openTSNE": {"embedding"},
+    "pacmap": {"embedding"},
     "xarray": {"sources", "xarray"},
     "threadpoolctl": {"passes"},
     "pyarrow": {"sources"},

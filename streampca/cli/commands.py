@@ -45,6 +45,7 @@ COMMANDS = {  # command -> (its module, what it does)
                "or not stored"),
     "lsa": ("lsa", "latent semantic analysis: fit to texts, search, similar documents and terms"),
     "recommend": ("recommend", "items for users, from a completion of ratings"),
+    "embed": ("embed", "filter features, fit a PCA, lay the rows out by UMAP, t-SNE or PaCMAP"),
     "plot": ("pictures", "a picture of a saved model"),
     "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),
     "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
@@ -88,6 +89,10 @@ EXAMPLES = {  # command -> lines of its --help
     "baselines": [
         "baselines matrix.zarr -o baselines.png",
         "baselines matrix.zarr -k 20 --reconstruction regression -o baselines.pdf",
+    ],
+    "embed": [
+        "embed x.zarr --filter variance:2000 -k 50 --method umap -o embedding.zarr --plot map.html",
+        "embed x.bed --filter maf:0.01 ld:0.2 --scale hwe -k 20 -o embedding.zarr",
     ],
     "demo": ["demo"],
     "models": ["models list models/nightly", "models rollback models/nightly"],

@@ -36,7 +36,7 @@ OF_SEVERAL = {
     "scores": "components", "projected": "components", "pairs": "components",
     "biplot": "components", "correlation_circle": "components", "map": "mode", "pcs": "mode",
 }  # fmt: skip
-KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps")
+KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
 TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
@@ -126,7 +126,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
     """``streampca plot``: draw a picture of a saved model."""
     kind = arguments.kind or ("scores" if arguments.scores else "scree")
     output = _picture(arguments.output or f"{kind}.png")
-    labels = None if arguments.labels is None else _read_labels(arguments.labels)
+    labels = None if arguments.labels is None else read_labels(arguments.labels)
     result = streampca.load(arguments.model).result_
     chosen = arguments.components
     options: dict[str, Any] = {}
@@ -186,7 +186,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     if output.is_dir():
         raise InvalidInputError(f"{output} is a folder; choose another output")
     check_writable(output)
-    labels = None if arguments.labels is None else _read_labels(arguments.labels)
+    labels = None if arguments.labels is None else read_labels(arguments.labels)
     result = streampca.load(arguments.model).result_
     scores, samples = None, result.labels.samples
     if arguments.scores:
@@ -200,8 +200,8 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read_labels(path: str) -> list[str]:
-    """The lines of a file that are not empty."""
+def read_labels(path: str) -> list[str]:
+    """Labels from a file: the lines of a file that are not empty."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -67,8 +67,8 @@ class Function(Derivation):
     def _of(self, x: Array) -> Array:
         if self.name in ("log1p", "x log x") and x.size and np.nanmin(x) < 0:
             raise InvalidInputError(
-                f"Negative values in data: {self.name} of {np.nanmin(x):g}; expected counts. Has the "
-                "matrix been scaled already?"
+                f"Negative values in data: {self.name} of {np.nanmin(x):g}; expected counts. "
+                "Has the matrix been scaled already?"
             )
         if self.name == "expm1" and x.size and np.nanmax(x) > np.log(np.finfo(x.dtype).max):
             raise InvalidInputError(

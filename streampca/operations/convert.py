@@ -109,7 +109,10 @@ def convert(
     chunks[axis] = copy_step(matrix, axis, chunks[axis])
     layout = _layout(matrix, axis, chunks, samples_major)
     names = [matrix.labels.samples, matrix.labels.features]
-    labels = {dim: one.columns(dim) for dim, one in zip(_dims(matrix), names, strict=True)}
+    labels = {
+        dim: {} if one is names[1] and layout.grid else one.columns(dim)
+        for dim, one in zip(_dims(matrix), names, strict=True)
+    }
     sink = open_group_sink(path, layout, labels, overwrite=overwrite, resume=resume)
     resumed = sink.written
     plan, cost = copy_matrix(matrix, sink, axis, memory_limit=memory_limit, progress=progress)
@@ -180,7 +183,16 @@ def _layout(matrix: Any, axis: int, chunks: list[int], samples_major: bool) -> G
         order.index(axis),
         matrix.content_stamp(),
         code,
+        _grid(matrix),
     )
+
+
+def _grid(matrix: Any) -> tuple[tuple[str, int], ...]:
+    """(name, length) of stacked features whose dimensions have no coordinates: pixels."""
+    features = matrix.labels.features
+    if len(features.dims) < 2 or features.named or features.grids:
+        return ()
+    return tuple(zip(features.dims, features.sizes, strict=True))
 
 
 def _dims(matrix: Any) -> tuple[str, str]:

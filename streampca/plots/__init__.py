@@ -1,7 +1,9 @@
 """Pictures of a fitted result. Matplotlib loads when the first one is drawn."""
 
 from streampca.plots.curves import baselines, r2, sweeps, validation
+from streampca.plots.embedding import embedding, embedding_page
 from streampca.plots.features import biplot, correlation_circle, loadings, loadings_table, manhattan
+from streampca.plots.images import images
 from streampca.plots.maps import map, pcs
 from streampca.plots.scores import pairs, projected, scores
 from streampca.plots.spectrum import dimension, scree, spectrum
@@ -11,6 +13,9 @@ __all__ = [
     "biplot",
     "correlation_circle",
     "dimension",
+    "embedding",
+    "embedding_page",
+    "images",
     "loadings",
     "loadings_table",
     "manhattan",

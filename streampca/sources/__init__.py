@@ -11,6 +11,11 @@ arrays are lazy, inside xarray too.
 the package anndata), Parquet, Arrow and text need `streampca[tables]`, object storage needs
 `streampca[obstore]`, Icechunk needs `streampca[icechunk]`.
 
+**Images.** A folder or pattern of pgm, png, jpg or tiff files (`streampca[images]`) is a matrix of
+images x pixels; sub-folders are labels. `open_images(..., resize=(112, 92), mode="grey")` makes
+unlike ones alike. `streampca convert faces/ -o faces.zarr` keeps the axes of the pixels, so that
+means and components come back as pictures: `streampca.plots.images(model)`.
+
 **Sparse matrices** stay sparse. CSR streams samples, CSC streams features. Centring and scaling are
 implicit: products, scores, errors and column statistics visit the stored entries alone. A p x p
 scatter or n x n Gram matrix expands one tile at a time.
@@ -43,7 +48,8 @@ store with Zarr and hand over the array.
 head of `main` by default) and read to the end, whoever commits meanwhile.
 """
 
+from streampca.sources.images import open_images
 from streampca.sources.opening import as_matrix, counted, open
 from streampca.sources.zarr.appending import append, commit_rows
 
-__all__ = ["append", "as_matrix", "commit_rows", "counted", "open"]
+__all__ = ["append", "as_matrix", "commit_rows", "counted", "open", "open_images"]

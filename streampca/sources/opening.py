@@ -9,6 +9,7 @@ import numbers
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.imported import weighing
-from streampca.matrix import ChunkedMatrix, concat_features
+from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
 from streampca.matrix.kinds import check_dtype, is_sparse
 from streampca.paths import check_readable, plain_errors, refuse_special
 from streampca.sources.anndata import (
@@ -37,6 +38,7 @@ from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
 from streampca.sources.frames import is_frame
+from streampca.sources.images import are_images, open_images
 from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
 from streampca.sources.several import (
@@ -138,6 +140,9 @@ def from_zarr(
         matrix.beside = GroupColumns(node)
         if names is not None:
             matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
+    if grid := array.attrs.get("streampca_grid"):  # dimensions that were stacked, without names
+        dims, sizes = zip(*grid, strict=True)
+        matrix.labels = replace(matrix.labels, features=AxisLabels(dims, sizes))
     return matrix
 
 
@@ -168,9 +173,10 @@ def open(
 
     source : a path or URL of a Zarr array or group (one that is an AnnData, or a sparse matrix as
         AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
-        ``.mtx``; Parquet (a file, a folder), Arrow or text (``.csv``, ``.tsv``, ``.gz`` too); an
-        AnnData in memory; PLINK 1 filesets by the path of a ``.bed``; a list of paths or a pattern
-        (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group`` (one with
+        ``.mtx``; images (a folder of them, see ``open_images``); Parquet (a file, a folder), Arrow
+        or text (``.csv``, ``.tsv``, ``.gz`` too); an AnnData in memory; PLINK 1 filesets by the
+        path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``sst_*.nc``),
+        see ``join``; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
         graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
@@ -217,6 +223,9 @@ def open(
         return concat_features(*parts, variables=variable)
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
+    if are_images(source):
+        _refuse_options(source, options)
+        return open_images(source)
     paths = None if _is_plink(source) else _several_paths(source)
     if (table := _table_of(source, paths, options)) is not None:
         return from_table(table, options)

@@ -35,6 +35,8 @@ class GroupLayout:
     samples : the stored dimension (0 or 1) of the samples.
     along : the stored dimension along which slices are written.
     fingerprint : of the source.  missing_value : code of missing cells, or None.
+    grid : (name, length) of the dimensions that were stacked into features, such as those of
+        pixels.
     """
 
     name: str
@@ -46,10 +48,15 @@ class GroupLayout:
     along: int
     fingerprint: str
     missing_value: float | None = None
+    grid: tuple[tuple[str, int], ...] = ()
 
     def attributes(self) -> dict[str, Any]:
         """The attributes of a new array."""
-        known = {} if self.missing_value is None else {"missing_value": self.missing_value}
+        known: dict[str, Any] = {}
+        if self.missing_value is not None:
+            known["missing_value"] = self.missing_value
+        if self.grid:
+            known["streampca_grid"] = [list(one) for one in self.grid]
         return known | {
             "streampca_samples": self.samples,
             "source_fingerprint": self.fingerprint,

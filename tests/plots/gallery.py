@@ -179,6 +179,7 @@ def pictures() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "density-number", lambda: plots.scores(*million()[:2], labels=million()[1][:, 2])
     yield "baselines", lambda: plots.baselines(streampca.r2_baselines(cells()[1], 20))
     yield "dimension", _dimension
+    yield "images", _images
 
 
 def _projected() -> Any:
@@ -205,6 +206,16 @@ def _dimension() -> Any:
     roll = np.column_stack([np.cos(turn[:, 0]) * 2, np.sin(turn[:, 0]) * 2, turn[:, 1]])
     flat = np.hstack([roll, 0.01 * rng.normal(size=(1500, 7))])
     return plots.dimension(streampca.intrinsic_dimension(flat))
+
+
+def _images() -> Any:
+    rng = np.random.default_rng(7)
+    y, x = np.mgrid[-1:1:24j, -1:1:20j]
+    place = rng.normal(scale=0.3, size=(300, 2, 1, 1))
+    blobs = np.exp(-8 * ((y - place[:, 0]) ** 2 + (x - place[:, 1]) ** 2))
+    seen = (blobs + 0.05 * rng.normal(size=blobs.shape)).reshape(300, -1)
+    model = streampca.PCA(60).fit(seen)
+    return plots.images(model, seen[:3], shape=(24, 20)).axes[0]
 
 
 def main() -> None:

@@ -209,6 +209,7 @@ COLUMNS = (
     "position",
     "counted_allele",
     "other_allele",
+    "label",
 )  # as streampca.operations.convert writes them
 
 

@@ -1,0 +1,274 @@
+"""Filter, components, layout: a picture of the rows of a matrix larger than memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.embedding.filters import Filter, Filtered, at_most, filtered, parse_filters
+from streampca.embedding.layouts import Layout, layout_of
+from streampca.embedding.plan import (
+    PLACED,
+    EmbeddingPlan,
+    beside_nbytes,
+    kept_terms,
+    landmarks_wanted,
+)
+from streampca.embedding.quality import Quality, quality
+from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, select
+from streampca.models.estimator import Estimator
+from streampca.models.pca.pca import PCA
+from streampca.models.request import seed_of
+from streampca.passes.memory import parse_nbytes
+from streampca.sources import as_matrix, counted
+from streampca.store.sinks import copy_rows
+
+COMPONENTS = 50
+WARNINGS = (
+    "The axes have no meaning.",
+    "The sizes of clusters have no meaning.",
+    "Distances between clusters have no meaning.",
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Embedding:
+    """A picture of rows: what :func:`embed` returns.
+
+    coordinates : (n, 2) float32.  scores : (n, k) float32 on the components that were laid out.
+    landmarks : (m,) numbers of the rows that were laid out; the others were placed among them.
+    model : the fitted components.  layout : the fitted object of the library.
+    filtered : what the filters left.  quality : what the picture keeps of the neighbourhoods.
+    plan : what was planned.  method : of the layout, with its settings.
+    """
+
+    coordinates: Array
+    scores: Array
+    landmarks: Array
+    model: Any
+    layout: Any
+    filtered: Filtered
+    quality: Quality
+    plan: EmbeddingPlan
+    method: str
+    seed: int
+
+    def transform(self, X: Any, *, dim: Any = None) -> Array:
+        """The places of other rows in the picture, (m, 2) float32, by the library's transform.
+
+        X : rows with all features of the source, or those that the filters left.
+        """
+        scores = self.model.transform(as_matrix(counted(X), dim=dim))
+        return _placed(self.layout, _scores(scores))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the coordinates as an (n, 2) Zarr array."""
+        copy_rows(self.coordinates, os.fspath(path), overwrite)
+        return Path(path)
+
+    @property
+    def share(self) -> float:
+        """Of the variance, what the components hold; NaN where the model does not say."""
+        shares = getattr(self.model, "explained_variance_ratio_", None)
+        return float("nan") if shares is None else float(np.sum(shares))
+
+    def __repr__(self) -> str:
+        (n, k), m = self.scores.shape, len(self.landmarks)
+        held = "" if np.isnan(self.share) else f" with {self.share:.1%} of their variance"
+        rest = f", {n - m:,} placed among {m:,} landmarks" if m < n else ""
+        return "\n".join(
+            [
+                f"features   {self.filtered}",
+                f"components {k}{held}, {type(self.model).__name__}",
+                f"layout     {self.method} of {n:,} rows{rest}, seed {self.seed}",
+                f"kept       {self.quality}",
+                *(f"           {one}" for one in WARNINGS),
+            ]
+        )
+
+
+def embed(
+    X: Any, *, filter: str | Sequence[str] | None = None, n_components: int | None = None,
+    model: Any = None, method: Any = "umap", n_neighbors: int | None = None,
+    min_dist: float | None = None, perplexity: float | None = None, landmarks: int | None = None,
+    n_queries: int = 1000, random_state: Any = 0, dim: Any = None,
+    missing_value: float | None = None, memory_limit: int | str | None = None,
+    scheduler: Any = None, progress: Any = None,
+) -> Embedding:  # fmt: skip
+    """Filter features, fit components, and lay the rows out in two dimensions.
+
+    X : (n, p), anything that :func:`streampca.open` opens.
+    filter : "variance:2000" or "dispersion:2000" (variance over mean; for scanpy's normalised one
+        see ``streampca.preprocess.highly_variable``) take the features with the largest;
+        "missing:0.05" those with at most that share of missing cells; for genotypes "maf:0.01" the
+        alleles that are no rarer, "ld:0.2" variants of no larger r^2. Several: a list.
+    n_components : k, of a PCA (default 50).
+    model : an unfitted model of streampca instead: ``GenotypePCA(20)``, ``TruncatedSVD(50)``.
+    method : "umap" (umap-learn), "tsne" (openTSNE), "pacmap" (PaCMAP); or an object with
+        ``fit_transform(rows)`` and ``transform(rows)``, with settings of its own.
+    n_neighbors : "umap" (15) and "pacmap" (10): rows that count as near. Few show detail, many show
+        the whole.
+    min_dist : "umap" (0.1): how densely points may be packed; changes the look, not the neighbours.
+    perplexity : "tsne" (30): about how many rows count as near.
+    landmarks : so many rows, drawn by the seed, are laid out, and the others placed among them by
+        the library's transform. Default: all rows up to 100,000, or what memory_limit allows.
+    n_queries : rows by which the picture is judged.
+    random_state : the seed of landmarks, layout and judgement. The same bits for the same seed and
+        versions of the libraries: they run on one thread for that.
+    dim, missing_value, memory_limit, scheduler, progress : as :class:`PCA`. A limit covers the
+        layout too; what its library takes was measured (see ``plan``).
+
+    Cost: one pass for the filters (one more for "ld"), those of the fit, and one for the scores;
+    then n k numbers in memory, about 4 kB for each landmark, and the time of the library.
+    Raises InvalidInputError, InvalidTypeError, MissingDependencyError, MemoryLimitError, all before
+    anything is read where that can be known.
+    Source: McInnes, Healy and Melville 2018, arXiv:1802.03426; Policar, Strazar and Zupan 2024,
+    J. Stat. Softw. 109(3); Wang, Huang, Rudin and Shaposhnik 2021, JMLR 22:201.
+    """
+    wanted = _wanted(
+        X, filter=filter, n_components=n_components, model=model, method=method,
+        n_neighbors=n_neighbors, min_dist=min_dist, perplexity=perplexity, landmarks=landmarks,
+        random_state=random_state, dim=dim, missing_value=missing_value,
+        memory_limit=memory_limit, scheduler=scheduler, progress=progress,
+    )  # fmt: skip
+    if isinstance(n_queries, bool) or n_queries != int(n_queries) or n_queries < 1:
+        raise InvalidInputError(f"n_queries={n_queries!r}; expected a number of rows from 1")
+    plan, seed, n = wanted.plan(), wanted.seed, wanted.matrix.shape[0]
+    left = filtered(wanted.matrix, wanted.filters, wanted.ploidy, **wanted.running)
+    fitted = wanted.estimator(left.matrix)
+    scores = _scores(fitted.fit_transform(left.matrix))
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(n, plan.landmarks, replace=False))
+    picture, library = _laid_out(wanted.layout, scores, chosen, seed)
+    queries = np.sort(rng.choice(n, min(n, int(n_queries)), replace=False))
+    return Embedding(
+        picture, scores, chosen, fitted, library, left,
+        quality(scores, picture, queries), plan, str(wanted.layout), seed,
+    )  # fmt: skip
+
+
+def plan_embedding(X: Any, **options: Any) -> EmbeddingPlan:
+    """What :func:`embed` would do with the same options; reads no data.
+
+    Raises what it would raise before it reads.
+    """
+    options.pop("n_queries", None)
+    return _wanted(X, **options).plan()
+
+
+# -- how ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is asked for, checked.  running : limit, scheduler and progress of passes."""
+
+    matrix: ChunkedMatrix
+    filters: tuple[Filter, ...]
+    n_components: int | None
+    model: Any
+    layout: Layout
+    landmarks: int | None
+    seed: int
+    limit: int | None
+    running: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ploidy(self) -> int:
+        return int(getattr(self.model, "ploidy", 2))
+
+    def estimator(self, matrix: ChunkedMatrix) -> Any:
+        """The unfitted model for a matrix whose features were filtered."""
+        if self.model is None:
+            k = min(COMPONENTS, *matrix.shape) if self.n_components is None else self.n_components
+            return PCA(k, **self.running)
+        given = {name: value for name, value in self.running.items() if value is not None}
+        return type(self.model)(**{**self.model.get_params(deep=False), **given})
+
+    def plan(self) -> EmbeddingPlan:
+        """Of the most features that the filters can leave. Raises MemoryLimitError."""
+        matrix, (n, p) = self.matrix, self.matrix.shape
+        features = at_most(self.filters, p)
+        first = select(matrix, features=np.arange(features))
+        model = self.estimator(first)
+        fit = model.plan(first)
+        k = model.n_components
+        k = int(k) if isinstance(k, (int, np.integer)) else min(first.shape)
+        kept, row = kept_terms(matrix, k, self.layout), self.layout.row_nbytes(k)
+        m = landmarks_wanted(self.landmarks, kept, n, row, self.layout.needs_rows, self.limit)
+        fitting = {"layout library": self.layout.loaded_nbytes, "fit": fit.peak_nbytes}
+        laying = {**kept, "landmarks": m * row, "placing, comparing": beside_nbytes(kept, n, row)}
+        return EmbeddingPlan(
+            (n, p), tuple(map(str, self.filters)), features, fit, k, str(self.layout), m,
+            {"fit": fitting, "layout": laying}, self.limit,
+        )  # fmt: skip
+
+
+def _wanted(
+    X: Any, *, filter: Any = None, n_components: int | None = None, model: Any = None,
+    method: Any = "umap", n_neighbors: int | None = None, min_dist: float | None = None,
+    perplexity: float | None = None, landmarks: int | None = None, random_state: Any = 0,
+    dim: Any = None, missing_value: float | None = None, memory_limit: int | str | None = None,
+    scheduler: Any = None, progress: Any = None,
+) -> _Wanted:  # fmt: skip
+    if model is not None and n_components is not None:
+        raise InvalidInputError("n_components and model are given; say k to the model alone")
+    if model is not None and (not isinstance(model, Estimator) or model.views != 1):
+        raise InvalidTypeError(f"model={model!r}; expected a model of one matrix: PCA(50)")
+    filters, seed = parse_filters(filter), seed_of(random_state)
+    layout = layout_of(method, n_neighbors=n_neighbors, min_dist=min_dist, perplexity=perplexity)
+    limit = parse_nbytes(memory_limit)
+    rest = None if limit is None else max(1, limit - layout.loaded_nbytes)
+    running = {"memory_limit": rest, "scheduler": scheduler, "progress": progress}
+    matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
+    return _Wanted(matrix, filters, n_components, model, layout, landmarks, seed, limit, running)
+
+
+def _scores(scores: Any) -> Array:
+    """(n, k) contiguous float32. Raises InvalidInputError for rows without scores."""
+    found = np.ascontiguousarray(scores, dtype=np.float32)
+    empty = int(np.count_nonzero(~np.isfinite(found).all(axis=1)))
+    if empty:
+        raise InvalidInputError(
+            f"{empty} of {len(found)} rows have no scores, since nothing is observed in them; "
+            "leave them out: X[rows]"
+        )
+    return found
+
+
+def _laid_out(layout: Layout, scores: Array, chosen: Array, seed: int) -> tuple[Array, Any]:
+    """(coordinates of all rows, the fitted object of the library)."""
+    library = layout.make(seed)
+    whole = len(chosen) == len(scores)
+    first = _two_columns(library.fit_transform(scores if whole else scores[chosen]), len(chosen))
+    if whole:
+        return first, library
+    picture = np.empty((len(scores), 2), np.float32)
+    picture[chosen] = first
+    others = np.setdiff1d(np.arange(len(scores)), chosen, assume_unique=True)
+    picture[others] = _placed(library, scores, others)
+    return picture, library
+
+
+def _placed(library: Any, scores: Array, numbers: Array | None = None) -> Array:
+    """(m, 2) places of rows, some at a time."""
+    numbers = np.arange(len(scores)) if numbers is None else numbers
+    parts = [numbers[start : start + PLACED] for start in range(0, len(numbers), PLACED)]
+    return np.concatenate([_two_columns(library.transform(scores[one]), len(one)) for one in parts])
+
+
+def _two_columns(places: Any, n: int) -> Array:
+    found = np.asarray(places, dtype=np.float32)
+    if found.shape != (n, 2) or not np.isfinite(found).all():
+        raise InvalidInputError(
+            f"the layout gave {found.shape}, {int(np.count_nonzero(~np.isfinite(found)))} not "
+            f"finite; expected ({n}, 2) finite numbers"
+        )
+    return found

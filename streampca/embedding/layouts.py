@@ -1,0 +1,197 @@
+"""The libraries that lay points out: umap-learn, openTSNE and PaCMAP. None of it is ours."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, InvalidTypeError, MissingDependencyError
+from streampca.kernels import Array
+from streampca.passes.memory import MiB
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that lays points out.
+
+    module, package : to import, and to install.
+    make : (its module, settings, seed) -> an object with ``fit_transform`` and ``transform``.
+    defaults : of the settings that it takes.
+    needs_rows : of the settings, the fewest rows that it can lay out.
+    loaded_nbytes : of the library.  working_nbytes : of what it compiles on first use, and its
+        tables.  row_nbytes : of (settings, components), bytes for each row that it lays out at
+        once, the row itself included. All were measured, and rounded up.
+    """
+
+    module: str
+    package: str
+    make: Callable[[Any, Mapping[str, float], int], Any]
+    defaults: Mapping[str, float]
+    needs_rows: Callable[[Mapping[str, float]], int]
+    loaded_nbytes: int
+    working_nbytes: int
+    row_nbytes: Callable[[Mapping[str, float], int], int]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout that was asked for: a library and its settings, or the caller's own object.
+
+    name : of the method.  settings : that the library was given.
+    """
+
+    name: str
+    settings: Mapping[str, float]
+    make: Callable[[int], Any]
+    needs_rows: int = 2
+    loaded_nbytes: int = 0
+    working_nbytes: int = 0
+    row_nbytes: Callable[[int], int] = lambda k: 16 * k
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name} {value:g}" for name, value in self.settings.items())
+        return f"{self.name}, {told}" if told else self.name
+
+
+def layout_of(method: Any, **settings: float | None) -> Layout:
+    """The layout that is asked for; its library is imported here, before anything is read.
+
+    method : a name of LIBRARIES, or an object with ``fit_transform(rows)`` and ``transform(rows)``.
+    settings : None takes the library's own default.
+    Raises InvalidInputError, InvalidTypeError, MissingDependencyError.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    if not isinstance(method, str):
+        return _own(method, given)
+    if method not in LIBRARIES:
+        raise InvalidInputError(
+            f"method={method!r}; expected one of {tuple(LIBRARIES)}, or an object with "
+            "fit_transform(rows) and transform(rows)"
+        )
+    library = LIBRARIES[method]
+    if strange := given.keys() - library.defaults.keys():
+        raise InvalidInputError(
+            f"method={method!r} takes {', '.join(library.defaults)}; leave out {', '.join(strange)}"
+        )
+    for name, value in given.items():
+        least = LEAST[name]
+        if not isinstance(value, (int, float, np.number)) or not value >= least:
+            raise InvalidInputError(f"{name}={value!r}; expected a number from {least:g}")
+    chosen = {**library.defaults, **given}
+    module = _imported(library, method)
+    return Layout(
+        method,
+        chosen,
+        lambda seed: library.make(module, chosen, seed),
+        library.needs_rows(chosen),
+        library.loaded_nbytes,
+        library.working_nbytes,
+        lambda k: library.row_nbytes(chosen, k),
+    )
+
+
+def _own(method: Any, given: Mapping[str, float]) -> Layout:
+    name = type(method).__name__
+    for needed in ("fit_transform", "transform"):
+        if isinstance(method, type) or not callable(getattr(method, needed, None)):
+            raise InvalidTypeError(
+                f"method is {name}; expected one of {tuple(LIBRARIES)}, or an object with "
+                "fit_transform(rows) and transform(rows)"
+            )
+    if given:
+        raise InvalidInputError(f"method is an object: give {', '.join(given)} to {name} itself")
+    return Layout(name, {}, lambda seed: method)
+
+
+def _imported(library: Library, method: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of optional parts of the library
+        try:
+            return import_module(library.module)
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"method={method!r} needs {library.package} ({error}). Install it: "
+                f"pip install 'streampca[{method}]'"
+            ) from error
+
+
+# -- the libraries --------------------------------------------------------------------------------
+
+
+def _umap(module: Any, settings: Mapping[str, float], seed: int) -> Any:
+    return module.UMAP(
+        n_neighbors=int(settings["n_neighbors"]),
+        min_dist=float(settings["min_dist"]),
+        random_state=seed,
+        transform_seed=seed,
+        n_jobs=1,  # what a seed makes it anyway, with a warning
+    )
+
+
+@dataclass
+class _OpenTSNE:
+    """openTSNE by scikit-learn's two methods."""
+
+    tsne: Any
+    fitted: Any = None
+
+    def fit_transform(self, rows: Array) -> Array:
+        self.fitted = self.tsne.fit(rows)
+        return np.asarray(self.fitted)
+
+    def transform(self, rows: Array) -> Array:
+        return np.asarray(self.fitted.transform(rows))
+
+
+def _tsne(module: Any, settings: Mapping[str, float], seed: int) -> _OpenTSNE:
+    return _OpenTSNE(module.TSNE(perplexity=settings["perplexity"], random_state=seed, n_jobs=1))
+
+
+@dataclass
+class _PaCMAP:
+    """PaCMAP, which wants the rows of the fit again in order to place others."""
+
+    pacmap: Any
+    basis: Any = None
+
+    def fit_transform(self, rows: Array) -> Array:
+        self.basis = rows
+        return np.asarray(self.pacmap.fit_transform(rows, init="pca"))
+
+    def transform(self, rows: Array) -> Array:
+        return np.asarray(self.pacmap.transform(rows, basis=self.basis))
+
+
+def _pacmap(module: Any, settings: Mapping[str, float], seed: int) -> _PaCMAP:
+    logging.getLogger("pacmap.pacmap").setLevel(logging.ERROR)  # it warns of every seed
+    count = int(settings["n_neighbors"])
+    return _PaCMAP(module.PaCMAP(n_neighbors=count, random_state=seed, save_tree=True))
+
+
+LEAST = {"n_neighbors": 2, "min_dist": 0.0, "perplexity": 1.0}
+LIBRARIES = {
+    "umap": Library(
+        "umap", "umap-learn", _umap, {"n_neighbors": 15, "min_dist": 0.1},
+        lambda settings: int(settings["n_neighbors"]) + 1,
+        310 * MiB, 600 * MiB,
+        lambda settings, k: 16 * k + 700 + 250 * int(settings["n_neighbors"]),
+    ),
+    "tsne": Library(
+        "openTSNE", "openTSNE", _tsne, {"perplexity": 30.0},
+        lambda settings: int(3 * settings["perplexity"]) + 2,
+        180 * MiB, 200 * MiB,
+        lambda settings, k: 16 * k + 700 + 100 * int(3 * settings["perplexity"]),
+    ),
+    "pacmap": Library(
+        "pacmap", "pacmap", _pacmap, {"n_neighbors": 10},
+        lambda settings: 6 * int(settings["n_neighbors"]),
+        310 * MiB, 60 * MiB,
+        lambda settings, k: 16 * k + 700 + 250 * int(settings["n_neighbors"]),
+    ),
+}  # fmt: skip

@@ -1,0 +1,114 @@
+"""What an embedding will do and take, before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streampca.embedding.layouts import Layout
+from streampca.embedding.quality import DISTANCES_NBYTES, ROWS
+from streampca.errors import InvalidInputError, MemoryLimitError
+from streampca.matrix import ChunkedMatrix
+from streampca.passes import Plan, size
+from streampca.passes.memory import INTERPRETER_NBYTES, as_limit
+
+LANDMARKS = 100_000  # laid out at once, if memory allows it
+FEWEST = 1_000  # landmarks that are worth a picture of more rows
+PLACED = 20_000  # rows that are placed at a time
+
+
+@dataclass(frozen=True)
+class EmbeddingPlan:
+    """What an embedding will do. Prints as text.
+
+    shape : of the source.  filters : in the order in which they are applied.  features : at most,
+        after them.
+    fit : the plan of the components of so many features.
+    layout : the method and its settings.  landmarks : rows that are laid out; the others are
+        placed among them.
+    memory : bytes by phase and term.  memory_limit : bytes, if there is one.
+    """
+
+    shape: tuple[int, int]
+    filters: tuple[str, ...]
+    features: int
+    fit: Plan
+    n_components: int
+    layout: str
+    landmarks: int
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    memory_limit: int | None = None
+
+    @property
+    def peak_nbytes(self) -> int:
+        """The process at the largest phase."""
+        return max(sum(terms.values()) for terms in self.memory.values())
+
+    def __str__(self) -> str:
+        n, p = self.shape
+        told = ", ".join(self.filters) or "none"
+        rest = f"; {n - self.landmarks:,} rows are placed" if self.landmarks < n else ""
+        lines = [
+            f"source    {n:,} x {p:,}",
+            f"filter    {told}; at most {self.features:,} features",
+            f"fit       {self.fit.method}, {self.fit.solver}, at most {self.fit.n_passes} passes",
+            f"layout    {self.layout} of {self.landmarks:,} rows{rest}",
+        ]
+        for phase, terms in self.memory.items():
+            parts = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in terms.items() if nbytes)
+            lines.append(f"memory    {phase}: {size(sum(terms.values()))} ({parts})")
+        limit = f" of {size(self.memory_limit)}" if self.memory_limit else ""
+        return "\n".join([*lines, f"peak      {size(self.peak_nbytes)}{limit}"])
+
+
+def kept_terms(matrix: ChunkedMatrix, k: int, layout: Layout) -> dict[str, int]:
+    """Bytes that stay while rows are laid out: those of the process, and the components' scores."""
+    n = matrix.shape[0]
+    labels = matrix.labels.samples.nbytes + matrix.labels.features.nbytes
+    return {
+        "process": INTERPRETER_NBYTES + labels + matrix.resident_nbytes,
+        "layout library": layout.loaded_nbytes,
+        "its work": layout.working_nbytes,
+        "X in memory": matrix.given_nbytes,
+        "scores": 12 * n * k,  # as the fit gives them, and as float32
+        "picture": 8 * n,
+    }
+
+
+def landmarks_wanted(
+    wanted: int | None, kept: Mapping[str, int], n: int, row: int, needed: int, limit: int | None
+) -> int:
+    """How many rows are laid out.
+
+    wanted : by the caller; None takes all up to LANDMARKS, or what the limit allows.
+    row : bytes of a row that is laid out.  needed : rows that the layout needs.
+    Raises InvalidInputError, MemoryLimitError that names the smallest limit that would do.
+    """
+    if wanted is not None and (isinstance(wanted, bool) or wanted != int(wanted) or wanted < 2):
+        raise InvalidInputError(f"landmarks={wanted!r}; expected a number of rows, or None")
+    most = min(n, LANDMARKS) if wanted is None else min(n, int(wanted))
+    if most < needed:
+        raise InvalidInputError(
+            f"{most} rows are too few: the layout needs {needed}. Give fewer n_neighbors or a "
+            "smaller perplexity"
+        )
+    if limit is None:
+        return most
+    beside = sum(kept.values()) + beside_nbytes(kept, n, row)
+    least = most if wanted is not None else min(most, max(FEWEST, needed))
+    fit = (limit - beside) // row
+    if fit < least:
+        enough = as_limit(beside + least * row, up=True)
+        raise MemoryLimitError(
+            f"memory_limit={size(limit)} is too small for the layout of {least:,} rows. The "
+            f"smallest limit that would do is memory_limit={enough!r}"
+            + ("" if wanted is None else ", or give fewer landmarks")
+        )
+    return int(min(most, fit))
+
+
+def beside_nbytes(kept: Mapping[str, int], n: int, row: int) -> int:
+    """Bytes of what follows the layout: other rows placed, or neighbours compared."""
+    k = kept["scores"] // (12 * n)
+    comparing = 2 * max(DISTANCES_NBYTES, 8 * n) + 4 * 8 * ROWS * (k + 2)
+    return max(PLACED * row, comparing)
