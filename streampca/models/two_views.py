@@ -49,7 +49,7 @@ from streampca.passes import (
     make_plan,
     warn_of_excess,
 )
-from streampca.sources import as_matrix, counted
+from streampca.sources import as_pair
 
 MISSING = parameter(
     default="raise", choices=("raise", "mean"),
@@ -142,7 +142,8 @@ class TwoViewModel(Estimator):
         """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
 
         Rows are paired by their labels where both have some, else by their number; rows without a
-        partner are left out, with a warning that counts them.
+        partner are left out, with a warning that counts them. Two pandas frames whose indices hold
+        the same integers are paired by them.
         dim : sample dimension(s) of both.
         sample_weight : (n,) how often each row that is in both counts, as for ``PCA.fit``.
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
@@ -193,9 +194,7 @@ class TwoViewModel(Estimator):
                 "line two sources: streampca fit x.zarr y.zarr --model "
                 f"{type(self).__name__.lower()}"
             )
-        x, y = (as_matrix(counted(one), dim=dim, missing_value=self.missing_value)
-                for one in (X, Y))  # fmt: skip
-        return x, y
+        return as_pair(X, Y, dim=dim, missing_value=self.missing_value)
 
     def _request(
         self, x: ChunkedMatrix, y: ChunkedMatrix, sample_weight: Any
