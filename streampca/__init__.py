@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streampca.models.feature_maps import map_features, random_fourier
     from streampca.models.intrinsic_dimension import intrinsic_dimension
     from streampca.models.kernel_pca import KernelPCA
+    from streampca.models.lags import lagged
     from streampca.models.latent.factor_analysis import FactorAnalysis
     from streampca.models.latent.latent import FactorDecomposition
     from streampca.models.latent.ppca import PPCA
@@ -69,6 +70,7 @@ else:  # the same, each when it is first used
             "streampca.models.feature_maps": "map_features random_fourier",
             "streampca.models.intrinsic_dimension": "intrinsic_dimension",
             "streampca.models.kernel_pca": "KernelPCA",
+            "streampca.models.lags": "lagged",
             "streampca.models.latent.factor_analysis": "FactorAnalysis",
             "streampca.models.latent.latent": "FactorDecomposition",
             "streampca.models.latent.ppca": "PPCA",
@@ -134,6 +136,7 @@ __all__ = [
     "cross_correlation",
     "errors",
     "intrinsic_dimension",
+    "lagged",
     "load",
     "map_features",
     "open",
