@@ -165,7 +165,7 @@ class LaggedMatrix(MatrixView):
             moved = [edges + self.first - lag for lag in self.lags.tolist()]
         else:
             moved = [np.clip(edges - o, 0, p) for o in self._offsets().tolist()]
-        return np.sum([self.base.spans_nbytes(axis, one) for one in moved], axis=0)
+        return np.asarray(sum(self.base.spans_nbytes(axis, one) for one in moved))
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         """The rows of the base, those that are kept, and both of them as one array."""

@@ -38,7 +38,7 @@ def row_names(frame: Any) -> Any:
 
 def row_numbers(frame: Any) -> Array | None:
     """The index of a pandas frame or series where it is of integers, else None."""
-    index = getattr(frame, "index", None)
+    index: Any = getattr(frame, "index", None)
     if type(index).__module__.split(".")[0] != "pandas" or index.nlevels > 1:
         return None
     return np.asarray(index) if index.dtype.kind in "iu" and not index.hasnans else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_every_block_is_that_of_the_stacked_array(tmp_path: Path, lags: tuple[in
         for axis, step in ((0, 7), (0, 2), (1, 5), (1, 9)):
             edges = np.append(np.arange(0, matrix.shape[axis], step), matrix.shape[axis])
             with reading_with(SpanCache()):
-                blocks = [matrix.read(axis, int(a), int(b)) for a, b in zip(edges, edges[1:])]
+                blocks = [matrix.read(axis, int(a), int(b)) for a, b in pairwise(edges)]
             blocks += [matrix.read(axis, 3, 8)]  # of no span
             parts = [b if isinstance(b, np.ndarray) else b.toarray() for b in blocks]
             np.testing.assert_array_equal(np.concatenate(parts[:-1], axis=axis), whole)
@@ -67,16 +68,16 @@ def test_chunks_are_read_once_and_again_at_the_beginning_of_a_span(tmp_path: Pat
     edges = matrix.chunk_edges(0)
     assert edges.tolist() == [0, *range(2, 57, 5), 57]
     with reading_with(SpanCache()):
-        for a, b in zip(edges, edges[1:]):
+        for a, b in pairwise(edges):
             matrix.read(0, int(a), int(b))
     assert matrix.reads().chunks == matrix.count_span(0, edges) == 12
     for span in (edges[:4], edges[3:]):
         matrix.restart_counts()
         with reading_with(SpanCache()):
-            for a, b in zip(span, span[1:]):
+            for a, b in pairwise(span):
                 matrix.read(0, int(a), int(b))
         assert matrix.reads().chunks == matrix.count_span(0, span)
-    apart = sum(matrix.count_chunks(0, int(a), int(b)) for a, b in zip(edges, edges[1:]))
+    apart = sum(matrix.count_chunks(0, int(a), int(b)) for a, b in pairwise(edges))
     shared = sum(matrix.count_shared(0, int(b), int(b)) for b in edges[1:-1])
     assert apart - shared == 12
     model = PCA(2, **QUIET).fit(matrix)
@@ -86,7 +87,7 @@ def test_chunks_are_read_once_and_again_at_the_beginning_of_a_span(tmp_path: Pat
 @pytest.mark.parametrize("solver", ["auto", "scatter", "gram", "tsqr", "arpack"])
 def test_a_pca_of_lags_has_maps_of_every_lag(solver: str) -> None:
     lags = (0, 2, 4)
-    expected, kept = stacked(X, lags)
+    expected, _ = stacked(X, lags)
     model = PCA(3, svd_solver=solver, **QUIET).fit(lagged(FIELD, lags, dim="time"))
     direct = PCA(3, svd_solver="full", **QUIET).fit(expected)
     np.testing.assert_allclose(model.explained_variance_, direct.explained_variance_, rtol=1e-9)
