@@ -16,7 +16,7 @@ import numpy as np
 from streampca.accumulators import RowMissing
 from streampca.errors import EmptySamplesWarning, NonFiniteError, shorten, warn_caller
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Labels
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels
 from streampca.matrix.select import SelectedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import RUNNING, Estimator
@@ -90,25 +90,32 @@ class ObservedSamples:
 
     def result(self, result: Decomposition) -> Decomposition:
         """The result over the labels of all samples, from that of the observed ones. Warns."""
-        self.warn()
+        warn_of_empty(self.everyone.labels.samples, self.rows)
+        fitted = np.zeros(self.everyone.shape[0], np.bool_)
+        fitted[self.rows] = True
         scores = None if result.scores is None else self.spread(np.asarray(result.scores))
-        return replace(result, labels=self.everyone.labels, scores=scores, fitted=self._fitted)
+        return replace(result, labels=self.everyone.labels, scores=scores, fitted=fitted)
 
-    @property
-    def _fitted(self) -> Array:
-        found = np.zeros(self.everyone.shape[0], np.bool_)
-        found[self.rows] = True
-        return found
 
-    def warn(self) -> None:
-        """Tell the caller of ``fit`` which samples are left out, and how many."""
-        empty = np.flatnonzero(~self._fitted)
-        names = [self.everyone.labels.samples.name(int(i)) for i in empty[:4]]
-        warn_caller(
-            f"{len(empty)} of {self.everyone.shape[0]} samples have no observation, and were left "
-            f"out of the fit; their scores are NaN: {shorten(names, len(empty))}",
-            EmptySamplesWarning,
-        )
+def observed_in_both(x: ChunkedMatrix, y: ChunkedMatrix, model: Estimator) -> Array | None:
+    """The rows of two views that have an observation in each; None where that is all, or none."""
+    running = {name: getattr(model, name) for name in RUNNING}
+    rows = np.arange(x.shape[0])
+    for one in (x, y):
+        if (found := ObservedSamples.of(one, **running)) is not None:
+            rows = np.intersect1d(rows, found.rows)
+    return None if len(rows) in (0, x.shape[0]) else rows
+
+
+def warn_of_empty(samples: AxisLabels, observed: Array) -> None:
+    """Tell the caller of ``fit`` which samples are left out, and how many."""
+    empty = np.setdiff1d(np.arange(len(samples)), observed)
+    names = [samples.name(int(i)) for i in empty[:4]]
+    warn_caller(
+        f"{len(empty)} of {len(samples)} samples have no observation, and were left out of the "
+        f"fit; their scores are NaN: {shorten(names, len(empty))}",
+        EmptySamplesWarning,
+    )
 
 
 def _missing_by_sample(

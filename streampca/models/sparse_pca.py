@@ -21,7 +21,12 @@ from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
-from streampca.models.empty_samples import ObservedSamples, ScoresEmptySamples, is_field
+from streampca.models.empty_samples import (
+    ObservedSamples,
+    ScoresEmptySamples,
+    is_field,
+    warn_of_empty,
+)
 from streampca.models.estimator import attach
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import parameter
@@ -195,7 +200,7 @@ class SparsePCA(ScoresEmptySamples):
                 raise
         self._fit(observed.matrix, dim)
         self.cost_ = observed.costs + self.cost_
-        observed.warn()
+        warn_of_empty(matrix.labels.samples, observed.rows)
         return self
 
     def _fit(self, matrix: ChunkedMatrix, dim: Any) -> Self:

@@ -10,7 +10,7 @@ import pytest
 import xarray
 
 import streampca
-from streampca import PCA, SparsePCA
+from streampca import MCA, PCA, SparsePCA
 from streampca.cli import main
 from streampca.errors import DroppedFeaturesWarning, EmptySamplesWarning, NonFiniteError
 
@@ -208,3 +208,21 @@ def test_sparse_components_leave_them_out() -> None:
     scores = model.transform(TALL)
     assert list(np.flatnonzero(np.isnan(scores.values).all(axis=1))) == EMPTY
     same(scores.dropna("time"), direct.transform(left))
+
+
+def test_pairs_of_fields_leave_out_what_is_empty_in_either() -> None:
+    other = TALL[:, 1:] + TALL[:, :-1].values ** 2 / 50
+    other[30] = np.nan
+    rows = np.setdiff1d(np.arange(80), [*EMPTY, 30])
+    weight = 1.0 + np.arange(80) % 3
+    direct = MCA(2, progress=False).fit(TALL[rows], other[rows], sample_weight=weight[rows])
+    model = MCA(2, progress=False)
+    with pytest.warns(EmptySamplesWarning, match="5 of 80 samples"):
+        model.fit(TALL, other, sample_weight=weight)
+    same(model.result_.values, direct.result_.values)
+    scores = model.transform(TALL, other)
+    for found, expected in zip(scores, direct.transform(TALL[rows], other[rows]), strict=True):
+        same(found[rows], expected)
+        assert np.isnan(found[EMPTY]).all()
+    assert np.isnan(scores[1][30]).all()
+    assert not np.isnan(scores[0][30]).any()
