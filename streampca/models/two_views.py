@@ -169,10 +169,10 @@ class TwoViewModel(Estimator):
             if rows is None:
                 raise
         weights = sample_weights(sample_weight, pair.x)
-        part = (select(one, samples=rows) for one in (pair.x, pair.y))
-        self._fit(*part, dim, None if weights is None else weights[rows])
-        left_out = dict(zip(("left_out_x", "left_out_y"), pair.left_out, strict=True))
-        self.result_ = replace(self.result_, **left_out)
+        x, y = (select(one, samples=rows) for one in (pair.x, pair.y))
+        self._fit(x, y, dim, None if weights is None else weights[rows])
+        lost_x, lost_y = pair.left_out
+        self.result_ = replace(self.result_, left_out_x=lost_x, left_out_y=lost_y)
         warn_of_empty(pair.x.labels.samples, rows)
         return self
 
