@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from streampca.models.cross_correlation import cross_correlation
     from streampca.models.decomposition import Decomposition
     from streampca.models.feature_maps import map_features, random_fourier
+    from streampca.models.hilbert import analytic, complex_modes
     from streampca.models.intrinsic_dimension import intrinsic_dimension
     from streampca.models.kernel_pca import KernelPCA
+    from streampca.models.lags import lagged
     from streampca.models.latent.factor_analysis import FactorAnalysis
     from streampca.models.latent.latent import FactorDecomposition
     from streampca.models.latent.ppca import PPCA
@@ -72,8 +74,10 @@ else:  # the same, each when it is first used
             "streampca.models.cross_correlation": "cross_correlation",
             "streampca.models.decomposition": "Decomposition",
             "streampca.models.feature_maps": "map_features random_fourier",
+            "streampca.models.hilbert": "analytic complex_modes",
             "streampca.models.intrinsic_dimension": "intrinsic_dimension",
             "streampca.models.kernel_pca": "KernelPCA",
+            "streampca.models.lags": "lagged",
             "streampca.models.latent.factor_analysis": "FactorAnalysis",
             "streampca.models.latent.latent": "FactorDecomposition",
             "streampca.models.latent.ppca": "PPCA",
@@ -132,8 +136,10 @@ __all__ = [
     "TruncatedSVD",
     "VariantFilter",
     "__version__",
+    "analytic",
     "append",
     "commit_rows",
+    "complex_modes",
     "concat_features",
     "concat_samples",
     "correlation",
@@ -142,6 +148,7 @@ __all__ = [
     "embed",
     "errors",
     "intrinsic_dimension",
+    "lagged",
     "load",
     "map_features",
     "open",

@@ -29,7 +29,7 @@ from streampca.passes import (
     make_plan,
     pass_spec,
 )
-from streampca.sources import as_matrix, counted
+from streampca.sources import as_pair
 from streampca.store import LabelledSink, PanelSink, Sink
 
 NAME, DIMS = "cross_correlation", ("x", "y")
@@ -79,7 +79,7 @@ def cross_correlation(
     read of Y and one of X for each panel of Y's features that the memory holds, 2 n p q flops.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError, before anything is written.
     """
-    x, y = (as_matrix(counted(one), dim=dim, missing_value=missing_value) for one in (X, Y))
+    x, y = as_pair(X, Y, dim=dim, missing_value=missing_value)
     wanted = Wanted(paired(x, y), None if out is None else os.fspath(out))
     matrix = wanted.pair.joint()
     plan = plan_cross_correlation(matrix, wanted, memory_limit)

@@ -6,6 +6,7 @@ no time for it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,17 +16,29 @@ import numpy as np
 from streampca.accumulators import RowMissing
 from streampca.errors import EmptySamplesWarning, NonFiniteError, shorten, warn_caller
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels
 from streampca.matrix.select import SelectedMatrix
 from streampca.models.decomposition import Decomposition
+from streampca.models.estimator import RUNNING, Estimator
+from streampca.models.feature_names import is_xarray
 from streampca.models.line_sums import planned_pass
 from streampca.models.pca.eigenproblem import count_missing
 from streampca.models.request import Request, sample_weights
-from streampca.models.row_passes import FeatureSums, RowMap, RowPasses
+from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, RowPasses
 from streampca.passes import PassCost, PassSpec, pass_spec, run
 from streampca.store import MemorySink
 
 NAME = "empty samples"
+
+
+def is_field(X: Any, labels: Labels) -> bool:
+    """Whether X is a field, whose samples may be empty: an xarray object, or a store or a matrix
+    whose dimensions have names.
+
+    labels : those of X, or of the rows of the fit.
+    """
+    stored = isinstance(X, (str, os.PathLike, ChunkedMatrix))
+    return is_xarray(X) or (stored and labels.dims_named)
 
 
 @dataclass(frozen=True)
@@ -77,17 +90,32 @@ class ObservedSamples:
 
     def result(self, result: Decomposition) -> Decomposition:
         """The result over the labels of all samples, from that of the observed ones. Warns."""
+        warn_of_empty(self.everyone.labels.samples, self.rows)
         fitted = np.zeros(self.everyone.shape[0], np.bool_)
         fitted[self.rows] = True
-        empty, labels = np.flatnonzero(~fitted), self.everyone.labels
-        names = [labels.samples.name(int(i)) for i in empty[:4]]
-        warn_caller(
-            f"{len(empty)} of {len(fitted)} samples have no observation, and were left out of the "
-            f"fit; their scores are NaN: {shorten(names, len(empty))}",
-            EmptySamplesWarning,
-        )
         scores = None if result.scores is None else self.spread(np.asarray(result.scores))
-        return replace(result, labels=labels, scores=scores, fitted=fitted)
+        return replace(result, labels=self.everyone.labels, scores=scores, fitted=fitted)
+
+
+def observed_in_both(x: ChunkedMatrix, y: ChunkedMatrix, model: Estimator) -> Array | None:
+    """The rows of two views that have an observation in each; None where that is all, or none."""
+    running = {name: getattr(model, name) for name in RUNNING}
+    rows = np.arange(x.shape[0])
+    for one in (x, y):
+        if (found := ObservedSamples.of(one, **running)) is not None:
+            rows = np.intersect1d(rows, found.rows)
+    return None if len(rows) in (0, x.shape[0]) else rows
+
+
+def warn_of_empty(samples: AxisLabels, observed: Array) -> None:
+    """Tell the caller of ``fit`` which samples are left out, and how many."""
+    empty = np.setdiff1d(np.arange(len(samples)), observed)
+    names = [samples.name(int(i)) for i in empty[:4]]
+    warn_caller(
+        f"{len(empty)} of {len(samples)} samples have no observation, and were left out of the "
+        f"fit; their scores are NaN: {shorten(names, len(empty))}",
+        EmptySamplesWarning,
+    )
 
 
 def _missing_by_sample(
@@ -151,3 +179,23 @@ def scores_of_observed(passes: RowPasses, rows: RowMap, **running: Any) -> Array
             raise
     mine = replace(passes, matrix=observed.matrix)
     return observed.spread(mine.table("transform", rows, passes.dtype))
+
+
+class ScoresEmptySamples(Estimator):
+    """An estimator that gives NaN as the scores of a field's samples without any observation."""
+
+    missing: str
+
+    @property
+    def _running(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in RUNNING}
+
+    def _scores_map(self, X: Any, options: RowOptions) -> RowMap:
+        scores_of = super()._scores_map(X, options)
+        field = self.missing == "raise" and is_field(X, self._fitted().labels)
+        return OfObserved(scores_of) if field else scores_of
+
+    def _scored(self, rows: RowPasses, scores_of: RowMap) -> Array:
+        if isinstance(scores_of, OfObserved):
+            return scores_of_observed(rows, scores_of, **self._running)
+        return super()._scored(rows, scores_of)

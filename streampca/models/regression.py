@@ -34,7 +34,7 @@ from streampca.passes import (
     single_threaded_blas,
     warn_of_excess,
 )
-from streampca.sources import as_matrix, counted
+from streampca.sources import as_pair
 
 
 @dataclass(frozen=True)
@@ -183,9 +183,7 @@ class Regression(Estimator):
             )
         y = _response(y)
         y = _as_column(y) if _is_flat(y) else y
-        x, response = (as_matrix(counted(one), dim=dim, missing_value=self.missing_value)
-                       for one in (X, y))  # fmt: skip
-        return paired(x, response)
+        return paired(*as_pair(X, y, dim=dim, missing_value=self.missing_value))
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and predictions for X: a second read of X."""

@@ -13,6 +13,7 @@ from streampca.errors import (
     AccuracyWarning,
     ConvergenceWarning,
     InvalidInputError,
+    NonFiniteError,
     warn_caller,
 )
 from streampca.kernels import Array
@@ -20,7 +21,13 @@ from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
-from streampca.models.estimator import Estimator, attach
+from streampca.models.empty_samples import (
+    ObservedSamples,
+    ScoresEmptySamples,
+    is_field,
+    warn_of_empty,
+)
+from streampca.models.estimator import attach
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import parameter
 from streampca.models.projection import BackProjection, Projection
@@ -109,7 +116,7 @@ class SparseResult(Result, kind="sparse components"):
 
 
 @estimator
-class SparsePCA(Estimator):
+class SparsePCA(ScoresEmptySamples):
     """Components whose loadings are 0 for all but a few features.
 
     Attributes
@@ -179,8 +186,25 @@ class SparsePCA(Estimator):
         return self._plan(matrix, self._request(matrix, 0))
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
+        """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost.
+
+        Samples of a field without any observation are left out, with a warning that counts them.
+        """
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
+        try:
+            return self._fit(matrix, dim)
+        except NonFiniteError:
+            field = self.missing == "raise" and is_field(X, matrix.labels)
+            observed = ObservedSamples.of(matrix, **self._running) if field else None
+            if observed is None:
+                raise
+        self._fit(observed.matrix, dim)
+        self.cost_ = observed.costs + self.cost_
+        warn_of_empty(matrix.labels.samples, observed.rows)
+        return self
+
+    def _fit(self, matrix: ChunkedMatrix, dim: Any) -> Self:
+        """Fit to this matrix."""
         request = self._request(matrix, seed_of(self.random_state))
         plan = self._plan(matrix, request)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)

@@ -14,17 +14,25 @@ from streampca.errors import (
     AccuracyWarning,
     DroppedFeaturesWarning,
     InvalidInputError,
+    NonFiniteError,
     shorten,
     warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import VIEWS, ChunkedMatrix, Pair, paired
+from streampca.matrix.select import select
 from streampca.models.assemble import provenance
 from streampca.models.design import Removal
+from streampca.models.empty_samples import (
+    ScoresEmptySamples,
+    is_field,
+    observed_in_both,
+    warn_of_empty,
+)
 from streampca.models.estimator import RUNNING, Estimator, attach
 from streampca.models.new_rows import NewRows
 from streampca.models.parameters import Kept, parameter
-from streampca.models.request import side_data, whole_number
+from streampca.models.request import sample_weights, side_data, whole_number
 from streampca.models.result import Result
 from streampca.models.two_view_result import Redundancy, TwoViewResult
 from streampca.models.view_krylov import by_krylov, krylov_candidates
@@ -49,7 +57,7 @@ from streampca.passes import (
     make_plan,
     warn_of_excess,
 )
-from streampca.sources import as_matrix, counted
+from streampca.sources import as_pair
 
 MISSING = parameter(
     default="raise", choices=("raise", "mean"),
@@ -79,7 +87,7 @@ ROUTES: dict[str, Route[ViewRequest, Found]] = {
 }
 
 
-class View(Estimator):
+class View(ScoresEmptySamples):
     """One view of a fitted model: scores of its rows."""
 
     def __init__(self, model: TwoViewModel, name: str) -> None:
@@ -142,13 +150,34 @@ class TwoViewModel(Estimator):
         """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
 
         Rows are paired by their labels where both have some, else by their number; rows without a
-        partner are left out, with a warning that counts them.
+        partner are left out, with a warning that counts them. Two pandas frames whose indices hold
+        the same integers are paired by them. Rows of a field without any observation in X or in Y
+        are left out, with a warning that counts them; not with ``remove=``.
         dim : sample dimension(s) of both.
         sample_weight : (n,) how often each row that is in both counts, as for ``PCA.fit``.
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
         InvalidInputError after it where nothing varies in a view.
         """
         x, y = self._opened(X, Y, dim)
+        try:
+            return self._fit(x, y, dim, sample_weight)
+        except NonFiniteError:
+            fields = is_field(X, x.labels) or is_field(Y, y.labels)
+            asked = fields and self.missing == "raise" and self.remove is None
+            pair = paired(x, y)
+            rows = observed_in_both(pair.x, pair.y, self) if asked else None
+            if rows is None:
+                raise
+        weights = sample_weights(sample_weight, pair.x)
+        x, y = (select(one, samples=rows) for one in (pair.x, pair.y))
+        self._fit(x, y, dim, None if weights is None else weights[rows])
+        lost_x, lost_y = pair.left_out
+        self.result_ = replace(self.result_, left_out_x=lost_x, left_out_y=lost_y)
+        warn_of_empty(pair.x.labels.samples, rows)
+        return self
+
+    def _fit(self, x: ChunkedMatrix, y: ChunkedMatrix, dim: Any, sample_weight: Any) -> Self:
+        """Fit to these matrices."""
         matrix, request = self._request(x, y, sample_weight)
         pair, plan, side = request.pair, self._plan(matrix, request), request.side
         if any(pair.left_out):
@@ -193,9 +222,7 @@ class TwoViewModel(Estimator):
                 "line two sources: streampca fit x.zarr y.zarr --model "
                 f"{type(self).__name__.lower()}"
             )
-        x, y = (as_matrix(counted(one), dim=dim, missing_value=self.missing_value)
-                for one in (X, Y))  # fmt: skip
-        return x, y
+        return as_pair(X, Y, dim=dim, missing_value=self.missing_value)
 
     def _request(
         self, x: ChunkedMatrix, y: ChunkedMatrix, sample_weight: Any

@@ -36,6 +36,14 @@ def row_names(frame: Any) -> Any:
     return dates if dates.dtype.kind == "M" and not np.isnat(dates).any() else None
 
 
+def row_numbers(frame: Any) -> Array | None:
+    """The index of a pandas frame or series where it is of integers, else None."""
+    index: Any = getattr(frame, "index", None)
+    if type(index).__module__.split(".")[0] != "pandas" or index.nlevels > 1:
+        return None
+    return np.asarray(index) if index.dtype.kind in "iu" and not index.hasnans else None
+
+
 def held_nbytes(frame: Any) -> int:
     """Memory that a frame takes."""
     if hasattr(frame, "memory_usage"):

@@ -214,3 +214,43 @@ def test_what_goes_not_together_is_refused(made: Any, sides: Any, message: str) 
     plain = mca().fit(X, Y)
     with pytest.raises(InvalidInputError, match="this fit removed nothing"):
         plain.transform(X, remove=COVARIATES)
+
+
+# -- data frames -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 1000])
+def test_frames_are_paired_by_the_integers_of_their_indices(first: int) -> None:
+    """Rows of one that are shuffled are the same rows."""
+    index = np.arange(first, first + N)
+    x, y = pd.DataFrame(X, index=index), pd.DataFrame(Y, index=index)
+    shuffled = y.sample(frac=1, random_state=0)
+    assert not np.array_equal(shuffled.index, index)
+    for model, names in ((cca, NAMES), (mca, PATTERNS)):
+        alike(model().fit(x, shuffled), model().fit(X, Y), names)
+        alike(model().fit(x.loc[shuffled.index], shuffled), model().fit(X, Y), names)
+    table = streampca.cross_correlation(x, shuffled)
+    np.testing.assert_allclose(table, streampca.cross_correlation(X, Y), atol=1e-12)
+    found = streampca.PrincipalComponentRegression(2).fit(x, shuffled[0])
+    expected = streampca.PrincipalComponentRegression(2).fit(X, Y[:, 0])
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-12)
+    numbered = mca().fit(x.reset_index(drop=True), shuffled.reset_index(drop=True))
+    alike(numbered, mca().fit(X, shuffled.to_numpy()), PATTERNS)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        (np.arange(N), np.arange(N) + 1, r"different integers, such as 0.*reset_index\(drop=True"),
+        (np.arange(N) // 2, np.arange(N)[::-1] // 2, "integers twice, in another order"),
+        (np.arange(N), np.arange(5, N), r"X \(90 rows\) and Y \(85\) hold different integers"),
+    ],
+)
+def test_frames_whose_indices_differ_are_refused(
+    left: np.ndarray, right: np.ndarray, message: str
+) -> None:
+    x, y = pd.DataFrame(X, index=left), pd.DataFrame(Y[: len(right)], index=right)
+    with pytest.raises(InvalidInputError, match=message):
+        mca().fit(x, y)
+    with pytest.raises(InvalidInputError, match=message):
+        mca().plan(x, y)

@@ -215,7 +215,7 @@ def _images() -> Any:
     blobs = np.exp(-8 * ((y - place[:, 0]) ** 2 + (x - place[:, 1]) ** 2))
     seen = (blobs + 0.05 * rng.normal(size=blobs.shape)).reshape(300, -1)
     model = streampca.PCA(60).fit(seen)
-    return plots.images(model, seen[:3], shape=(24, 20)).axes[0]
+    return plots.images(model, seen[:3], shape=(24, 20))
 
 
 def main() -> None:

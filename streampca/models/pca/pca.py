@@ -18,15 +18,13 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.completion.impute import HardImpute
 from streampca.models.decomposition import Decomposition
-from streampca.models.empty_samples import ObservedSamples, OfObserved, scores_of_observed
-from streampca.models.estimator import RUNNING, attach
-from streampca.models.feature_names import is_xarray
+from streampca.models.empty_samples import ObservedSamples, ScoresEmptySamples, is_field
+from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
@@ -38,7 +36,6 @@ from streampca.models.request import (
     seed_of,
     side_data,
 )
-from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
@@ -113,7 +110,7 @@ IMPUTE = "impute"
 
 
 @estimator
-class PCA(LinearModel):
+class PCA(ScoresEmptySamples, LinearModel):
     """Exact PCA of a matrix that need not fit in memory.
 
     Attributes
@@ -255,7 +252,7 @@ class PCA(LinearModel):
         try:
             return self._fit(matrix, request, seed)
         except NonFiniteError:
-            field = self.missing == "raise" and is_xarray(X)
+            field = self.missing == "raise" and is_field(X, matrix.labels)
             observed = ObservedSamples.of(matrix, **self._running) if field else None
             if observed is None:
                 raise
@@ -285,19 +282,6 @@ class PCA(LinearModel):
         )
         self.gap_ = fitted.gap
         return self
-
-    @property
-    def _running(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in RUNNING}
-
-    def _scores_map(self, X: Any, options: RowOptions) -> RowMap:
-        scores_of = super()._scores_map(X, options)
-        return OfObserved(scores_of) if self.missing == "raise" and is_xarray(X) else scores_of
-
-    def _scored(self, rows: RowPasses, scores_of: RowMap) -> Array:
-        if isinstance(scores_of, OfObserved):
-            return scores_of_observed(rows, scores_of, **self._running)
-        return super()._scored(rows, scores_of)
 
     def _stored_parameters(self, seed: int) -> dict[str, Any]:
         """The parameters as they are kept with a result."""

@@ -10,7 +10,8 @@ import pytest
 import xarray
 
 import streampca
-from streampca import PCA
+from streampca import MCA, PCA, SparsePCA
+from streampca.cli import main
 from streampca.errors import DroppedFeaturesWarning, EmptySamplesWarning, NonFiniteError
 
 pytestmark = pytest.mark.filterwarnings(
@@ -164,3 +165,64 @@ def test_a_checkpoint_is_of_the_fit_that_is_made(tmp_path: Path) -> None:
     model = fitted(PCA(3, checkpoint=str(tmp_path / "c")), TALL.chunk(time=10))
     same(model.explained_variance_, PCA(3).fit(TALL.dropna("time", how="all")).explained_variance_)
     assert model.cost_[0].name == "empty samples"
+
+
+@pytest.mark.parametrize("chunks", [{"time": 10, "lat": 10}, {"time": 40, "lat": 1}])
+def test_the_path_of_a_store_gives_what_its_field_gives(
+    tmp_path: Path, chunks: dict[str, int]
+) -> None:
+    path = str(tmp_path / "x.zarr")
+    WIDE.chunk(chunks).to_dataset().to_zarr(path, consolidated=False)
+    direct = PCA(3).fit(WIDE.dropna("time", how="all"))
+    for source in (path, streampca.open(path)):
+        with pytest.warns(EmptySamplesWarning, match=r"4 of 40 samples have no observation"):
+            model = PCA(3).fit(source)
+        same(model.explained_variance_, direct.explained_variance_)
+        scores = np.asarray(model.transform(source))
+        assert list(np.flatnonzero(np.isnan(scores).all(axis=1))) == EMPTY
+        same(np.delete(scores, EMPTY, axis=0), direct.transform(WIDE.dropna("time", how="all")))
+
+
+@pytest.mark.filterwarnings(f"default::streampca.errors.{EmptySamplesWarning.__name__}")
+def test_the_command_line_leaves_them_out_and_counts_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, model = str(tmp_path / "x.zarr"), str(tmp_path / "m")
+    WIDE.chunk(time=10).to_dataset().to_zarr(path, consolidated=False)
+    scores = str(tmp_path / "scores.zarr")
+    assert main(["fit", path, "-k", "3", "-o", model, "--scores", scores]) == 0
+    assert "4 of 40 samples have no observation" in capsys.readouterr().err
+    direct = PCA(3).fit(WIDE.dropna("time", how="all"))
+    same(streampca.load(model).explained_variance_, direct.explained_variance_)
+    written = np.asarray(streampca.open(scores).read(0, 0, 40))
+    assert list(np.flatnonzero(np.isnan(written).all(axis=1))) == EMPTY
+
+
+def test_sparse_components_leave_them_out() -> None:
+    left = TALL.dropna("time", how="all")
+    direct = SparsePCA(2, n_nonzero=5, progress=False).fit(left)
+    with pytest.warns(EmptySamplesWarning, match=r"4 of 80 samples .* 2000"):
+        model = SparsePCA(2, n_nonzero=5, progress=False).fit(TALL)
+    same(model.components_, direct.components_)
+    same(model.explained_variance_, direct.explained_variance_)
+    scores = model.transform(TALL)
+    assert list(np.flatnonzero(np.isnan(scores.values).all(axis=1))) == EMPTY
+    same(scores.dropna("time"), direct.transform(left))
+
+
+def test_pairs_of_fields_leave_out_what_is_empty_in_either() -> None:
+    other = TALL[:, 1:] + TALL[:, :-1].values ** 2 / 50
+    other[30] = np.nan
+    rows = np.setdiff1d(np.arange(80), [*EMPTY, 30])
+    weight = 1.0 + np.arange(80) % 3
+    direct = MCA(2, progress=False).fit(TALL[rows], other[rows], sample_weight=weight[rows])
+    model = MCA(2, progress=False)
+    with pytest.warns(EmptySamplesWarning, match="5 of 80 samples"):
+        model.fit(TALL, other, sample_weight=weight)
+    same(model.result_.values, direct.result_.values)
+    scores = model.transform(TALL, other)
+    for found, expected in zip(scores, direct.transform(TALL[rows], other[rows]), strict=True):
+        same(found[rows], expected)
+        assert np.isnan(found[EMPTY]).all()
+    assert np.isnan(scores[1][30]).all()
+    assert not np.isnan(scores[0][30]).any()
