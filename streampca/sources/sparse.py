@@ -127,7 +127,15 @@ class CompressedMatrix(ChunkedMatrix):
     def count_pass(self, axis: int, spans: Sequence[np.ndarray[Any, Any]]) -> int:
         if axis != self.stored:
             return super().count_pass(axis, spans)
-        return self.count_chunks(axis, int(spans[0][0]), int(spans[-1][-1]))
+        low, high = (int(self.indptr[i - self.first]) for i in (spans[0][0], spans[-1][-1]))
+        total = 0
+        for one in (self.data, self.indices):
+            if one.edges(0) is None:  # one read for each block
+                total += sum(int(np.count_nonzero(np.diff(self.indptr[e - self.first])))
+                             for e in spans)  # fmt: skip
+            else:
+                total += _crossed(one, low, high)
+        return total
 
     def streamed(self, axis: int, edges: np.ndarray[Any, Any]) -> ChunkedMatrix:
         laid = cast("CompressedMatrix", super().streamed(axis, edges))
