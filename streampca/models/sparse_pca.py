@@ -305,7 +305,8 @@ class SparsePCA(Estimator):
         self, request: SparseRequest, several: list[Alternated], labels: Labels, n: int, **more: Any
     ) -> None:
         """Keep the result, oriented; warn of what is not there."""
-        k, path = self.n_components, {}
+        k = self.n_components
+        path: dict[str, Any] = {}
         variances = [_padded(adjusted_variances(one.inner), k) for one in several]
         found = several[_chosen(several, variances, self.path_share)]
         if self.path is not None:

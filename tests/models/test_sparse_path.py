@@ -13,6 +13,8 @@ import streampca
 from streampca import SparsePCA
 from streampca.errors import InvalidInputError
 from streampca.models import sparse_working_set
+from streampca.models.sparse_working_set import WorkingSet
+from streampca.solvers.sparse_components import Penalty
 from tests.models.test_sparse_pca import FREE, planted, quiet
 
 GROUPS = np.repeat(np.arange(15), 4)
@@ -38,7 +40,8 @@ def test_a_finite_ridge_needs_no_covariance_of_all(
     for seed, scale in ((0, None), (2, "std")):
         x = planted(seed)
         more = {"ridge": ridge, "tol": 1e-6, **asked}
-        more |= {"scale": scale, "alpha": 0.05} if scale and "alpha" in asked else {}
+        if scale:  # a spike is a share of variances that are all 1
+            more |= {"scale": scale} | ({"alpha": 0.8} if "alpha" in asked else {})
         held = quiet(algorithm="covariance", **more).fit(x)
         read = quiet(algorithm="sweeps", max_passes=400, **more).fit(blocks(x))
         assert read.plan_.memory["columns"]["covariance of some features"] == 4 * 25**2 * 8
@@ -47,20 +50,51 @@ def test_a_finite_ridge_needs_no_covariance_of_all(
         assert read.objective_[-1] == pytest.approx(held.objective_[-1], rel=1e-10)
 
 
-def test_features_that_were_left_out_are_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_working_set, "WORKING", 12)
+class FromCovariance(WorkingSet):
+    """Whose covariance of some features comes from one of all."""
+
+    def __init__(self, S: np.ndarray, size: int) -> None:
+        self.S, self.size, self.complete = S, size, True
+        self.features, self.covariance = np.zeros(0, np.int64), np.zeros((0, 0))
+        self.gathered, self.exhausted = 0, False
+
+    def _take(self, scores: np.ndarray, work: Any) -> Any:
+        self.gathered += 1
+        self.features = np.sort(np.argsort(-scores)[: self.size])
+        self.covariance = self.S[np.ix_(self.features, self.features)]
+        yield from ()
+
+    def of_loadings(self, b: np.ndarray) -> Any:
+        yield from ()
+        return self.S @ b
+
+
+@pytest.mark.parametrize("asked", ["alpha", "nonzero"])
+def test_features_that_were_left_out_are_taken_up(asked: str) -> None:
+    """Some that hardly vary with the image enter where others stand beside them."""
     again = 0
-    for seed in range(6):
-        x = correlated(seed)
-        more = {"ridge": 0.01, "alpha": 3.0, "tol": 1e-6}
-        held = quiet(1, algorithm="covariance", **more).fit(x)
-        read = quiet(1, algorithm="sweeps", max_passes=300, **more).fit(blocks(x))
-        np.testing.assert_allclose(read.components_, held.components_, atol=1e-9)
-        again += sum(one.name.startswith("columns") for one in read.cost_) > 1
-    assert again
-    monkeypatch.setattr(sparse_working_set, "WORKING", 4)
-    with pytest.raises(InvalidInputError, match="covariance of 4 is held; give a larger alpha"):
-        quiet(1, algorithm="sweeps", ridge=0.01, alpha=0.5, max_passes=300).fit(blocks(x))
+    for seed in range(12):
+        z = correlated(seed)
+        S = z.T @ z / 80
+        images = S @ np.linalg.qr(np.random.default_rng(seed).normal(size=(24, 2)))[0]
+        if asked == "alpha":
+            penalty = Penalty(None, np.array([0.5, 1.0]), 0.1)
+        else:
+            penalty = Penalty(np.array([4.0, 5.0]), None, 0.1)
+        expected = penalty.regressed(S, images)
+        working = FromCovariance(S, 18 if asked == "alpha" else 12)
+        steps = working.regressed(images, penalty, working)
+        with pytest.raises(StopIteration) as done:
+            next(steps)
+        b, sb = done.value.value
+        np.testing.assert_allclose(b, expected, atol=1e-11)
+        np.testing.assert_allclose(sb, S @ expected, atol=1e-10)
+        again += working.gathered > 1
+    assert again >= 3
+    few = FromCovariance(S, 6)
+    penalty = Penalty(None, np.array([0.1, 0.1]), 0.1)
+    with pytest.raises(InvalidInputError, match="covariance of 6 is held; give a larger alpha"):
+        next(few.regressed(images, penalty, few))
 
 
 @pytest.mark.parametrize("ridge", [FREE, 0.5])
@@ -123,8 +157,6 @@ def test_groups_are_in_or_out_as_a_whole(asked: dict[str, Any]) -> None:
 
 def test_a_group_threshold_is_the_proximal_point() -> None:
     """Zero is a subgradient of |b - s|^2 + alpha sum_g sqrt(p_g) |b_g| (Yuan and Lin, eq. 2.3)."""
-    from streampca.solvers.sparse_components import Penalty
-
     rng = np.random.default_rng(0)
     groups = rng.integers(0, 6, 40)
     groups[:6] = np.arange(6)
@@ -142,7 +174,7 @@ def test_a_group_threshold_is_the_proximal_point() -> None:
     assert 0 < kept < 6
 
 
-def test_what_cannot_be_used_is_refused() -> None:
+def test_what_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = planted(6)
     for parameters, words in (
         ({"path": [1.0], "alpha": 1.0}, "alpha= and path= are given"),
@@ -157,6 +189,6 @@ def test_what_cannot_be_used_is_refused() -> None:
     ):
         with pytest.raises(InvalidInputError, match=words):
             quiet(**parameters).fit(x)
-    tall = da.from_array(np.ones((4_000, 3_000)), (4_000, 10))
+    monkeypatch.setattr("streampca.models.sparse_routes.easier_axis", lambda matrix: 1)
     with pytest.raises(InvalidInputError, match="takes chunks that hold whole samples"):
-        quiet(algorithm="sweeps", ridge=0.5).plan(tall)
+        quiet(algorithm="sweeps", ridge=0.5).plan(x)
