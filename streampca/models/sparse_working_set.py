@@ -17,6 +17,7 @@ from streampca.solvers.sparse_components import Penalty
 
 WORKING = 1000  # features, at least, whose covariance is held
 SPARE = 4  # times the loadings that were asked for
+ROUNDS = 20  # reads of other features for one regression
 SLACK = 1e-9  # relative: how far a condition may be missed by rounding
 
 
@@ -52,6 +53,7 @@ class WorkingSet:
     A solution for these features is one for all where each other feature has a slope of at most
     the level of the penalty, which the product with the covariance shows. Those that do not are
     taken up, their covariance is read, and the regression is made again.
+    Raises InvalidInputError where loadings fill the working set, or other features never fit.
     Source: Tibshirani et al. 2012, JRSS B 74(2), section 7 (strong sets and their violations).
     """
 
@@ -68,7 +70,7 @@ class WorkingSet:
         scores = (np.abs(sa) / np.where(most > 0, most, 1.0)).max(axis=1)
         if not self.features.size:
             yield from self._take(scores, work)
-        while True:
+        for _ in range(ROUNDS):
             b = np.zeros_like(sa)
             with single_threaded_blas():
                 b[self.features] = penalty.regressed(self.covariance, sa[self.features])
@@ -79,14 +81,15 @@ class WorkingSet:
             self.complete = not missed.any()
             if self.complete or work.exhausted:
                 return b, sb
-            needed = (b != 0).any(axis=1) | missed.any(axis=1)
-            if np.count_nonzero(needed) > self.size:
-                raise InvalidInputError(
-                    f"{np.count_nonzero(needed)} of {len(needed)} features may have loadings, and "
-                    f"the covariance of {self.size} is held; give a larger alpha, fewer n_nonzero, "
-                    "ridge=float('inf') or algorithm='covariance'"
-                )
-            yield from self._take(scores + 2.0 * needed, work)
+            taken, needed = (b != 0).any(axis=1), missed.any(axis=1)
+            if np.count_nonzero(taken) >= self.size:
+                break
+            yield from self._take(scores + 4.0 * taken + 2.0 * needed, work)
+        raise InvalidInputError(
+            f"{np.count_nonzero(taken | needed)} of {len(needed)} features may have loadings, "
+            f"and the covariance of {self.size} is held; give a larger alpha, fewer n_nonzero, "
+            "ridge=float('inf') or algorithm='covariance'"
+        )
 
     def _levels(self, sa: Array, b: Array, penalty: Penalty) -> Array:
         """(k,) the slope of the loadings that are not 0: none other may have a larger one."""

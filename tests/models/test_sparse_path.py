@@ -78,11 +78,11 @@ def test_features_that_were_left_out_are_taken_up(asked: str) -> None:
         S = z.T @ z / 80
         images = S @ np.linalg.qr(np.random.default_rng(seed).normal(size=(24, 2)))[0]
         if asked == "alpha":
-            penalty = Penalty(None, np.array([0.5, 1.0]), 0.1)
+            penalty = Penalty(None, np.array([1.0, 3.0]), 0.1)
         else:
             penalty = Penalty(np.array([4.0, 5.0]), None, 0.1)
         expected = penalty.regressed(S, images)
-        working = FromCovariance(S, 18 if asked == "alpha" else 12)
+        working = FromCovariance(S, 16)
         steps = working.regressed(images, penalty, working)
         with pytest.raises(StopIteration) as done:
             next(steps)
