@@ -103,6 +103,13 @@ class ChunkedMatrix(ABC):
         """
         return sum(self.count_chunks(axis, int(a), int(b)) for a, b in pairwise(edges))
 
+    def count_pass(self, axis: int, spans: Sequence[np.ndarray[Any, Any]]) -> int:
+        """How many chunks a pass in one process reads.  spans : edges of the blocks of each.
+
+        Less than the sum of ``count_span`` where spans share what they decode.
+        """
+        return sum(self.count_span(axis, edges) for edges in spans)
+
     def count_shared(self, axis: int, stop: int, start: int) -> int:
         """How many chunks are needed both before ``stop`` and from ``start`` on, start >= stop.
 
@@ -299,6 +306,13 @@ class MatrixView(ChunkedMatrix):
     """Base class of selections and derivations of the matrix ``base``."""
 
     base: ChunkedMatrix
+
+    def streamed_below(self, axis: int, edges: np.ndarray[Any, Any]) -> MatrixView:
+        """``streamed``, where a block here is one block of the base."""
+        laid = copy.copy(self)
+        laid.base = self.base.streamed(axis, edges)
+        laid.streamed_axis, laid.edges = axis, laid.base.edges
+        return laid
 
     def advice(self, axis: int) -> str:
         return self.base.advice(axis)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -144,6 +145,12 @@ class DerivedMatrix(MatrixView):
 
     def count_span(self, axis: int, edges: Array) -> int:
         return self.base.count_span(axis, edges)
+
+    def count_pass(self, axis: int, spans: Sequence[Array]) -> int:
+        return self.base.count_pass(axis, spans)
+
+    def streamed(self, axis: int, edges: Array) -> ChunkedMatrix:
+        return self.streamed_below(axis, edges)
 
     def count_shared(self, axis: int, stop: int, start: int) -> int:
         return self.base.count_shared(axis, stop, start)

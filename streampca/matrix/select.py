@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -137,6 +138,16 @@ class SelectedMatrix(MatrixView):
         return total - sum(
             self.base.count_shared(axis, last, first) for (_, last), (first, _) in pairwise(runs)
         )
+
+    def count_pass(self, axis: int, spans: Sequence[Array]) -> int:
+        if self.chosen[axis] is None:
+            return self.base.count_pass(axis, spans)
+        return super().count_pass(axis, spans)
+
+    def streamed(self, axis: int, edges: Array) -> ChunkedMatrix:
+        if self.chosen[axis] is None:
+            return self.streamed_below(axis, edges)
+        return super().streamed(axis, edges)
 
     def row_nbytes(self, axis: int) -> float:
         return min(super().row_nbytes(axis), self.base.row_nbytes(axis))

@@ -262,7 +262,13 @@ def _two_nn(seen: _Seen) -> Estimate:
 
 @dataclass(frozen=True)
 class RandomSigns(Derivation):
-    """Centred cells times random signs, which follow from the seed and the place of the cell."""
+    """Centred cells times random signs, which follow from the seed and the place of the cell.
+
+    They stand in for permutations of the columns. A permutation brings a cell together with cells
+    of any other row, so that blocks of rows cannot be permuted in one pass. A sign needs its cell
+    alone. Both keep the variance of every column and make the expected covariance of two columns
+    0; signs keep the norm of every row, too, so that rows of unequal noise count as they are.
+    """
 
     center: Array
     seed: int

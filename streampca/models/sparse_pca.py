@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
+from streampca.models.by_name import named_column
 from streampca.models.covariance import checked_covariance
 from streampca.models.empty_samples import (
     ObservedSamples,
@@ -29,12 +29,11 @@ from streampca.models.empty_samples import (
 )
 from streampca.models.estimator import attach
 from streampca.models.labelled_rows import rows_of_scores
-from streampca.models.parameters import parameter
-from streampca.models.projection import BackProjection, Projection
+from streampca.models.parameters import Kept, parameter
+from streampca.models.projection import BackProjection
 from streampca.models.registry import estimator
 from streampca.models.request import Request, seed_of, side_data
-from streampca.models.result import Result, places, shaped
-from streampca.models.row_passes import RowMap, RowOptions
+from streampca.models.sparse_result import SparseResult
 from streampca.models.sparse_routes import ROUTES, Alternated, SparseRequest, alternated
 from streampca.passes import (
     Execution,
@@ -54,67 +53,6 @@ REGRESSED = 5000  # features up to which regressions are the default
 SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
-class SparseResult(Result, kind="sparse components"):
-    """components : (k, p) of length 1; scores are their products with standardised rows.
-
-    explained_variance : (k,) adjusted: of each score beyond those before it.
-    objective : one entry for each iteration.  dropped : features without observation.
-    """
-
-    components: Array = shaped("k", "p")
-    explained_variance: Array = shaped("k")
-    mean: Array = shaped("p")
-    scale: Array | None = shaped("p", optional=True)
-    objective: Array = shaped(None)
-    dropped: Array = places()
-    total_variance: float
-    converged: bool
-
-    @property
-    def n_components(self) -> int:
-        return len(self.components)
-
-    @property
-    def n_features(self) -> int:
-        return len(self.mean)
-
-    @property
-    def nonzero(self) -> Array:
-        """(k,) loadings that are not 0."""
-        return np.asarray(np.count_nonzero(self.components, axis=1))
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """(k,) of the total variance."""
-        return self.explained_variance / (self.total_variance or 1.0)
-
-    def scores_of(self, options: RowOptions) -> RowMap:
-        absent = tuple(self.dropped.tolist())
-        mean = np.asarray(self.mean)
-        return Projection(self.components, mean, self.scale, None, options.missing, absent)
-
-    def table(self, rows: int = 10) -> str:
-        lines = [f"{'component':>9} {'variance':>12} {'share':>8} {'sum':>8} {'loadings':>9}"]
-        shares = self.explained_variance_ratio
-        for i, share in enumerate(shares[:rows]):
-            lines.append(f"{i + 1:>9} {self.explained_variance[i]:>12.6g} {share:>8.2%} "
-                         f"{shares[: i + 1].sum():>8.2%} {self.nonzero[i]:>9}")  # fmt: skip
-        return "\n".join(lines)
-
-    def to_xarray(self) -> Any:
-        """A Dataset: components by the dimensions of the data, adjusted variances and shares."""
-        from streampca.sources.labelled_results import to_dataset
-
-        axis = self.component_axis
-        tables: dict[str, Any] = {
-            "components": (self.components, [axis, self.labels.features]),
-            "explained_variance": (self.explained_variance, [axis]),
-            "explained_variance_ratio": (self.explained_variance_ratio, [axis]),
-        }
-        return to_dataset(tables, {"method": self.method, "n_samples": self.n_samples})
-
-
 @estimator
 class SparsePCA(ScoresEmptySamples):
     """Components whose loadings are 0 for all but a few features.
@@ -122,7 +60,7 @@ class SparsePCA(ScoresEmptySamples):
     Attributes
     ----------
     components_ (k, p) of length 1, explained_variance_ (k,) and explained_variance_ratio_ (k,)
-    adjusted, mean_ (p,), objective_ (iterations,), n_iter_, plan_, cost_, result_.
+    adjusted, mean_ (p,), objective_ (iterations,), n_iter_, path_, plan_, cost_, result_.
 
     Scores are products with the loadings, and are correlated; the adjusted variance of a component
     is what it adds to those before it, and depends on their order.
@@ -146,16 +84,32 @@ class SparsePCA(ScoresEmptySamples):
         meaning="""in place of n_nonzero: weight of the sum of absolute loadings, a number or one
             for each component, in units of variance.""",
     )
+    path: Any = parameter(
+        default=None,
+        meaning="""in place of alpha: several, each a number or one for each component. They are
+            fitted side by side, in the same reads; ``path_`` has what each gave.""",
+    )
+    path_share: float | None = parameter(
+        default=None,
+        meaning="""of path: the one with the fewest loadings is taken whose adjusted variance is at
+            least this share of the largest on the path. None: the last one.""",
+    )
+    groups: Any = parameter(
+        default=None, kept=Kept.NAME, needs_data=True,
+        meaning="""(p,) labels of groups of features, which have loadings or none as a whole, or the
+            name of a column of the features; n_nonzero counts groups. Takes ridge=inf.""",
+    )  # fmt: skip
     ridge: float | None = parameter(
         default=None,
         meaning="""weight of the sum of squared loadings, in units of variance; inf: loadings are
-            thresholded products with the covariance. A finite one takes the covariance in memory.
-            None: 1e-6 where p is at most n and 5000, else inf.""",
+            thresholded products with the covariance. None: 1e-6 where p is at most n and 5000,
+            else inf; inf with groups.""",
     )
     algorithm: str = parameter(
         default="auto", choices=("auto", "covariance", "sweeps"),
-        meaning=""""covariance" (p x p, in memory), "sweeps" (a read for each product with it; needs
-            ridge=inf), or the one that is predicted to be quicker.""",
+        meaning=""""covariance" (p x p, in memory), "sweeps" (a read for each product with it;
+            with a finite ridge, of chunks that hold whole samples, beside the covariance of 1000
+            features, or of 4 times n_nonzero), or the one that is predicted to be quicker.""",
     )  # fmt: skip
     center: bool = shared.CENTER
     scale: str | None = shared.SCALE
@@ -219,7 +173,7 @@ class SparsePCA(ScoresEmptySamples):
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         warn_of_excess(plan, execution.memory)
         self._finish(
-            found, matrix.labels, matrix.shape[0], mean=fitted.mean, scale=fitted.scale,
+            request, found, matrix.labels, matrix.shape[0], mean=fitted.mean, scale=fitted.scale,
             dropped=fitted.dropped, plan=plan.to_dict(),
             total_variance=fitted.spectrum.total / request.pca.divisor(fitted.weight),
             provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
@@ -239,14 +193,16 @@ class SparsePCA(ScoresEmptySamples):
         model = cls(n_components, **parameters)
         covariance, center, names = checked_covariance(S, mean, names)
         p = len(covariance)
-        request = model._checked((n or p, p), Request(n_components=n_components))
+        request = model._checked(
+            (n or p, p), Request(n_components=n_components), _numbered(model.groups, p)
+        )
         with single_threaded_blas():
             spectrum = eigh_lower(np.array(covariance), n_components)
             rank = numerical_rank(spectrum.values, p)
             start = spectrum.vectors[:, : max(rank, 1)]
             found = alternated(covariance, start, request)
         labels = Labels.plain((0, p), None if names is None else list(names))
-        model._finish(found, labels, n or 0, mean=center,
+        model._finish(request, found, labels, n or 0, mean=center,
                       total_variance=float(np.trace(covariance)))  # fmt: skip
         return model
 
@@ -270,6 +226,7 @@ class SparsePCA(ScoresEmptySamples):
     mean_ = property(lambda self: self.result_.mean, doc="(p,) column means.")
     objective_ = property(lambda self: self.result_.objective, doc="(iterations,) falling.")
     n_iter_ = property(lambda self: len(self.result_.objective), doc="Iterations.")
+    path_ = property(lambda self: self.result_.path, doc="A PathPoint for each penalty of path.")
     explained_variance_ = property(
         lambda self: self.result_.explained_variance, doc="(k,) adjusted variances."
     )
@@ -285,36 +242,69 @@ class SparsePCA(ScoresEmptySamples):
             missing=self.missing, random_state=seed, memory_limit=self.memory_limit,
         )  # fmt: skip
         pca.check(matrix.shape)
-        return self._checked(matrix.shape, pca.bound(side=side_data(matrix, weights=self.weights)))
+        groups = self.groups
+        if isinstance(groups, str):
+            groups = named_column(matrix, 1, "groups", "an array of (p,)", groups)
+        side = side_data(matrix, weights=self.weights)
+        return self._checked(matrix.shape, pca.bound(side=side), _numbered(groups, matrix.shape[1]))
 
-    def _checked(self, shape: tuple[int, int], pca: Request) -> SparseRequest:
+    def _checked(self, shape: tuple[int, int], pca: Request, groups: Array | None) -> SparseRequest:
         (n, p), k = shape, pca.count
         if k is None or k < 1:
             raise InvalidInputError(f"n_components={self.n_components!r}; expected a number from 1")
-        ridge = 1e-6 if p <= min(n, REGRESSED) else np.inf
+        ridge = 1e-6 if p <= min(n, REGRESSED) and groups is None else np.inf
         ridge = ridge if self.ridge is None else float(self.ridge)
         if not ridge >= 0:
             raise InvalidInputError(f"ridge={self.ridge!r}; expected 0 or more, inf, or None")
-        if self.n_nonzero is not None and self.alpha is not None:
-            raise InvalidInputError("n_nonzero= and alpha= are given; expected one of them")
+        if groups is not None and np.isfinite(ridge):
+            raise InvalidInputError(
+                f"groups= with ridge={ridge:g}: groups are thresholded; give ridge=float('inf')"
+            )
+        asked = {"n_nonzero": self.n_nonzero, "alpha": self.alpha, "path": self.path}
+        if len(several := [name for name, one in asked.items() if one is not None]) > 1:
+            raise InvalidInputError(f"{'= and '.join(several)}= are given; expected one of them")
         if not 0 < self.tol < 1 or self.max_passes < 5:
             raise InvalidInputError(
                 f"tol={self.tol!r}, max_passes={self.max_passes!r}; expected a change between 0 "
                 "and 1, and 5 passes or more"
             )
-        nonzero = alpha = None
-        if self.alpha is not None:
-            alpha = _each("alpha", self.alpha, k)
-            if not (alpha >= 0).all():
-                raise InvalidInputError(f"alpha={self.alpha!r}; expected 0 or more")
-        else:
-            asked = int(np.ceil(SHARE * p)) if self.n_nonzero is None else self.n_nonzero
-            nonzero = _each("n_nonzero", asked, k)
-            if not ((nonzero >= 1) & (nonzero <= p) & (nonzero == np.floor(nonzero))).all():
-                raise InvalidInputError(
-                    f"n_nonzero={self.n_nonzero!r}; expected numbers from 1 to {p}"
-                )
-        return SparseRequest(pca, Penalty(nonzero, alpha, ridge), self.tol, self.max_passes)
+        share = self.path_share
+        if share is not None and (self.path is None or not 0 < share <= 1):
+            raise InvalidInputError(
+                f"path_share={share!r}; expected a share above 0, up to 1, of path="
+            )
+        penalties = tuple(Penalty(None, alpha, ridge, groups) for alpha in self._alphas(k)) or (
+            Penalty(self._counts(k, p, groups), None, ridge, groups),
+        )
+        return SparseRequest(pca, penalties, self.tol, self.max_passes)
+
+    def _alphas(self, k: int) -> list[Array]:
+        """(k,) of each penalty; none where loadings are counted."""
+        if self.alpha is None and self.path is None:
+            return []
+        name, given = ("alpha", [self.alpha]) if self.path is None else ("path", self.path)
+        if (
+            not isinstance(given, (Sequence, np.ndarray))
+            or isinstance(given, str)
+            or not len(given)
+        ):
+            raise InvalidInputError(f"path={given!r}; expected a sequence of alphas")
+        found = [_each(name, one, k) for one in given]
+        if not all((one >= 0).all() for one in found):
+            raise InvalidInputError(f"{name}={getattr(self, name)!r}; expected 0 or more")
+        return found
+
+    def _counts(self, k: int, p: int, groups: Array | None) -> Array:
+        """(k,) loadings, or groups of them, that are not 0."""
+        most = p if groups is None else int(groups.max()) + 1
+        asked = int(np.ceil(SHARE * most)) if self.n_nonzero is None else self.n_nonzero
+        nonzero = _each("n_nonzero", asked, k)
+        if not ((nonzero >= 1) & (nonzero <= most) & (nonzero == np.floor(nonzero))).all():
+            what = "" if groups is None else " groups"
+            raise InvalidInputError(
+                f"n_nonzero={self.n_nonzero!r}; expected numbers from 1 to {most}{what}"
+            )
+        return nonzero
 
     def _plan(self, matrix: ChunkedMatrix, request: SparseRequest) -> Plan:
         """With the covariance where that is the quicker, or the only way."""
@@ -322,39 +312,85 @@ class SparsePCA(ScoresEmptySamples):
             raise InvalidInputError(
                 f"algorithm={self.algorithm!r}; expected 'auto', 'covariance' or 'sweeps'"
             )
-        regressed = not request.penalty.thresholds
-        if regressed and self.algorithm == "sweeps":
-            raise InvalidInputError(
-                f"algorithm='sweeps' with ridge={request.penalty.ridge:g}: a finite ridge takes "
-                "the covariance in every step; give ridge=float('inf')"
-            )
-        names = ["scatter"] if regressed or self.algorithm == "covariance" else list(ROUTES)
+        names = ["scatter"] if self.algorithm == "covariance" else list(ROUTES)
         names = names[self.algorithm == "sweeps" :]
         found = [one for name in names for one in ROUTES[name].candidates(matrix, request)]
+        if not found:
+            raise InvalidInputError(
+                f"algorithm='sweeps' with ridge={request.penalties[0].ridge:g} takes chunks that "
+                "hold whole samples, and these hold all samples of some features; give "
+                "ridge=float('inf') or algorithm='covariance'"
+            )
         return make_plan(
             matrix, "SparsePCA", Rates.of(None).timed(matrix, found), self.memory_limit
         )
 
-    def _finish(self, found: Alternated, labels: Labels, n: int, **more: Any) -> None:
+    def _finish(
+        self, request: SparseRequest, several: list[Alternated], labels: Labels, n: int, **more: Any
+    ) -> None:
         """Keep the result, oriented; warn of what is not there."""
-        k, (p, r) = self.n_components, found.b.shape
+        k = self.n_components
+        path: dict[str, Any] = {}
+        variances = [_padded(adjusted_variances(one.inner), k) for one in several]
+        found = several[_chosen(several, variances, self.path_share)]
+        if self.path is not None:
+            path = {
+                "path_alpha": np.stack([np.asarray(one.alpha) for one in request.penalties]),
+                "path_nonzero": np.stack([_padded(_nonzero(one), k) for one in several]),
+                "path_variance": np.stack(variances),
+                "path_objective": np.array([one.trace.objective[-1] for one in several]),
+            }
+        p, r = found.b.shape
         if r < k:
             warn_caller(f"{k} components were asked, and the data have rank {r}: those after it "
                         "are 0", AccuracyWarning)  # fmt: skip
-        components, variance = np.zeros((k, p)), np.zeros(k)
+        components = np.zeros((k, p))
         components[:r] = (found.b * signs_of_components(found.b)).T
-        variance[:r] = adjusted_variances(found.inner)
-        if not found.trace.still:
+        moving = [one.trace for one in several if not one.trace.still]
+        if moving:
+            which = f" of {len(moving)} penalties" if self.path is not None else ""
             warn_caller(
-                f"loadings still moved by {found.trace.changes[-1]:.1g} after "
-                f"{len(found.trace.changes)} iterations; raise max_passes or tol",
+                f"loadings{which} still moved by {moving[-1].changes[-1]:.1g} after "
+                f"{len(moving[-1].changes)} iterations; raise max_passes or tol",
                 ConvergenceWarning,
             )  # fmt: skip
         attach(self, SparseResult(
             method=self.registered_name, n_samples=n, labels=labels,
-            settings=self.stored_params(), components=components, explained_variance=variance,
-            objective=np.array(found.trace.objective), converged=found.trace.still, **more,
+            settings=self.stored_params(), components=components,
+            explained_variance=_padded(adjusted_variances(found.inner), k),
+            objective=np.array(found.trace.objective), converged=found.trace.still,
+            **path, **more,
         ))  # fmt: skip
+
+
+def _nonzero(found: Alternated) -> Array:
+    return np.asarray(np.count_nonzero(found.b, axis=0))
+
+
+def _padded(values: Array, k: int) -> Array:
+    """(k,) float64, with 0 for components that the data do not have."""
+    return np.append(np.asarray(values, np.float64), np.zeros(k - len(values)))
+
+
+def _chosen(several: list[Alternated], variances: list[Array], share: float | None) -> int:
+    """The last; or that of the fewest loadings among those that explain so much of the most."""
+    if share is None:
+        return len(several) - 1
+    sums = np.array([one.sum() for one in variances])
+    counts = np.array([_nonzero(one).sum() for one in several])
+    return int(np.argmin(np.where(sums >= share * sums.max(), counts, np.inf)))
+
+
+def _numbered(groups: Any, p: int) -> Array | None:
+    """(p,) numbers of groups from 0 on, of their labels."""
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.size != p:
+        raise InvalidInputError(
+            f"groups has shape {labels.shape}; expected a label for each of {p} features"
+        )
+    return np.asarray(np.unique(labels.ravel(), return_inverse=True)[1], np.int64)
 
 
 def _each(name: str, value: Any, k: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from streampca.models.assemble import Fitted
 from streampca.models.pca.routes import ROUTES as PCA_ROUTES
 from streampca.models.pca.scatter import scaled_lower, solve_accumulator
 from streampca.models.request import Request
+from streampca.models.sparse_working_set import WorkingSet, columns_spec
 from streampca.passes import (
     Candidate,
     Pass,
@@ -28,7 +29,6 @@ from streampca.solvers.sparse_components import (
     Penalty,
     Trace,
     directions,
-    unit_columns,
 )
 
 ITERATIONS = 2000  # at most, in memory
@@ -37,12 +37,25 @@ STARTS = ("gram", "gram by panels", "krylov")  # ways to the components that swe
 
 @dataclass(frozen=True)
 class SparseRequest:
-    """What is asked of one matrix.  max_passes : reads, where the covariance is not held."""
+    """What is asked of one matrix.
+
+    penalties : one, or those of a path.  max_passes : reads, where the covariance is not held.
+    """
 
     pca: Request
-    penalty: Penalty
+    penalties: tuple[Penalty, ...]
     tol: float
     max_passes: int
+
+    @property
+    def thresholds(self) -> bool:
+        """Whether loadings follow from products alone, cell by cell."""
+        return self.penalties[0].thresholds
+
+    @property
+    def width(self) -> int:
+        """Components of all penalties together."""
+        return (self.pca.count or 1) * len(self.penalties)
 
 
 def covariance_candidates(matrix: ChunkedMatrix, request: SparseRequest) -> list[Candidate]:
@@ -63,22 +76,51 @@ class Alternated:
     trace: Trace
 
 
-def alternated(covariance: Array, start: Array, request: SparseRequest) -> Alternated:
-    """With the covariance in memory.  start : (p, r) its leading eigenvectors, r <= rank."""
-    penalty, total = request.penalty.of_first(start.shape[1]), float(np.trace(covariance))
-    trace, a = Trace(request.tol), start
+def alternated(covariance: Array, start: Array, request: SparseRequest) -> list[Alternated]:
+    """Of each penalty, with the covariance in memory.
+
+    start : (p, r) its leading eigenvectors, r <= rank.
+    """
+    return [_alternated(covariance, start, penalty, request.tol) for penalty in request.penalties]
+
+
+def _alternated(covariance: Array, start: Array, penalty: Penalty, tol: float) -> Alternated:
+    run = Alternation(penalty.of_first(start.shape[1]), Trace(tol), float(np.trace(covariance)))
+    a = start
     for _ in range(ITERATIONS):
         sa = covariance @ a
-        b = penalty.thresholded(sa) if penalty.thresholds else penalty.regressed(covariance, sa)
-        sb = covariance @ b
-        if trace.look(b, penalty.objective(total, float(np.sum(a * sb)), float(np.sum(b * sb)), b)):
+        regressed = run.penalty.regressed
+        b = run.penalty.thresholded(sa) if penalty.thresholds else regressed(covariance, sa)
+        if run.look(a, b, covariance @ b):
             break
-        a, _ = directions(sb)
-    unit = unit_columns(b)
-    return Alternated(unit, unit.T @ covariance @ unit, trace)
+        a, _ = directions(run.sb)
+    return run.found()
 
 
-def by_covariance(inputs: SolverInput[SparseRequest]) -> Steps[tuple[Fitted, Alternated]]:
+@dataclass
+class Alternation:
+    """Where the alternation for one penalty stands.  total : tr S."""
+
+    penalty: Penalty
+    trace: Trace
+    total: float
+    b: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    sb: Array = field(default_factory=lambda: np.zeros((0, 0)))  # S b
+
+    def look(self, a: Array, b: Array, sb: Array) -> bool:
+        """Take the loadings that belong to the directions a; whether they are still."""
+        self.b, self.sb = b, sb
+        cross, inner = float(np.sum(a * sb)), float(np.sum(b * sb))
+        return self.trace.look(b, self.penalty.objective(self.total, cross, inner, b))
+
+    def found(self) -> Alternated:
+        lengths = np.linalg.norm(self.b, axis=0)
+        lengths[lengths == 0] = 1.0
+        inner = (self.b.T @ self.sb) / np.outer(lengths, lengths)
+        return Alternated(self.b / lengths, inner, self.trace)
+
+
+def by_covariance(inputs: SolverInput[SparseRequest]) -> Steps[tuple[Fitted, list[Alternated]]]:
     """One read; then everything in memory."""
     pca = inputs.request.pca
     done = (yield Pass("scatter")).accumulators.pop("scatter")
@@ -99,8 +141,10 @@ def _start(fitted: Fitted) -> Array:
 
 def sweep_candidates(name: str, matrix: ChunkedMatrix, request: SparseRequest) -> list[Candidate]:
     """A PCA by one of its routes, and reads that multiply by the covariance, which is not held."""
+    if not request.thresholds and easier_axis(matrix) == 1:
+        return []  # columns of a working set would be read in blocks of all samples
     found = []
-    (n, p), k, axis = matrix.shape, request.pca.count or 1, easier_axis(matrix)
+    (n, p), k, axis = matrix.shape, request.width, easier_axis(matrix)
     held = {"loadings and their products": 12 * p * k * 8 + 4 * n * k * 8}
     step = {"step": SubspaceStep(streamed=axis, width=k, images=axis == 1)}
     for one in PCA_ROUTES[name].route.candidates(matrix, request.pca):
@@ -112,6 +156,8 @@ def sweep_candidates(name: str, matrix: ChunkedMatrix, request: SparseRequest) -
             scores = {"scores": FeatureProjection(width=k, missing=request.pca.missing)}
             passes.append(pass_spec("scores", matrix, 1, scores, kept=held, stored=True,
                                     flops=2.0 * n * p * k, **often))  # fmt: skip
+        if not request.thresholds:
+            passes.append(columns_spec(matrix, request, most))
         reason = f"components by {one.solver}, then products with the covariance, each a read"
         found.append(replace(one, solver=f"sweeps after {name}", reason=reason,
                              passes=(*one.passes, *passes),
@@ -119,25 +165,49 @@ def sweep_candidates(name: str, matrix: ChunkedMatrix, request: SparseRequest) -
     return found
 
 
-def by_sweeps(name: str, inputs: SolverInput[SparseRequest]) -> Steps[tuple[Fitted, Alternated]]:
+def by_sweeps(
+    name: str, inputs: SolverInput[SparseRequest]
+) -> Steps[tuple[Fitted, list[Alternated]]]:
     """Each iteration multiplies loadings and directions by the covariance."""
     request, plan = inputs.request, inputs.plan
     fitted = yield from PCA_ROUTES[name].route.solve(SolverInput(plan, inputs.matrix, request.pca))
     divisor = request.pca.divisor(fitted.weight)
-    total, trace, a = fitted.spectrum.total / divisor, Trace(request.tol), _start(fitted)
-    work, penalty = _Products(inputs, fitted, divisor), request.penalty.of_first(a.shape[1])
-    sa = a * (fitted.spectrum.values[: a.shape[1]] / divisor)
+    total, start = fitted.spectrum.total / divisor, _start(fitted)
+    work, r = _Products(inputs, fitted, divisor), start.shape[1]
+    chosen = None if request.thresholds else WorkingSet(inputs, fitted.scale, divisor)
+    runs = [Alternation(one.of_first(r), Trace(request.tol), total) for one in request.penalties]
+    live, a = runs, np.tile(start, len(runs))
+    sa = a * np.tile(fitted.spectrum.values[:r] / divisor, len(runs))
     while True:
-        b = penalty.thresholded(sa)
-        sb = yield from work.of_loadings(b)
-        objective = penalty.objective(total, float(np.sum(a * sb)), float(np.sum(b * sb)), b)
-        if trace.look(b, objective) or work.exhausted:
+        penalty = Penalty.joined([run.penalty for run in live])
+        if chosen is None:
+            b = penalty.thresholded(sa)
+            sb = yield from work.of_loadings(b)
+        else:
+            b, sb = yield from chosen.regressed(sa, penalty, work)
+        parts = [slice(i * r, (i + 1) * r) for i in range(len(live))]
+        still = [run.look(*(one[:, part] for one in (a, b, sb)))
+                 for run, part in zip(live, parts, strict=True)]  # fmt: skip
+        if chosen is not None and not chosen.complete:
+            for run in live:
+                run.trace.still = False
+            still = [False] * len(live)
+        if all(still) or work.exhausted:
             break
-        a, turn = directions(sb)
+        a, turn = _next_directions(live, still, r)
+        live = [run for run, done in zip(live, still, strict=True) if not done]
         sa = yield from work.of_directions(a, turn)
-    lengths = np.linalg.norm(b, axis=0)
-    lengths[lengths == 0] = 1.0
-    return fitted, Alternated(b / lengths, (b.T @ sb) / np.outer(lengths, lengths), trace)
+    return fitted, [run.found() for run in runs]
+
+
+def _next_directions(live: list[Alternation], still: list[bool], r: int) -> tuple[Array, Array]:
+    """(A, M) of those that still move, side by side, with A = (S B) M of all."""
+    going = [i for i, done in enumerate(still) if not done]
+    a, turn = [], np.zeros((len(live) * r, len(going) * r))
+    for j, i in enumerate(going):
+        mine, turn[i * r : (i + 1) * r, j * r : (j + 1) * r] = directions(live[i].sb)
+        a.append(mine)
+    return np.concatenate(a, axis=1), turn
 
 
 class _Products:
@@ -150,6 +220,7 @@ class _Products:
     def __init__(self, inputs: SolverInput[SparseRequest], fitted: Fitted, divisor: float) -> None:
         self.divisor, self.axis = divisor, inputs.plan.named("product").axis
         self.most, self.made, self.summed = inputs.plan.sizes["most"], 0, 0
+        self.gathered = 0  # reads of the columns of a working set
         self.dtype = work_dtype(inputs.matrix.dtype)
         self.operands = {"center": np.asarray(fitted.mean, np.float64)}
         if fitted.scale is not None:
@@ -159,7 +230,7 @@ class _Products:
     @property
     def exhausted(self) -> bool:
         """Whether an iteration more would take more reads than allowed."""
-        return self.made + self.summed + 2 + self.axis > self.most
+        return self.made + self.summed + self.gathered + 2 + self.axis > self.most
 
     def of_loadings(self, b: Array) -> Steps[Array]:
         """S b."""
@@ -193,7 +264,7 @@ class _Products:
         return step
 
 
-ROUTES: dict[str, Route[SparseRequest, tuple[Fitted, Alternated]]] = {
+ROUTES: dict[str, Route[SparseRequest, tuple[Fitted, list[Alternated]]]] = {
     "scatter": Route(covariance_candidates, by_covariance)
 } | {
     f"sweeps after {name}": Route(partial(sweep_candidates, name), partial(by_sweeps, name))

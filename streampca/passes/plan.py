@@ -173,7 +173,7 @@ def _cut(source: ChunkedMatrix, spec: PassSpec, share: float, known: Known) -> _
         span = blocks_per_span(source, spec.axis, edges)
         one = PassPlan("", spec.axis, edges, span, 0, int(nbytes.sum()), 0.0, spec.ordered)
         spans = [edges[blocks[0] : blocks[-1] + 2] for blocks in one.spans]
-        reads = sum(source.count_span(spec.axis, span) for span in spans)
+        reads = source.count_pass(spec.axis, spans) if spans else 0
         longest, block = int(np.diff(edges).max(initial=0)), int(nbytes.max(initial=0))
         known[key] = _Cut(replace(one, reads=reads), len(spans), longest, block)
     return known[key]

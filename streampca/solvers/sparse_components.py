@@ -4,12 +4,15 @@ min over A (p, k) with A'A = I and B (p, k):
     tr S - 2 tr A'SB + tr B'SB + ridge |B|^2 + sum_j alpha_j |b_j|_1
 for the covariance S. With ridge = inf, of what is left when B is multiplied by 1 + ridge:
     tr S - 2 tr A'SB + |B|^2 + sum_j alpha_j |b_j|_1.
-Source: Zou, Hastie and Tibshirani 2006, J. Comput. Graph. Stat. 15(2), eq. 3.12 and theorem 4.
+With groups of features, |b_j|_1 is the sum over groups g of sqrt(p_g) |b_jg|_2, p_g its features.
+Source: Zou, Hastie and Tibshirani 2006, J. Comput. Graph. Stat. 15(2), eq. 3.12 and theorem 4;
+Yuan and Lin 2006, JRSS B 68(1), section 2.2 (groups).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
@@ -24,16 +27,32 @@ class Penalty:
 
     nonzero : (k,) loadings that are not 0, or None.  alpha : (k,) weights of |b_j|_1, or None.
     ridge : of |B|^2; inf: each loading is a thresholded product.
+    groups : (p,) number of the group of each feature, from 0 on; ``nonzero`` counts groups then.
     """
 
     nonzero: Array | None
     alpha: Array | None
     ridge: float
+    groups: Array | None = None
 
     def of_first(self, k: int) -> Penalty:
         """That of the first k components."""
         nonzero, alpha = (None if one is None else one[:k] for one in (self.nonzero, self.alpha))
-        return Penalty(nonzero, alpha, self.ridge)
+        return replace(self, nonzero=nonzero, alpha=alpha)
+
+    @staticmethod
+    def joined(several: Sequence[Penalty]) -> Penalty:
+        """That of the components of all, side by side; they differ in their levels alone."""
+        first = several[0]
+        nonzero = (
+            None
+            if first.nonzero is None
+            else np.concatenate([_given(one.nonzero) for one in several])
+        )
+        alpha = (
+            None if first.alpha is None else np.concatenate([_given(one.alpha) for one in several])
+        )
+        return replace(first, nonzero=nonzero, alpha=alpha)
 
     @property
     def thresholds(self) -> bool:
@@ -44,18 +63,31 @@ class Penalty:
         """(p, k) loadings from S A, where the ridge is infinite."""
         out = np.empty_like(images)
         for j, image in enumerate(images.T):
-            out[:, j] = soft(image, self._level(image, j))
+            if self.groups is None:
+                out[:, j] = soft(image, self._level(np.abs(image), j))
+                continue
+            sizes, norms = self._groups_of(image)
+            level = self._level(norms / sizes, j) * sizes
+            kept = np.maximum(norms - level, 0.0)
+            shrunk = np.divide(kept, norms, out=np.zeros_like(norms), where=norms > 0)
+            out[:, j] = image * shrunk[self.groups]
         return out
 
-    def _level(self, image: Array, j: int) -> float:
-        """Half of alpha, or what leaves that many."""
+    def _groups_of(self, values: Array) -> tuple[Array, Array]:
+        """(sqrt(p_g), |values_g|_2) of every group."""
+        assert self.groups is not None
+        counts = np.bincount(self.groups)
+        return np.sqrt(counts), np.sqrt(np.bincount(self.groups, values**2))
+
+    def _level(self, sizes: Array, j: int) -> float:
+        """Half of alpha, or what leaves that many of these sizes."""
         if self.alpha is not None:
             return float(self.alpha[j]) / 2.0
         assert self.nonzero is not None
         count = int(self.nonzero[j])
-        if count >= len(image):
+        if count >= len(sizes):
             return 0.0
-        return float(np.partition(np.abs(image), len(image) - count - 1)[len(image) - count - 1])
+        return float(np.partition(sizes, len(sizes) - count - 1)[len(sizes) - count - 1])
 
     def regressed(self, covariance: Array, images: Array) -> Array:
         """(p, k) loadings from S and S A, for a finite ridge: elastic nets."""
@@ -74,7 +106,18 @@ class Penalty:
         squares = float(np.sum(b**2))
         found = total - 2.0 * cross
         found += squares if self.thresholds else inner + self.ridge * squares
-        return found + (0.0 if self.alpha is None else float(np.abs(b).sum(axis=0) @ self.alpha))
+        if self.alpha is None:
+            return found
+        if self.groups is None:
+            return found + float(np.abs(b).sum(axis=0) @ self.alpha)
+        for weight, column in zip(self.alpha, b.T, strict=True):
+            found += float(weight * np.dot(*self._groups_of(column)))
+        return found
+
+
+def _given(values: Array | None) -> Array:
+    assert values is not None
+    return values
 
 
 def soft(values: Array, level: Array | float) -> Array:

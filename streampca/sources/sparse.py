@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy
@@ -15,6 +16,7 @@ from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.entries import check_compressed, spans_of, sparse_nbytes
 from streampca.matrix.kinds import as_scipy, check_dtype
 from streampca.sources.reading import Tally
+from streampca.sources.shared_chunks import SharedChunks, read_entries
 from streampca.sources.stacked import Reader
 
 # --------------------------------------------------------------------------------------------------
@@ -31,9 +33,9 @@ class CompressedMatrix(ChunkedMatrix):
     data, indices : readers of 1-D arrays.  indptr : (lines + 1,), in memory.
     where : name of the source in messages.
 
-    Blocks along the stored axis take one read of each array. Array chunks that straddle two blocks
-    are read for both. The other axis cannot be streamed: a block of it needs the whole matrix, and
-    the plan counts it so.
+    Blocks along the stored axis take one read of each array. A pass in one process decodes each
+    chunk once; the tasks of a cluster read chunks that straddle two of them for both. The other
+    axis cannot be streamed: a block of it needs the whole matrix, and the plan counts it so.
     """
 
     sparse = True
@@ -55,6 +57,7 @@ class CompressedMatrix(ChunkedMatrix):
         small = max(self.shape) < 2**31
         self.index_dtype = np.dtype(np.int32 if small else np.int64)
         self.made = Tally()
+        self.shared: SharedChunks | None = None  # of the blocks of a pass
         self.origin: Any = None  # source of a scratch copy; keeps its folder alive
         self.folder: Any = None
 
@@ -75,11 +78,13 @@ class CompressedMatrix(ChunkedMatrix):
         pointers = self.indptr[start - self.first : stop - self.first + 1]
         low, high = int(pointers[0]), int(pointers[-1])
         length = self.shape[1 - self.stored]
-        part = (slice(low, high),)
         values_nbytes = (high - low) * self.dtype.itemsize
         behind = None if buffer is None else buffer[-(-values_nbytes // ALIGNED) * ALIGNED :]
-        data = _read(self.data, part, buffer) if high > low else np.empty(0, self.dtype)
-        indices = _read(self.indices, part, behind) if high > low else np.empty(0, self.index_dtype)
+        read = read_entries if self.shared is None else self.shared.read
+        data, indices = np.empty(0, self.dtype), np.empty(0, self.index_dtype)
+        if high > low:
+            data = read(self.data, low, high, buffer)
+            indices = read(self.indices, low, high, behind)
         lines = f"{self.where}, {WORDS[self.stored]} {start} to {stop - 1}"
         inside = pointers - low
         try:
@@ -119,6 +124,25 @@ class CompressedMatrix(ChunkedMatrix):
         low, high = (int(self.indptr[i - self.first]) for i in (start, stop))
         return _crossed(self.data, low, high) + _crossed(self.indices, low, high)
 
+    def count_pass(self, axis: int, spans: Sequence[np.ndarray[Any, Any]]) -> int:
+        if axis != self.stored:
+            return super().count_pass(axis, spans)
+        low, high = (int(self.indptr[i - self.first]) for i in (spans[0][0], spans[-1][-1]))
+        total = 0
+        for one in (self.data, self.indices):
+            if one.edges(0) is None:  # one read for each block
+                total += sum(int(np.count_nonzero(np.diff(self.indptr[e - self.first])))
+                             for e in spans)  # fmt: skip
+            else:
+                total += _crossed(one, low, high)
+        return total
+
+    def streamed(self, axis: int, edges: np.ndarray[Any, Any]) -> ChunkedMatrix:
+        laid = cast("CompressedMatrix", super().streamed(axis, edges))
+        if axis == self.stored:
+            laid.shared = SharedChunks(self.indptr[np.asarray(edges) - self.first])
+        return laid
+
     def row_nbytes(self, axis: int) -> float:
         return (
             self._entry_nbytes * float(self.indptr[-1] - self.indptr[0]) / max(1, self.shape[axis])
@@ -142,7 +166,11 @@ class CompressedMatrix(ChunkedMatrix):
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         most = self._most_entries(length) if axis == self.stored else int(self.indptr[-1])
         part = (slice(0, most),)
-        scratch = self.data.scratch_nbytes(part) + self.indices.scratch_nbytes(part)
+        scratch = 0
+        for one in (self.data, self.indices):
+            scratch += one.scratch_nbytes(part) + one.dtype.itemsize * _longest(one)
+            # what does not decode into the block is copied to it
+            scratch += 0 if one.into_buffer else one.dtype.itemsize * most
         wide = self.indices.dtype.itemsize * most * (self.indices.dtype != self.index_dtype)
         whole = (
             0 if axis == self.stored else 2 * most * self._entry_nbytes
@@ -167,8 +195,10 @@ class CompressedMatrix(ChunkedMatrix):
 
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
         smaller = copy.copy(self)
-        smaller.made = Tally()
+        smaller.made, smaller.shared = Tally(), None
         if axis == self.stored:
+            if self.shared is not None:
+                smaller.shared = SharedChunks(self.shared.bounds)
             smaller.indptr = self.indptr[start - self.first : stop - self.first + 1].copy()
             smaller.first = start
         return smaller
@@ -205,12 +235,10 @@ class CompressedMatrix(ChunkedMatrix):
         self.indices.restart_counts()
 
 
-def _read(reader: Reader, part: tuple[slice], buffer: Any) -> np.ndarray[Any, Any]:
-    if not reader.into_buffer:
-        return reader.read(part)
-    read: Any = reader.read
-    values: np.ndarray[Any, Any] = read(part, buffer)
-    return values
+def _longest(reader: Reader) -> int:
+    """Entries of the longest chunk: one is kept for the next block."""
+    edges = reader.edges(0)
+    return 0 if edges is None or len(edges) <= 2 else int(np.diff(edges).max(initial=0))
 
 
 def _crossed(reader: Reader, low: int, high: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -109,6 +110,25 @@ def test_only_distances_say_that_data_are_curved() -> None:
     assert found.verdict.startswith("The flat space around the data has 2 dimensions")
     unknown = intrinsic_dimension(CURVE, "tracy-widom", progress=False)
     assert "no number of dimensions" in unknown.verdict
+
+
+@pytest.mark.parametrize("planted", [0, 1, 2, 5])
+def test_random_signs_count_as_permutations_do(planted: int) -> None:
+    """Horn's parallel analysis with every column permuted in memory, on planted dimensions."""
+    for seed in range(3):
+        draw = np.random.default_rng([planted, seed])
+        strength = np.linspace(2.0, 1.2, planted) * np.sqrt(40)
+        basis = np.linalg.qr(draw.normal(size=(40, 5)))[0][:, :planted]
+        x = draw.normal(size=(600, planted)) * strength @ basis.T
+        x += draw.normal(size=(600, 40)) * np.linspace(0.5, 1.5, 40) + 7.0
+        values = np.linalg.eigvalsh(np.cov(x.T))[::-1]
+        permuted = np.linalg.eigvalsh(np.cov(draw.permuted(x, axis=0).T))[-1]
+        expected = int(np.argmin(values > permuted))
+        found = intrinsic_dimension(da.from_array(x, (70, 40)), "parallel", progress=False)
+        if planted:
+            assert found.dimension == expected == planted
+        assert found.dimension <= planted + (not planted)
+        assert len(found.cost) == 2  # one read beyond the PCA
 
 
 def test_parallel_sees_nothing_in_noise() -> None:
