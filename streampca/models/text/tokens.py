@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -27,14 +27,13 @@ class Tokens:
     analyzer: str = "word"
 
     @classmethod
-    def checked(cls, **settings: Any) -> Self:
+    def checked(cls, **arguments: Any) -> Self:
         """Of arguments, lists and sets of words among them. Raises InvalidInputError."""
-        words = settings.get("stop_words")
+        made = cls(**arguments)
+        words = made.stop_words
         if words is not None and not isinstance(words, str):
-            settings["stop_words"] = tuple(sorted(map(str, words)))
-        if "ngram_range" in settings:
-            settings["ngram_range"] = tuple(settings["ngram_range"])
-        made = cls(**settings)
+            made = replace(made, stop_words=tuple(sorted(map(str, words))))
+        made = replace(made, ngram_range=tuple(made.ngram_range))
         made._check()
         return made
 
@@ -86,10 +85,9 @@ class Tokens:
                 "texts are split by scikit-learn, which is not installed: "
                 "pip install 'streampca[text]'"
             ) from None
-        settings = asdict(self)
-        if isinstance(self.stop_words, tuple):
-            settings["stop_words"] = list(self.stop_words)
-        analyse: Callable[[str], list[str]] = CountVectorizer(**settings).build_analyzer()
+        words = list(self.stop_words) if isinstance(self.stop_words, tuple) else self.stop_words
+        vectorizer = CountVectorizer(**asdict(self) | {"stop_words": words})
+        analyse: Callable[[str], list[str]] = vectorizer.build_analyzer()
         return analyse
 
     def to_json(self) -> str:
