@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ import zarr
 from streampca.accumulators.kernel_step import TILE
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.matrix.mapped import code_of
 from streampca.models.kernel_functions import Kernel, KernelFound, KernelRequest, Rows, squares
 from streampca.models.kernel_krylov import (
     BASES,
@@ -185,7 +187,8 @@ def scratch(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
 def _write(inputs: SolverInput[KernelRequest], tiles: Tiles) -> Steps[str]:
     """The path of the kernel matrix, written if it is not there."""
     matrix, kernel, n = inputs.matrix, tiles.kernel, inputs.matrix.shape[0]
-    told = f"{matrix.fingerprint()} {kernel!r} {n} {tiles.panels}"
+    named = f"{replace(kernel, function=None)!r} {code_of(kernel.function)}"
+    told = f"{matrix.fingerprint()} {named} {n} {tiles.panels}"
     mark = hashlib.sha256(told.encode()).hexdigest()[:16]
     assert inputs.request.scratch is not None
     path = os.path.join(inputs.request.scratch, f"kernel-{mark}.zarr")
