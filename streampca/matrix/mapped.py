@@ -238,7 +238,9 @@ def code_of(function: Any) -> str:
         inner = parts[1]
         return _hashed([code_of(inner) if callable(inner) else parts[0], *parts[2:]])
     enclosed = [cell.cell_contents for cell in function.__closure__ or ()]
-    return _hashed([*_instructions(code), function.__defaults__, *enclosed])
+    owner = getattr(getattr(function, "__self__", None), "__dict__", {})  # of a bound method
+    defaults = [function.__defaults__, function.__kwdefaults__]
+    return _hashed([*_instructions(code), *defaults, *enclosed, *owner.values()])
 
 
 def _instructions(code: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.pca.panels import feature_products
@@ -16,6 +17,7 @@ from streampca.models.row_passes import RowMap
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine", "precomputed")
 NEGATIVE = 1e-5  # of the largest eigenvalue: less is rounding
+SYMMETRIC = 1e-5  # of the length of K v: as much as K'v may differ
 SHIFTED = ("linear", "rbf")  # products may be of shifted rows
 
 
@@ -69,7 +71,8 @@ class Kernel:
         if self.name == "linear":
             return products
         inner = self.gamma * products + self.coef0
-        return np.asarray(np.tanh(inner) if self.name == "sigmoid" else inner**self.degree)
+        with np.errstate(invalid="ignore", over="ignore"):  # refused by who asked
+            return np.asarray(np.tanh(inner) if self.name == "sigmoid" else inner**self.degree)
 
     # -- tiles, in the dtype of the rows -----------------------------------------------------------
 
@@ -159,6 +162,17 @@ def refuse_holes(block: Block) -> None:
         raise block.refuse_missing(holes, lost, block.shape[0] * len(holes) - lost)
 
 
+def refuse_asymmetric(image: Array, transposed: Array) -> None:
+    """Raise InvalidInputError where K v and K'v (n,) differ."""
+    length = float(np.linalg.norm(image))
+    apart = float(np.linalg.norm(image - transposed)) / max(length, 1e-300)
+    if apart > SYMMETRIC:
+        raise InvalidInputError(
+            f"the precomputed kernel is not symmetric: K v and K'v differ by {apart:.1e} of "
+            "their length. Expected the values of all pairs; (K + K') / 2 is symmetric"
+        )
+
+
 @dataclass(frozen=True)
 class KernelRequest:
     """What is asked.
@@ -198,7 +212,7 @@ class KernelFound:
     def cut(self) -> str:
         """A sentence on components that were asked, but have eigenvalues below 0; "" without."""
         largest = float(self.values.max(initial=0.0))
-        if self.values.all() or not -self.lowest > NEGATIVE * largest:
+        if self.kernel.definite or self.values.all() or not -self.lowest > NEGATIVE * largest:
             return ""
         return (
             f"the {self.kernel.name} kernel is not positive semi-definite here: of "

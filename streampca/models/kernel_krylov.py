@@ -352,7 +352,13 @@ class _Iteration:
             keep = max(1, min(self.k + BESIDE, self.space.capacity - width))
             self.errors = ritz.rotation[:, :keep].T @ self.errors
             self.space.restart(ritz, keep)
-        self.block = (block - block.mean(axis=0)).astype(self.dtype)
+        block -= block.mean(axis=0)
+        if (constant := np.linalg.norm(block, axis=0) < 0.5).any():  # directions of rounding
+            fresh = self.rng.standard_normal((self.n, np.count_nonzero(constant)))
+            block[:, constant] = fresh - fresh.mean(axis=0)
+            block = self.space.orthonormal(block).astype(np.float64)
+            block -= block.mean(axis=0)
+        self.block = block.astype(self.dtype)
         return True
 
     def found(self) -> KernelFound:
@@ -363,9 +369,24 @@ class _Iteration:
         rank = numerical_rank(ritz.values, self.n, last.floor)
         values = np.where(np.arange(k) < rank, ritz.values[:k], 0.0)
         certificate = last.certificate
-        doubt = last.uncertain(self.stopped)
+        doubt = last.uncertain(self.stopped) or self._lost(values, certificate.variance_bound)
         return KernelFound(
             values, vectors * signs(vectors.T @ probe(0, self.n)), self.means, self.tiles.shift,
             self.tiles.kernel, certificate.angle_bound, certificate.variance_bound, ritz.lowest,
             doubt,
         )  # fmt: skip
+
+    def _lost(self, values: Array, bound: Array) -> str:
+        """What rounding hides: components of a semi-definite K that are 0 within a bound that is
+        not small; "" without."""
+        lost = (values == 0.0) & (bound > self.request.tol * float(values.max(initial=0.0)))
+        if not (self.tiles.kernel.definite and lost.any()):
+            return ""
+        repair = "convert with X.astype('float64')"
+        if self.dtype != np.float32:
+            repair = "take off X what all rows share, or rescale it"
+        return (
+            f"{self.dtype} rounding of the {self.tiles.kernel.name} kernel, up to "
+            f"{float(bound[lost].max()):.1e}, hides {np.count_nonzero(lost)} of {len(values)} "
+            f"components. Rows are long beside their distances, or equal: {repair}"
+        )

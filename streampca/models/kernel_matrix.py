@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import Gram
+from streampca.errors import NonFiniteError
 from streampca.kernels import Array, lower_product, probe, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
 from streampca.models.kernel_functions import (
@@ -16,8 +18,11 @@ from streampca.models.kernel_functions import (
     KernelFound,
     KernelRequest,
     Rows,
+    refuse_asymmetric,
     refuse_holes,
+    squares,
 )
+from streampca.models.kernel_rounding import GIVEN, matrix_error, product_error
 from streampca.models.kernel_width import sample_spec, with_width
 from streampca.models.pca.eigenproblem import RowsSink, band_nbytes
 from streampca.models.pca.panels import panel_divisions
@@ -29,6 +34,7 @@ from streampca.passes import (
     SolverInput,
     Steps,
     all_threads,
+    easier_axis,
     pass_spec,
     single_threaded_blas,
 )
@@ -39,12 +45,26 @@ from streampca.solvers import (
     residual_norms,
     signs,
     solver_floor,
-    sum_floor,
 )
+from streampca.sources.objects import ObjectKernel
 from streampca.store import MemorySink
 
-KernelSums = tuple[Array, Array]  # (n, n) lower triangle, and (p,) what was taken off the rows
+
+@dataclass(frozen=True)
+class KernelSums:
+    """lower : (n, n), its lower triangle.  shift : (p,) taken off the rows.
+
+    lengths : (n,) squared, of the rows.  dtype : of the sums of their products.
+    """
+
+    lower: Array
+    shift: Array
+    lengths: Array
+    dtype: np.dtype[Any]
+
+
 LANCZOS = 40  # products that look for eigenvalues below 0
+IN_WORK_DTYPE = ("linear", "function")  # others may lose what float32 products hold
 TERMS = 1 << 14  # features whose products are added in the working dtype, about
 
 
@@ -74,7 +94,9 @@ def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Cand
         "eigenvalues below 0": 0 if kernel.definite else 2 * LANCZOS * n * 8,
         "training rows": p * n * 8 if matrix.given_nbytes else 0,
     }
+    single = work_dtype(matrix.dtype) == np.float32 and kernel.name not in IN_WORK_DTYPE
     rows = kernel.whole_rows or kernel.name == "precomputed"
+    rows |= single and easier_axis(matrix) == 0  # panels of rows are float64
     before = () if kernel.sampled is None else (sample_spec(matrix, kernel.sampled),)
     flops = (9.0 if whole else 4 / 3) * n**3
     return [
@@ -88,24 +110,55 @@ def exact(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
     """The eigenpairs of the kernel matrix in memory, all or the leading ones."""
     request = inputs.request
     kernel = yield from with_width(inputs.matrix, request.kernel)
-    sums = SolverInput(inputs.plan, inputs.matrix, kernel)
-    lower, shift = yield from ROUTES[inputs.plan.solver].solve(sums)
+    route = ROUTES[inputs.plan.solver]
+    sums: KernelSums = yield from route.solve(SolverInput(inputs.plan, inputs.matrix, kernel))
+    lower, terms = sums.lower, min(inputs.matrix.shape[1], TERMS)
     with all_threads():
+        _refuse_nonfinite(kernel, lower)
+        error = matrix_error(kernel, lower, sums.lengths, sums.dtype, terms)
         means = centred(lower)
         lowest = 0.0 if kernel.definite else _lowest(lower)
         spectrum = eigh_lower(lower, request.count)
         residual = residual_norms(lower, spectrum)
-    rank = numerical_rank(spectrum.values, len(means))
+    rank = numerical_rank(spectrum.values, len(means), error / 10.0)
     k = request.count or max(rank, 1)
     spectrum, floor = spectrum.head(k), solver_floor(spectrum.values, len(means))
-    work = work_dtype(inputs.matrix.dtype)
-    rounding = np.full(k, sum_floor(work, spectrum, min(inputs.matrix.shape[1], TERMS)))
+    largest = float(spectrum.values[0])
+    if kernel.name == "linear":
+        error += product_error(sums.dtype, terms, sums.lengths, largest, spectrum.total)
+    rounding = np.full(k, error)
     found = certify(residual[:k], spectrum, floor, 1.0, len(inputs.plan.passes), rank, rounding)
+    doubt = ""
+    if error > request.tol * largest and kernel.name not in GIVEN:
+        doubt = _lost(kernel, sums.dtype, error, largest)
     return KernelFound(
         np.where(np.arange(k) < rank, spectrum.values, 0.0),
         spectrum.vectors * signs(spectrum.vectors.T @ probe(0, len(means))),
-        means, shift, kernel, found.angle_bound, found.variance_bound, lowest,
+        means, sums.shift, kernel, found.angle_bound, found.variance_bound, lowest, doubt,
     )  # fmt: skip
+
+
+def _refuse_nonfinite(kernel: Kernel, lower: Array) -> None:
+    for rows in row_pieces(len(lower), 8 * len(lower)):
+        if not np.isfinite(np.tril(lower[rows], rows.start)).all():
+            raise NonFiniteError(
+                f"the {kernel.name} kernel of some rows is infinite or NaN (gamma={kernel.gamma:g},"
+                f" degree={kernel.degree:g}); rescale X, or give a whole degree and a smaller gamma"
+            )
+
+
+def _lost(kernel: Kernel, dtype: np.dtype[Any], error: float, largest: float) -> str:
+    """What is not certain where rounding is not small beside the largest eigenvalue."""
+    repair = (
+        "convert with X.astype('float64')"
+        if dtype == np.float32
+        else "take off X what all rows share, or rescale it"
+    )
+    return (
+        f"{dtype} rounding of the {kernel.name} kernel may change its eigenvalues by {error:.1e}; "
+        f"the largest one is {largest:.3g}. Rows are long beside their distances, or equal: "
+        f"{repair}"
+    )
 
 
 def _lowest(lower: Array) -> float:
@@ -143,7 +196,8 @@ def _by_features(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
     lengths = np.diagonal(lower).copy()
     for rows in row_pieces(len(lower), 8 * len(lower)):
         lower[rows] = kernel.of_products(lower[rows], lengths[rows], lengths)
-    return lower, means.values[:, 0] * (kernel.name in SHIFTED)
+    shift = means.values[:, 0] * (kernel.name in SHIFTED)
+    return KernelSums(lower, shift, lengths, work_dtype(matrix.dtype))
 
 
 def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
@@ -171,12 +225,17 @@ def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
 
 def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
     matrix, kernel = inputs.matrix, inputs.request
-    (n, p), dtype = matrix.shape, work_dtype(matrix.dtype)
-    lower, shift = np.zeros((n, n)), np.zeros(p)
+    (n, p), dtype = matrix.shape, np.dtype(np.float64)
+    if kernel.name in IN_WORK_DTYPE:
+        dtype = work_dtype(matrix.dtype)
+    lower, shift, lengths = np.zeros((n, n)), np.zeros(p), np.zeros(n)
     if kernel.name == "precomputed":
         yield Pass("panel 1", maps={"rows": Rows(shift, lower.dtype)},
                    sinks={"rows": RowsSink(lower, 0)})  # fmt: skip
-        return lower, shift
+        if not isinstance(matrix, ObjectKernel):  # which has the lower triangle alone
+            with single_threaded_blas():
+                refuse_asymmetric(lower @ probe(0, n), probe(0, n) @ lower)
+        return KernelSums(lower, shift, lengths, lower.dtype)
     for one in [one for one in inputs.plan.passes if one.name.startswith("panel")]:
         first, last = int(one.edges[0]), int(one.edges[-1])
         panel = np.empty((last - first, p), dtype)
@@ -185,13 +244,14 @@ def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
         if first == 0 and kernel.name in SHIFTED:
             shift = panel.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
             panel -= shift.astype(dtype)
+        lengths[first:last] = squares(panel)
         with single_threaded_blas():
             lower[first:last, first:last] = kernel.of_rows(panel, panel)
         if last < n:
             yield Pass(f"below {one.name}", maps={"kernel": Rows(shift, dtype, kernel)},
                        sinks={"kernel": RowsSink(lower[last:, first:last], last)},
                        operands={"panel": panel})  # fmt: skip
-    return lower, shift
+    return KernelSums(lower, shift, lengths, dtype)
 
 
 ROUTES = {

@@ -36,7 +36,7 @@ def checked_kernel(asked: KernelParameters, matrix: ChunkedMatrix, seed: int) ->
             "samples: `streampca convert X -o rows.zarr` first, or name a kernel"
         )
     known = ("function", name) if callable(name) else (name, None)
-    shape = (float(asked.degree), float(asked.coef0), known[1])
+    shape = (finite("degree", asked.degree), finite("coef0", asked.coef0), known[1])
     if asked.gamma == "median":
         if name not in METRICS:
             raise InvalidInputError(
@@ -46,10 +46,17 @@ def checked_kernel(asked: KernelParameters, matrix: ChunkedMatrix, seed: int) ->
         return Kernel(known[0], np.nan, *shape, sampled=seed)
     if isinstance(asked.gamma, str):
         raise InvalidInputError(f"gamma={asked.gamma!r}; expected a number, 'median' or None")
-    gamma = 1.0 / p if asked.gamma is None else float(asked.gamma)
+    gamma = 1.0 / p if asked.gamma is None else finite("gamma", asked.gamma)
     if name in METRICS and not gamma >= 0:
         raise InvalidInputError(f"gamma={gamma!r} for kernel={name!r}; expected 0 or more")
     return Kernel(known[0], gamma, *shape)
+
+
+def finite(name: str, value: Any) -> float:
+    """Raises InvalidInputError unless the value is a finite number."""
+    if isinstance(value, (int, float, np.integer, np.floating)) and np.isfinite(value):
+        return float(value)
+    raise InvalidInputError(f"{name}={value!r:.60}; expected a finite number")
 
 
 def check_count(k: Any, most: int) -> None:

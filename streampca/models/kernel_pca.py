@@ -16,7 +16,7 @@ from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator
 from streampca.models.kernel_functions import NEGATIVE, Kernel, KernelRequest, Rows
-from streampca.models.kernel_parameters import check_count, checked_kernel
+from streampca.models.kernel_parameters import check_count, checked_kernel, finite
 from streampca.models.kernel_preimage import FixedPoints, PreImages, RidgePreImages
 from streampca.models.kernel_routes import SOLVERS, fit_kernel, plan_kernel
 from streampca.models.kernel_scores import KernelScores
@@ -88,7 +88,8 @@ class KernelResult(Result, kind="kernel model"):
                 "inverse_transform needs the training rows, and this kernel was precomputed"
             )
         if method == "ridge":
-            return RidgePreImages(self._kernel(), training, self.fitted_scores, float(alpha))
+            ridge = finite("alpha", alpha)
+            return RidgePreImages(self._kernel(), training, self.fitted_scores, ridge)
         if self.kernel != "rbf":
             raise InvalidInputError(
                 f"method='fixed point' is for kernel='rbf', and this is {self.kernel!r}: 'ridge'"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.kernel_functions import Kernel, Rows
@@ -40,6 +40,8 @@ class PreImages:
 
     def apply(self, scores: Array) -> Array:
         """(rows, p) of scores in memory; float32 stays float32."""
+        if not np.isfinite(scores).all():
+            raise NonFiniteError("scores hold NaN or infinity; a pre-image needs all of a row")
         made = self._rows(np.asarray(scores, np.float64))
         return made.astype(score_dtype(scores.dtype), copy=False)
 

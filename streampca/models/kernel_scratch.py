@@ -8,14 +8,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import zarr
 
 from streampca.accumulators.kernel_step import TILE
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.matrix.mapped import code_of
 from streampca.models.kernel_functions import Kernel, KernelFound, KernelRequest, Rows, squares
 from streampca.models.kernel_krylov import (
     BASES,
@@ -41,7 +44,7 @@ from streampca.passes import (
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.places import discard
-from streampca.store.sinks import ChunkedSink, blank_array, mark_written, marked
+from streampca.store.sinks import ChunkedSink, mark_written, marked
 
 CHUNK_NBYTES = 16 << 20
 
@@ -80,7 +83,7 @@ def _candidate(
             PassSpec(f"write {i}", 0, 0, 0, _writing(p, n, itemsize), kept_nbytes=kept, kept=held,
                      flops=flops),
         ]  # fmt: skip
-    written = as_matrix(blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
+    written = as_matrix(_blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
     step = PassSpec(
         "step", 0, 0, 0, product_nbytes(n, width), flops=2.0 * n * n * (width + 1), work="skinny",
         kept_nbytes=8 * n * (2 * width + 8), kept=held, times=request.steps,
@@ -94,6 +97,15 @@ def _candidate(
     )
     return Candidate("scratch", reason, (*specs, step), held | solve, 0.0,
                      sizes | {"panels": panels})  # fmt: skip
+
+
+def _blank_array(shape: tuple[int, int], chunk: int, dtype: Any) -> Any:
+    """A Zarr array in memory without a stored chunk: what will be written, for a plan.
+
+    chunk : rows of a chunk.
+    """
+    chunks = (max(1, min(chunk, shape[0])), max(1, shape[1]))
+    return zarr.create_array(zarr.storage.MemoryStore(), shape=shape, chunks=chunks, dtype=dtype)
 
 
 def _writing(p: int, n: int, itemsize: int) -> Callable[[int], int]:
@@ -175,7 +187,8 @@ def scratch(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
 def _write(inputs: SolverInput[KernelRequest], tiles: Tiles) -> Steps[str]:
     """The path of the kernel matrix, written if it is not there."""
     matrix, kernel, n = inputs.matrix, tiles.kernel, inputs.matrix.shape[0]
-    told = f"{matrix.fingerprint()} {kernel!r} {n} {tiles.panels}"
+    named = f"{replace(kernel, function=None)!r} {code_of(kernel.function)}"
+    told = f"{matrix.fingerprint()} {named} {n} {tiles.panels}"
     mark = hashlib.sha256(told.encode()).hexdigest()[:16]
     assert inputs.request.scratch is not None
     path = os.path.join(inputs.request.scratch, f"kernel-{mark}.zarr")

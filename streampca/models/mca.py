@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import CONFIDENCE, Array
+from streampca.kernels import CONFIDENCE, Array, norm_estimate
 from streampca.matrix import Pair
 from streampca.models import shared_parameters as shared
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import feature_weights
 from streampca.models.two_views import MISSING, REMOVE, TwoViewModel, of_view
-from streampca.models.view_routes import Method, Samples, Solved, Sums, measured
+from streampca.models.view_routes import Method, Samples, Solved, Sums
 from streampca.solvers import numerical_rank, singular_pairs
 
 EPS = float(np.finfo(np.float64).eps)
@@ -35,7 +35,7 @@ class Covarying:
         between = sums.joint.between(np.eye(p), np.eye(m - p))
         values, x, y = singular_pairs(between, self.n_components)
         raw = sums.raw(x, slice(0, p)), sums.raw(y, slice(p, m))
-        bound = measured(sums, *raw) + 4.0 * EPS * np.sqrt(m) * values[0]
+        bound = _measured(sums, *raw) + 4.0 * EPS * np.sqrt(m) * values[0]
         return self._solved(values, x, y, bound, sums.freedom)
 
     def of_samples(self, x: Samples, y: Samples, freedom: float) -> Solved:
@@ -146,3 +146,16 @@ class MCA(TwoViewModel):
     y_loadings_ = of_view("y", "loadings", "(q, k) homogeneous: Y with the scores of Y.")
     x_cross_loadings_ = of_view("x", "cross_loadings", "(p, k) heterogeneous: X with Y's scores.")
     y_cross_loadings_ = of_view("y", "cross_loadings", "(q, k) heterogeneous: Y with X's scores.")
+
+
+def _measured(sums: Sums, x: Array, y: Array) -> Array:
+    """(k,) bounds of the error of x' S_xy y for raw weights (p, k), (q, k)."""
+    p, spread = len(x), np.linalg.norm(x, axis=0) * np.linalg.norm(y, axis=0)
+    entries = sums.entry * (np.abs(x).T @ sums.read[:p]) * (np.abs(y).T @ sums.read[p:])
+    if sums.probed is None:
+        return np.asarray(entries)
+    errors = [
+        norm_estimate(one.T @ part) * np.linalg.norm(other, axis=0)
+        for one, other, part in ((x, y, sums.probed[:p]), (y, x, sums.probed[p:]))
+    ]
+    return np.asarray(np.minimum(np.minimum(*errors) + sums.drift * spread, entries))

@@ -17,7 +17,7 @@ from streampca.accumulators import (
 )
 from streampca.accumulators.scatter import NARROW
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, norm_estimate, reciprocal, symmetrize
+from streampca.kernels import Array, reciprocal, symmetrize
 from streampca.kernels.columns import sum_error
 from streampca.matrix import ChunkedMatrix, Pair, Resolution, Standardize
 from streampca.models.design import (
@@ -387,16 +387,3 @@ def found_of(solved: Solved, images: Array, deviations: Array, factor: float) ->
 def orientation(loadings: Array) -> Array:
     """(k,) signs of the pairs, from the loadings of X: units of features do not count."""
     return signs_of_components(np.nan_to_num(loadings))
-
-
-def measured(sums: Sums, x: Array, y: Array) -> Array:
-    """(k,) bounds of the error of x' S_xy y for raw weights (p, k), (q, k)."""
-    p, spread = len(x), np.linalg.norm(x, axis=0) * np.linalg.norm(y, axis=0)
-    entries = sums.entry * (np.abs(x).T @ sums.read[:p]) * (np.abs(y).T @ sums.read[p:])
-    if sums.probed is None:
-        return np.asarray(entries)
-    errors = [
-        norm_estimate(one.T @ part) * np.linalg.norm(other, axis=0)
-        for one, other, part in ((x, y, sums.probed[:p]), (y, x, sums.probed[p:]))
-    ]
-    return np.asarray(np.minimum(np.minimum(*errors) + sums.drift * spread, entries))

@@ -79,14 +79,15 @@ def report_of(
     style = page.joinpath("page.css").read_text(encoding="utf-8")
     script = page.joinpath("scores.js").read_text(encoding="utf-8")
     script = f"<script>{script}</script>" if CANVAS in body else ""
-    return Report(title, (
+    whole = (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{text(title)}</title><style>{style}</style></head>"
         f'<body><main><h1>{text(title)}</h1>{_summary(result)}<nav aria-label="Sections">{links}'
         f"</nav>{body}</main>{script}</body></html>\n"
-    ))  # fmt: skip
+    )
+    return Report(title, whole.encode(errors="replace").decode())  # names of files may be no text
 
 
 def _anchor(head: str) -> str:
@@ -173,8 +174,7 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
     drawn = f"All {n:,} samples are drawn." if n <= MOST else (
         f"{len(rows):,} of {n:,} samples are drawn, chosen at random with a fixed seed."
     )  # fmt: skip
-    limits = [(title, *(f"{v:.4g}" for v in (np.nanmin(c), np.nanmean(c), np.nanmax(c))))
-              for title, c in zip(titles[:10], values.T, strict=False)]  # fmt: skip
+    limits = [(title, *_limits(c)) for title, c in zip(titles[:10], values.T, strict=False)]
     return (
         f'<figure><p>{drawn}</p>{CONTROLS}{CANVAS} tabindex="0" role="img" '
         f'aria-describedby="said" aria-label="Scatter plot of {n:,} samples on two components. '
@@ -185,6 +185,14 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
         f"{_table(('component', 'least', 'mean', 'largest'), limits)}</figure>"
         f'<script type="application/json" id="points">{points}</script>'
     )
+
+
+def _limits(values: Any) -> tuple[str, ...]:
+    """Least, mean and largest of the finite values, as text."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return ("none",) * 3
+    return tuple(f"{v:.4g}" for v in (known.min(), known.mean(dtype=np.float64), known.max()))
 
 
 CONTROLS = (

@@ -30,6 +30,11 @@ def scores_of(result: Any, scores: Any) -> Array | None:
             f"scores has shape {values.shape}; expected (n, {result.n_components}), one column per "
             "component: scores=model.transform(X)"
         )
+    if values.dtype.kind not in "biuf" or not values.size:
+        raise InvalidInputError(
+            f"scores are {values.dtype} of shape {values.shape}; expected real numbers of one "
+            "sample or more"
+        )
     return values.reshape(-1, values.shape[-1])
 
 

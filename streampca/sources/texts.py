@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import glob
 import gzip
@@ -178,7 +179,7 @@ def _of_files(
                 held = file.read()
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
-        own = path.removeprefix(root).replace(os.sep, "/")
+        own = os.fsencode(path.removeprefix(root)).decode(errors="replace").replace(os.sep, "/")
         yield Document(own if names is None else str(names[i]), _decoded(held, encoding, path))
 
 
@@ -191,9 +192,13 @@ def _decoded(held: bytes, encoding: str, where: str) -> str:
             "encoding, such as encoding='latin-1', or leave the file out if it is no text"
         ) from None
     except LookupError:
-        raise InvalidInputError(
-            f"encoding={encoding!r}; expected one of Python's, such as 'utf-8' or 'latin-1'"
-        ) from None
+        raise _unknown(encoding) from None
+
+
+def _unknown(encoding: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"encoding={encoding!r}; expected one of Python's, such as 'utf-8' or 'latin-1'"
+    )
 
 
 # -- a column of JSON lines or CSV -----------------------------------------------------------------
@@ -225,8 +230,14 @@ def _of_table(path: str, column: str | None, names: Any, encoding: str) -> Itera
 
 
 def _lines(path: str, encoding: str) -> Any:
+    """The lines of a table. A byte order mark is no part of the first title."""
+    try:
+        name = codecs.lookup(encoding).name
+    except LookupError:
+        raise _unknown(encoding) from None
     opened: Any = gzip.open if path.lower().endswith(".gz") else open
-    return io.TextIOWrapper(opened(path, "rb"), encoding=encoding, newline="")
+    return io.TextIOWrapper(opened(path, "rb"), encoding="utf-8-sig" if name == "utf-8" else name,
+                            newline="")  # fmt: skip
 
 
 def _json_lines(path: str, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -291,15 +291,6 @@ def open_written(path: str) -> Any:
     return zarr.open_array(path, mode="r")
 
 
-def blank_array(shape: tuple[int, int], chunk: int, dtype: Any) -> Any:
-    """A Zarr array in memory without a stored chunk: what will be written, for a plan.
-
-    chunk : rows of a chunk.
-    """
-    chunks = (max(1, min(chunk, shape[0])), max(1, shape[1]))
-    return zarr.create_array(zarr.storage.MemoryStore(), shape=shape, chunks=chunks, dtype=dtype)
-
-
 def append_rows(path: str, start: int, rows: Array) -> None:
     """Write rows (m, k) behind the first ``start`` of the array that a :class:`ZarrSink` left."""
     array = zarr.open_array(path, mode="r+").with_config(WHOLE)

@@ -15,6 +15,7 @@ import zarr
 import streampca
 from streampca import PCA, KernelPCA, map_features, random_fourier
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
+from streampca.matrix.mapped import code_of
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((400, 3)) @ RNG.standard_normal((3, 3))
@@ -146,3 +147,24 @@ def test_what_cannot_be_used_is_refused() -> None:
             random_fourier(X, **{"n_features": 20, **parameters})
     with pytest.raises(InvalidInputError, match="expected a function"):
         map_features(X, "square", 3)  # type: ignore[arg-type]
+
+
+def test_functions_that_differ_in_what_they_hold_are_told_apart() -> None:
+    class Scaled:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        def rows(self, x: np.ndarray) -> np.ndarray:
+            return np.asarray(x * self.factor)
+
+    def with_power(power: int) -> Any:
+        def rows(x: np.ndarray, *, power: int = power) -> np.ndarray:
+            return np.asarray(x**power)
+
+        return rows
+
+    for one, same, other in (
+        (Scaled(2.0).rows, Scaled(2.0).rows, Scaled(3.0).rows),
+        (with_power(2), with_power(2), with_power(3)),
+    ):
+        assert code_of(one) == code_of(same) != code_of(other)

@@ -126,8 +126,8 @@ def test_the_kernel_matrix_is_symmetric_to_the_bit(
     matrix, asked = as_matrix(stored(tmp_path, X, (10, 3))), Kernel(kernel, 0.1, 3.0, 1.0)
     plan = plan_kernel(matrix, KernelRequest(asked, 4), "exact", None)
     way = kernel_matrix.ROUTES[plan.solver]
-    lower, shift = follow(way, SolverInput(plan, matrix, asked), Execution())
-    whole = symmetrize(lower)
+    sums = follow(way, SolverInput(plan, matrix, asked), Execution())
+    whole, shift = symmetrize(sums.lower), sums.shift
     np.testing.assert_array_equal(whole, whole.T)
     np.testing.assert_allclose(whole, asked.of_rows(X - shift, X - shift), atol=1e-12)
 

@@ -127,7 +127,7 @@ def plan_pca(matrix: ChunkedMatrix, request: Request) -> Plan:
         for kind in (True, False)
     )
     ordered = _ordered(matrix, request, exact, iterative)
-    return make_plan(matrix, "PCA", ordered, request.memory_limit)
+    return make_plan(matrix, request.asked_by, ordered, request.memory_limit)
 
 
 def _needs(request: Request) -> Iterator[Need]:

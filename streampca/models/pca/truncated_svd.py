@@ -91,6 +91,7 @@ class TruncatedSVD(LinearModel):
 
     whiten = False
     missing = "raise"
+    asked_by = "TruncatedSVD"  # who is named where memory does not do
 
     def _pca(self) -> PCA:
         """The PCA that computes the decomposition."""
@@ -101,7 +102,9 @@ class TruncatedSVD(LinearModel):
             raise InvalidInputError(f"n_components={self.n_components!r}; expected a number")
         settings = {n: getattr(self, n) for n in TruncatedSVD.parameters if n in PCA.parameters}
         names: dict[str, Any] = {"svd_solver": self.algorithm, "iterated_power": self.n_iter}
-        return PCA(**names, center=False, ddof=0, **settings)
+        made = PCA(**names, center=False, ddof=0, **settings)
+        vars(made)["asked_by"] = self.asked_by
+        return made
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""

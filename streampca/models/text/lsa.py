@@ -199,7 +199,9 @@ class LSA(LinearModel):
     def _svd(self) -> TruncatedSVD:
         """The decomposition of the weighted counts."""
         names = TruncatedSVD.parameters.keys() & type(self).parameters.keys()
-        return TruncatedSVD(**{name: getattr(self, name) for name in names})
+        made = TruncatedSVD(**{name: getattr(self, name) for name in names})
+        made.asked_by = "LSA"
+        return made
 
     def _counts(
         self, X: Any, dim: Any = None, terms: Any = None, names: Any = None
@@ -262,9 +264,10 @@ class LSA(LinearModel):
         """Warn of documents that no search finds."""
         result = self._fitted()
         if empty := result.empty_documents():
+            named = shorten(result.labels.samples.names(empty[:4]), len(empty))
             warn_caller(
-                f"{len(empty)} of {result.n_documents} documents have no word that counts, and no "
-                f"search finds them: {shorten(result.labels.samples.names(empty[:4]), len(empty))}",
+                f"{len(empty)} of {result.n_documents} documents have no word that counts in these "
+                f"{result.n_components} factors, and no search finds them: {named}",
                 EmptyDocumentsWarning,
             )
 

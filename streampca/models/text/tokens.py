@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -27,14 +27,15 @@ class Tokens:
     analyzer: str = "word"
 
     @classmethod
-    def checked(cls, **settings: Any) -> Self:
+    def checked(cls, **arguments: Any) -> Self:
         """Of arguments, lists and sets of words among them. Raises InvalidInputError."""
-        words = settings.get("stop_words")
-        if words is not None and not isinstance(words, str):
-            settings["stop_words"] = tuple(sorted(map(str, words)))
-        if "ngram_range" in settings:
-            settings["ngram_range"] = tuple(settings["ngram_range"])
-        made = cls(**settings)
+        made = cls(**arguments)
+        words = made.stop_words
+        if isinstance(words, Iterable) and not isinstance(words, str):
+            made = replace(made, stop_words=tuple(sorted(map(str, words))))
+        if isinstance(made.ngram_range, Iterable):
+            low_high: Any = tuple(made.ngram_range)
+            made = replace(made, ngram_range=low_high)
         made._check()
         return made
 
@@ -60,21 +61,25 @@ class Tokens:
             if getattr(self, name) not in choices:
                 raise InvalidInputError(f"{name}={getattr(self, name)!r:.60}; expected one of "
                                         f"{choices}")  # fmt: skip
-        if isinstance(self.stop_words, str) and self.stop_words != "english":
+        if not isinstance(self.stop_words, tuple) and self.stop_words not in (None, "english"):
             raise InvalidInputError(
                 f"stop_words={self.stop_words!r:.60}; expected 'english', a list of words, or None"
             )
         low_high = self.ngram_range
-        if len(low_high) != 2 or not all(type(n) is int for n in low_high) or not (
-            1 <= low_high[0] <= low_high[1]
-        ):  # fmt: skip
+        numbers = isinstance(low_high, tuple) and all(type(n) is int for n in low_high)
+        if not (numbers and len(low_high) == 2 and 1 <= low_high[0] <= low_high[1]):
             raise InvalidInputError(f"ngram_range={low_high!r:.60}; expected such as (1, 2)")
         try:
-            re.compile(self.token_pattern)
+            groups = re.compile(self.token_pattern).groups
         except (re.error, TypeError) as error:
             raise InvalidInputError(
                 f"token_pattern={self.token_pattern!r:.60} is no regular expression ({error})"
             ) from None
+        if groups > 1:
+            raise InvalidInputError(
+                f"token_pattern={self.token_pattern!r:.60} has {groups} groups; expected one at "
+                "most, which is the term. Write the others as (?:...)"
+            )
 
     @cached_property
     def split(self) -> Callable[[str], list[str]]:
@@ -86,10 +91,9 @@ class Tokens:
                 "texts are split by scikit-learn, which is not installed: "
                 "pip install 'streampca[text]'"
             ) from None
-        settings = asdict(self)
-        if isinstance(self.stop_words, tuple):
-            settings["stop_words"] = list(self.stop_words)
-        analyse: Callable[[str], list[str]] = CountVectorizer(**settings).build_analyzer()
+        words = list(self.stop_words) if isinstance(self.stop_words, tuple) else self.stop_words
+        vectorizer = CountVectorizer(**asdict(self) | {"stop_words": words})
+        analyse: Callable[[str], list[str]] = vectorizer.build_analyzer()
         return analyse
 
     def to_json(self) -> str:
