@@ -399,3 +399,20 @@ def check(found: dict[str, Any]) -> None:
     words = f"measured {peak >> 20} MiB, planned {planned >> 20} MiB, limit {found['limit']}"
     assert peak <= planned <= limit_of(found), f"{words}, {found['memory']}"
     assert planned <= 2 * peak, f"{words}, {found['memory']}"
+
+
+RANDOM = """
+import dask.array
+array = dask.array.random.default_rng(0).random((10_000_000, 100), chunks=(50_000, 50))
+array = dask.array.map_overlap(
+    np.abs, array.rechunk((30_000, 100)), depth={0: 2, 1: 0}, boundary="reflect"
+)
+fit = lambda limit: [streampca.PCA(10, memory_limit="512MiB", progress=False).fit(array).plan_]
+"""
+
+
+@needs_proc
+@pytest.mark.soak
+def test_8_gb_that_dask_makes_rechunks_and_overlaps_fit_in_512_mib() -> None:
+    found = measured("", RANDOM)
+    assert found["peak"] <= found["planned"] <= 512 << 20, found

@@ -69,9 +69,8 @@ class Layers:
                 return None
         links = (made.links(name) for name in made._listed())
         every = itertools.chain(specimens.links.values(), *(one.values() for one in links))
-        needed = itertools.chain.from_iterable(every)
         # what no layer makes is only on a cluster
-        return None if any(made.owner(key) == "" for key in needed) else made
+        return None if "" in made.owners(every) else made
 
     def _listed(self) -> Iterator[str]:
         """The layers whose tasks are listed one by one."""
@@ -88,6 +87,11 @@ class Layers:
     def owner(self, key: Key) -> str:
         """The layer that a task is of; "" where there is none."""
         return self._owners.get(layer_of(key), "")
+
+    def owners(self, links: Iterable[Iterable[Key]]) -> set[str]:
+        """The layers of these keys."""
+        names = set(map(layer_of, itertools.chain.from_iterable(links)))
+        return {self._owners.get(name, "") for name in names}
 
     def data(self) -> Iterable[Any]:
         """The nodes of the layers that are not blockwise: data in the graph are among them."""
@@ -149,22 +153,22 @@ class Layers:
         """What a node depends on. A node of the old form, a tuple, does not say it itself."""
         if isinstance(node, GraphNode):
             return tuple(node.dependencies)
-        return tuple(dict.fromkeys(self._named_in(node)))
-
-    def _named_in(self, node: Any) -> Iterator[Key]:
-        """The keys in a node of the old form."""
-        if isinstance(node, str | tuple) and node in self:
-            yield node
-        elif isinstance(node, tuple | list):
-            for part in node:
-                yield from self._named_in(part)
-        elif isinstance(node, dict):
-            for part in node.values():
-                yield from self._named_in(part)
-
-    def __contains__(self, key: object) -> bool:
-        name = layer_of(key)
-        return isinstance(name, str) and name in self._owners
+        found: dict[Key, None] = {}
+        parts = [node]
+        for part in parts:  # grows meanwhile
+            if isinstance(part, tuple):
+                if part and isinstance(part[0], str) and part[0] in self._owners:
+                    found[part] = None
+                else:
+                    parts += part
+            elif isinstance(part, str):
+                if part in self._owners:
+                    found[part] = None
+            elif isinstance(part, list):
+                parts += part
+            elif isinstance(part, dict):
+                parts += part.values()
+        return tuple(found)
 
 
 def outline_of_layers(layers: Layers, name: str) -> Outline:
@@ -179,11 +183,12 @@ def outline_of_layers(layers: Layers, name: str) -> Outline:
                 parts_needed(layer, keys) if grid.name == parts_of(layer)[0]
                 else cuts_needed(layer, keys)
             ]  # fmt: skip
-        users = [keys.place(key) for key, (_, needs) in listed.items() for _ in needs]
         needs = [keys.place(need) for _, needs in listed.values() for need in needs]
     except KeyError as error:
         raise UnclearError(str(error)) from None
-    links.append((np.asarray(users, np.int64), np.asarray(needs, np.int64)))
+    own = np.arange(keys.n_grids, len(keys))  # of those that are listed, in their order
+    users = np.repeat(own, [len(needs) for _, needs in listed.values()])
+    links.append((users, np.asarray(needs, np.int64)))
     tasks = [bool(needs) or istask(node) for node, needs in listed.values()]
     return Outline(
         keys,
@@ -215,7 +220,7 @@ def _reached(layers: Layers, name: str) -> tuple[list[Grid], Listed]:
             raise UnclearError(one)
         else:
             links = layers.links(one)
-            below = {layers.owner(need) for needs in links.values() for need in needs}
+            below = layers.owners(links.values())
             listed |= {key: (node, links[key]) for key, node in layer.items()}
         todo += below - seen
         seen |= below

@@ -6,13 +6,13 @@ chunks are looked through in a second, and their blockwise and overlapping layer
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -94,9 +94,11 @@ class Keys:
 
     def place(self, key: Key) -> int:
         """The number of a key. Raises KeyError."""
-        name = layer_of(key)
-        grid = self.grids.get(name) if isinstance(name, str) else None
-        return self._places[key] if grid is None else self.starts[name] + grid.place(key)
+        if (listed := self._places.get(key)) is not None:
+            return listed
+        grid: Grid = self.grids[layer_of(key)]
+        place: int = self.starts[grid.name] + grid.place(key)
+        return place
 
     def key(self, place: int) -> Key:
         """The key of a number."""
@@ -124,7 +126,7 @@ class Keys:
         shape = tuple(map(len, numbers))
         grid = self.grids.get(name) if isinstance(name, str) else None
         if grid is None or not math.prod(shape):
-            places = [self.place((name, *index)) for index in product(*numbers)]
+            places = [self.place((name, *index)) for index in itertools.product(*numbers)]
             return np.asarray(places, np.int64).reshape(shape)
         self.place((name, *(one[-1] for one in numbers)))
         return self.whole(grid.name)[tuple(slice(one.start, one.stop) for one in numbers)]
@@ -210,10 +212,13 @@ class Outline:
 
     def down(self, values: Array, take: Any) -> Array:
         """Values of users passed on to what they need, in place: the least, or the most."""
+        plain = PLAIN[take]
         for step in self.steps:
             if step.chained:
+                listed = values.tolist()  # a list is many times faster, one by one
                 for user, need in step.pairs():
-                    values[need] = PLAIN[take](values[need], values[user])
+                    listed[need] = plain(listed[need], listed[user])
+                values[:] = listed
             else:
                 take.at(values, step.needs, values[step.users])
         return values
@@ -224,8 +229,12 @@ class Outline:
         for step in self.steps:
             users, needs = step.users, step.needs
             if step.chained:
+                listed = found.tolist()
+                ends = set() if known is None else set(users[known[users]].tolist())
                 for user, need in step.pairs():
-                    found[need] |= found[user] and (known is None or not known[user])
+                    if listed[user] and user not in ends:
+                        listed[need] = True
+                found[:] = listed
             else:
                 found[needs[found[users] if known is None else found[users] & ~known[users]]] = True
         return found
@@ -233,11 +242,14 @@ class Outline:
     def up(self, values: Array, take: Any, steps: Array | int = 0) -> Array:
         """Values of what is needed, more by ``steps``, passed on to users, in place."""
         more = np.zeros(len(self.keys), values.dtype) + steps
+        plain = PLAIN[take]
         for step in reversed(self.steps):
             users, needs = step.users, step.needs
             if step.chained:
+                listed, added = values.tolist(), more.tolist()
                 for user, need in Step(users[::-1], needs[::-1]).pairs():
-                    values[user] = PLAIN[take](values[user], values[need] + more[need])
+                    listed[user] = plain(listed[user], listed[need] + added[need])
+                values[:] = listed
             else:
                 take.at(values, users, values[needs] + more[needs])
         return values
@@ -272,7 +284,7 @@ class Outline:
                 cuts[start : start + grid.cuts.size] = grid.cuts.ravel()
         found = cuts[users]
         for i in np.flatnonzero(users >= self.keys.n_grids).tolist():
-            cut = slice_of(self.nodes[self.keys.key(int(users[i]))])
+            cut = slice_of(self.nodes[self.keys.listed[int(users[i]) - self.keys.n_grids]])
             found[i] = cut is not None and cut[0] == self.keys.key(int(needs[i]))
         return found
 
