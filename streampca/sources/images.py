@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from streampca.sources.stacked import FileLocation, Index, Reader, StackedMatrix
 SUFFIXES = (".pgm", ".ppm", ".pnm", ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
 MODES = {"grey": "L", "rgb": "RGB"}
 WIDE = ("I;16", "I;16B", "I;16L", "I")  # 16-bit grey, as Pillow names it
+PILLOW_NBYTES = 8 << 20  # of the library, measured
 MOST_PIXELS = 1 << 26  # of an image, so that a small file cannot fill the memory
 
 
@@ -65,7 +67,9 @@ def open_images(
     dims = ("y", "x", "channel")[: len(reader.shape) - 1]
     samples = replace(AxisLabels.plain("image", len(names), names), extra=extra)
     labels = Labels(samples, AxisLabels(dims, reader.shape[1:]))
-    return StackedMatrix(reader, (0,), labels=labels)
+    matrix = StackedMatrix(reader, (0,), labels=labels)
+    matrix.resident_nbytes = PILLOW_NBYTES + sum(sys.getsizeof(one) + 8 for one in reader.files)
+    return matrix
 
 
 def are_images(source: Any) -> bool:
