@@ -17,26 +17,35 @@ from streampca.passes.memory import MiB
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """What a library is told of neighbourhoods; it takes some of them."""
+
+    n_neighbors: float = 0.0
+    min_dist: float = 0.0
+    perplexity: float = 0.0
+
+
+@dataclass(frozen=True)
 class Library:
     """A library that lays points out.
 
     module, package : to import, and to install.
-    make : (its module, settings, seed) -> an object with ``fit_transform`` and ``transform``.
+    make : (its module, numbers, seed) -> an object with ``fit_transform`` and ``transform``.
     defaults : of the settings that it takes.
-    needs_rows : of the settings, the fewest rows that it can lay out.
+    needs_rows : of the numbers, the fewest rows that it can lay out.
     loaded_nbytes : of the library.  working_nbytes : of what it compiles on first use, and its
-        tables.  row_nbytes : of (settings, components), bytes for each row that it lays out at
+        tables.  row_nbytes : of (numbers, components), bytes for each row that it lays out at
         once, the row itself included. All were measured, and rounded up.
     """
 
     module: str
     package: str
-    make: Callable[[Any, Mapping[str, float], int], Any]
+    make: Callable[[Any, Numbers, int], Any]
     defaults: Mapping[str, float]
-    needs_rows: Callable[[Mapping[str, float]], int]
+    needs_rows: Callable[[Numbers], int]
     loaded_nbytes: int
     working_nbytes: int
-    row_nbytes: Callable[[Mapping[str, float], int], int]
+    row_nbytes: Callable[[Numbers, int], int]
 
 
 @dataclass(frozen=True)
@@ -84,15 +93,16 @@ def layout_of(method: Any, **settings: float | None) -> Layout:
         if not isinstance(value, (int, float, np.number)) or not value >= least:
             raise InvalidInputError(f"{name}={value!r}; expected a number from {least:g}")
     chosen = {**library.defaults, **given}
+    numbers = Numbers(**chosen)
     module = _imported(library, method)
     return Layout(
         method,
         chosen,
-        lambda seed: library.make(module, chosen, seed),
-        library.needs_rows(chosen),
+        lambda seed: library.make(module, numbers, seed),
+        library.needs_rows(numbers),
         library.loaded_nbytes,
         library.working_nbytes,
-        lambda k: library.row_nbytes(chosen, k),
+        lambda k: library.row_nbytes(numbers, k),
     )
 
 
@@ -124,10 +134,10 @@ def _imported(library: Library, method: str) -> Any:
 # -- the libraries --------------------------------------------------------------------------------
 
 
-def _umap(module: Any, settings: Mapping[str, float], seed: int) -> Any:
+def _umap(module: Any, of: Numbers, seed: int) -> Any:
     return module.UMAP(
-        n_neighbors=int(settings["n_neighbors"]),
-        min_dist=float(settings["min_dist"]),
+        n_neighbors=int(of.n_neighbors),
+        min_dist=float(of.min_dist),
         random_state=seed,
         transform_seed=seed,
         n_jobs=1,  # what a seed makes it anyway, with a warning
@@ -149,8 +159,8 @@ class _OpenTSNE:
         return np.asarray(self.fitted.transform(rows))
 
 
-def _tsne(module: Any, settings: Mapping[str, float], seed: int) -> _OpenTSNE:
-    return _OpenTSNE(module.TSNE(perplexity=settings["perplexity"], random_state=seed, n_jobs=1))
+def _tsne(module: Any, of: Numbers, seed: int) -> _OpenTSNE:
+    return _OpenTSNE(module.TSNE(perplexity=of.perplexity, random_state=seed, n_jobs=1))
 
 
 @dataclass
@@ -168,9 +178,9 @@ class _PaCMAP:
         return np.asarray(self.pacmap.transform(rows, basis=self.basis))
 
 
-def _pacmap(module: Any, settings: Mapping[str, float], seed: int) -> _PaCMAP:
+def _pacmap(module: Any, of: Numbers, seed: int) -> _PaCMAP:
     logging.getLogger("pacmap.pacmap").setLevel(logging.ERROR)  # it warns of every seed
-    count = int(settings["n_neighbors"])
+    count = int(of.n_neighbors)
     return _PaCMAP(module.PaCMAP(n_neighbors=count, random_state=seed, save_tree=True))
 
 
@@ -178,20 +188,20 @@ LEAST = {"n_neighbors": 2, "min_dist": 0.0, "perplexity": 1.0}
 LIBRARIES = {
     "umap": Library(
         "umap", "umap-learn", _umap, {"n_neighbors": 15, "min_dist": 0.1},
-        lambda settings: int(settings["n_neighbors"]) + 1,
+        lambda of: int(of.n_neighbors) + 1,
         310 * MiB, 600 * MiB,
-        lambda settings, k: 16 * k + 700 + 250 * int(settings["n_neighbors"]),
+        lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors),
     ),
     "tsne": Library(
         "openTSNE", "openTSNE", _tsne, {"perplexity": 30.0},
-        lambda settings: int(3 * settings["perplexity"]) + 2,
+        lambda of: int(3 * of.perplexity) + 2,
         180 * MiB, 200 * MiB,
-        lambda settings, k: 16 * k + 700 + 100 * int(3 * settings["perplexity"]),
+        lambda of, k: 16 * k + 700 + 100 * int(3 * of.perplexity),
     ),
     "pacmap": Library(
         "pacmap", "pacmap", _pacmap, {"n_neighbors": 10},
-        lambda settings: 6 * int(settings["n_neighbors"]),
+        lambda of: 6 * int(of.n_neighbors),
         310 * MiB, 60 * MiB,
-        lambda settings, k: 16 * k + 700 + 250 * int(settings["n_neighbors"]),
+        lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors),
     ),
 }  # fmt: skip

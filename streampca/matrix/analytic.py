@@ -14,7 +14,8 @@ import scipy
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
 from streampca.matrix.block import work_dtype
-from streampca.matrix.chunked_matrix import ChunkedMatrix, MatrixView, regular_edges
+from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
+from streampca.matrix.derived import MatrixView
 from streampca.matrix.labels import AxisLabels
 
 PART, SCORE_PART, PARTS = "part", "score_part", ("real", "imaginary")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -14,9 +14,77 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix.block import work_dtype
-from streampca.matrix.chunked_matrix import ChunkedMatrix, MatrixView, regular_edges
+from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.kinds import refuse_inexact
+from streampca.matrix.location import Location
 from streampca.matrix.preprocessing import RowSums, Step
+
+
+class MatrixView(ChunkedMatrix):
+    """Base class of selections and derivations of the matrix ``base``."""
+
+    base: ChunkedMatrix
+
+    def streamed_below(self, axis: int, edges: np.ndarray[Any, Any]) -> MatrixView:
+        """``streamed``, where a block here is one block of the base."""
+        laid = copy.copy(self)
+        laid.base = self.base.streamed(axis, edges)
+        laid.streamed_axis, laid.edges = axis, laid.base.edges
+        return laid
+
+    def advice(self, axis: int) -> str:
+        return self.base.advice(axis)
+
+    def reach(self, axis: int) -> int:
+        return self.base.reach(axis)
+
+    def entry_points(self, axis: int) -> np.ndarray[Any, Any] | None:
+        return self.base.entry_points(axis)
+
+    def prepare_reads(self, axis: int) -> ReadCount:
+        return self.base.prepare_reads(axis)
+
+    def prepared(self) -> ReadCount:
+        return self.base.prepared()
+
+    def column(self, axis: int, name: str) -> Any:
+        return self.base.column(axis, name)
+
+    def column_names(self, axis: int) -> list[str]:
+        return self.base.column_names(axis)
+
+    @property
+    def carried_nbytes(self) -> int:  # type: ignore[override]
+        return self.base.carried_nbytes
+
+    @property
+    def computes(self) -> bool:  # type: ignore[override]
+        return self.base.computes
+
+    def futures(self) -> tuple[Any, ...]:
+        return self.base.futures()
+
+    def paths(self) -> tuple[str, ...]:
+        return self.base.paths()
+
+    def locations(self) -> tuple[Location, ...]:
+        return self.base.locations()
+
+    def reads(self) -> ReadCount:
+        return self.base.reads()
+
+    def restart_counts(self) -> None:
+        self.base.restart_counts()
+
+    def checksums(self) -> dict[str, int]:
+        return self.base.checksums()
+
+    def add_checksums(self, found: Mapping[str, int]) -> None:
+        self.base.add_checksums(found)
+
+
+# --------------------------------------------------------------------------------------------------
+# Data that a source keeps from one block to the next while a span is read.
 
 
 class Derivation(ABC):

@@ -14,7 +14,8 @@ import scipy
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix.chunked_matrix import ChunkedMatrix, MatrixView, current_cache
+from streampca.matrix.chunked_matrix import ChunkedMatrix, current_cache
+from streampca.matrix.derived import MatrixView
 from streampca.matrix.join import JoinedMatrix
 from streampca.matrix.labels import AxisLabels
 

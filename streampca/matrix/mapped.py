@@ -18,7 +18,8 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import Array
 from streampca.kernels.columns import row_pieces, seeded
 from streampca.matrix.block import work_dtype
-from streampca.matrix.chunked_matrix import ChunkedMatrix, MatrixView, regular_edges
+from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
+from streampca.matrix.derived import MatrixView
 from streampca.matrix.labels import AxisLabels
 from streampca.matrix.preprocessing import RowSums, Step
 

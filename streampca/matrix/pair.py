@@ -11,7 +11,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
-from streampca.matrix.chunked_matrix import ChunkedMatrix, MatrixView
+from streampca.matrix.chunked_matrix import ChunkedMatrix
+from streampca.matrix.derived import MatrixView
 from streampca.matrix.join import JoinedMatrix
 from streampca.matrix.labels import AxisLabels
 from streampca.matrix.select import select

@@ -14,7 +14,8 @@ import scipy
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix.chunked_matrix import ChunkedMatrix, MatrixView, regular_edges
+from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
+from streampca.matrix.derived import MatrixView
 from streampca.matrix.preprocessing import RowSums, Step
 
 PIECE = 1024  # entries that are read at a time from a source without chunks

@@ -223,7 +223,7 @@ def open(
         return concat_features(*parts, variables=variable)
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
-    if are_images(source):
+    if not _is_named_zarr(source) and are_images(source):
         _refuse_options(source, options)
         return open_images(source)
     paths = None if _is_plink(source) else _several_paths(source)
@@ -353,6 +353,10 @@ def _several_paths(source: Any) -> list[str] | None:
     path = os.fspath(source)
     pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
     return expand(path) if pattern else None
+
+
+def _is_named_zarr(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".zarr")
 
 
 def _is_plink(source: Any) -> bool:
