@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import zarr
 
 from streampca.accumulators.kernel_step import TILE
 from streampca.kernels import Array, row_pieces
@@ -43,6 +42,7 @@ from streampca.passes import (
 )
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
+from streampca.store.array_files import blank_array
 from streampca.store.places import discard
 from streampca.store.sinks import ChunkedSink, mark_written, marked
 
@@ -83,7 +83,7 @@ def _candidate(
             PassSpec(f"write {i}", 0, 0, 0, _writing(p, n, itemsize), kept_nbytes=kept, kept=held,
                      flops=flops),
         ]  # fmt: skip
-    written = as_matrix(_blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
+    written = as_matrix(blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
     step = PassSpec(
         "step", 0, 0, 0, product_nbytes(n, width), flops=2.0 * n * n * (width + 1), work="skinny",
         kept_nbytes=8 * n * (2 * width + 8), kept=held, times=request.steps,
@@ -97,15 +97,6 @@ def _candidate(
     )
     return Candidate("scratch", reason, (*specs, step), held | solve, 0.0,
                      sizes | {"panels": panels})  # fmt: skip
-
-
-def _blank_array(shape: tuple[int, int], chunk: int, dtype: Any) -> Any:
-    """A Zarr array in memory without a stored chunk: what will be written, for a plan.
-
-    chunk : rows of a chunk.
-    """
-    chunks = (max(1, min(chunk, shape[0])), max(1, shape[1]))
-    return zarr.create_array(zarr.storage.MemoryStore(), shape=shape, chunks=chunks, dtype=dtype)
 
 
 def _writing(p: int, n: int, itemsize: int) -> Callable[[int], int]:

@@ -377,3 +377,12 @@ class StoredRows:
             return decode(data, self._plain.chunks, self.dtype)
         except (ValueError, RuntimeError) as error:
             raise DamagedSourceError(f"{self._where}: {name} is damaged: {error}") from error
+
+
+def blank_array(shape: tuple[int, int], chunk: int, dtype: Any) -> Any:
+    """A Zarr array in memory without a stored chunk: what will be written, for a plan.
+
+    chunk : rows of a chunk.
+    """
+    chunks = (max(1, min(chunk, shape[0])), max(1, shape[1]))
+    return zarr.create_array(zarr.storage.MemoryStore(), shape=shape, chunks=chunks, dtype=dtype)
