@@ -34,7 +34,13 @@ from streampca.models.projection import BackProjection
 from streampca.models.registry import estimator
 from streampca.models.request import Request, seed_of, side_data
 from streampca.models.sparse_result import SparseResult
-from streampca.models.sparse_routes import ROUTES, Alternated, SparseRequest, alternated
+from streampca.models.sparse_routes import (
+    ROUTES,
+    Alternated,
+    SparseRequest,
+    alternated,
+    numbered_groups,
+)
 from streampca.passes import (
     Execution,
     Plan,
@@ -194,7 +200,7 @@ class SparsePCA(ScoresEmptySamples):
         covariance, center, names = checked_covariance(S, mean, names)
         p = len(covariance)
         request = model._checked(
-            (n or p, p), Request(n_components=n_components), _numbered(model.groups, p)
+            (n or p, p), Request(n_components=n_components), numbered_groups(model.groups, p)
         )
         with single_threaded_blas():
             spectrum = eigh_lower(np.array(covariance), n_components)
@@ -246,7 +252,9 @@ class SparsePCA(ScoresEmptySamples):
         if isinstance(groups, str):
             groups = named_column(matrix, 1, "groups", "an array of (p,)", groups)
         side = side_data(matrix, weights=self.weights)
-        return self._checked(matrix.shape, pca.bound(side=side), _numbered(groups, matrix.shape[1]))
+        return self._checked(
+            matrix.shape, pca.bound(side=side), numbered_groups(groups, matrix.shape[1])
+        )
 
     def _checked(self, shape: tuple[int, int], pca: Request, groups: Array | None) -> SparseRequest:
         (n, p), k = shape, pca.count
@@ -379,18 +387,6 @@ def _chosen(several: list[Alternated], variances: list[Array], share: float | No
     sums = np.array([one.sum() for one in variances])
     counts = np.array([_nonzero(one).sum() for one in several])
     return int(np.argmin(np.where(sums >= share * sums.max(), counts, np.inf)))
-
-
-def _numbered(groups: Any, p: int) -> Array | None:
-    """(p,) numbers of groups from 0 on, of their labels."""
-    if groups is None:
-        return None
-    labels = np.asarray(groups)
-    if labels.size != p:
-        raise InvalidInputError(
-            f"groups has shape {labels.shape}; expected a label for each of {p} features"
-        )
-    return np.asarray(np.unique(labels.ravel(), return_inverse=True)[1], np.int64)
 
 
 def _each(name: str, value: Any, k: int) -> Array:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import FeatureProjection, SubspaceStep
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array, symmetrize
 from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
 from streampca.models.assemble import Fitted
@@ -270,3 +272,15 @@ ROUTES: dict[str, Route[SparseRequest, tuple[Fitted, list[Alternated]]]] = {
     f"sweeps after {name}": Route(partial(sweep_candidates, name), partial(by_sweeps, name))
     for name in STARTS
 }
+
+
+def numbered_groups(groups: Any, p: int) -> Array | None:
+    """(p,) numbers of groups from 0 on, of their labels."""
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.size != p:
+        raise InvalidInputError(
+            f"groups has shape {labels.shape}; expected a label for each of {p} features"
+        )
+    return np.asarray(np.unique(labels.ravel(), return_inverse=True)[1], np.int64)

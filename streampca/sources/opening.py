@@ -39,7 +39,7 @@ from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
 from streampca.sources.frames import is_frame
 from streampca.sources.images import are_images, open_images
-from streampca.sources.lazy import LazyReader, is_dask_frame
+from streampca.sources.lazy import LazyReader
 from streampca.sources.plink import open_plink
 from streampca.sources.several import (
     PARQUET,
@@ -252,12 +252,12 @@ def open(
         from streampca.sources.labelled import from_xarray
 
         matrix = from_xarray(source, variable, dim)
-    elif "distributed" in sys.modules and (futures := _futures(source)):
-        from streampca.sources.dask.arrays import from_futures
-
-        matrix = from_futures(futures, dim)
+    elif "distributed" in sys.modules and (found := _of_futures(source, dim)) is not None:
+        matrix = found
     elif _is(source, "dask"):
-        matrix = _from_dask(source, dim)
+        from streampca.sources.dask.frame import from_dask_collection
+
+        matrix = from_dask_collection(source, dim)
     elif is_sparse(source):
         matrix = from_sparse(source, dim)
     elif _is(source, "anndata"):
@@ -295,17 +295,6 @@ def _refuse_options(source: Any, options: dict[str, Any]) -> None:
         what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
         why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
         raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
-
-
-def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
-    """A Dask array or data frame."""
-    if is_dask_frame(source):
-        from streampca.sources.dask.frame import from_dask_frame
-
-        return from_dask_frame(source, dim)
-    from streampca.sources.dask.arrays import from_dask
-
-    return from_dask(source, dim)
 
 
 def _open_repository(
@@ -368,11 +357,11 @@ def _is_plink(source: Any) -> bool:
     )
 
 
-def _futures(source: Any) -> list[Any]:
-    """The futures in X, which may be a future or a list of them."""
-    from streampca.sources.dask.arrays import futures_given
+def _of_futures(source: Any, dim: Dim) -> ChunkedMatrix | None:
+    """The matrix of a future, or of a list of them; None of anything else."""
+    from streampca.sources.dask.arrays import from_futures, futures_given
 
-    return futures_given(source)
+    return from_futures(futures, dim) if (futures := futures_given(source)) else None
 
 
 def _is(source: Any, package: str) -> bool:

@@ -23,7 +23,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.kinds import CHUNKS, refuse_gpu
-from streampca.sources.dask.arrays import DaskMatrix
+from streampca.sources.dask.arrays import DaskMatrix, from_dask
 from streampca.sources.dask.strips import DaskReader
 from streampca.sources.frames import (
     dtype_of,
@@ -32,6 +32,7 @@ from streampca.sources.frames import (
     numbers_of,
 )
 from streampca.sources.frames import refuse_other_than_numbers as refuse_text
+from streampca.sources.lazy import is_dask_frame
 from streampca.sources.stacked import Dim, Index
 
 COUNTED = 64  # frames whose row counts are cached
@@ -298,3 +299,8 @@ def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
         _counted.pop(next(iter(_counted)))
     _counted[dask.base.tokenize(frame)] = lengths
     return lengths, column
+
+
+def from_dask_collection(source: Any, dim: Dim) -> ChunkedMatrix:
+    """A Dask array or data frame."""
+    return from_dask_frame(source, dim) if is_dask_frame(source) else from_dask(source, dim)
