@@ -147,7 +147,7 @@ def test_a_function_takes_whole_rows(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="does not hold the function"):
         streampca.load(tmp_path / "m").transform(NEW)
     tall = da.from_array(np.ones((200_000, 400), np.float32), chunks=(200_000, 1))
-    with pytest.raises(InvalidInputError, match=r"streampca\.convert\(X, 'rows\.zarr'\)"):
+    with pytest.raises(InvalidInputError, match=r"streampca convert X -o rows\.zarr"):
         quiet(kernel=laplace).plan(tall)
 
 
