@@ -93,6 +93,14 @@ def check_regular(handle: int, shown: str) -> int:
     return about.st_size
 
 
+def paths_end(source: Any, suffixes: tuple[str, ...]) -> bool:
+    """Whether this is a path, or a list of paths, of one of these suffixes."""
+    listed = source if isinstance(source, (list, tuple)) else [source]
+    return bool(listed) and all(
+        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
+    )
+
+
 def refuse_special(path: str | os.PathLike[str]) -> None:
     """Raise DamagedSourceError if a FIFO, a device or a socket is at this path."""
     try:

@@ -39,6 +39,7 @@ from streampca.models.sparse_routes import (
     Alternated,
     SparseRequest,
     alternated,
+    each_component,
     numbered_groups,
 )
 from streampca.passes import (
@@ -297,7 +298,7 @@ class SparsePCA(ScoresEmptySamples):
             or not len(given)
         ):
             raise InvalidInputError(f"path={given!r}; expected a sequence of alphas")
-        found = [_each(name, one, k) for one in given]
+        found = [each_component(name, one, k) for one in given]
         if not all((one >= 0).all() for one in found):
             raise InvalidInputError(f"{name}={getattr(self, name)!r}; expected 0 or more")
         return found
@@ -306,7 +307,7 @@ class SparsePCA(ScoresEmptySamples):
         """(k,) loadings, or groups of them, that are not 0."""
         most = p if groups is None else int(groups.max()) + 1
         asked = int(np.ceil(SHARE * most)) if self.n_nonzero is None else self.n_nonzero
-        nonzero = _each("n_nonzero", asked, k)
+        nonzero = each_component("n_nonzero", asked, k)
         if not ((nonzero >= 1) & (nonzero <= most) & (nonzero == np.floor(nonzero))).all():
             what = "" if groups is None else " groups"
             raise InvalidInputError(
@@ -387,16 +388,3 @@ def _chosen(several: list[Alternated], variances: list[Array], share: float | No
     sums = np.array([one.sum() for one in variances])
     counts = np.array([_nonzero(one).sum() for one in several])
     return int(np.argmin(np.where(sums >= share * sums.max(), counts, np.inf)))
-
-
-def _each(name: str, value: Any, k: int) -> Array:
-    """(k,) of a number, or of one for each component."""
-    try:
-        values = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.zeros((0, 0))
-    if values.ndim == 0:
-        return np.full(k, float(values))
-    if values.shape != (k,) or not isinstance(value, (Sequence, np.ndarray)):
-        raise InvalidInputError(f"{name}={value!r}; expected a number, or {k} of them")
-    return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -284,3 +285,16 @@ def numbered_groups(groups: Any, p: int) -> Array | None:
             f"groups has shape {labels.shape}; expected a label for each of {p} features"
         )
     return np.asarray(np.unique(labels.ravel(), return_inverse=True)[1], np.int64)
+
+
+def each_component(name: str, value: Any, k: int) -> Array:
+    """(k,) of a number, or of one for each component."""
+    try:
+        values = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.zeros((0, 0))
+    if values.ndim == 0:
+        return np.full(k, float(values))
+    if values.shape != (k,) or not isinstance(value, (Sequence, np.ndarray)):
+        raise InvalidInputError(f"{name}={value!r}; expected a number, or {k} of them")
+    return values

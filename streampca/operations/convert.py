@@ -24,7 +24,7 @@ from streampca.passes import (
     block_edges,
     make_plan,
     run,
-)
+)  # fmt: skip
 from streampca.passes.work import Map
 from streampca.sources import as_matrix
 from streampca.sources.simulate import GenotypeRecipe, write_genotypes

@@ -26,7 +26,7 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
 from streampca.matrix.kinds import check_dtype, is_sparse
-from streampca.paths import check_readable, plain_errors, refuse_special
+from streampca.paths import check_readable, paths_end, plain_errors, refuse_special
 from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
@@ -39,7 +39,7 @@ from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
 from streampca.sources.frames import is_frame
 from streampca.sources.images import are_images, open_images
-from streampca.sources.lazy import LazyReader
+from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
 from streampca.sources.several import (
     PARQUET,
@@ -67,6 +67,7 @@ from streampca.sources.zarr.opening import (
 )
 from streampca.sources.zarr.reader import ZarrReader
 
+PLINK = (".bed", ".bim", ".fam")
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 # --------------------------------------------------------------------------------------------------
@@ -223,10 +224,10 @@ def open(
         return concat_features(*parts, variables=variable)
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
-    if not _is_named_zarr(source) and are_images(source):
+    if not paths_end(source, (".zarr",)) and are_images(source):
         _refuse_options(source, options)
         return open_images(source)
-    paths = None if _is_plink(source) else _several_paths(source)
+    paths = None if paths_end(source, PLINK) else _several_paths(source)
     if (table := _table_of(source, paths, options)) is not None:
         return from_table(table, options)
     if paths is not None:
@@ -237,7 +238,7 @@ def open(
         if variable is not None or dim is not None:
             raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
         return with_code(source, missing_value)
-    if _is_plink(source):
+    if paths_end(source, PLINK):
         matrix: ChunkedMatrix = open_plink(source)
     elif isinstance(source, (str, os.PathLike)):
         policy = (missing_chunks, multiallelic, missing_value)
@@ -257,7 +258,7 @@ def open(
     elif _is(source, "dask"):
         from streampca.sources.dask.frame import from_dask_collection
 
-        matrix = from_dask_collection(source, dim)
+        matrix = from_dask_collection(source, is_dask_frame(source), dim)
     elif is_sparse(source):
         matrix = from_sparse(source, dim)
     elif _is(source, "anndata"):
@@ -342,19 +343,6 @@ def _several_paths(source: Any) -> list[str] | None:
     path = os.fspath(source)
     pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
     return expand(path) if pattern else None
-
-
-def _is_named_zarr(source: Any) -> bool:
-    return isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".zarr")
-
-
-def _is_plink(source: Any) -> bool:
-    """Whether ``streampca.open`` should read this as PLINK 1 filesets."""
-    listed = source if isinstance(source, (list, tuple)) else [source]
-    suffixes = (".bed", ".bim", ".fam")
-    return bool(listed) and all(
-        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
-    )
 
 
 def _of_futures(source: Any, dim: Dim) -> ChunkedMatrix | None:

@@ -16,7 +16,7 @@ from streampca.matrix import (
     Preprocessing,
     RowLengths,
     concat_samples,
-)
+)  # fmt: skip
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.decomposition import Decomposition

@@ -32,7 +32,6 @@ from streampca.sources.frames import (
     numbers_of,
 )
 from streampca.sources.frames import refuse_other_than_numbers as refuse_text
-from streampca.sources.lazy import is_dask_frame
 from streampca.sources.stacked import Dim, Index
 
 COUNTED = 64  # frames whose row counts are cached
@@ -301,6 +300,6 @@ def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
     return lengths, column
 
 
-def from_dask_collection(source: Any, dim: Dim) -> ChunkedMatrix:
-    """A Dask array or data frame."""
-    return from_dask_frame(source, dim) if is_dask_frame(source) else from_dask(source, dim)
+def from_dask_collection(source: Any, framed: bool, dim: Dim) -> ChunkedMatrix:
+    """A Dask data frame (``framed``) or array."""
+    return from_dask_frame(source, dim) if framed else from_dask(source, dim)
