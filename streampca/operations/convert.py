@@ -15,16 +15,8 @@ from streampca.errors import InvalidInputError, MissingDependencyError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, regular_edges
 from streampca.models.pca.pca import PCA
-from streampca.passes import (
-    Candidate,
-    Execution,
-    PassCost,
-    PassSpec,
-    Plan,
-    block_edges,
-    make_plan,
-    run,
-)  # fmt: skip
+from streampca.passes import Candidate, Execution, PassCost, PassSpec, Plan, block_edges, make_plan
+from streampca.passes.run import run
 from streampca.passes.work import Map
 from streampca.sources import as_matrix
 from streampca.sources.simulate import GenotypeRecipe, write_genotypes

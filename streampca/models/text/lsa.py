@@ -10,13 +10,8 @@ import numpy as np
 from streampca.accumulators import FeatureProjection
 from streampca.errors import EmptyDocumentsWarning, InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array
-from streampca.matrix import (
-    ChunkedMatrix,
-    FeatureWeights,
-    Preprocessing,
-    RowLengths,
-    concat_samples,
-)  # fmt: skip
+from streampca.matrix import ChunkedMatrix, FeatureWeights, Preprocessing, RowLengths
+from streampca.matrix.join import concat_samples
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.decomposition import Decomposition
