@@ -28,6 +28,7 @@ from streampca.passes import (
     follow,
     make_plan,
     pass_spec,
+    warn_of_excess,
 )
 from streampca.sources import as_pair
 from streampca.store import LabelledSink, PanelSink, Sink
@@ -89,6 +90,7 @@ def cross_correlation(
     if whole is None:
         wanted = replace(wanted, held=np.empty(wanted.shape))
     follow(ROUTES[plan.solver], SolverInput(plan, matrix, wanted, whole), execution)
+    warn_of_excess(plan, execution.memory)
     if whole is not None:
         whole.finish()
         return whole.array
@@ -163,7 +165,7 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate]:
     """Panels of Y are held, standardised, while X passes by."""
     (n, _), (p, q), size = matrix.shape, wanted.shape, wanted.dtype.itemsize
     x, y = wanted.pair.x, wanted.pair.y
-    written = 0 if wanted.path is None else 2
+    chunks = 0 if wanted.path is None else 9 * CHUNK_NBYTES  # what Zarr holds of one, measured
     found = []
     for bounds in _divisions(y):
         width, specs = int(np.diff(bounds).max()), []
@@ -172,7 +174,7 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate]:
             held["correlations"] = 8 * p * q
 
         def against(length: int, width: int = width) -> int:
-            return (1 + written) * length * width * size
+            return 3 * length * width * size + chunks  # products, clipped, and those before
 
         for i, (first, last) in enumerate(pairwise(bounds), 1):
             specs.append(PassSpec(f"panel {i}", 1, 0, 0, lambda length: 2 * length * n * size,

@@ -270,8 +270,12 @@ class PanelSink(ChunkedSink):
         self.chunk, self.length = whole.chunk, whole.length
 
     def _put(self, start: int, stop: int, values: Array) -> None:
-        with writing(self.whole.path):
-            self.whole.array[start:stop, self.columns] = values
+        first = start - start % self.chunk
+        with writing(self.whole.path):  # a chunk at a time: Zarr would encode all of them at once
+            for edge in range(first, stop, self.chunk):
+                rows = slice(max(start, edge), min(stop, edge + self.chunk))
+                part = values[rows.start - start : rows.stop - start]
+                self.whole.array[rows, self.columns] = part
 
     def paths(self) -> tuple[str, ...]:
         return self.whole.paths()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +81,24 @@ def test_holes_and_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
             only(route, patch)
             with pytest.raises(NonFiniteError, match="missing"):
                 cross_correlation(X, holes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["224MiB", "320MiB"])
+def test_a_fresh_process_takes_what_was_planned(limit, tmp_path):
+    """A fit that takes more than its plan warns, and the warning is an error here."""
+    rng = np.random.default_rng(0)
+    for name, p in (("x", 20_000), ("y", 8000)):
+        array = zarr.create_array(
+            tmp_path / f"{name}.zarr", shape=(200, p), chunks=(200, 1000), dtype="f4"
+        )
+        array[:] = rng.normal(size=(200, p))
+    code = (
+        "import warnings; warnings.simplefilter('error')\n"
+        "import streampca\n"
+        f"streampca.cross_correlation('x.zarr', 'y.zarr', out='r.zarr', memory_limit='{limit}')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
