@@ -107,8 +107,8 @@ def test_outputs_that_vary_need_only_be_there() -> None:
     assert notebooks.differences(now, empty)
 
 
-def test_the_folder_of_a_run_is_not_stored() -> None:
-    run = Path("/tmp/guide-12345678")
+def test_the_folder_of_a_run_is_not_stored(tmp_path: Path) -> None:
+    run = tmp_path
     said = f"{run}/x.zarr and {run}/tmpab_12345/y.zarr in {run}"
     assert notebooks.without_folder(said, run) == "x.zarr and y.zarr in "
 

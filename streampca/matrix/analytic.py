@@ -15,7 +15,7 @@ from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
 from streampca.matrix.block import work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
-from streampca.matrix.derived import MatrixView
+from streampca.matrix.derived import ComputedView
 from streampca.matrix.labels import AxisLabels
 
 PART, SCORE_PART, PARTS = "part", "score_part", ("real", "imaginary")
@@ -23,7 +23,7 @@ STRIP = 1024  # features that are transformed at a time where samples are stream
 DECAY = 0.2  # of exponential padding, in lengths of the series
 
 
-class AnalyticMatrix(MatrixView):
+class AnalyticMatrix(ComputedView):
     """[[X, -H], [H, X]] of centred X + iH, where H is the Hilbert transform of each feature.
 
     (2n, 2p): rows are the real, then the imaginary part; so are features. Each singular value of
@@ -134,12 +134,6 @@ class AnalyticMatrix(MatrixView):
 
     def column(self, axis: int, name: str) -> Any:
         return self.labels.axis(axis).coordinate(name)
-
-    def fingerprint(self) -> str:
-        return self._digest(self.base.fingerprint())
-
-    def content_stamp(self) -> str:
-        return self._digest(self.base.content_stamp())
 
     def _digest(self, base: str) -> str:
         return hashlib.sha256(f"{base} analytic {self.padding}".encode()).hexdigest()

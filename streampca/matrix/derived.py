@@ -87,6 +87,20 @@ class MatrixView(ChunkedMatrix):
 # Data that a source keeps from one block to the next while a span is read.
 
 
+class ComputedView(MatrixView):
+    """A view whose values are computed from those of the base."""
+
+    @abstractmethod
+    def _digest(self, base: str) -> str:
+        """Of a digest of the base, and of what is computed."""
+
+    def fingerprint(self) -> str:
+        return self._digest(self.base.fingerprint())
+
+    def content_stamp(self) -> str:
+        return self._digest(self.base.content_stamp())
+
+
 class Derivation(ABC):
     """A function of every cell that maps 0 to 0, so that sparse matrices stay sparse."""
 
@@ -169,7 +183,7 @@ class Scale(Derivation):
         return np.asarray(np.multiply(data, mine, out=data))
 
 
-class DerivedMatrix(MatrixView):
+class DerivedMatrix(ComputedView):
     """Another matrix with a derivation applied to each block as it is read.
 
     Values are float32 where that holds the stored values exactly, else float64; a missing code
@@ -248,12 +262,6 @@ class DerivedMatrix(MatrixView):
         smaller = copy.copy(self)
         smaller.base = self.base.part(axis, start, stop)
         return smaller
-
-    def fingerprint(self) -> str:
-        return self._digest(self.base.fingerprint())
-
-    def content_stamp(self) -> str:
-        return self._digest(self.base.content_stamp())
 
     def _digest(self, base: str) -> str:
         code = repr(self.base.missing_value).encode()

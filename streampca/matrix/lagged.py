@@ -15,14 +15,14 @@ import scipy
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix.chunked_matrix import ChunkedMatrix, current_cache
-from streampca.matrix.derived import MatrixView
+from streampca.matrix.derived import ComputedView
 from streampca.matrix.join import JoinedMatrix
 from streampca.matrix.labels import AxisLabels
 
 LAG = "lag"
 
 
-class LaggedMatrix(MatrixView):
+class LaggedMatrix(ComputedView):
     """Rows t - lag of another matrix for each lag, side by side, wherever all of them exist.
 
     lags : (L,) distinct integers, in the order of the features: all features of the first lag, then
@@ -190,12 +190,6 @@ class LaggedMatrix(MatrixView):
         if axis == 1 or not isinstance(found, np.ndarray):
             return self.labels.axis(axis).coordinate(name)
         return found[self.first : self.first + self.shape[0]]
-
-    def fingerprint(self) -> str:
-        return self._digest(self.base.fingerprint())
-
-    def content_stamp(self) -> str:
-        return self._digest(self.base.content_stamp())
 
     def _digest(self, base: str) -> str:
         return hashlib.sha256(f"{base} lags {self.lags.tolist()}".encode()).hexdigest()

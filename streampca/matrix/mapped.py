@@ -19,7 +19,7 @@ from streampca.kernels import Array
 from streampca.kernels.columns import row_pieces, seeded
 from streampca.matrix.block import work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
-from streampca.matrix.derived import MatrixView
+from streampca.matrix.derived import ComputedView
 from streampca.matrix.labels import AxisLabels
 from streampca.matrix.preprocessing import RowSums, Step
 
@@ -55,7 +55,7 @@ class FeatureMap(ABC):
         return 8 * length * (width + 2 * self.n_features)
 
 
-class MappedMatrix(MatrixView):
+class MappedMatrix(ComputedView):
     """The features that a map makes of the rows of another matrix, dense.
 
     Rows are read whole. Features can be streamed in a single block alone, of all samples.
@@ -142,12 +142,6 @@ class MappedMatrix(MatrixView):
         smaller = copy.copy(self)
         smaller.base = self.base.part(0, start, stop)
         return smaller
-
-    def fingerprint(self) -> str:
-        return self._digest(self.base.fingerprint())
-
-    def content_stamp(self) -> str:
-        return self._digest(self.base.content_stamp())
 
     def _digest(self, base: str) -> str:
         code = repr(self.base.missing_value).encode()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -67,11 +68,12 @@ def matrix_free_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> lis
     n, kernel = matrix.shape[0], request.kernel
     if request.count is None or request.count + 1 >= n or kernel.name == "precomputed":
         return []
-    return [
-        _candidate(matrix, request, bounds, blocks)
-        for bounds in panel_divisions(matrix)
-        for blocks in BASES
-    ]
+    return [_candidate(matrix, request, *one) for one in divisions(matrix)]
+
+
+def divisions(matrix: ChunkedMatrix) -> Iterable[tuple[Array, int]]:
+    """(bounds of panels of rows, capacity of the searched space in blocks) of every candidate."""
+    return product(panel_divisions(matrix), BASES)
 
 
 def _candidate(

@@ -20,10 +20,10 @@ from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.matrix.mapped import code_of
 from streampca.models.kernel_functions import Kernel, KernelFound, KernelRequest, Rows, squares
 from streampca.models.kernel_krylov import (
-    BASES,
     LIKELY,
     Tiles,
     audit_nbytes,
+    divisions,
     iterated,
     iteration_nbytes,
     value_flops,
@@ -31,7 +31,6 @@ from streampca.models.kernel_krylov import (
 )
 from streampca.models.kernel_stored import BlockProduct, BlockSums, product_nbytes
 from streampca.models.kernel_width import sample_spec, with_width
-from streampca.models.pca.panels import panel_divisions
 from streampca.passes import (
     Candidate,
     Pass,
@@ -56,11 +55,7 @@ def scratch_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Ca
         return []
     if request.kernel.name == "precomputed":
         return []
-    return [
-        _candidate(matrix, request, bounds, blocks)
-        for bounds in panel_divisions(matrix)
-        for blocks in BASES
-    ]
+    return [_candidate(matrix, request, *one) for one in divisions(matrix)]
 
 
 def _candidate(

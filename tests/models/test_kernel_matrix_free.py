@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -267,19 +266,6 @@ def test_memory_is_kept(n: int, p: int, limit: str, kernel: str, tmp_path: Path)
     pieces, peak, planned = map(int, said)
     assert (pieces > 1) == (kernel == "cosine")
     assert peak <= planned <= 2 * peak
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    """Two worker processes."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,19 +224,6 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
         if one.kept is Kept.VALUE and name != "random_state":
             stored = model.result_.settings[name]
             assert getattr(loaded, name) == stored, name
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    """Two worker processes."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 def stored(kind: str, folder: Path) -> list[str]:
