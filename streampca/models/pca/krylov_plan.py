@@ -270,8 +270,10 @@ def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: i
     )
     if matrix.sparse:  # sums of their entries are float64 from the beginning
         look, step = (replace(one, partial_nbytes=one.total_nbytes) for one in (look, step))
-    likely = STEPS + max(0, ROOM - shape.capacity // shape.width)  # restarts lose directions
-    passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, likely)))
+    # The same whatever max_passes is: fewer steps do not make an axis the better one. Restarts lose
+    # directions.
+    likely = STEPS + max(0, ROOM - shape.capacity // shape.width)
+    passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=likely))
     if extra:
         passes += (_loadings_spec(matrix, k, cells),)
     if (basis := request.side.basis) is not None:
@@ -289,7 +291,7 @@ def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: i
         f"{side} streamed, 1 look and at most {steps} steps of {shape.width} vectors, a basis of "
         f"{shape.capacity}; stops when every component is certified to tol={request.tol:g}"
     )
-    flops = 6.0 * min(steps, STEPS) * shape.m * 2 * shape.width**2
+    flops = 6.0 * STEPS * shape.m * 2 * shape.width**2
     return Candidate("krylov", reason, passes, solve, flops, shape.sizes())
 
 

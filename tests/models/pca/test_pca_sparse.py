@@ -96,3 +96,11 @@ def test_a_matrix_of_exact_rank_leaves_nothing() -> None:
     model = streampca.PCA(1, center=False).fit(low)
     left = model.reconstruction_error(scipy.sparse.csr_array(low))
     assert left <= 1e-14 * np.mean(np.sum(low**2, axis=1))
+
+
+def test_fewer_steps_do_not_choose_the_longer_vectors() -> None:
+    """Streamed features would leave one step of three passes, with vectors of 4000 entries."""
+    x = scipy.sparse.random(4000, 1000, 0.05, "csr", np.float32, rng=np.random.default_rng(0))
+    many = streampca.PCA(5, svd_solver="randomized").plan(x)
+    few = streampca.PCA(5, svd_solver="randomized", max_passes=3).plan(x)
+    assert many.named("step").axis == few.named("step").axis == 0
