@@ -31,11 +31,13 @@ from streampca.kernels.columns import (
     provisional_mean,
     reciprocal,
     row_pieces,
+    set_nan,
+    set_zero,
     side_by_side,
     sum_error,
     sums_at,
 )
-from streampca.kernels.team import Team, each
+from streampca.kernels.team import Team, computed_once, each
 
 __all__ = [
     "CONFIDENCE",
@@ -49,6 +51,7 @@ __all__ = [
     "add_in_place",
     "add_product",
     "column_stats",
+    "computed_once",
     "each",
     "give_back",
     "leading_rows",
@@ -65,6 +68,8 @@ __all__ = [
     "rank_one_update",
     "reciprocal",
     "row_pieces",
+    "set_nan",
+    "set_zero",
     "side_by_side",
     "sum_error",
     "sums_at",

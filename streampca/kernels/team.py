@@ -10,7 +10,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -29,6 +29,34 @@ def each(work: Callable[[T], Any], pieces: Sequence[T]) -> None:
             work(piece)
     else:
         team.share(work, pieces)
+
+
+class computed_once(Generic[T]):
+    """A property that is computed at its first use and kept, without a lock.
+
+    ``functools.cached_property`` of Python 3.11 has one lock for all objects of a class: while one
+    thread computes the statistics of its block, those with other blocks wait. Two threads with the
+    same object may both compute here, and the same value is kept.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Self | T:
+        if instance is None:
+            return self
+        value = vars(instance)[self._name] = self._compute(instance)
+        return value
 
 
 class Team:

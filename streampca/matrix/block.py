@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from streampca.kernels import (
     Array,
     ColumnStats,
     column_stats,
+    computed_once,
     leading_rows,
     provisional_mean,
 )
@@ -147,12 +147,12 @@ class Block:
         expanded = isinstance(self.values, np.ndarray) or self.absent
         return not expanded and self.hidden is None and self.missing_value != 0
 
-    @cached_property
+    @computed_once
     def entries(self) -> Entries:
         """The stored entries of a sparse block: its statistics and products."""
         return Entries.of(self.values, self.axis, self.missing_value, self.weights)
 
-    @cached_property
+    @computed_once
     def observed(self) -> Observed:
         """The observed cells of a block whose unstored cells are missing."""
         found = Observed.of(self.values, self.axis, self.missing_value)
@@ -160,7 +160,7 @@ class Block:
             self._refuse_infinity(np.unique(found.columns[np.isinf(found.data)]))
         return found
 
-    @cached_property
+    @computed_once
     def row_missing(self) -> Array:
         """(rows,) int64 missing cells of each row of this block."""
         if self.compiled:
@@ -173,7 +173,7 @@ class Block:
         empty = np.zeros(self.shape[0], np.int64)
         return empty if mask is None else np.count_nonzero(mask, axis=1)
 
-    @cached_property
+    @computed_once
     def mask(self) -> Array | None:
         """(rows, columns) True = missing, or None if there is none. Refuses infinity."""
         return self.holes_in(self.dense(), slice(None))
@@ -191,7 +191,7 @@ class Block:
         dense[stored.row, stored.col] = stored.data
         return dense
 
-    @cached_property
+    @computed_once
     def stats(self) -> ColumnStats:
         """Column statistics of this block, computed once for all accumulators."""
         if self.absent and self.hidden is None:
@@ -281,7 +281,7 @@ class Block:
         if x.dtype.kind == "f":
             bad = ~np.isfinite(x)
             if bad.any():
-                if np.isinf(x[bad]).any():
+                if np.count_nonzero(np.isnan(x)) < np.count_nonzero(bad):
                     columns = np.flatnonzero(np.isinf(x).any(axis=0))
                     first = (where[1].start or 0) if isinstance(where, tuple) else 0
                     self._refuse_infinity(columns + first)

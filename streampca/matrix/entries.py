@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array, ColumnStats, reciprocal, sums_at
+from streampca.kernels import Array, ColumnStats, computed_once, reciprocal, sums_at
 
 # --------------------------------------------------------------------------------------------------
 # The stored entries of a sparse block, centred and scaled implicitly: nothing is made dense.
@@ -44,7 +43,7 @@ class Entries:
         return cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
                    axis == 1, missing_value, weights)  # fmt: skip
 
-    @cached_property
+    @computed_once
     def stats(self) -> ColumnStats:
         """Column statistics, implicit zeros counted."""
         from streampca.kernels.sparse import sparse_stats
@@ -52,7 +51,7 @@ class Entries:
         return sparse_stats(self.data, self.indices, self.indptr, self.shape, self.by_feature,
                             self.missing_value, self.weights)  # fmt: skip
 
-    @cached_property
+    @computed_once
     def holes(self) -> Array | None:
         """(entries,) True = missing; None if there is none."""
         hole = np.isnan(self.data) if self.data.dtype.kind == "f" else None
@@ -61,14 +60,14 @@ class Entries:
             hole = coded if hole is None else hole | coded
         return hole if hole is not None and hole.any() else None
 
-    @cached_property
+    @computed_once
     def hole_counts(self) -> Array:
         """(columns,) int64 missing cells of every column."""
         if self.holes is None:
             return np.zeros(self.shape[1], np.int64)
         return np.bincount(self.columns_of(self.holes), minlength=self.shape[1])
 
-    @cached_property
+    @computed_once
     def row_holes(self) -> Array:
         """(rows,) int64 missing cells of every row."""
         if self.holes is None:
@@ -291,7 +290,7 @@ class Observed:
         """The sparse matrix that holds z in these cells and 0 in all others, for products."""
         return Entries(z, self.indices, self.indptr, self.shape, self.by_feature)
 
-    @cached_property
+    @computed_once
     def stats(self) -> ColumnStats:
         """Of every column over its observed cells."""
         return self.weighted_stats(None)

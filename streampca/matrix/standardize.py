@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
-from streampca.kernels import Array, ColumnStats, add_product, provisional_mean
+from streampca.kernels import (
+    Array,
+    ColumnStats,
+    add_product,
+    provisional_mean,
+    set_nan,
+    set_zero,
+)
 from streampca.matrix.block import Block
 
 # --------------------------------------------------------------------------------------------------
@@ -211,7 +218,7 @@ def residual_block(block: Block, design: Array, removed: Array | None) -> Block:
             x -= removed[0, part[1]]
             add_product(x, design[part[0]], -removed[1:, part[1]])
             if hole is not None:
-                x[hole] = np.nan
+                set_nan(x, hole)
             out[part] = x
     return replace(block, values=out, missing_value=None, hidden=None, arrays=arrays)
 
@@ -240,7 +247,7 @@ def _piece(block: Block, part: tuple[slice, slice]) -> tuple[Array, Array | None
     hole = block.holes_in(raw, part)
     x = raw.astype(np.float64, order="C")
     if hole is not None:
-        x[hole] = 0.0
+        set_zero(x, hole)
     return x, hole
 
 
@@ -274,7 +281,7 @@ def _regress(
     stored = (0.5 * block.eps) ** 2 * (before + (coefficients[0] / root) ** 2)
     x[:, after <= np.maximum(stored, EXPLAINED * before)] = 0.0
     if hole is not None:
-        x[hole] = np.nan
+        set_nan(x, hole)
     return x, coefficients
 
 

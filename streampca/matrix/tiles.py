@@ -9,7 +9,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streampca.kernels import SUM_LENGTH, Array, ColumnStats, each, pieces, reciprocal, row_pieces
+from streampca.kernels import (
+    SUM_LENGTH,
+    Array,
+    ColumnStats,
+    each,
+    pieces,
+    reciprocal,
+    row_pieces,
+    set_zero,
+)
 
 TILE_NBYTES = 4 * 1024 * 1024  # of a tile: large enough for BLAS, small in the memory plan
 # least streamed rows of a tile: with fewer, updating a large symmetric accumulator costs more in
@@ -167,7 +176,7 @@ def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Stand
         suspect = block.coded or not np.isfinite(total).all()
         if suspect and (hole := block.holes_in(x, inside)) is not None:
             holes[number] = hole
-            z[hole] = 0
+            set_zero(z, hole)
             total = _column_sums(z, w)
         if root is not None:
             z *= root[lines, None]
