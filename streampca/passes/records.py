@@ -299,6 +299,7 @@ def larger(*moments: dict[str, int]) -> dict[str, int]:
 
 MERGED_NBYTES = 1024 * MiB  # of accumulators that may be merged in exchange for shorter spans
 LEAST_SHARES, MOST_SHARES = 32, 256
+LEAST_SPANS = 16
 
 
 def shares(across: int) -> int:
@@ -317,9 +318,17 @@ def chunks_per_block(matrix: ChunkedMatrix, axis: int, chunks: int) -> int | Non
     return max(1, -(-chunks // shares(matrix.shape[1 - axis])))
 
 
-def span_length(n_blocks: int) -> int:
-    """Blocks per span: long enough for cheap merging, short enough for lanes to end together."""
-    return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
+def span_length(n_blocks: int, across: int) -> int:
+    """Blocks per span: long enough for cheap merging, short enough for lanes to end together.
+
+    across : length of a streamed row. Each span costs one merge of accumulators with up to
+    ``across ** 2`` numbers: 256 spans keep many lanes busy up to 724 columns, 16 are left from 2897
+    on, where further threads help the lanes with their blocks.
+    """
+    if n_blocks < 8:
+        return 1
+    spans = int(np.clip(MERGED_NBYTES // (8 * across**2), LEAST_SPANS, MOST_SHARES))
+    return min(OPEN_BLOCKS, max(1 + (spans == LEAST_SPANS), n_blocks // spans))
 
 
 def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
@@ -367,10 +376,10 @@ def _blocks_by_work(matrix: ChunkedMatrix, axis: int, n_blocks: int) -> int:
     One for chunks on a cluster, which are seldom on the same worker, unless the merged
     accumulators would be larger than X.
     """
-    usual = span_length(n_blocks)
+    across = matrix.shape[1 - axis]
+    usual = span_length(n_blocks, across)
     if not matrix.computes:
         return usual
-    across = matrix.shape[1 - axis]
     if matrix.futures() and 8 * across**2 * n_blocks <= matrix.nbytes:
         return 1
     return max(1, min(usual, n_blocks // shares(across)))

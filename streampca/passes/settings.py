@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, wraps
+from importlib import import_module
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,9 @@ def _libraries() -> list[Any]:
     global _known
     imported = len(sys.modules)
     if _known is None or _known[0] != imported:
+        import_module("scipy.linalg.cython_blas")  # else it comes later, with all its threads
         found = threadpoolctl.ThreadpoolController().select(user_api="blas")
-        _known = (imported, found.lib_controllers)
+        _known = (len(sys.modules), found.lib_controllers)
     return _known[1]
 
 

@@ -159,7 +159,7 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
     tasks = [0]
     try:
         matrix = streampca.open(store(folder, 2 * blocks, 2, 2))
-        here = run(toy_plan(matrix, step=2, span=span_length(blocks)), matrix,
+        here = run(toy_plan(matrix, step=2, span=span_length(blocks, matrix.shape[1])), matrix,
                    accumulators={"s": Sum()}, execution=Execution(scheduler="threads"))  # fmt: skip
         before, begun = machine.resident_nbytes(), time.perf_counter()
         most = [before]
@@ -168,7 +168,7 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
             tasks.append(len(scheduler.tasks))
             most.append(machine.resident_nbytes())
 
-        there = run(toy_plan(matrix, step=2, span=span_length(blocks)), matrix,
+        there = run(toy_plan(matrix, step=2, span=span_length(blocks, matrix.shape[1])), matrix,
                     accumulators={"s": Sum()},
                     execution=Execution(scheduler=client, progress=watch))  # fmt: skip
         seconds = time.perf_counter() - begun

@@ -373,3 +373,44 @@ def test_large_zeros_go_back_to_the_system_at_once():
     held = resident_nbytes()
     del array
     assert held - resident_nbytes() > 100 << 20
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "g"])
+@pytest.mark.parametrize("order", ["C", "F", "part"])
+def test_masked_cells_are_set_and_no_others(dtype, order):
+    rng = np.random.default_rng(0)
+    x = np.array(rng.standard_normal((20, 30)), dtype, order="F" if order == "F" else "C")
+    x[3, 4:9] = np.nan, np.inf, -np.inf, -0.0, np.finfo(np.dtype(dtype)).tiny
+    hole = rng.random(x.shape) < 0.3
+    if order == "part":
+        x, hole = x[::2, 3:17], hole[1::2, 2:16]
+    for fill, value in ((kernels.set_zero, 0.0), (kernels.set_nan, np.nan)):
+        found = x.copy(order="K")
+        fill(found, hole)
+        np.testing.assert_array_equal(found, np.where(hole, np.array(value, dtype), x))
+        assert not np.signbit(found[hole]).any() or np.isnan(value)
+
+
+def test_two_objects_compute_a_property_at_once():
+    """With a lock for the class, as in Python 3.11, the second waits for the first for ever."""
+    barrier = threading.Barrier(2)
+
+    class Kept:
+        calls = 0
+
+        @kernels.computed_once
+        def value(self) -> int:
+            """Its own."""
+            self.calls += 1
+            return barrier.wait(5) * 0 + 7
+
+    objects, found = [Kept(), Kept()], []
+    threads = [threading.Thread(target=lambda x=x: found.append(x.value)) for x in objects]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [7, 7]
+    assert [x.value for x in objects] == [7, 7]
+    assert [x.calls for x in objects] == [1, 1]
+    assert Kept.value.__doc__ == "Its own."

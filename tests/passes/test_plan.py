@@ -413,9 +413,11 @@ def test_spans_of_a_plan(n_blocks: int) -> None:
 
 
 def test_length_of_spans() -> None:
-    """One block where there are few; at least 16 spans, and at most OPEN_BLOCKS blocks in one."""
-    lengths = [records.span_length(n) for n in (1, 7, 8, 47, 48, 255, 256, 10**6)]
-    assert lengths == [1, 1, 2, 2, 3, 15, 16, 16]
+    """One block where there are few; at least 16 spans, and at most OPEN_BLOCKS blocks in one.
+    Narrow rows, whose accumulators are merged at no cost, have spans for 256 lanes."""
+    counts = (1, 7, 8, 47, 48, 255, 256, 10**6)
+    assert [records.span_length(n, 3192) for n in counts] == [1, 1, 2, 2, 3, 15, 16, 16]
+    assert [records.span_length(n, 500) for n in counts] == [1, 1, 1, 1, 1, 1, 1, 16]
 
 
 # -- reads announced and reads counted ---------------------------------------------------------

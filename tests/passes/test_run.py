@@ -448,6 +448,21 @@ def test_blas_runs_on_one_thread_inside_and_is_restored() -> None:
     assert blas_threads() == before
 
 
+def test_blas_that_the_first_product_loads_has_one_thread_too() -> None:
+    code = """
+        import numpy as np, threadpoolctl
+        from streampca.kernels import add_product
+        from streampca.passes import single_threaded_blas
+        with single_threaded_blas():
+            add_product(np.zeros((4, 4)), np.ones((4, 4)), np.ones((4, 4)))
+            print({one["num_threads"] for one in threadpoolctl.threadpool_info()})
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "{1}"
+
+
 def test_blas_limit_holds_in_any_thread() -> None:
     """threadpoolctl 3.8 lets one thread change the limit, and ignores all others in silence."""
     threadpoolctl.threadpool_limits(limits=max(blas_threads()), user_api="blas")  # this one has it
