@@ -171,12 +171,15 @@ def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Stand
         inside = (_shifted(lines, part[0].start), _shifted(columns, part[1].start))
         w = None if weights is None else weights[lines]
         standard.put(x, inside[1], z)
-        with np.errstate(invalid="ignore", over="ignore"):
+        total: Array | None = None
+        if not (block.coded or holes):  # where one piece has holes, look for them in the others
             total = _column_sums(z, w)
-        suspect = block.coded or not np.isfinite(total).all()
+        suspect = total is None or not np.isfinite(total).all()
         if suspect and (hole := block.holes_in(x, inside)) is not None:
             holes[number] = hole
             set_zero(z, hole)
+            total = None
+        if total is None:
             total = _column_sums(z, w)
         if root is not None:
             z *= root[lines, None]
@@ -242,6 +245,7 @@ def _holes_of_calls(block: Raw, part: slice) -> Array | None:
     return block.holes_in(block.expanded(block.values[:, part]), (slice(None), part))
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def _column_sums(z: Array, weights: Array | None) -> Array:
     """Column sums of a piece, in float32 over at most SUM_LENGTH rows, then pairwise in float64.
 
