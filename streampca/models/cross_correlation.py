@@ -28,7 +28,6 @@ from streampca.passes import (
     follow,
     make_plan,
     pass_spec,
-    warn_of_excess,
 )
 from streampca.sources import as_pair
 from streampca.store import LabelledSink, PanelSink, Sink
@@ -90,7 +89,6 @@ def cross_correlation(
     if whole is None:
         wanted = replace(wanted, held=np.empty(wanted.shape))
     follow(ROUTES[plan.solver], SolverInput(plan, matrix, wanted, whole), execution)
-    warn_of_excess(plan, execution.memory)
     if whole is not None:
         whole.finish()
         return whole.array
