@@ -33,18 +33,6 @@ Array = np.ndarray[Any, Any]
 
 # of an axis of shares; each has five round steps
 SHARE_TOPS = (0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0)
-    0.01,
-    0.015,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-)  # each has five round steps
 SHOWN = 50  # components by default: more would be too thin
 
 
