@@ -97,7 +97,7 @@ def _candidate(
 
 def _writing(p: int, n: int, itemsize: int) -> Callable[[int], int]:
     chunk = max(CHUNK_NBYTES, n * itemsize)
-    return lambda length: 16 * length * p + writing_nbytes(chunk, shared=True)
+    return lambda length: 16 * length * p + writing_nbytes(chunk)
 
 
 def _rows(n: int, itemsize: int) -> int:

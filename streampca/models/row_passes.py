@@ -233,8 +233,9 @@ class MappedRows:
         kept = held_nbytes + rows.kept_nbytes
 
         def scratch(length: int) -> int:
-            chunk = min(max(written * length, SHARED_NBYTES), WRITTEN_NBYTES) if written else 0
-            return int(own(length)) + writing_nbytes(chunk, shared=True)
+            whole = writing_nbytes(min(written * length, WRITTEN_NBYTES))
+            part = writing_nbytes(SHARED_NBYTES, shared=True)
+            return int(own(length)) + (max(whole, part) if written else 0)
 
         spec = PassSpec(self.name, 0, 0, 0, scratch, kept_nbytes=kept, stored=self.stored)
         return plan_one_pass(rows.matrix, spec, rows.memory_limit)

@@ -9,7 +9,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 LAID_OUT = 3  # chunks held while one is written: as it lies in memory, encoded, and the one before
-READ_FIRST = 2  # more where only a part is written: what is there is read, and decoded
+READ_FIRST = 6  # more where only a part is written: what is there is read and decoded; 5 measured
 
 
 def put(array: Any, corner: tuple[int, ...], values: Array) -> None:

@@ -114,9 +114,12 @@ def said(*words: str) -> str:
 
 
 def processor() -> str:
-    """What the system calls it."""
+    """What the system calls it, and its clock."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "unknown")
+    told = dict(reversed([x.partition(":")[::2] for x in lines if ":" in x]))
+    told = {key.strip(): value.strip() for key, value in told.items()}
+    clock = f" at {float(told['cpu MHz']) / 1000:.2f} GHz" if "cpu MHz" in told else ""
+    return told.get("model name", "an unknown processor") + clock
 
 
 def relative_error(values: Any, reference: Any) -> float:

@@ -1,7 +1,7 @@
 """Reference numbers of real data beside ours: ``python -m tests.benchmarks.real_data``.
 
 The data lie beside the repository, in ``../shared/data``; ``--record`` keeps what was found for the
-table of README.md. Each function takes that folder and gives numbers of the first components.
+table of the page. Each function takes that folder and gives numbers of the first components.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def finish_components(components: Array, rank: int, fitted: Any, centered: bool)
 
 def streamed_nbytes(k: int, itemsize: int, length: int) -> int:
     """Scratch of writing blocks of that length: in the stored dtype, and what Zarr holds."""
-    return k * itemsize * length + writing_nbytes(min(CHUNK_NBYTES, k * itemsize * length), True)
+    return k * itemsize * length + writing_nbytes(min(CHUNK_NBYTES, k * itemsize * length))
 
 
 # --------------------------------------------------------------------------------------------------
