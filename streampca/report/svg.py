@@ -226,12 +226,12 @@ def _marks(
 ) -> str:
     """Numbers and names of the axes.  x : left and right side.  y : upper and lower side."""
     wide, made = WIDTH - LEFT - BAR, ""
-    for value in ticks(*sorted(x)):
+    for value in ticks(min(x), max(x)):
         at = LEFT + wide * (value - x[0]) / (x[1] - x[0])
         made += (
             f'<text x="{at:.1f}" y="{TOP + high + 15:.0f}" text-anchor="middle">{value:g}</text>'
         )
-    for value in ticks(*sorted(y), most=5):
+    for value in ticks(min(y), max(y), most=5):
         at = TOP + high * (value - y[0]) / (y[1] - y[0])
         made += f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:g}</text>'
     return made + (
