@@ -109,8 +109,16 @@ def times(name: str) -> str:
     head = ["", *(COLUMNS[key][0] for key in used)]
     body = [[shown(row["name"]), *(cell(row, key) for key in used)] for row in rows]
     failed = [f"Not run: {row['name']} ({row['error']})." for row in told["rows"] if "error" in row]
-    source = f"`{told['command']}` on {told['machine']}, {told['date']}, commit {told['commit']}."
-    return "\n".join([grid(head, body), "", source, *failed])
+    return "\n".join([grid(head, body), "", source(told), *failed])
+
+
+def source(told: dict[str, Any]) -> str:
+    """The command, machine, day, commit and versions of a run."""
+    versions = f" {told['versions']}." if "versions" in told else ""
+    return (
+        f"`{told['command']}` on {told['machine']}, {told['date']}, commit {told['commit']}."
+        f"{versions}"
+    )
 
 
 def with_ratio(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -135,7 +143,7 @@ def real_data(name: str) -> str:
     told = recorded(name)
     body = [[r["name"], r["numbers"], r["ours"], r["reference"], r["source"]] for r in told["rows"]]
     table = grid(["data", "numbers", "streampca", "reference", "by"], body)
-    return f"{table}\n\n`{told['command']}`, {told['date']}, commit {told['commit']}."
+    return f"{table}\n\n{source(told)}"
 
 
 def summary(_: str) -> str:

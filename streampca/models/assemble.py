@@ -26,7 +26,7 @@ from streampca.matrix import AxisLabels, Labels
 from streampca.models.decomposition import Decomposition
 from streampca.models.design import Removal
 from streampca.models.request import Request
-from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
+from streampca.passes import MemoryUse, PassCost, Plan
 from streampca.passes.memory import peak_nbytes
 from streampca.solvers import LARGEST, TRACY_WIDOM, Certificate, Spectrum
 
@@ -85,8 +85,6 @@ def assemble(
     """
     refuse_lost_squares(fitted, _squared_in(plan))
     warn_of_fit(fitted, n_samples, labels, request, set() if warned is None else warned)
-    if plan is not None and memory is not None:
-        warn_of_excess(plan, memory)
     divisor = request.divisor(fitted.weight)
     spectrum, design, removal = fitted.spectrum, request.side.design, None
     if design is not None and fitted.removed is not None:

@@ -28,10 +28,10 @@ from streampca.passes import (
     follow,
     make_plan,
     pass_spec,
-    warn_of_excess,
 )
 from streampca.sources import as_pair
 from streampca.store import LabelledSink, PanelSink, Sink
+from streampca.store.chunks import writing_nbytes
 
 NAME, DIMS = "cross_correlation", ("x", "y")
 PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -90,7 +90,6 @@ def cross_correlation(
     if whole is None:
         wanted = replace(wanted, held=np.empty(wanted.shape))
     follow(ROUTES[plan.solver], SolverInput(plan, matrix, wanted, whole), execution)
-    warn_of_excess(plan, execution.memory)
     if whole is not None:
         whole.finish()
         return whole.array
@@ -165,7 +164,7 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate]:
     """Panels of Y are held, standardised, while X passes by."""
     (n, _), (p, q), size = matrix.shape, wanted.shape, wanted.dtype.itemsize
     x, y = wanted.pair.x, wanted.pair.y
-    chunks = 0 if wanted.path is None else 9 * CHUNK_NBYTES  # what Zarr holds of one, measured
+    chunks = 0 if wanted.path is None else writing_nbytes(CHUNK_NBYTES, shared=True)
     found = []
     for bounds in _divisions(y):
         width, specs = int(np.diff(bounds).max()), []

@@ -26,7 +26,7 @@ from streampca.models.registry import estimator
 from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.passes import Execution, Plan, warn_of_excess
+from streampca.passes import Execution, Plan
 from streampca.passes.plan import BLOCK_NBYTES
 from streampca.sources import as_matrix, counted
 from streampca.sources.objects import ObjectKernel, objects_in
@@ -227,7 +227,6 @@ class KernelPCA(Estimator):
         found = fit_kernel(plan, matrix, request, execution)
         kernel = found.kernel
         self.cost_, self.dim_ = execution.costs, dim
-        warn_of_excess(plan, execution.memory)
         for remark in filter(None, (found.doubt, found.cut())):
             warn_caller(remark, AccuracyWarning)
         training, source, rows = self._training(matrix, X)

@@ -42,6 +42,7 @@ from streampca.passes import (
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.array_files import blank_array
+from streampca.store.chunks import chunk_cuts, put, writing_nbytes
 from streampca.store.places import discard
 from streampca.store.sinks import ChunkedSink, mark_written, marked
 
@@ -95,7 +96,8 @@ def _candidate(
 
 
 def _writing(p: int, n: int, itemsize: int) -> Callable[[int], int]:
-    return lambda length: 16 * length * p + 3 * max(CHUNK_NBYTES, n * itemsize)
+    chunk = max(CHUNK_NBYTES, n * itemsize)
+    return lambda length: 16 * length * p + writing_nbytes(chunk)
 
 
 def _rows(n: int, itemsize: int) -> int:
@@ -115,15 +117,14 @@ class KernelSink(ChunkedSink):
 
     def _put(self, start: int, stop: int, values: Array) -> None:
         rows = self.kernel.prepared(values)
-        own, columns = squares(rows).astype(rows.dtype), self.first + np.arange(2) * len(self.panel)
-        cuts = [start, *range(-(-(start + 1) // self.chunk) * self.chunk, stop, self.chunk), stop]
-        for begin, end in pairwise(cuts):
+        own = squares(rows).astype(rows.dtype)
+        for begin, end in pairwise(chunk_cuts(start, stop, self.chunk)):
             part = slice(begin - start, end - start)
             made = np.empty((end - begin, len(self.panel)), rows.dtype)
             for one in row_pieces(len(self.panel), 1, TILE):
                 theirs = self.lengths[self.first + one.start : self.first + one.stop]
                 made[:, one] = self.kernel.tile(rows[part], self.panel[one], own[part], theirs)
-            self.whole.array[begin:end, columns[0] : columns[1]] = made
+            put(self.whole.array, (begin, self.first), made)
 
     def concurrent(self, edges: Array) -> bool:
         return False  # the panel stays here

@@ -29,7 +29,7 @@ from streampca.models.registry import estimator
 from streampca.models.request import seed_of
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions
-from streampca.passes import Execution, Plan, SolverInput, follow, make_plan, warn_of_excess
+from streampca.passes import Execution, Plan, SolverInput, follow, make_plan
 from streampca.sources import as_matrix, counted
 
 LANDMARKS = 500  # of so many rows, where none are asked
@@ -214,7 +214,6 @@ class NystroemPCA(Estimator):
         sums = follow(ROUTE, SolverInput(plan, matrix, request), execution)
         execution.finished()
         self.cost_, self.dim_ = execution.costs, dim
-        warn_of_excess(plan, execution.memory)
         values, vectors, mean = sums.components(request.count)
         features = sums.features
         attach(self, NystroemResult(

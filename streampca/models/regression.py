@@ -32,7 +32,6 @@ from streampca.passes import (
     make_plan,
     run,
     single_threaded_blas,
-    warn_of_excess,
 )
 from streampca.sources import as_pair
 
@@ -163,7 +162,6 @@ class Regression(Estimator):
         done = run(plan.passes[0], joint, weights=weights, execution=execution)
         execution.finished()
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
-        warn_of_excess(plan, execution.memory)
         with single_threaded_blas():
             found = self._solved(done, p)
         attach(self, RegressionResult(

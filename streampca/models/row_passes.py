@@ -26,6 +26,7 @@ from streampca.passes import (
     run,
 )
 from streampca.store import MemorySink, ZarrSink
+from streampca.store.chunks import writing_nbytes
 from streampca.store.sinks import chunk_for
 
 WRITTEN_NBYTES = 16 << 20  # of rows in a chunk
@@ -191,7 +192,7 @@ class MappedRows:
     def in_memory(self, width: int, dtype: Any = np.float64) -> Array:
         """(n, width) rows."""
         sink = MemorySink(self.rows.matrix.shape[0], width, dtype)
-        self._run(sink)
+        self._run(sink, self._plan(sink.nbytes_in_memory()))
         return sink.values
 
     def written(
@@ -204,17 +205,18 @@ class MappedRows:
         overwrite: bool = False,
     ) -> Any:
         """The new Zarr array of (n, width) rows, in chunks that no two blocks share."""
-        edges, row = self._plan(0).passes[0].edges, max(1, np.dtype(dtype).itemsize * width)
+        row = max(1, np.dtype(dtype).itemsize * width)
+        plan = self._plan(written=row)
+        edges = plan.passes[0].edges
         # blocks that share a chunk read it again and write it whole: it is no longer than they are
         longest = max(int(np.diff(edges).max(initial=0)), SHARED_NBYTES // row)
         chunk = chunk_for(edges, most=max(1, min(longest, WRITTEN_NBYTES // row)))
         n = self.rows.matrix.shape[0]
         sink = ZarrSink(out, n, width, dtype, chunk=chunk, dims=dims, overwrite=overwrite)
-        self._run(sink)
+        self._run(sink, plan)
         return sink.array
 
-    def _run(self, sink: MemorySink | ZarrSink) -> None:
-        plan = self._plan(sink.nbytes_in_memory())
+    def _run(self, sink: MemorySink | ZarrSink, plan: Plan) -> None:
         done = run(
             plan.passes[0],
             self.rows.matrix,
@@ -225,9 +227,16 @@ class MappedRows:
         )
         self.rows.costs.append(done.cost)
 
-    def _plan(self, held_nbytes: int) -> Plan:
-        rows, scratch = self.rows, self.function.scratch_nbytes(self.rows.matrix)
+    def _plan(self, held_nbytes: int = 0, written: int = 0) -> Plan:
+        """written : bytes of a row that goes to Zarr."""
+        rows, own = self.rows, self.function.scratch_nbytes(self.rows.matrix)
         kept = held_nbytes + rows.kept_nbytes
+
+        def scratch(length: int) -> int:
+            whole = writing_nbytes(min(written * length, WRITTEN_NBYTES))
+            part = writing_nbytes(SHARED_NBYTES, shared=True)
+            return int(own(length)) + (max(whole, part) if written else 0)
+
         spec = PassSpec(self.name, 0, 0, 0, scratch, kept_nbytes=kept, stored=self.stored)
         return plan_one_pass(rows.matrix, spec, rows.memory_limit)
 

@@ -50,7 +50,6 @@ from streampca.passes import (
     follow,
     make_plan,
     single_threaded_blas,
-    warn_of_excess,
 )
 from streampca.solvers import eigh_lower, numerical_rank, signs_of_components
 from streampca.solvers.sparse_components import Penalty, adjusted_variances
@@ -178,7 +177,6 @@ class SparsePCA(ScoresEmptySamples):
         )
         execution.finished()
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
-        warn_of_excess(plan, execution.memory)
         self._finish(
             request, found, matrix.labels, matrix.shape[0], mean=fitted.mean, scale=fitted.scale,
             dropped=fitted.dropped, plan=plan.to_dict(),

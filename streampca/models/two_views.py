@@ -55,7 +55,6 @@ from streampca.passes import (
     SolverInput,
     follow,
     make_plan,
-    warn_of_excess,
 )
 from streampca.sources import as_pair
 
@@ -194,7 +193,6 @@ class TwoViewModel(Estimator):
                            weights=side.sample_weight)  # fmt: skip
             execution.finished()
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
-        warn_of_excess(plan, execution.memory)
         weight = None if side.sample_weight is None else side.count(matrix.shape[0])
         self._warn(found, matrix, weight, side.rank)
         solved, total = found.solved, found.solved.total

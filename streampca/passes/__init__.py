@@ -50,7 +50,7 @@ held in memory) comes to it.
 """
 
 from streampca.passes.clients import find_client, is_client, started
-from streampca.passes.door import MemoryUse, check_workers, warn_of_excess
+from streampca.passes.door import MemoryUse, check_workers
 from streampca.passes.execution import Advance, Execution, PassCost, PassResult, client_for
 from streampca.passes.memory import parse_nbytes, size
 from streampca.passes.plan import Rates, block_edges, easier_axis, make_plan, pass_spec
@@ -101,5 +101,4 @@ __all__ = [
     "size",
     "started",
     "thread_count",
-    "warn_of_excess",
 ]

@@ -147,12 +147,14 @@ class MemoryUse:
     high : the process's high-water mark at the beginning. It is never reset: other observers of
         the process use it too.
     more : of threads beyond the lanes of the plan.
+    told : whether the caller was warned of it.
     """
 
     held: int
     high: int
     sampled: int
     more: int = 0
+    told: bool = False
 
     @classmethod
     def begun(cls) -> Self:
@@ -175,11 +177,14 @@ class MemoryUse:
         return self.peak_nbytes() - other_nbytes(plan, self.held)
 
 
-def warn_of_excess(plan: Plan, use: MemoryUse) -> None:
-    """Warn if a fit with a memory limit took more than its plan."""
-    taken = use.of_plan(plan) - use.more
-    if plan.memory_limit is None or taken <= plan.peak_nbytes + SLACK_NBYTES:
+def warn_of_excess(plan: Plan | None, use: MemoryUse) -> None:
+    """Warn, once, if what ran with a memory limit took more than its plan."""
+    if plan is None or plan.memory_limit is None or use.told:
         return
+    taken = use.of_plan(plan) - use.more
+    if taken <= plan.peak_nbytes + SLACK_NBYTES:
+        return
+    use.told = True
     warn_caller(
         f"{plan.method} took {size(taken)} of memory and had planned {size(plan.peak_nbytes)} for "
         f"memory_limit={as_limit(plan.memory_limit)!r}. The result is right. For a machine that "

@@ -288,7 +288,7 @@ class Execution:
         are removed.  first_pass : passes made before, by another solver or an interrupted fit.
     keeps : False if the fit saves the results of its passes itself: then a finished pass leaves
         no checkpoint.
-    plan : of the whole fit, if there is one; it tells how much memory a worker needs.
+    plan, whole : of these passes, and of everything that may run: the memory that they may take.
     scattered : the parts of an X in memory that lie on workers.
     memory : memory use of this process since this object was made.
     threads : that compute, in all; 0 stands for as many as lanes.
@@ -306,6 +306,7 @@ class Execution:
     n_passes: int = 1
     keeps: bool = True
     plan: Plan | None = None
+    whole: Plan | None = None
     threads: int = 0
     scattered: Scattered = field(default_factory=Scattered)
     memory: MemoryUse = field(default_factory=MemoryUse.begun)
@@ -335,7 +336,7 @@ class Execution:
         if client is not None:
             check_workers(client, whole)
         made = cls(scheduler=scheduler, progress=resolve(progress), checkpoint=checkpoint)
-        return made.continued(plan)
+        return replace(made.continued(plan), whole=whole)
 
     def continued(self, plan: Plan) -> Execution:
         """The same fit, with another plan for the passes that follow."""

@@ -17,6 +17,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, spot_checks
 from streampca.passes.cluster import run_on_cluster
+from streampca.passes.door import warn_of_excess
 from streampca.passes.execution import Execution, PassCost, PassResult, client_for
 from streampca.passes.fold import Fold, run_on_lanes
 from streampca.passes.records import PassPlan, Plan
@@ -112,7 +113,7 @@ def follow(
             run, replace(one, name=name), inputs.matrix if wanted.matrix is None else wanted.matrix,
             accumulators=wanted.accumulators(one), operands=wanted.operands, side_inputs=sides,
             maps=wanted.maps, sinks=wanted.sinks, weights=weights if wanted.weighted else None,
-            execution=execution,
+            execution=execution, more_follow=True,
         )  # fmt: skip
         return once() if recall is None or one is not plan.passes[0] else recall(one, wanted, once)
 
@@ -122,6 +123,7 @@ def follow(
             try:
                 wanted = [steps.send(result)]
             except StopIteration as done:
+                warn_of_excess(execution.whole, execution.memory)
                 answer: T = done.value
                 return answer
             made += 1
@@ -133,7 +135,8 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         accumulators: Mapping[str, Accumulator] | None = None,
         operands: Mapping[str, Any] | None = None, side_inputs: Mapping[str, Any] | None = None,
         maps: Mapping[str, Map] | None = None, sinks: Mapping[str, Sink] | None = None,
-        weights: Any = None, execution: Execution | None = None) -> PassResult:  # fmt: skip
+        weights: Any = None, execution: Execution | None = None,
+        more_follow: bool = False) -> PassResult:  # fmt: skip
     """Walk the matrix once as planned.
 
     accumulators : empty accumulators by name in place of those of the plan; they are not changed,
@@ -144,6 +147,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     sinks : name of a map, or of rows that an accumulator makes -> where they are written.
         Idempotent.
     weights : (samples,) row weights.
+    more_follow : other passes of the same fit; its memory is compared with its plan after them.
 
     Bits depend on the plan alone, not on lanes, workers or the order in which they finish.
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
@@ -189,6 +193,8 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     cost.nbytes += shared.nbytes
     cost.seconds = time.perf_counter() - begun
     execution.costs.append(cost)
+    if not more_follow:
+        warn_of_excess(execution.whole, execution.memory)
     return PassResult(fold.total, cost)
 
 

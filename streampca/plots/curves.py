@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # R^2 over the number of components, for one or several sets of rows.
 
 STYLES = ("-", "--", ":", "-.")  # besides colour, for print and for colour-blind readers
+TOPS = (0.25, 0.5, 1.0)  # of an axis of shares
 
 
 def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
@@ -70,7 +71,9 @@ def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
     lowest = min(float(values.min()) for values in curves.values())
     if lowest < 0:
         drawn.axhline(0.0, color=MUTED, linewidth=0.8)
-    drawn.set_ylim(1.05 * lowest if lowest < 0 else 0.0, 1.0)
+    largest = max(float(values.max()) for values in curves.values())
+    top = next((one for one in TOPS if one >= largest), 1.0)
+    drawn.set_ylim(1.05 * lowest if lowest < 0 else 0.0, top)
     drawn.set_xlim(0, max(last, 1))
     drawn.set_xticks(counting_ticks(0, last))
     drawn.set_xlabel("Number of components")

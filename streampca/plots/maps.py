@@ -69,7 +69,7 @@ def map(
         checked_axes(ax)
         drawn = drawing_axes(ax, _size(grid))
     else:
-        drawn, panels = sheet(ax, len(indices), (5.0, 0.8 * _size(grid)[1]), COLUMNS, (0.2, 0.3))
+        drawn, panels = sheet(ax, len(indices), (5.0, 0.72 * _size(grid)[1]), COLUMNS, (0.2, 0.25))
     for index, values, panel in zip(indices, fields, panels or [drawn], strict=True):
         image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(values), reach)
         if panels:
@@ -220,8 +220,8 @@ def _said(
     share = 100 * found.explained_variance_ratio[indices[0]]
     gone = int(np.isnan(field).sum())
     land = f"; {gone:,} cells without observation are grey" if gone else ""
-    name = "EOF" if kind == "eof" else "PC"
-    return f"{name} {indices[0] + 1}{of} carries {share:.1f} % of the variance{land}"
+    name = "EOF " if kind == "eof" else "PC"
+    return f"{name}{indices[0] + 1}{of} carries {share:.1f} % of the variance{land}"
 
 
 # --------------------------------------------------------------------------------------------------

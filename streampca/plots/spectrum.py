@@ -31,7 +31,8 @@ Array = np.ndarray[Any, Any]
 # --------------------------------------------------------------------------------------------------
 # Scree plot: the variance share of each component.
 
-SHARE_TOPS = (0.01, 0.02, 0.025, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)  # each has five round steps
+# of an axis of shares; each has five round steps
+SHARE_TOPS = (0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0)
 SHOWN = 50  # components by default: more would be too thin
 
 

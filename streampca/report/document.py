@@ -179,9 +179,8 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
         f'<figure><p>{drawn}</p>{CONTROLS}{CANVAS} tabindex="0" role="img" '
         f'aria-describedby="said" aria-label="Scatter plot of {n:,} samples on two components. '
         'Keys: arrows move, plus and minus zoom, 0 shows all, n and p step through samples.">'
-        f'</canvas><div class="controls" id="legend"></div><figcaption>Hover for a sample; wheel '
-        "or buttons zoom; drag moves; Shift and drag selects; a click in the legend hides a group. "
-        "Coordinates are rounded to 16 bits.</figcaption>"
+        '</canvas><div class="controls" id="legend"></div>'
+        "<figcaption>Coordinates are rounded to 16 bits.</figcaption>"
         f"{_table(('component', 'least', 'mean', 'largest'), limits)}</figure>"
         f'<script type="application/json" id="points">{points}</script>'
     )
@@ -203,7 +202,8 @@ CONTROLS = (
     '<button type="button" id="out" aria-label="zoom out">−</button>'
     '<button type="button" id="whole">all</button>'
     '<label><input type="checkbox" id="select"> select by dragging</label></div>'
-    '<div id="said" role="status" aria-live="polite"></div>'
+    '<div id="said" role="status" aria-live="polite">Hover for a sample; wheel or buttons zoom; '
+    "drag moves; Shift and drag selects; a click in the legend hides a group.</div>"
 )
 
 

@@ -41,7 +41,9 @@ def spectrum_figure(result: Any) -> str:
         (i, f"{value:.6g}", f"{share:.2%}", f"{total:.2%}")
         for i, (value, share, total) in enumerate(numbers, 1)
     ]
-    caption = "Hollow points: the direction is not determined. Dashed: the mean variance left out."
+    hollow = "" if certain.all() else "Hollow points: the direction is not determined. "
+    dashed = "Dashed: the mean variance left out." if result.noise_variance > 0 else ""
+    caption = f"Points: the variance of each component. {hollow}{dashed}".strip()
     drawn = bars(shown, certain, result.noise_variance, alt, "Variance")
     return _figure(drawn, caption, ("component", "variance", "share", "cumulative"), rows)
 
@@ -61,7 +63,8 @@ def feature_figures(result: Any) -> str:
         return "".join(_map(result, components[j], j, grid) for j in range(count))
     if genome is not None:
         return "".join(_along(result, components[j], j, genome) for j in range(count))
-    return "".join(_largest(result, components[j], j) for j in range(count))
+    every = "".join(_largest(result, components[j], j) for j in range(count))
+    return f'<div class="beside">{every}</div>'
 
 
 def _top(result: Any, row: Any, j: int) -> list[tuple[str, str]]:
@@ -104,7 +107,7 @@ def _largest(result: Any, row: Any, j: int) -> str:
         width = 200 * abs(float(value)) / most
         colour = "var(--blue)" if float(value) >= 0 else "var(--orange)"
         body += (
-            f"<tr><th scope=row>{text(name)}</th><td>{text(value)}</td><td>"
+            f"<tr><th scope=row>{text(name)}</th><td class=number>{text(value)}</td><td>"
             f'<svg width="202" height="12" aria-hidden="true">'
             f'<rect width="{width:.1f}" height="12" '
             f'fill="{colour}"/></svg></td></tr>'

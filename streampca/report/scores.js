@@ -15,10 +15,14 @@
   const axes = told.axes.map(decoded);
   const labels = told.labels.map((one) => (one.groups ? bytes(one.codes) : decoded(one)));
   const canvas = find("canvas"), context = canvas.getContext("2d"), said = find("said");
-  const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"];
-  const SCALE = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+  const help = said.textContent, dark = matchMedia("(prefers-color-scheme: dark)");
+  const LIGHT = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"];
+  const DARK = ["#4aa3e0", "#E69F00", "#19b58a", "#CC79A7", "#ee7733", "#a6dcff"];
+  const HIGH = [[33, 145, 140], [94, 201, 98], [253, 231, 37]];
+  const hue = (code) => (code < 24 ? (dark.matches ? DARK : LIGHT)[code % 6] : "#8a8a8a");
+  const shades = () => (dark.matches ? [[150, 110, 210], [100, 135, 210]] : [[68, 1, 84], [59, 82, 139]]).concat(HIGH);
   const LEFT = 56, BOTTOM = 36, TOP = 8, RIGHT = 8;
-  let width = 0, height = 0, view = null, hovered = -1, chosen = null, drag = null;
+  let SCALE = shades(), width = 0, height = 0, view = null, hovered = -1, chosen = null, drag = null;
   const hidden = new Set();
 
   for (const [id, start] of [["x", 0], ["y", Math.min(1, axes.length - 1)]]) {
@@ -48,12 +52,13 @@
 
   const colour = (i) => {
     const j = label();
-    if (j < 0) return COLOURS[0];
+    if (j < 0) return hue(0);
     const one = told.labels[j], value = labels[j][i];
-    if (one.groups) return value < 24 ? COLOURS[value % 6] : "#8a8a8a";
+    if (one.groups) return hue(value);
     if (value !== value) return "#8a8a8a";
     const at = ((value - one.low) / (one.high - one.low || 1)) * 4, k = Math.min(3, Math.floor(at));
-    return `rgb(${SCALE[k].map((c, d) => Math.round(c + (at - k) * (SCALE[k + 1][d] - c)))})`;
+    const [from, to] = SCALE.slice(k);
+    return `rgb(${from.map((c, d) => Math.round(c + (at - k) * (to[d] - c)))})`;
   };
   const mark = (x, y, r, shape) => {
     context.beginPath();
@@ -91,6 +96,7 @@
     canvas.width = width * scale; canvas.height = height * scale;
     context.setTransform(scale, 0, 0, scale, 0, 0);
     if (!view) reset();
+    SCALE = shades();
     frame();
     context.save(); context.beginPath();
     context.rect(LEFT, TOP, width - LEFT - RIGHT, height - TOP - BOTTOM); context.clip();
@@ -165,7 +171,7 @@
   });
   canvas.addEventListener("pointerleave", () => { if (!drag) hover(-1); });
   canvas.addEventListener("wheel", (event) => { event.preventDefault(); zoom(event.deltaY > 0 ? 1.15 : 1 / 1.15, ...at(event)); }, { passive: false });
-  const whole = () => { chosen = null; hovered = -1; said.textContent = ""; reset(); draw(); };
+  const whole = () => { chosen = null; hovered = -1; said.textContent = help; reset(); draw(); };
   canvas.addEventListener("dblclick", whole);
   const KEYS = { "+": () => zoom(0.8), "=": () => zoom(0.8), "-": () => zoom(1.25), 0: whole, Escape: whole, ArrowLeft: () => pan(40, 0), ArrowRight: () => pan(-40, 0), ArrowUp: () => pan(0, 40), ArrowDown: () => pan(0, -40),
     n: () => hover((hovered + 1) % told.count), p: () => hover((hovered + told.count - 1) % told.count) };
@@ -176,7 +182,7 @@
     if (one && !one.groups) list.textContent = `from ${one.low.toPrecision(3)} (dark) to ${one.high.toPrecision(3)} (bright)`;
     for (const [code, group] of ((one && one.groups) || []).entries()) {
       const button = document.createElement("button"), dot = document.createElement("span");
-      dot.textContent = "●▲■◆"[Math.min(3, Math.floor(code / 6))] + " "; dot.style.color = code < 24 ? COLOURS[code % 6] : "#8a8a8a";
+      dot.textContent = "●▲■◆"[Math.min(3, Math.floor(code / 6))] + " "; dot.style.color = hue(code);
       button.append(dot, group); button.type = "button"; button.setAttribute("aria-pressed", "true");
       button.onclick = () => { hidden.has(code) ? hidden.delete(code) : hidden.add(code); button.setAttribute("aria-pressed", String(!hidden.has(code))); draw(); };
       list.append(button);
@@ -185,6 +191,6 @@
   find("x").onchange = find("y").onchange = whole;
   find("colour").onchange = () => { legend(); draw(); };
   window.addEventListener("resize", draw); window.addEventListener("beforeprint", draw);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  dark.addEventListener("change", () => { legend(); draw(); });
   legend(); draw();
 })();

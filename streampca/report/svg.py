@@ -95,8 +95,10 @@ def bars(values: Array, certain: Array, noise: float, alt: str, ylabel: str) -> 
     """Variances as points on stems, on a logarithmic axis; hollow where they are not certain."""
     shown = values[values > 0]
     low = min(float(shown.min()), noise if noise > 0 else np.inf)
-    frame = Frame((0.4, len(values) + 0.6), (low / 1.6, float(shown.max()) * 1.3), "Component",
-                  ylabel, log=True)  # fmt: skip
+    right = len(values) * (1.14 if noise > 0 else 1.0) + 0.6  # room for a name
+    frame = Frame(
+        (0.4, right), (low / 1.6, float(shown.max()) * 1.3), "Component", ylabel, log=True
+    )
     floor, inside = HEIGHT - BOTTOM, []
     for i, value in enumerate(values, 1):
         if value > 0:
@@ -165,6 +167,7 @@ def genome_points(genome: Any, values: Array, alt: str, ylabel: str) -> str:
 # --------------------------------------------------------------------------------------------------
 # Fields as images.
 
+BAR = 76  # pixels of the scale of colours beside a field
 MOST_CELLS = 720  # of an image along each side; larger fields are thinned
 DIVERGING = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))
 LAND = (190, 190, 190)
@@ -177,24 +180,64 @@ def field_image(values: Array, grid: Grid, alt: str) -> str:
     """
     y, x, globe = grid.y, grid.x, grid.globe
     if globe and y.ndim == 1 and y[0] < y[-1]:
-        values = values[::-1]
+        values, y = values[::-1], y[::-1]
     if globe and x.ndim == 1:
-        values = values[:, np.argsort(x, kind="stable")]
+        order = np.argsort(x, kind="stable")
+        values, x = values[:, order], x[order]
     values = values[:: -(-values.shape[0] // MOST_CELLS), :: -(-values.shape[1] // MOST_CELLS)]
     reach = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     codes = np.where(np.isnan(values), 255, np.rint(127 * (1 + np.nan_to_num(values) / reach)))
-    data = base64.b64encode(_png(codes.astype(np.uint8), _palette())).decode()
     rows, columns = (np.ptp(y), np.ptp(x)) if globe else values.shape
-    height = float(np.clip(WIDTH * rows / (columns or 1), 120, 700))
-    corners = (
-        f"{grid.names[0]} {float(np.nanmin(y)):g} to {float(np.nanmax(y)):g} "
-        f"{'upwards' if globe else 'downwards'}, {grid.names[1]} {float(np.nanmin(x)):g} to "
-        f"{float(np.nanmax(x)):g} across; red {reach:.2g}, "
-        f"white 0, blue {-reach:.2g}, grey without observation"
-    )
+    wide = WIDTH - LEFT - BAR
+    high = float(np.clip(wide * rows / (columns or 1), 120, 600))
+    inside = _image(codes, LEFT, TOP, wide, high)
+    inside += _marks(_sides(x), _sides(y), grid.names, high)
+    shades = np.rint(np.linspace(254, 0, 64))[:, None]
+    inside += _image(shades, WIDTH - BAR + 14, TOP, 12, high)
+    for share, value in ((0.0, reach), (0.5, 0.0), (1.0, -reach)):
+        inside += (
+            f'<text x="{WIDTH - BAR + 30}" y="{TOP + share * high + 4:.0f}">{value:.2g}</text>'
+        )
+    holes = '<p class="key">Grey: no observation.</p>' if np.isnan(values).any() else ""
     return (
-        f'<img class="field" alt="{text(alt)}" src="data:image/png;base64,{data}" '
-        f'width="{WIDTH}" height="{height:.0f}"><p class="key">{text(corners)}</p>'
+        f'<svg class="figure" role="img" viewBox="0 0 {WIDTH} {TOP + high + BOTTOM:.0f}">'
+        f"<title>{text(alt)}</title>{inside}</svg>{holes}"
+    )
+
+
+def _image(codes: Array, left: float, top: float, wide: float, high: float) -> str:
+    data = base64.b64encode(_png(codes.astype(np.uint8), _palette())).decode()
+    return (
+        f'<image x="{left:.0f}" y="{top:.0f}" width="{wide:.0f}" height="{high:.0f}" '
+        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
+    )
+
+
+def _sides(places: Array) -> tuple[float, float]:
+    """The outer sides of the first and last of a row of cells; none of a curvilinear grid."""
+    if places.ndim == 2:
+        return 0.0, 0.0
+    half = float(places[-1] - places[0]) / max(len(places) - 1, 1) / 2
+    return float(places[0]) - half, float(places[-1]) + half
+
+
+def _marks(
+    x: tuple[float, float], y: tuple[float, float], names: tuple[str, str], high: float
+) -> str:
+    """Numbers and names of the axes.  x : left and right side.  y : upper and lower side."""
+    wide, made = WIDTH - LEFT - BAR, ""
+    for value in ticks(min(x), max(x)):
+        at = LEFT + wide * (value - x[0]) / (x[1] - x[0])
+        made += (
+            f'<text x="{at:.1f}" y="{TOP + high + 15:.0f}" text-anchor="middle">{value:g}</text>'
+        )
+    for value in ticks(min(y), max(y), most=5):
+        at = TOP + high * (value - y[0]) / (y[1] - y[0])
+        made += f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:g}</text>'
+    return made + (
+        f'<text x="{LEFT + wide / 2:.0f}" y="{TOP + high + 30:.0f}" text-anchor="middle">'
+        f'{text(names[1])}</text><text transform="translate(12 {TOP + high / 2:.0f}) rotate(-90)" '
+        f'text-anchor="middle">{text(names[0])}</text>'
     )
 
 

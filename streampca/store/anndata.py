@@ -20,6 +20,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.store.bundle import put_folder
+from streampca.store.chunks import put
 from streampca.store.places import discard, unfinished_name, writing
 from streampca.store.sinks import WHOLE, Sink
 
@@ -261,7 +262,7 @@ def _write(group: Any, name: str, value: Any) -> None:
         kind, array = "array", np.ascontiguousarray(value)
     if in_zarr:
         made = group.create_array(name, shape=array.shape, dtype=array.dtype, chunks=_chunks(array))
-        made[...] = array
+        put(made, (0,) * array.ndim, array)
     else:
         made = group.create_dataset(name, data=value if kind == "string" else array)
     made.attrs.update({"encoding-type": kind, "encoding-version": VERSION})

@@ -14,6 +14,7 @@ import zarr
 
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.store.bundle import put_file, put_folder
+from streampca.store.chunks import put
 from streampca.store.matrix_group import write_labels
 from streampca.store.places import (
     discard,
@@ -129,7 +130,7 @@ class GroupColumnsSink(ChunkedSink):
             group: Any = zarr.open_group(self.group, mode="r+")
             self._arrays = [group[name].with_config(WHOLE) for name in self.names]
         for array, column in zip(self._arrays, values.T, strict=True):
-            array[start:stop] = column.astype(array.dtype)
+            put(array, (start,), column.astype(array.dtype))
 
 
 def read_labelled(path: str | os.PathLike[str], name: str, other: str) -> tuple[Array, Array]:

@@ -19,6 +19,7 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import InvalidInputError, SourceError
+from streampca.store.chunks import put
 from streampca.store.places import exists_already, occupied, writing
 from streampca.store.sinks import WHOLE, ZARR_ERRORS, Sink
 
@@ -130,9 +131,9 @@ class GroupSink(Sink):
         stop = start + len(values)
         with writing(self.path):
             if self.layout.along:
-                self.array[:, start:stop] = values.T
+                put(self.array, (0, start), values.T)
             else:
-                self.array[start:stop] = values
+                put(self.array, (start, 0), values)
             with self._lock:
                 self._done[start] = stop
                 while self.written in self._done:

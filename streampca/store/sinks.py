@@ -25,6 +25,7 @@ from streampca.paths import read_inside
 from streampca.store.array_files import MOST_METADATA
 from streampca.store.bundle import put_folder
 from streampca.store.checked import parse
+from streampca.store.chunks import put
 from streampca.store.places import (
     Lock,
     discard,
@@ -237,7 +238,7 @@ class ZarrSink(ChunkedSink):
 
     def _put(self, start: int, stop: int, values: Array) -> None:
         with writing(self.path):
-            self.array[start:stop] = values
+            put(self.array, (start, 0), values)
 
     def paths(self) -> tuple[str, ...]:
         return () if "://" in self.path else (os.path.realpath(self.path),)
@@ -270,12 +271,8 @@ class PanelSink(ChunkedSink):
         self.chunk, self.length = whole.chunk, whole.length
 
     def _put(self, start: int, stop: int, values: Array) -> None:
-        first = start - start % self.chunk
-        with writing(self.whole.path):  # a chunk at a time: Zarr would encode all of them at once
-            for edge in range(first, stop, self.chunk):
-                rows = slice(max(start, edge), min(stop, edge + self.chunk))
-                part = values[rows.start - start : rows.stop - start]
-                self.whole.array[rows, self.columns] = part
+        with writing(self.whole.path):
+            put(self.whole.array, (start, self.columns.start), values)
 
     def paths(self) -> tuple[str, ...]:
         return self.whole.paths()
@@ -300,7 +297,7 @@ def append_rows(path: str, start: int, rows: Array) -> None:
     array = zarr.open_array(path, mode="r+").with_config(WHOLE)
     with writing(path):
         array.resize((start + len(rows), array.shape[1]))
-        array[start:] = rows
+        put(array, (start, 0), rows)
 
 
 def mark_written(path: str, mark: str, version: Mapping[str, Any] | None = None) -> None:

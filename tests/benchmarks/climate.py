@@ -29,7 +29,7 @@ import zarr
 import zarr.codecs
 import zarr.storage
 
-from tests.benchmarks.measure import RECORD, measure, peak_mb, record
+from tests.benchmarks.measure import measure, peak_mb, record, recordable
 
 K = 5
 NAME = "sst"
@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--folder", help="keep the data here, and use them again")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for one process")
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -327,8 +327,7 @@ def main() -> None:
                 first = first or row.get("seconds")
                 rows.append({"name": name, "layout": layout, **row})
                 print(report(name, row, first or 1.0), flush=True)
-        if arguments.record:
-            record(__file__, rows)
+        record(arguments.record, rows, "xeofs", "dask")
 
 
 if __name__ == "__main__":

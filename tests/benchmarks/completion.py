@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse
 import zarr
 
-from tests.benchmarks.measure import RECORD, measure, record
+from tests.benchmarks.measure import measure, record, recordable
 
 RANK, HOLES, NOISE = 10, 0.3, 0.5
 RATED = 20  # rank of the ratings
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--ratings", type=int, default=20_000_000)
     parser.add_argument("--timeout", type=float, default=900)
     parser.add_argument("--without-in-memory", action="store_true")
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     parser.add_argument("--child", nargs=2)
     arguments = parser.parse_args()
     if arguments.child:
@@ -213,8 +213,7 @@ def main() -> None:
                 found = {"error": type(error).__name__}
             print(f"{name:<40}", json.dumps(found), flush=True)
             rows.append({"name": name, **found})
-        if arguments.record:
-            record(__file__, rows)
+        record(arguments.record, rows, "scikit-learn")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from tests.benchmarks.measure import RECORD, child, measure, record, relative_error, table
+from tests.benchmarks.measure import child, measure, record, recordable, relative_error, table
 
 K = 20
 
@@ -158,7 +158,7 @@ def main() -> None:
         "--runs", type=int, default=3, help="fresh processes of ours; peers run once"
     )
     parser.add_argument("--only", nargs="*", help="names of candidates")
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -181,8 +181,7 @@ def main() -> None:
             rows.append({"name": name, **row})
             print(name, {k: v for k, v in row.items() if k != "values"}, file=sys.stderr)
         print(f"{arguments.samples} x {arguments.features} float32, k = {K}\n{table(rows)}")
-        if arguments.record:
-            record(__file__, rows)
+        record(arguments.record, rows, "scikit-learn", "dask", "dask-ml")
 
 
 if __name__ == "__main__":

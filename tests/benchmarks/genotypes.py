@@ -27,7 +27,7 @@ import scipy.linalg
 
 from streampca.sources.simulate import GenotypeRecipe
 from streampca.sources.variants import MISSING_CALL
-from tests.benchmarks.measure import RECORD, record
+from tests.benchmarks.measure import record, recordable
 
 K = 10
 VARIANTS_AT_ONCE = 1024
@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for each command")
     parser.add_argument("--sgkit-python", default=sys.executable, help="interpreter with sgkit")
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     arguments = parser.parse_args()
     recipe = GenotypeRecipe(arguments.samples, arguments.variants)
     with tempfile.TemporaryDirectory() as temporary:
@@ -307,9 +307,9 @@ def main() -> None:
         print(report(name, row, first))
     for source, found in limits.items():
         print(f"limit from {source}: " + ", ".join(f"{k} {v:.1f}" for k, v in found.items()))
-    if arguments.record:
-        least = [{"name": f"limit from {s}", "seconds": x["limit"]} for s, x in limits.items()]
-        record(__file__, [*({"name": name, **row} for name, row in rows.items()), *least])
+    least = [{"name": f"limit from {s}", "seconds": x["limit"]} for s, x in limits.items()]
+    whole = [{"name": name, **row} for name, row in rows.items()]
+    record(arguments.record, [*whole, *least], "plink2", "sgkit")
 
 
 def kept_reference(folder: Path, recipe: GenotypeRecipe) -> dict[str, Any]:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import shlex
+import shutil
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -61,30 +67,59 @@ def measure(
     return middle
 
 
-RECORD = "keep the rows for the tables of README.md (then python -m tests.evidence --write)"
+def recordable(parser: ArgumentParser, script: str) -> None:
+    """Give a script the option ``--record``."""
+    parser.add_argument(
+        "--record", nargs="?", metavar="FILE", const=str(Path(script).with_suffix(".json")),
+        help="keep the rows, for the tables of the page: python -m tests.evidence --write",
+    )  # fmt: skip
 
 
-def record(script: str, rows: list[dict[str, Any]]) -> None:
-    """Keep the rows of a run in a JSON beside its script, with the command, machine, day and commit
-    that made them: :mod:`tests.evidence` makes the tables from it, and nobody types a figure."""
-    said = lambda *words: subprocess.run(words, capture_output=True, text=True).stdout.strip()  # noqa: E731
-    words = [word for word in sys.argv[1:] if word != "--record"]
+def record(file: str | None, rows: list[dict[str, Any]], *peers: str) -> None:
+    """Keep the rows of a run with the command, machine, day, commit and versions that made them:
+    :mod:`tests.evidence` makes the tables from the file, and nobody types a figure.
+
+    file : of ``--record``; None keeps nothing.  peers : packages whose versions are told.
+    """
+    if file is None:
+        return
+    words = [word for word in sys.argv[1:] if word not in ("--record", file)]
+    changed = said("git", "status", "--porcelain", "--", "streampca", "tests/benchmarks/*.py")
     head = {
-        "command": " ".join(["python -m tests.benchmarks." + Path(script).stem, *words]),
+        "command": shlex.join(["python", "-m", sys.modules["__main__"].__spec__.name, *words]),
         "machine": f"{len(os.sched_getaffinity(0))} cores of {processor()}",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": said("git", "rev-parse", "--short", "HEAD"),
+        "commit": said("git", "rev-parse", "--short", "HEAD") + " and changes" * bool(changed),
+        "versions": versions("numpy", "scipy", "zarr", *peers),
     }
     kept = [{k: v for k, v in row.items() if not isinstance(v, list)} for row in rows]
     lines = ",\n".join(json.dumps(row) for row in kept)
-    text = f'{json.dumps(head)[:-1]}, "rows": [\n{lines}\n]}}\n'
-    Path(script).with_suffix(".json").write_text(text)
+    Path(file).write_text(f'{json.dumps(head)[:-1]}, "rows": [\n{lines}\n]}}\n')
+
+
+def versions(*names: str) -> str:
+    """Those of Python and of packages and programs, where they are installed."""
+    found = [f"Python {platform.python_version()}"]
+    for name in names:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    if "plink2" in names and shutil.which("plink2"):
+        found.append(" ".join(said("plink2", "--version").split()[:2]))
+    return ", ".join(found)
+
+
+def said(*words: str) -> str:
+    """What a command prints."""
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def processor() -> str:
-    """What the system calls it."""
+    """What the system calls it, and its clock."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "unknown")
+    told = dict(reversed([x.partition(":")[::2] for x in lines if ":" in x]))
+    told = {key.strip(): value.strip() for key, value in told.items()}
+    clock = f" at {float(told['cpu MHz']) / 1000:.2f} GHz" if "cpu MHz" in told else ""
+    return told.get("model name", "an unknown processor") + clock
 
 
 def relative_error(values: Any, reference: Any) -> float:

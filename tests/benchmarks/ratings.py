@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.measure import RECORD, child, measure, record
+from tests.benchmarks.measure import child, measure, record, recordable
 from tests.models.completion.ratings import bfi, jester, movielens_like, parted
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=list(SCALES), choices=SCALES)
     parser.add_argument("--large", action="store_true", help="20 million ratings, too")
     parser.add_argument("--timeout", type=float, default=900)
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     parser.add_argument("--child", nargs=2)
     arguments = parser.parse_args()
     if arguments.child:
@@ -195,8 +195,7 @@ def main() -> None:
                     found = {"error": f"more than {arguments.timeout:g} s"}
                 print(f"{data:<12}{name:<34}", json.dumps(found), flush=True)
                 rows.append({"data": data, "name": name, **kept(found)})
-    if arguments.record:
-        record(__file__, rows)
+    record(arguments.record, rows, "scikit-surprise")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Reference numbers of real data beside ours: ``python -m tests.benchmarks.real_data``.
 
 The data lie beside the repository, in ``../shared/data``; ``--record`` keeps what was found for the
-table of README.md. Each function takes that folder and gives numbers of the first components.
+table of the page. Each function takes that folder and gives numbers of the first components.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.measure import RECORD, record
+from tests.benchmarks.measure import record, recordable
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -147,13 +147,12 @@ def measured(folder: Path = DATA) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     arguments = parser.parse_args()
     rows = measured()
     for row in rows:
         print(f"{row['name']:24} {row['ours']}\n{'reference':>24} {row['reference']}")
-    if arguments.record:
-        record(__file__, rows)
+    record(arguments.record, rows)
 
 
 if __name__ == "__main__":

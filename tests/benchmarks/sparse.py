@@ -29,7 +29,7 @@ import scipy.sparse
 import zarr
 import zarr.codecs
 
-from tests.benchmarks.measure import RECORD, child, measure, peak_mb, record
+from tests.benchmarks.measure import child, measure, peak_mb, record, recordable
 
 K = 30
 APART = 0.01
@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="processes of ours; peers run once")
     parser.add_argument("--only", nargs="*", help="names of tools")
     parser.add_argument("--folder", help="keep the data here, and use them again")
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child and arguments.child[0] in PROJECTIONS:
@@ -340,8 +340,7 @@ def main() -> None:
                 f"{row['variance']:>10.1e}{row['angle']:>9.1e}  {row.get('note', '')}",
                 flush=True,
             )
-        if arguments.record:
-            record(__file__, rows)
+        record(arguments.record, rows, "scikit-learn")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from tests.benchmarks.genotypes import (
     timed,
     write,
 )
-from tests.benchmarks.measure import RECORD, record
+from tests.benchmarks.measure import record, recordable
 
 K = 10
 SEPARATED = 4  # five populations
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--folder", help="keep the data here, and use them again")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for each command")
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     arguments = parser.parse_args()
     recipe = GenotypeRecipe(arguments.samples, arguments.variants, seed=3)
     with tempfile.TemporaryDirectory() as temporary:
@@ -130,8 +130,7 @@ def main() -> None:
             + " ".join(f"{x:.0e}" for x in one["residual"])
         )
         row |= {key: float(one[key].max()) for key in ("angle", "value")}
-    if arguments.record:
-        record(__file__, [{"name": name, **row} for name, row in rows.items()])
+    record(arguments.record, [{"name": name, **row} for name, row in rows.items()], "plink2")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from streampca.models.request import TOL
-from tests.benchmarks.measure import measure, peak_mb
+from tests.benchmarks.measure import measure, peak_mb, record, recordable
 
 K = 32
 MIN_DF = 20
@@ -185,7 +185,7 @@ def run(name: str, path: str) -> None:
     row = {"seconds": time.perf_counter() - begun, "peak_mb": peak_mb()} | row
     values, exact = np.asarray(row.pop("values"), "f8"), reference(Path(path))
     errors = np.abs(values / exact[: len(values)] - 1.0)
-    row |= {"found": len(values), "off": float(errors.max()), "worst": int(errors.argmax()) + 1}
+    row |= {"found": len(values), "value": float(errors.max()), "worst": int(errors.argmax()) + 1}
     print("RESULT " + json.dumps(row))
 
 
@@ -195,6 +195,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--only", nargs="*", help="names of tools")
     parser.add_argument("--folder", help="keep the texts here, and use them again")
+    recordable(parser, __file__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -209,17 +210,20 @@ def main() -> None:
         print(f"{arguments.documents} documents, {path.stat().st_size / 1e6:.0f} MB, {K} factors")
         print(f"{'':<26}{'cpu s':>8}{'of it counting':>16}{'wall s':>8}{'peak MB':>9}"
               f"{'factors':>9}{'error':>9}")  # fmt: skip
+        rows = []
         for name in arguments.only or TOOLS:
             row = measure("tests.benchmarks.text", name, str(path), python=sys.executable)
+            rows.append({"name": name, **row})
             if "error" in row:
                 print(f"{name:<26}  not run: {row['error']}", flush=True)
                 continue
             print(
                 f"{name:<26}{row['cpu']:>8.0f}{row['counted']:>16.0f}{row['seconds']:>8.0f}"
-                f"{row['peak_mb']:>9.0f}{row['found']:>9}{row['off']:>9.1e}  "
+                f"{row['peak_mb']:>9.0f}{row['found']:>9}{row['value']:>9.1e}  "
                 f"{row['shape']}, worst is factor {row['worst']}. {row.get('note', '')}",
                 flush=True,
             )
+    record(arguments.record, rows, "scikit-learn", "gensim")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.measure import RECORD, child, measure, record, table
+from tests.benchmarks.measure import child, measure, record, recordable, table
 
 K = 10
 
@@ -23,7 +23,7 @@ def ours(path: str) -> dict[str, Any]:
     import streampca
 
     model = streampca.PCA(K, scale="std", components=False, progress=False).fit(path)
-    return {"seconds": model.cost_[0].seconds, "passes": 1, "reads": model.cost_[0].reads}
+    return {"seconds": model.cost_[0].seconds, "passes": 1}
 
 
 def ours_whole(path: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=3192)
     parser.add_argument("--variants", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -76,8 +76,7 @@ def main() -> None:
             rows.append({"name": name, **row})
             print(name, row, file=sys.stderr)
         print(f"{arguments.samples} x {arguments.variants} int8, k = {K}\n{table(rows)}")
-        if arguments.record:
-            record(__file__, rows)
+        record(arguments.record, rows)
 
 
 if __name__ == "__main__":

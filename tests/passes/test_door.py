@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,13 @@ import pytest
 import streampca
 from streampca import PCA, IncrementalPCA, imported
 from streampca.errors import MemoryLimitError, MemoryPlanWarning
-from streampca.passes import MemoryUse, Plan, door, warn_of_excess
+from streampca.genetics.ld_pruning import prune_ld
+from streampca.models.highly_variable import highly_variable
+from streampca.operations.convert import convert
+from streampca.passes import MemoryUse, Plan, door
 from streampca.passes import memory as machine
 from streampca.passes import memory as process
-from streampca.passes.door import check_room
+from streampca.passes.door import check_room, warn_of_excess
 from streampca.passes.memory import LIBRARY_NBYTES, code_nbytes
 from tests.passes.pass_matrices import ToyMatrix, Unread
 
@@ -235,16 +239,47 @@ def test_a_fit_keeps_what_it_measured() -> None:
     assert batch["peak_bytes"] > 0
 
 
-@pytest.mark.parametrize("name", ["PCA", "PPCA", "FactorAnalysis", "HardImpute"])
-def test_every_estimator_says_so(name: str, monkeypatch: Any) -> None:
+LIMIT: dict[str, Any] = {"memory_limit": "1GiB", "progress": False}
+CALLS = np.random.default_rng(0).integers(0, 3, (40, 60)).astype(np.int8)
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {  # of numbers, and of a folder
+    "PCA": lambda x, folder: PCA(2, **LIMIT).fit(x),
+    "IncrementalPCA": lambda x, folder: IncrementalPCA(2, **LIMIT).partial_fit(x),
+    "PPCA": lambda x, folder: streampca.PPCA(2, **LIMIT).fit(x),
+    "FactorAnalysis": lambda x, folder: streampca.FactorAnalysis(2, **LIMIT).fit(x),
+    "HardImpute": lambda x, folder: streampca.HardImpute(2, **LIMIT).fit(x),
+    "SparsePCA": lambda x, folder: streampca.SparsePCA(2, **LIMIT).fit(x),
+    "CCA": lambda x, folder: streampca.CCA(2, **LIMIT).fit(x[:, :4], x[:, 4:]),
+    "KernelPCA": lambda x, folder: streampca.KernelPCA(2, kernel="rbf", **LIMIT).fit(x),
+    "NystroemPCA": lambda x, folder: streampca.NystroemPCA(2, kernel="rbf", **LIMIT).fit(x),
+    "PrincipalComponentRegression": lambda x, folder: streampca.PrincipalComponentRegression(
+        2, **LIMIT
+    ).fit(x[:, 1:], x[:, 0]),
+    "GenotypePCA": lambda x, folder: streampca.GenotypePCA(2, **LIMIT).fit(CALLS),
+    "rows": lambda x, folder: PCA(2, progress=False).fit(x).set_params(**LIMIT).transform(x),
+    "rows written": lambda x, folder: (
+        PCA(2, progress=False).fit(x).set_params(**LIMIT).transform(x, out=folder / "t.zarr")
+    ),
+    "covariance": lambda x, folder: streampca.covariance(x, **LIMIT),
+    "cross_correlation": lambda x, folder: streampca.cross_correlation(x[:, :4], x[:, 4:], **LIMIT),
+    "r2_baselines": lambda x, folder: streampca.r2_baselines(x, 2, **LIMIT),
+    "intrinsic_dimension": lambda x, folder: streampca.intrinsic_dimension(x, **LIMIT),
+    "column statistics": lambda x, folder: highly_variable(np.abs(x), n_top=2, **LIMIT),
+    "pruning": lambda x, folder: prune_ld(CALLS, **LIMIT),
+    "convert": lambda x, folder: convert(x, folder / "c.zarr", **LIMIT),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_says_so(name: str, tmp_path: Any, monkeypatch: Any) -> None:
     x = np.random.default_rng(0).normal(size=(300, 8)) @ np.diag(np.arange(1.0, 9.0))
-    model = getattr(streampca, name)(2, memory_limit="1GiB", progress=False)
+    operation = OPERATIONS[name]
     monkeypatch.setattr(MemoryUse, "peak_nbytes", lambda self: self.held + 4096 * MiB)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        model.fit(x)
+        operation(x, tmp_path)
     told = [str(one.message) for one in said if one.category is MemoryPlanWarning]
-    assert any(f"{name} took 4" in words for words in told)
+    assert told
+    assert " took 4" in told[0]
 
 
 def test_libraries_are_imported_at_the_door(

@@ -176,7 +176,7 @@ def pictures() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "sweeps", lambda: plots.sweeps(ratings())
     yield "density", lambda: plots.scores(million()[0], million()[1])
     yield "density-groups", lambda: plots.scores(*million()[:2], labels=million()[2], ellipses=True)
-    yield "density-number", lambda: plots.scores(*million()[:2], labels=million()[1][:, 2])
+    yield "density-number", lambda: plots.scores(*million()[:2], labels=_depth())
     yield "baselines", lambda: plots.baselines(streampca.r2_baselines(cells()[1], 20))
     yield "dimension", _dimension
     yield "images", _images
@@ -192,6 +192,12 @@ def _projected() -> Any:
 def _coloured_by_number() -> Any:
     model, frame, _ = cells()
     return plots.scores(model, model.transform(frame), labels=frame["LYZ"])
+
+
+def _depth() -> pd.Series:
+    """A number of each of a million samples."""
+    points = million()[1]
+    return pd.Series(points[:, 0] + points[:, 1] + points[:, 2], name="depth")
 
 
 def _held_out() -> Any:

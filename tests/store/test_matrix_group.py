@@ -119,6 +119,7 @@ def test_what_cannot_be_gone_on_with(tmp_path: Any, change: Any, error: Any, mat
 def test_a_disk_that_fails_is_named(tmp_path: Any) -> None:
     class Full:
         attrs = {"streampca_written": 0}  # noqa: RUF012
+        chunks = (3, 6)
 
         def __setitem__(self, *_: Any) -> None:
             raise OSError(28, "No space left on device")

@@ -31,7 +31,7 @@ from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, declared, parameter
 from streampca.models.request import seed_of
 from streampca.models.row_passes import score_dtype
-from streampca.passes import Execution, Plan, warn_of_excess
+from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_array
 
@@ -194,7 +194,6 @@ class Completion(LinearModel):
             plan,
             execution,
         )
-        warn_of_excess(plan, execution.memory)
         self.turns_: list[float] = turns_of(self.result_)
         warn_of_completion(done, matrix, request)
         return self

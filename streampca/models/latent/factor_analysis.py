@@ -21,7 +21,7 @@ from streampca.models.latent.latent import FactorDecomposition, LatentModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom, sample_weights
-from streampca.passes import Execution, Plan, warn_of_excess
+from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
 
@@ -190,7 +190,6 @@ class FactorAnalysis(LatentModel):
             again.first_pass = plan.n_passes
             found = fit_around_holes(steps, matrix, found, request, again)
         execution.finished()
-        warn_of_excess(whole, execution.memory)
         self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim
         self.result_: FactorDecomposition = factor_result(
             found,

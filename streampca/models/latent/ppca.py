@@ -32,7 +32,7 @@ from streampca.models.pca.pca import PCA
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
-from streampca.passes import Execution, Plan, warn_of_excess
+from streampca.passes import Execution, Plan
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
 
@@ -171,7 +171,6 @@ class PPCA(LatentModel):
         own = {n: getattr(self, n) for n in self.parameters.keys() - self._alike()}
         settings = {**start.settings, **own}
         source = provenance(costs, matrix.fingerprint(), execution.memory)
-        warn_of_excess(plan, execution.memory)
         self.result_: ProbabilisticDecomposition = replace(
             found, settings=settings, plan=plan.to_dict(), provenance=source
         )

@@ -25,6 +25,7 @@ from streampca.models.request import Request
 from streampca.passes import single_threaded_blas
 from streampca.solvers import orthonormal_columns, signs_of_components
 from streampca.store import ColumnsSink, LabelledSink, labelled_vector, read_labelled
+from streampca.store.chunks import writing_nbytes
 from streampca.store.sinks import CHUNK_NBYTES, chunk_for
 
 RELATIONSHIP, COMPONENTS = "relationship", "components"  # names of the arrays
@@ -119,9 +120,8 @@ def finish_components(components: Array, rank: int, fitted: Any, centered: bool)
 
 
 def streamed_nbytes(k: int, itemsize: int, length: int) -> int:
-    """Scratch of writing blocks of that length: in the stored dtype, encoded, and chunks that two
-    blocks share, which are read again."""
-    return 2 * k * itemsize * length + 2 * CHUNK_NBYTES
+    """Scratch of writing blocks of that length: in the stored dtype, and what Zarr holds."""
+    return k * itemsize * length + writing_nbytes(min(CHUNK_NBYTES, k * itemsize * length))
 
 
 # --------------------------------------------------------------------------------------------------
