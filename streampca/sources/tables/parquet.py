@@ -35,7 +35,6 @@ from streampca.sources.tables.reader import (
 Array = np.ndarray[Any, Any]
 BUFFER_NBYTES = 64 << 10  # of a column chunk that are read at a time
 PAGE_NBYTES = 1 << 20  # most writers' limit of a page, and of a dictionary
-PAGES = 2  # of each column: before it was decompressed, and after; and its dictionary
 LOOKED_AT = 16  # row groups whose columns are looked at for the plan
 
 
@@ -54,7 +53,13 @@ class Footer:
 
 
 class ParquetReader(TableReader):
-    """The row groups of one or several files, as one table."""
+    """The row groups of one or several files, as one table.
+
+    They are decoded in the thread that reads, as many as there are: a pool of Arrow's beside them
+    would ignore ``threads=``, and costs more than it gains in small batches.
+    """
+
+    pieces = 4  # with fewer, the dictionaries of many columns leave the cache between them
 
     def __init__(
         self, where: str, files: Sequence[TableFile], footers: Sequence[Footer], columns: Columns
@@ -87,8 +92,8 @@ class ParquetReader(TableReader):
                 "it again"
             )
         some = stored or file.schema_arrow.names[:1]  # of partition keys alone
-        for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=some):
-            yield self._with_keys(batch, number, names)
+        found = file.iter_batches(rows, row_groups=[group], columns=some, use_threads=False)
+        yield from map(lambda batch: self._with_keys(batch, number, names), found)
 
     def _with_keys(self, batch: Any, number: int, names: Sequence[str]) -> Any:
         for name in names:
@@ -112,7 +117,7 @@ class ParquetReader(TableReader):
         return list(self.schema.names)
 
     def stream_nbytes(self) -> int:
-        return self.column_nbytes * len(self.columns.columns)
+        return self.column_nbytes * len(self.columns.columns) + 2 * PAGE_NBYTES
 
     def stamp(self) -> list[Any]:
         return [(file.path, file.size, file.version) for file in self.files]
@@ -143,7 +148,11 @@ def _footer(file: TableFile) -> Footer:
 
 
 def _column_nbytes(about: Any, remote: bool) -> int:
-    """What decoding a row group holds for a column, the mean over the columns."""
+    """What decoding a row group holds for a column, the mean over the columns.
+
+    A page that was decompressed, the dictionary, and what is read ahead. (The page before it was
+    decompressed is held for one column at a time.)
+    """
     groups = range(0, about.num_row_groups, max(1, about.num_row_groups // LOOKED_AT))
     most = 0
     for i in groups:
@@ -151,8 +160,8 @@ def _column_nbytes(about: Any, remote: bool) -> int:
         total = 0
         for j in range(group.num_columns):
             column = group.column(j)
-            pages = PAGES + bool(column.has_dictionary_page)
-            total += min(column.total_uncompressed_size * 2, pages * PAGE_NBYTES)
+            pages = 1 + bool(column.has_dictionary_page)
+            total += min(column.total_uncompressed_size, pages * PAGE_NBYTES)
             total += column.total_compressed_size if remote else BUFFER_NBYTES
         most = max(most, total // max(1, group.num_columns))
     return most
