@@ -111,7 +111,7 @@ class TableReader(Reader):
         return self.begins if dim == 0 else None
 
     def scratch_nbytes(self, index: Index) -> int:
-        rows, features = index
+        features = index[1]
         longest = int(np.diff(self.begins).max(initial=0))
         length = min(longest, self.pieces * self.piece_rows())
         share = (features.stop - features.start) / max(1, self.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 
 import dask.array as da
@@ -914,9 +915,14 @@ def test_refusal_comes_before_reading(tmp_path):
     )
     store[:] = 1.0
     matrix = streampca.open(store)
-    with pytest.raises(MemoryLimitError, match=r"memory_limit='\d+MiB'"):
+    with pytest.raises(MemoryLimitError, match=r"memory_limit='\d+MiB'") as told:
         PCA(2, memory_limit="100MiB").fit(matrix)
     assert matrix.reads().chunks == 0
+    smallest = pickle.loads(pickle.dumps(told.value)).smallest  # as a worker sends it
+    assert f"memory_limit='{-(-smallest // 2**20)}MiB'" in str(told.value)
+    assert PCA(2, memory_limit=smallest).plan(matrix).peak_nbytes <= smallest
+    with pytest.raises(MemoryLimitError):
+        PCA(2, memory_limit=smallest - 2**20).plan(matrix)
 
 
 def test_from_covariance():
