@@ -35,6 +35,12 @@ from streampca.sources.tables.reader import (
 Array = np.ndarray[Any, Any]
 BUFFER_NBYTES = 64 << 10  # of a column chunk that are read at a time
 PAGE_NBYTES = 1 << 20  # most writers' limit of a page, and of a dictionary
+BATCH_ROWS = 1 << 15  # that are decoded at a time; 5,000 take twice the time
+BATCH_NBYTES = 32 << 20  # at most
+LEVEL_NBYTES = 5  # of a value in a batch, where it may be null
+KEPT = (
+    1.25  # times what is held: Arrow's allocator keeps some of what was given back; 1.22 measured
+)
 LOOKED_AT = 16  # row groups whose columns are looked at for the plan
 
 
@@ -59,7 +65,6 @@ class ParquetReader(TableReader):
     would ignore ``threads=``, and costs more than it gains in small batches.
     """
 
-    pieces = 4  # with fewer, the dictionaries of many columns leave the cache between them
 
     def __init__(
         self, where: str, files: Sequence[TableFile], footers: Sequence[Footer], columns: Columns
@@ -116,8 +121,16 @@ class ParquetReader(TableReader):
     def column_names(self) -> list[str]:
         return list(self.schema.names)
 
-    def stream_nbytes(self) -> int:
-        return self.column_nbytes * len(self.columns.columns) + 2 * PAGE_NBYTES
+    def batch_rows(self, piece: int) -> int:
+        """With few, the dictionaries of many columns leave the cache between two batches. Any
+        number but a power of 2 makes Arrow copy the values of each column into less room."""
+        most = BATCH_NBYTES // max(1, self.shape[1] * self.dtype.itemsize)
+        return min(BATCH_ROWS, 1 << max(0, most.bit_length() - 1))
+
+    def decoding_nbytes(self, rows: int) -> int:
+        batches = rows * self.shape[1] * (2 * self.dtype.itemsize + LEVEL_NBYTES)
+        pages = self.column_nbytes * len(self.columns.columns) + 2 * PAGE_NBYTES
+        return int(KEPT * (pages + batches))
 
     def stamp(self) -> list[Any]:
         return [(file.path, file.size, file.version) for file in self.files]
@@ -150,8 +163,8 @@ def _footer(file: TableFile) -> Footer:
 def _column_nbytes(about: Any, remote: bool) -> int:
     """What decoding a row group holds for a column, the mean over the columns.
 
-    A page that was decompressed, the dictionary, and what is read ahead. (The page before it was
-    decompressed is held for one column at a time.)
+    Room for the largest page that was decompressed, which may be that of the dictionary, the
+    dictionary, and what is read ahead. (A page as it is stored is held for one column at a time.)
     """
     groups = range(0, about.num_row_groups, max(1, about.num_row_groups // LOOKED_AT))
     most = 0
@@ -161,7 +174,7 @@ def _column_nbytes(about: Any, remote: bool) -> int:
         for j in range(group.num_columns):
             column = group.column(j)
             pages = 1 + bool(column.has_dictionary_page)
-            total += min(column.total_uncompressed_size, pages * PAGE_NBYTES)
+            total += pages * min(column.total_uncompressed_size, PAGE_NBYTES)
             total += column.total_compressed_size if remote else BUFFER_NBYTES
         most = max(most, total // max(1, group.num_columns))
     return most

@@ -31,7 +31,7 @@ from streampca.sources.tables.columns import ONEHOT, Batch, Choice, Column, Colu
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
 PIECE_ROWS = 128
-BATCHES = 3  # the last one, and the next one with what decoding it takes
+BATCHES = 3  # the last one, and the next one while it is decoded
 
 # --------------------------------------------------------------------------------------------------
 # A unit (a row group, a record batch, a range of text) is read from its beginning. Where it is
@@ -46,7 +46,6 @@ class TableReader(Reader):
 
     loads: tuple[str, ...] = ("pyarrow",)
     into_buffer = True
-    pieces = 1  # of a long unit that are decoded at a time
 
     def __init__(self, where: str, columns: Columns, lengths: Any) -> None:
         self.where, self.columns = where, columns
@@ -87,6 +86,10 @@ class TableReader(Reader):
         stride = max(1, self.shape[1] * (4 if self.dtype == np.float32 else 8))
         return max(1, min(PIECE_ROWS, 4 * PIECE_NBYTES // stride), PIECE_NBYTES // stride)
 
+    def batch_rows(self, piece: int) -> int:
+        """Rows that are decoded at a time.  piece : rows of one of a unit."""
+        return piece
+
     def step_of(self, unit: int) -> int:
         """Rows of the pieces of a unit, which are even."""
         length = int(self.begins[unit + 1] - self.begins[unit])
@@ -113,13 +116,16 @@ class TableReader(Reader):
     def scratch_nbytes(self, index: Index) -> int:
         features = index[1]
         longest = int(np.diff(self.begins).max(initial=0))
-        length = min(longest, self.pieces * self.piece_rows())
+        length = min(longest, self.batch_rows(self.piece_rows()))
         share = (features.stop - features.start) / max(1, self.shape[1])
-        batch = self.dtype.itemsize * length * self.shape[1]
-        return int(share * (self.stream_nbytes() + BATCHES * batch))
+        return int(share * self.decoding_nbytes(length))
+
+    def decoding_nbytes(self, rows: int) -> int:
+        """What decoding all columns holds, with batches of so many rows."""
+        return self.stream_nbytes() + BATCHES * self.dtype.itemsize * rows * self.shape[1]
 
     def stream_nbytes(self) -> int:
-        """What decoding all columns holds beside a batch of them."""
+        """What it holds beside them."""
         return 0
 
     def fingerprint(self) -> str:
@@ -165,7 +171,8 @@ class _Stream:
     def _begin(self, unit: int) -> None:
         step = self.reader.step_of(unit)
         self.batch, self.unit, self.position = None, unit, int(self.reader.begins[unit])
-        self.batches = self.reader.batches(unit, self.names, self.reader.pieces * step, self.held)
+        rows = self.reader.batch_rows(step)
+        self.batches = self.reader.batches(unit, self.names, rows, self.held)
         self.reader.tally.add(ReadCount(1, 0))
 
     def _next(self) -> Batch:
