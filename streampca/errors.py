@@ -81,7 +81,15 @@ class NonFiniteError(InvalidInputError):
 
 
 class MemoryLimitError(StreamPCAError, MemoryError):
-    """The plan needs more memory than the limit, the machine or a worker has."""
+    """The plan needs more memory than the limit, the machine or a worker has.
+
+    smallest : bytes of the smallest ``memory_limit`` that would do; None where no limit would, such
+        as on a machine that is too small.
+    """
+
+    def __init__(self, message: str = "", smallest: int | None = None) -> None:
+        super().__init__(message)
+        self.smallest = smallest
 
 
 class SourceError(StreamPCAError, OSError):

@@ -25,7 +25,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.estimator import Estimator
 from streampca.models.pca.pca import PCA
-from streampca.models.request import seed_of
+from streampca.models.request import seed_of, whole_number
 from streampca.passes.memory import parse_nbytes
 from streampca.sources import as_matrix, counted
 from streampca.store.sinks import copy_rows
@@ -138,8 +138,7 @@ def embed(
         random_state=random_state, dim=dim, missing_value=missing_value,
         memory_limit=memory_limit, scheduler=scheduler, progress=progress,
     )  # fmt: skip
-    if isinstance(n_queries, bool) or n_queries != int(n_queries) or n_queries < 1:
-        raise InvalidInputError(f"n_queries={n_queries!r}; expected a number of rows from 1")
+    whole_number("n_queries", n_queries)
     plan, seed, n = wanted.plan(), wanted.seed, wanted.matrix.shape[0]
     left = filtered(wanted.matrix, wanted.filters, wanted.ploidy, **wanted.running)
     fitted = wanted.estimator(left.matrix)

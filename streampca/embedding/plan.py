@@ -9,6 +9,7 @@ from streampca.embedding.layouts import Layout
 from streampca.embedding.quality import DISTANCES_NBYTES, ROWS
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix
+from streampca.models.request import whole_number
 from streampca.passes import Plan, size
 from streampca.passes.memory import INTERPRETER_NBYTES, as_limit
 
@@ -84,8 +85,8 @@ def landmarks_wanted(
     row : bytes of a row that is laid out.  needed : rows that the layout needs.
     Raises InvalidInputError, MemoryLimitError that names the smallest limit that would do.
     """
-    if wanted is not None and (isinstance(wanted, bool) or wanted != int(wanted) or wanted < 2):
-        raise InvalidInputError(f"landmarks={wanted!r}; expected a number of rows, or None")
+    if wanted is not None:
+        whole_number("landmarks", wanted, 2, beside="None or ")
     most = min(n, LANDMARKS) if wanted is None else min(n, int(wanted))
     if most < needed:
         raise InvalidInputError(
@@ -98,11 +99,12 @@ def landmarks_wanted(
     least = most if wanted is not None else min(most, max(FEWEST, needed))
     fit = (limit - beside) // row
     if fit < least:
-        enough = as_limit(beside + least * row, up=True)
+        smallest = beside + least * row
         raise MemoryLimitError(
             f"memory_limit={size(limit)} is too small for the layout of {least:,} rows. The "
-            f"smallest limit that would do is memory_limit={enough!r}"
-            + ("" if wanted is None else ", or give fewer landmarks")
+            f"smallest limit that would do is memory_limit={as_limit(smallest, up=True)!r}"
+            + ("" if wanted is None else ", or give fewer landmarks"),
+            smallest,
         )
     return int(min(most, fit))
 

@@ -18,6 +18,7 @@ from streampca.genetics.tables import write_lines
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import as_text, label_array, repeated, textual
+from streampca.models.request import whole_number
 from streampca.passes import (
     Candidate,
     Execution,
@@ -250,8 +251,7 @@ def check_pruning(rules: PruningRules, matrix: ChunkedMatrix) -> tuple[int, bool
     if rules.order not in ORDERS:
         raise InvalidInputError(f"order={rules.order!r}; expected one of {tuple(ORDERS)}")
     length, in_bases = window_length(window)
-    if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 1:
-        raise InvalidInputError(f"step={step!r}; expected a number of variants, 1 or more")
+    whole_number("step", step)
     if in_bases and step != 1:
         raise InvalidInputError(f"step={step} with window={window!r}; expected step=1 there")
     if not in_bases and step > length:

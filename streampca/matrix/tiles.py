@@ -24,6 +24,9 @@ TILE_NBYTES = 4 * 1024 * 1024  # of a tile: large enough for BLAS, small in the 
 # least streamed rows of a tile: with fewer, updating a large symmetric accumulator costs more in
 # memory traffic than in arithmetic
 TILE_LENGTH = 512
+COLUMNS_NBYTES = (
+    1024 * 1024
+)  # of a piece of whole columns: calls for fewer cost more than they save
 THIN_LENGTH = 64  # the same for products with a few columns, which are read once per tile
 
 
@@ -204,7 +207,8 @@ def _pieces(rows: int, cols: int, itemsize: int, by_feature: bool) -> list[tuple
     """Pieces of a tile that stay in cache; of whole columns where these lie one after another."""
     if not by_feature:
         return pieces(rows, cols, itemsize)
-    return [(slice(0, rows), columns) for columns in row_pieces(cols, rows * itemsize)]
+    some = row_pieces(cols, rows * itemsize, COLUMNS_NBYTES)
+    return [(slice(0, rows), columns) for columns in some]
 
 
 def compiled_tiles(

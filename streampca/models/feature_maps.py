@@ -11,7 +11,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, FourierFeatures, MappedMatrix, RowFunction
 from streampca.matrix.mapped import FOURIER, names_of
-from streampca.models.request import seed_of
+from streampca.models.request import seed_of, whole_number
 from streampca.sources import as_matrix, counted
 
 
@@ -43,7 +43,7 @@ def map_features(
     matrix = as_matrix(counted(X), dim=dim)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     name = f"{getattr(function, '__module__', '')}.{name}"
-    count, names = _count(n_features, "n_features"), names_of(matrix.labels.features)
+    count, names = whole_number("n_features", n_features), names_of(matrix.labels.features)
     return MappedMatrix(matrix, RowFunction(name, matrix.shape[1], count, names, function))
 
 
@@ -76,7 +76,7 @@ def random_fourier(
     if kernel not in FOURIER:
         raise InvalidInputError(f"kernel={kernel!r}; expected one of {FOURIER}")
     matrix = as_matrix(counted(X), dim=dim)
-    count, p = _count(n_features, "n_features"), matrix.shape[1]
+    count, p = whole_number("n_features", n_features), matrix.shape[1]
     if count % 2:
         raise InvalidInputError(
             f"n_features={count}; expected an even number, half cosines and half sines"
@@ -87,9 +87,3 @@ def random_fourier(
     seed = seed_of(random_state) % 2**63
     names = names_of(matrix.labels.features)
     return MappedMatrix(matrix, FourierFeatures(kernel, float(width), p, count, seed, names))
-
-
-def _count(value: Any, name: str) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise InvalidInputError(f"{name}={value!r}; expected a number from 1")
-    return int(value)

@@ -122,7 +122,7 @@ def intrinsic_dimension(
     method : one or several. Local, by distances to near rows, of whatever is curved: "two-nn"
         (ratio of the distances to the second and the first neighbour) and "mle" (those of the
         ``n_neighbors`` nearest). Of the flat space, by the variances of a PCA: "rank"; "share"
-        (components that hold ``share`` of the variance); "gap" (before the largest drop);
+        (components that hold ``share`` of the variance); "gap" (as PCA's n_components="gap");
         "participation" (squared sum over sum of squares); "tracy-widom" (components that stand
         above noise, p < 0.05); "parallel" (those above the largest of the same data with random
         signs: columns lose their correlation and keep their variance).
@@ -301,7 +301,11 @@ def _participation(seen: _Seen) -> Estimate:
 
 
 def _gap(seen: _Seen) -> Estimate:
-    found = by_gap(seen.result.explained_variance, seen.matrix.shape[0])
+    result = seen.result
+    known = result.explained_variance[: result.rank]
+    whole = result.rank_is_exact and result.rank == len(known)
+    room = min(result.n_samples - 1, result.n_features_used) if whole else len(known)
+    found = by_gap(known, result.n_samples, room)
     return Estimate(float("nan") if found is None else float(found))
 
 

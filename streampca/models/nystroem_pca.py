@@ -26,7 +26,7 @@ from streampca.models.landmarks import (
 )
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
-from streampca.models.request import seed_of
+from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions
 from streampca.passes import Execution, Plan, SolverInput, follow, make_plan
@@ -270,10 +270,7 @@ class NystroemPCA(Estimator):
         check_count(k, n)
         if m is None:
             m = min(n, max(LANDMARKS, PER_COMPONENT * k))
-        if not isinstance(m, (int, np.integer)) or isinstance(m, bool) or not k <= m <= n:
-            raise InvalidInputError(
-                f"n_landmarks={m!r}; expected a number from {k}, the components, to {n}, the rows"
-            )
+        m = whole_number("n_landmarks", m, k, n, "None or ", ", from the components to the rows")
         if self.kernel == "precomputed":
             raise InvalidInputError(
                 "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"

@@ -161,7 +161,7 @@ def whole_number(
 ) -> int:
     """The value, where it is a whole number within these bounds. Raises InvalidInputError.
 
-    beside : what else would do, for the message: "None or ".  why : of the upper bound.
+    beside : what else would do, for the message: "None or ".  why : of these bounds.
     """
     if _is_count(value) and least <= value and (most is None or value <= most):
         return int(value)

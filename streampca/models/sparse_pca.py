@@ -32,7 +32,7 @@ from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import Kept, parameter
 from streampca.models.projection import BackProjection
 from streampca.models.registry import estimator
-from streampca.models.request import Request, seed_of, side_data
+from streampca.models.request import Request, seed_of, side_data, whole_number
 from streampca.models.sparse_result import SparseResult
 from streampca.models.sparse_routes import (
     ROUTES,
@@ -306,11 +306,9 @@ class SparsePCA(ScoresEmptySamples):
         most = p if groups is None else int(groups.max()) + 1
         asked = int(np.ceil(SHARE * most)) if self.n_nonzero is None else self.n_nonzero
         nonzero = each_component("n_nonzero", asked, k)
-        if not ((nonzero >= 1) & (nonzero <= most) & (nonzero == np.floor(nonzero))).all():
-            what = "" if groups is None else " groups"
-            raise InvalidInputError(
-                f"n_nonzero={self.n_nonzero!r}; expected numbers from 1 to {most}{what}"
-            )
+        why = f", that of the {'features' if groups is None else 'groups'}"
+        for one in np.atleast_1d(asked).tolist():
+            whole_number("n_nonzero", one, 1, most, why=why)
         return nonzero
 
     def _plan(self, matrix: ChunkedMatrix, request: SparseRequest) -> Plan:

@@ -70,11 +70,13 @@ def check_limit(plan: Plan) -> None:
     more, limit = unforeseen(plan.memory["process"]), plan.memory_limit
     if limit is None or plan.peak_nbytes + more <= limit:
         return
+    smallest = enough_for(plan, more)
     raise MemoryLimitError(
         f"memory_limit={size(limit)} is too small for {plan.method} in this process: the plan "
         f"needs {size(plan.peak_nbytes)}, and {', '.join(imports(plan.memory['process']))} with "
         f"what they load take {size(more)} more here than it counts. The smallest limit that "
-        f"would do is memory_limit={as_limit(enough_for(plan, more), up=True)!r}."
+        f"would do is memory_limit={as_limit(smallest, up=True)!r}.",
+        smallest,
     )
 
 

@@ -107,15 +107,17 @@ def _too_small(
     """The error if this plan, the smallest, exceeds the limit."""
     phase = max(plan.memory, key=lambda name: phase_nbytes(plan.memory, name))
     term, nbytes = max(plan.memory[phase].items(), key=lambda item: item[1])
+    smallest = door.enough_for(plan)
     return MemoryLimitError(
         f"memory_limit={size(plan.memory_limit or 0)} is too small for {plan.method} of "
         f"{matrix.shape[0]} x {matrix.shape[1]}. The smallest limit that would do is "
-        f"memory_limit={as_limit(door.enough_for(plan), up=True)!r} (solver {plan.solver}; the "
+        f"memory_limit={as_limit(smallest, up=True)!r} (solver {plan.solver}; the "
         f"largest term is {term}, {size(nbytes)}, in {phase}; beside it the process itself takes "
         f"{size(sum(plan.memory['process'].values()))}"
         + _in_memory(matrix)
         + ")."
-        + _advice(matrix, candidates)
+        + _advice(matrix, candidates),
+        smallest,
     )
 
 

@@ -352,18 +352,31 @@ def by_share(values: Array, total: float, share: float) -> int:
     return min(int(np.searchsorted(reached, share - slack, side="left")) + 1, len(values))
 
 
-def by_gap(values: Array, n: int | None) -> int | None:
-    """The k before the largest drop between neighbouring values, or None where there is none.
+CLEAR_RATIO = 2.0  # of a gap where no sampling error is known
 
-    A drop counts only when it exceeds four standard errors of value sqrt(2 / n) (North, Bell,
-    Cahalan and Moeng 1982, eq. 24): sample values of equal eigenvalues differ by two or three.
+
+def by_gap(values: Array, n: int | None, room: int) -> int | None:
+    """The k before the largest gap, value k over value k + 1; None where there is none.
+
+    values : all that are not 0, or the leading ones of them.  room : the most of them that data of
+    this shape can have.
+    The ratio, not the difference, which a dominant first component always wins. A drop counts only
+    when it exceeds four standard errors, each value k times sqrt(2 / (n - k)): sample values of
+    equal eigenvalues differ by two or three, and by more where the k components before them have
+    used up the rows. Where n is not known, it counts from CLEAR_RATIO on. A drop to 0 is taken for
+    a ratio of CLEAR_RATIO: a single repeated column makes one.
+    Source: Ahn and Horenstein 2013, Econometrica 81, section 2 (eigenvalue ratio); North, Bell,
+    Cahalan and Moeng 1982, eq. 24 (standard error), with the rows that remain.
     """
-    if len(values) < 2:
+    if not len(values):
         return None
-    drops = values[:-1] - values[1:]
-    k = int(np.argmax(drops))
-    noise = values[k] * (4.0 * math.sqrt(2.0 / n) if n else 1e-12)
-    return k + 1 if drops[k] > noise else None
+    ratios = values[:-1] / values[1:]
+    k = np.arange(1, len(values))
+    noise = 4.0 * np.sqrt(2.0 / np.maximum(n - k, 1)) if n else 1.0 - 1.0 / CLEAR_RATIO
+    ratios[1.0 - 1.0 / ratios <= noise] = 0.0
+    ratios = np.append(ratios, CLEAR_RATIO if len(values) < room else 0.0)
+    best = int(np.argmax(ratios))
+    return best + 1 if ratios[best] else None
 
 
 def numerical_rank(values: Array, size: int, floor: float | Array = 0.0) -> int:

@@ -14,6 +14,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block
 from streampca.models.completion.result import CompletedDecomposition
 from streampca.models.completion.row_solve import RowSolve
+from streampca.models.request import whole_number
 from streampca.models.row_passes import RowOptions
 from streampca.passes import single_threaded_blas
 from streampca.sources.frames import column_names, is_frame
@@ -176,8 +177,7 @@ class Ratings:
 
     def recommend(self, user: Any, n: int, seen: bool, bounds: Any) -> Any:
         """What ``recommend`` of a model returns."""
-        if isinstance(n, bool) or int(n) != n or n < 1:
-            raise InvalidInputError(f"n={n!r}; expected a number of items from 1")
+        whole_number("n", n)
         if isinstance(user, Mapping):
             rows, rated = self.newcomer(user)
             found = self.leading(self.whole(rows)[0], NONE if seen else rated, n)

@@ -13,7 +13,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.by_name import refuse_masked
-from streampca.models.request import sample_weights, seed_of
+from streampca.models.request import sample_weights, seed_of, whole_number
 
 SOLVERS = ("auto", "als", "impute", "exact")
 AUTO = "auto"
@@ -250,8 +250,7 @@ def _check_limits(model: Any, solver: str) -> None:
     tol, most = model.tol, model.max_passes
     if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 <= tol < 1:
         raise InvalidInputError(f"tol={tol!r}; expected a relative change, 0 <= tol < 1")
-    if isinstance(most, bool) or not isinstance(most, Integral) or most < 3:
-        raise InvalidInputError(f"max_passes={most!r}; expected 3 or more: a look and two sweeps")
+    whole_number("max_passes", most, 3, why=": a look and two sweeps")
     center, scale = model.center, model.scale
     if scale not in (None, "std", BOTH):
         raise InvalidInputError(f"scale={scale!r}; expected None, 'std' or {BOTH!r}")

@@ -22,7 +22,7 @@ from streampca.matrix import Labels
 from streampca.models.latent.em import EmResult
 from streampca.models.latent.latent import FactorDecomposition, degrees_of_freedom
 from streampca.models.latent.rows import SCORES
-from streampca.models.request import check_ddof
+from streampca.models.request import check_ddof, whole_number
 from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     FactorModel,
@@ -73,10 +73,7 @@ class FactorRequest:
         check_ddof(model.ddof)
         k, lower = model.n_components, model.min_uniqueness
         k = p if k is None else k
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 0 <= k <= p:
-            raise InvalidInputError(
-                f"n_components={k!r}; expected a number of factors between 0 and n_features={p}"
-            )
+        whole_number("n_components", k, 0, p, "None or ", ", that of the features")
         if isinstance(lower, bool) or not isinstance(lower, (int, float)) or not 0 < lower < 1:
             raise InvalidInputError(
                 f"min_uniqueness={lower!r}; expected a share of variance between 0 and 1, as 0.005"
@@ -87,12 +84,8 @@ class FactorRequest:
             raise InvalidInputError(
                 f"rotation={model.rotation!r}; expected None or one of {METHODS}"
             )
-        most = model.max_passes
-        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 3:
-            raise InvalidInputError(f"max_passes={most!r}; expected 3 or more")
-        steps = model.max_iter
-        if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1:
-            raise InvalidInputError(f"max_iter={steps!r}; expected 1 or more")
+        most = whole_number("max_passes", model.max_passes, 3)
+        steps = whole_number("max_iter", model.max_iter)
         if not 0.0 <= model.rotation_tol < 1.0:
             raise InvalidInputError(f"rotation_tol={model.rotation_tol!r}; expected 0 or a share")
         if model.scores not in SCORES:

@@ -18,6 +18,7 @@ from streampca.models.decomposition import Decomposition, scaled_matrix
 from streampca.models.latent.rows import FactorScores, LatentLikelihood, PosteriorRows
 from streampca.models.linear import LinearModel
 from streampca.models.projection import BackProjection
+from streampca.models.request import whole_number
 from streampca.models.result import places, shaped
 from streampca.models.row_passes import RowOptions, RowPasses, plan_one_pass
 from streampca.models.value_attributes import of_values
@@ -213,10 +214,8 @@ class LatentModel(LinearModel):
         their mean, those without any observation NaN.
         random_state : as :class:`PCA` takes it; the same seed gives the same rows.
         """
-        if isinstance(n_samples, bool) or n_samples != int(n_samples) or n_samples < 1:
-            raise InvalidInputError(f"n_samples={n_samples!r}; expected 1 or more")
-        result = self._latent()
-        model, count = result.factor_model, int(n_samples)
+        count, result = whole_number("n_samples", n_samples), self._latent()
+        model = result.factor_model
         rng = np.random.default_rng(random_state)
         factors = rng.standard_normal((count, result.n_components))
         if model.correlations is not None:

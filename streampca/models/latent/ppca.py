@@ -31,7 +31,7 @@ from streampca.models.parameters import parameter
 from streampca.models.pca.pca import PCA
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
-from streampca.models.request import sample_weights
+from streampca.models.request import sample_weights, whole_number
 from streampca.passes import Execution, Plan
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
@@ -138,7 +138,7 @@ class PPCA(LatentModel):
         if isinstance(self.tol, bool) or not isinstance(self.tol, Real) or not self.tol >= 0:
             raise InvalidInputError(f"tol={self.tol!r}; expected a log-likelihood from 0")
         runs = k + 1 if whole and self.n_components == BIC else 1
-        sizes = EmSizes(k, runs * check_passes(self.max_passes), scaled)
+        sizes = EmSizes(k, runs * whole_number("max_passes", self.max_passes), scaled)
         return em_plan(matrix, sizes, self.memory_limit)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
@@ -233,11 +233,3 @@ class PPCA(LatentModel):
         count = np.arange(result.n_components + 1)
         likelihood = result.weight * self.likelihood_curve()
         return bic_of(likelihood, count, result.n_dimensions, result.weight)
-
-
-def check_passes(max_passes: Any) -> int:
-    """The checked limit of passes."""
-    whole = isinstance(max_passes, (int, np.integer)) and not isinstance(max_passes, bool)
-    if not whole or max_passes < 1:
-        raise InvalidInputError(f"max_passes={max_passes!r}; expected 1 or more")
-    return int(max_passes)

@@ -241,11 +241,8 @@ def count_components(
     if known is not None:
         return min(known, limit), None
     if wanted == "gap":
-        known_values = values[: max(rank, 1)]
         room = limit if n is None else min(limit, n - int(request.center))
-        if 0 < rank < room:  # the data could hold more: the drop to zero may be the gap
-            known_values = np.append(known_values, 0.0)
-        gap = by_gap(known_values, n)
+        gap = by_gap(values[:rank], n, room)
         return (max(rank, 1) if gap is None else gap), gap
     if wanted == MLE:
         return by_mle(values, limit, n, rank), None

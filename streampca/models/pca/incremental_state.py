@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Self
 
 from streampca.accumulators import (
@@ -17,7 +16,7 @@ from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.pca.eigenproblem import scatter_cost
 from streampca.models.pca.routes import ALIASES
-from streampca.models.request import Request
+from streampca.models.request import Request, whole_number
 from streampca.passes import (
     Candidate,
     Plan,
@@ -28,6 +27,7 @@ from streampca.passes import (
     setting,
     size,
 )
+from streampca.passes.memory import as_limit
 from streampca.solvers import check_n_components, known_count
 
 STATES = ("scatter", "tsqr", "truncated")
@@ -97,8 +97,8 @@ class StateRequest(Request):
         missing, rows = self.missing, self.batch_size
         if missing not in ("raise", "mean"):
             raise InvalidInputError(f"missing={missing!r}; expected 'raise' or 'mean'")
-        if rows is not None and (type(rows) is bool or not isinstance(rows, Integral) or rows < 1):
-            raise InvalidInputError(f"batch_size={rows!r}; expected a number of rows, or None")
+        if rows is not None:
+            whole_number("batch_size", rows, beside="None or ")
         if missing == "mean" and (self.state != "scatter" or not self.center):
             raise InvalidInputError("missing='mean' needs state='scatter' and center=True")
         p = shape[1]
@@ -107,11 +107,13 @@ class StateRequest(Request):
         limit = parse_nbytes(self.memory_limit or setting("memory-limit"))
         limit = limit or DEFAULT_STATE_NBYTES
         if need > limit:
+            smallest = 5 * need  # of the state, and of what solves it
             raise MemoryLimitError(
                 f"the state of {p} features needs {size(need)} (p x p), over {size(limit)}. Set "
-                f"memory_limit='{-(-5 * need // (1 << 20))}MiB' if the machine has it, or use "
+                f"memory_limit={as_limit(smallest, up=True)!r} if the machine has it, or use "
                 "IncrementalPCA(state='truncated', max_rows=...), whose state_bound_ says what it "
-                "cut off; PCA reads all rows again and needs no p x p state for n < p."
+                "cut off; PCA reads all rows again and needs no p x p state for n < p.",
+                smallest,
             )
 
 

@@ -133,10 +133,10 @@ class PCA(ScoresEmptySamples, LinearModel):
         kw_only=False,
         counts_components=True,
         meaning="""int, share (0 < x < 1: the smallest k whose share of the variance reaches x),
-            "gap" (before the largest gap of the spectrum), "mle" (Minka's most probable
-            number; n >= p, and a solver that knows the whole spectrum) or None (all). 0
-            gives the mean and the total variance alone (solvers "scatter", "tsqr" and
-            "gram").""",
+            "gap" (before the largest ratio of a variance to the next one, among the drops
+            that stand above sampling error), "mle" (Minka's most probable number; n >= p, and
+            a solver that knows the whole spectrum) or None (all). 0 gives the mean and the
+            total variance alone (solvers "scatter", "tsqr" and "gram").""",
     )
     copy: bool = shared.COPY
     whiten: bool = shared.WHITEN

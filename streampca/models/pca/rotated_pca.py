@@ -15,6 +15,7 @@ from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.pca.pca import PCA
 from streampca.models.registry import loaded
+from streampca.models.request import whole_number
 from streampca.models.result import shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.passes import single_threaded_blas
@@ -176,9 +177,7 @@ def _checked_count(result: Decomposition, k: int | None) -> int:
     values = result.explained_variance
     vary = int(np.count_nonzero(values > np.finfo(np.float64).eps * values.max(initial=0.0)))
     vary = min(vary, result.rank)  # those after it are rounding
-    count = vary if k is None else k
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
-        raise InvalidInputError(f"k={k!r}; expected a number of components")
+    count = whole_number("k", vary if k is None else k, 0, beside="None or ")
     if vary and not 1 <= count <= result.n_components:
         raise InvalidInputError(
             f"k={count}; the result has {result.n_components} components. Fit more of them, or "
@@ -188,7 +187,7 @@ def _checked_count(result: Decomposition, k: int | None) -> int:
         raise InvalidInputError(
             f"component {vary + 1} has no variance and cannot be rotated; expected k={vary}"
         )
-    return int(count)
+    return count
 
 
 def _of_pca(name: str) -> Any:

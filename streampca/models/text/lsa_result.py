@@ -15,6 +15,7 @@ from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.decomposition import Decomposition
+from streampca.models.request import whole_number
 from streampca.models.text.tokens import Tokens
 from streampca.store.sinks import append_rows, marked, open_written
 
@@ -267,8 +268,7 @@ def _products(rows: Array, point: Array) -> Array:
 
 
 def _ranked(cosines: Array, axis: AxisLabels, n: int, leave: int | None) -> list[Match]:
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise InvalidInputError(f"n={n!r}; expected a number from 1")
+    whole_number("n", n)
     if leave is not None:
         cosines[leave] = -np.inf
     best = np.argsort(-cosines, kind="stable")[:n]

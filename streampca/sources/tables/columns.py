@@ -72,28 +72,54 @@ class Columns:
         return found
 
 
-def put(batch: Any, part: Sequence[tuple[Column, slice, slice]], out: Array, where: str) -> None:
-    """Put the numbers of a record batch into ``out`` (rows, features of the part)."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for column, chosen, places in part:
-        values = columns[column.name]
-        if column.categories is None:
-            out[:, places.start] = _numbers(values, out.dtype, where, column.name)
-        else:
-            _put_categories(values, column, chosen, out[:, places], where)
+class Batch:
+    """The numbers of a record batch.
+
+    part : its columns, as of :meth:`Columns.part`.  dtype : that they are put into.
+    A column that is stored as numbers, without nulls, is copied only into its place.
+    """
+
+    def __init__(
+        self, batch: Any, part: Sequence[tuple[Column, slice, slice]], dtype: np.dtype[Any],
+        where: str,
+    ) -> None:  # fmt: skip
+        self.rows, self.where = int(batch.num_rows), where
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        self.stored: list[tuple[int, Array]] = []  # (place, numbers)
+        self.others: list[tuple[Any, Column, slice, slice]] = []
+        for column, chosen, places in part:
+            values = columns[column.name]
+            own = STORED.get(values.type.id) if column.categories is None else None
+            if own is None or values.null_count or not np.can_cast(own, dtype):
+                self.others.append((values, column, chosen, places))
+            else:
+                held, start = values.buffers()[1], values.offset * own.itemsize
+                self.stored.append((places.start, np.frombuffer(held, own, self.rows, start)))
+
+    def put(self, rows: slice, out: Array) -> None:
+        """Put some of its rows into ``out`` (rows, features of the part)."""
+        for place, numbers in self.stored:
+            out[:, place] = numbers[rows]
+        for values, column, chosen, places in self.others:
+            some = values.slice(rows.start, rows.stop - rows.start)
+            if column.categories is None:
+                out[:, places.start] = _numbers(some, out.dtype, self.where, column.name)
+            else:
+                _put_categories(some, column, chosen, out[:, places], self.where)
 
 
-FLOATS: dict[int, np.dtype[Any]] = {
-    pa.float32().id: np.dtype(np.float32),
-    pa.float64().id: np.dtype(np.float64),
-}
+STORED: dict[int, np.dtype[Any]] = {
+    kind.id: np.dtype(kind.to_pandas_dtype())
+    for kind in (
+        pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(),
+        pa.float16(), pa.float32(), pa.float64(),
+    )
+}  # fmt: skip
 
 
 def _numbers(values: Any, dtype: np.dtype[Any], where: str, name: str) -> Array:
     """The numbers of a column; NaN where it is null."""
     kind = values.type
-    if (own := FLOATS.get(kind.id)) is not None and not values.null_count:  # with few calls
-        return np.frombuffer(values.buffers()[1], own, len(values), values.offset * own.itemsize)
     wanted = pa.float32() if dtype == np.float32 else pa.float64()
     if pa.types.is_boolean(kind):
         values = values.cast(pa.uint8())

@@ -35,7 +35,12 @@ from streampca.sources.tables.reader import (
 Array = np.ndarray[Any, Any]
 BUFFER_NBYTES = 64 << 10  # of a column chunk that are read at a time
 PAGE_NBYTES = 1 << 20  # most writers' limit of a page, and of a dictionary
-PAGES = 2  # of each column: before it was decompressed, and after; and its dictionary
+BATCH_ROWS = 1 << 15  # that are decoded at a time; 5,000 take twice the time
+BATCH_NBYTES = 32 << 20  # at most
+LEVEL_NBYTES = 5  # of a value in a batch, where it may be null
+KEPT = (
+    1.25  # times what is held: Arrow's allocator keeps some of what was given back; 1.22 measured
+)
 LOOKED_AT = 16  # row groups whose columns are looked at for the plan
 
 
@@ -54,7 +59,12 @@ class Footer:
 
 
 class ParquetReader(TableReader):
-    """The row groups of one or several files, as one table."""
+    """The row groups of one or several files, as one table.
+
+    They are decoded in the thread that reads, as many as there are: a pool of Arrow's beside them
+    would ignore ``threads=``, and costs more than it gains in small batches.
+    """
+
 
     def __init__(
         self, where: str, files: Sequence[TableFile], footers: Sequence[Footer], columns: Columns
@@ -87,8 +97,8 @@ class ParquetReader(TableReader):
                 "it again"
             )
         some = stored or file.schema_arrow.names[:1]  # of partition keys alone
-        for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=some):
-            yield self._with_keys(batch, number, names)
+        found = file.iter_batches(rows, row_groups=[group], columns=some, use_threads=False)
+        yield from map(lambda batch: self._with_keys(batch, number, names), found)
 
     def _with_keys(self, batch: Any, number: int, names: Sequence[str]) -> Any:
         for name in names:
@@ -111,8 +121,16 @@ class ParquetReader(TableReader):
     def column_names(self) -> list[str]:
         return list(self.schema.names)
 
-    def stream_nbytes(self) -> int:
-        return self.column_nbytes * len(self.columns.columns)
+    def batch_rows(self, piece: int) -> int:
+        """With few, the dictionaries of many columns leave the cache between two batches. Any
+        number but a power of 2 makes Arrow copy the values of each column into less room."""
+        most = BATCH_NBYTES // max(1, self.shape[1] * self.dtype.itemsize)
+        return min(BATCH_ROWS, 1 << max(0, most.bit_length() - 1))
+
+    def decoding_nbytes(self, rows: int) -> int:
+        batches = rows * self.shape[1] * (2 * self.dtype.itemsize + LEVEL_NBYTES)
+        pages = self.column_nbytes * len(self.columns.columns) + 2 * PAGE_NBYTES
+        return int(KEPT * (pages + batches))
 
     def stamp(self) -> list[Any]:
         return [(file.path, file.size, file.version) for file in self.files]
@@ -143,7 +161,11 @@ def _footer(file: TableFile) -> Footer:
 
 
 def _column_nbytes(about: Any, remote: bool) -> int:
-    """What decoding a row group holds for a column, the mean over the columns."""
+    """What decoding a row group holds for a column, the mean over the columns.
+
+    Room for the largest page that was decompressed, which may be that of the dictionary, the
+    dictionary, and what is read ahead. (A page as it is stored is held for one column at a time.)
+    """
     groups = range(0, about.num_row_groups, max(1, about.num_row_groups // LOOKED_AT))
     most = 0
     for i in groups:
@@ -151,8 +173,8 @@ def _column_nbytes(about: Any, remote: bool) -> int:
         total = 0
         for j in range(group.num_columns):
             column = group.column(j)
-            pages = PAGES + bool(column.has_dictionary_page)
-            total += min(column.total_uncompressed_size * 2, pages * PAGE_NBYTES)
+            pages = 1 + bool(column.has_dictionary_page)
+            total += pages * min(column.total_uncompressed_size, PAGE_NBYTES)
             total += column.total_compressed_size if remote else BUFFER_NBYTES
         most = max(most, total // max(1, group.num_columns))
     return most

@@ -26,11 +26,12 @@ from streampca.matrix.chunked_matrix import current_cache
 from streampca.sources.columns import as_strings
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.tables.columns import ONEHOT, Choice, Column, Columns, put
+from streampca.sources.tables.columns import ONEHOT, Batch, Choice, Column, Columns
 
 Array = np.ndarray[Any, Any]
-PIECE_NBYTES = 4 << 20  # of a long unit that are decoded at a time
+PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
 PIECE_ROWS = 128
+BATCHES = 3  # the last one, and the next one while it is decoded
 
 # --------------------------------------------------------------------------------------------------
 # A unit (a row group, a record batch, a range of text) is read from its beginning. Where it is
@@ -81,9 +82,18 @@ class TableReader(Reader):
         return self.columns.names
 
     def piece_rows(self) -> int:
-        """Rows of a long unit that are read at a time."""
+        """Rows of the smallest blocks of a long unit."""
         stride = max(1, self.shape[1] * (4 if self.dtype == np.float32 else 8))
         return max(1, min(PIECE_ROWS, 4 * PIECE_NBYTES // stride), PIECE_NBYTES // stride)
+
+    def batch_rows(self, piece: int) -> int:
+        """Rows that are decoded at a time.  piece : rows of one of a unit."""
+        return piece
+
+    def step_of(self, unit: int) -> int:
+        """Rows of the pieces of a unit, which are even."""
+        length = int(self.begins[unit + 1] - self.begins[unit])
+        return -(-length // -(-length // self.piece_rows()))
 
     def read(self, index: Index, buffer: Any = None) -> Array:
         """Values whose columns lie one after another."""
@@ -104,13 +114,18 @@ class TableReader(Reader):
         return self.begins if dim == 0 else None
 
     def scratch_nbytes(self, index: Index) -> int:
-        rows, features = index
-        length = min(rows.stop - rows.start, self.piece_rows())
+        features = index[1]
+        longest = int(np.diff(self.begins).max(initial=0))
+        length = min(longest, self.batch_rows(self.piece_rows()))
         share = (features.stop - features.start) / max(1, self.shape[1])
-        return int(share * (self.stream_nbytes() + 24 * length * self.shape[1]))
+        return int(share * self.decoding_nbytes(length))
+
+    def decoding_nbytes(self, rows: int) -> int:
+        """What decoding all columns holds, with batches of so many rows."""
+        return self.stream_nbytes() + BATCHES * self.dtype.itemsize * rows * self.shape[1]
 
     def stream_nbytes(self) -> int:
-        """What decoding all columns holds beside a batch of them."""
+        """What it holds beside them."""
         return 0
 
     def fingerprint(self) -> str:
@@ -128,7 +143,8 @@ class _Stream:
         self.held: dict[str, Any] = {}
         self.unit, self.position = -1, -1
         self.batches: Iterator[Any] = iter(())
-        self.rest: Any = None  # of the last batch, from ``position`` on
+        self.batch: Batch | None = None  # its rows from ``used`` on begin at ``position``
+        self.used = 0
 
     def fill(self, start: int, out: Array) -> None:
         """Put rows from ``start`` on into ``out``, as many as it has."""
@@ -139,29 +155,28 @@ class _Stream:
         while done < stop:
             if self.position == begins[self.unit + 1]:
                 self._begin(self.unit + 1)
-            batch = self._next()
-            skipped = max(0, done - self.position)
-            taken = min(batch.num_rows - skipped, stop - done)
-            if taken > 0:
-                piece = batch.slice(skipped, taken)
-                put(piece, self.part, out[done - start : done - start + taken], self.reader.where)
-                done += taken
-            used = min(batch.num_rows, skipped + max(0, taken))
-            self.position += used
-            self.rest = batch.slice(used) if used < batch.num_rows else None
+            if self.batch is None or self.used == self.batch.rows:
+                self.batch, self.used = None, 0  # not alive beside the next one
+                self.batch = self._next()
+            left = self.batch.rows - self.used
+            skipped = min(left, max(0, done - self.position))
+            taken = min(left - skipped, stop - done)
+            first = self.used + skipped
+            if taken:
+                place = slice(done - start, done - start + taken)
+                self.batch.put(slice(first, first + taken), out[place])
+            done += taken
+            self.used, self.position = first + taken, self.position + skipped + taken
 
     def _begin(self, unit: int) -> None:
-        rows = self.reader.piece_rows()
-        length = int(self.reader.begins[unit + 1] - self.reader.begins[unit])
-        even = -(-length // -(-length // rows))
-        self.rest, self.unit, self.position = None, unit, int(self.reader.begins[unit])
-        self.batches = self.reader.batches(unit, self.names, even, self.held)
+        step = self.reader.step_of(unit)
+        self.batch, self.unit, self.position = None, unit, int(self.reader.begins[unit])
+        rows = self.reader.batch_rows(step)
+        self.batches = self.reader.batches(unit, self.names, rows, self.held)
         self.reader.tally.add(ReadCount(1, 0))
 
-    def _next(self) -> Any:
+    def _next(self) -> Batch:
         """The batch that begins at ``position``."""
-        if self.rest is not None:
-            return self.rest
         with understood(self.reader.where):
             batch = next(self.batches, None)
         end = self.reader.begins[self.unit + 1]
@@ -169,7 +184,7 @@ class _Stream:
             raise ChangingSourceError(
                 f"{self.reader.where} has other rows than when it was opened; open it again"
             )
-        return batch
+        return Batch(batch, self.part, self.reader.dtype, self.reader.where)
 
 
 class understood:
