@@ -96,7 +96,7 @@ class ComplexModes:
 def complex_modes(model: Any, X: Any = None) -> ComplexModes:
     """The k complex EOFs of a PCA that was fitted with 2k components to :func:`analytic`.
 
-    X : the matrix of the fit, for scores where the fit kept none; one more pass.
+    X : (n, p) matrix of the fit, for scores where the fit kept none; one more pass.
 
     The two components of a pair span c and ic of one complex vector c. Where several pairs have
     one variance, their span is split as any basis of it.

@@ -212,7 +212,7 @@ class KernelPCA(Estimator):
     checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
+        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
         matrix = self._opened(X, dim)
         request = self._request(matrix, seed_of(self.random_state))
         return plan_kernel(matrix, request, self._solver(matrix), self.memory_limit)
@@ -247,7 +247,7 @@ class KernelPCA(Estimator):
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
-        """Fit, and the scores of X, (n, k), which the fit has."""
+        """Fit, and the scores of X, (n, k), which the fit has: no further pass."""
         matrix = self._opened(X := counted(X), dim)
         scores = self.fit(X, dim=dim).result_.fitted_scores
         return self._wrap_scores(X, matrix, scores.astype(score_dtype(matrix.dtype), copy=False))

@@ -201,7 +201,7 @@ class NystroemPCA(Estimator):
     checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
+        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         return self._plan(matrix, self._request(matrix, seed_of(self.random_state)))
 

@@ -181,7 +181,7 @@ def pairs(
     scores, labels : as for :func:`scores`.  components : numbers from 1; None takes the first four.
 
     Returns the Axes that frames the panels; these are ``ax.child_axes``, row by row of the lower
-    triangle. Raises as :func:`scores`.
+    triangle. Raises InvalidInputError and as :func:`scores`.
     """
     found = result_of(result_or_model)
     chosen = range(1, min(4, found.n_components) + 1) if components is None else components

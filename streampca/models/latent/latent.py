@@ -212,6 +212,7 @@ class LatentModel(LinearModel):
         Labelled xarray where the features have names, else NumPy. Features that never vary hold
         their mean, those without any observation NaN.
         random_state : as :class:`PCA` takes it; the same seed gives the same rows.
+        Raises InvalidInputError for fewer than one row.
         """
         if isinstance(n_samples, bool) or n_samples != int(n_samples) or n_samples < 1:
             raise InvalidInputError(f"n_samples={n_samples!r}; expected 1 or more")
@@ -283,7 +284,7 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         return FactorModel(self.loadings, self.uniquenesses, None if plain else self.correlations)
 
     def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
-        """The rotation and the correlations of components that change places or signs."""
+        """The rotation and the correlations, (k, k), of components that change places or signs."""
         between = self.correlations[np.ix_(order, order)] * np.multiply.outer(sign, sign)
         return {"rotation": self.rotation[:, order] * sign, "correlations": between}
 
@@ -304,7 +305,9 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         return p * k - k * (k - 1) // 2 + 2 * p
 
     def r2_curve(self, rows: RowPasses | None) -> Array:
-        """(k + 1,) share of the variance that 0, 1, ..., k factors explain, in the fit alone."""
+        """(k + 1,) share of the variance that 0, 1, ..., k factors explain, in the fit: no pass.
+
+        Raises InvalidInputError for other rows."""
         if rows is not None:
             raise InvalidInputError(
                 "factors are no orthogonal projection of rows; compare models by score(X), or "
@@ -313,18 +316,18 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         return super().r2_curve(None)
 
     def reconstruction_error(self, rows: RowPasses) -> float:
-        """Refused: factors explain correlations, not squares."""
+        """Refused before any pass: factors explain correlations. Raises InvalidInputError."""
         raise InvalidInputError("factors explain correlations; compare models by score(X)")
 
     def tracy_widom(self) -> TracyWidom:
-        """Refused: the test is for principal components."""
+        """Raises InvalidInputError: the test is for principal components."""
         raise InvalidInputError(
             "the Tracy-Widom test is one of principal components; factors have result.statistic, "
             "result.freedom and result.p_value"
         )
 
     def rotate(self, *_: Any, **__: Any) -> Any:
-        """Refused: factors are rotated by their fit."""
+        """Raises InvalidInputError: factors are rotated by their fit."""
         raise InvalidInputError(
             "factors are rotated by the fit: FactorAnalysis(rotation='varimax'), 'quartimax' or "
             "'promax'"
