@@ -117,7 +117,7 @@ def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:
     features = matrix.labels.features
     if not features.named:
         return values
-    from streampca.sources.labelled_results import to_dataarray
+    from streampca.sources.labelled import to_dataarray
 
     names = label_array(features.names())
     axes = [

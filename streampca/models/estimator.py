@@ -305,7 +305,7 @@ class Estimator(Parameters):
         if matrix is not None and is_lazy(X) and not is_dask_array(scores):
             scores = lazily_held(scores, X, matrix.labels.samples)
         if is_xarray(X):
-            from streampca.sources.labelled_results import to_dataarray
+            from streampca.sources.labelled import to_dataarray
 
             assert matrix is not None
             axes = [matrix.labels.samples, self._fitted().component_axis]

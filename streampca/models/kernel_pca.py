@@ -15,11 +15,17 @@ from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator
-from streampca.models.kernel_functions import NEGATIVE, Kernel, KernelRequest, Rows
-from streampca.models.kernel_parameters import check_count, checked_kernel, finite
-from streampca.models.kernel_preimage import FixedPoints, PreImages, RidgePreImages
+from streampca.models.kernel_functions import (
+    NEGATIVE,
+    Kernel,
+    KernelRequest,
+    Rows,
+    check_count,
+    checked_kernel,
+    finite,
+)
 from streampca.models.kernel_routes import SOLVERS, fit_kernel, plan_kernel
-from streampca.models.kernel_scores import KernelScores
+from streampca.models.kernel_scores import FixedPoints, KernelScores, PreImages, RidgePreImages
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator

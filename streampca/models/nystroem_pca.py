@@ -14,8 +14,7 @@ from streampca.matrix import Block, ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator, attach
-from streampca.models.kernel_functions import Kernel, Rows
-from streampca.models.kernel_parameters import check_count, checked_kernel
+from streampca.models.kernel_functions import Kernel, Rows, check_count, checked_kernel
 from streampca.models.landmarks import (
     METHODS,
     ROUTE,

@@ -13,8 +13,11 @@ from streampca.plots.canvas import (
     FAINT,
     INK,
     PALETTE,
+    Categories,
+    Continuous,
     beside,
     checked_axes,
+    colouring,
     component_index,
     component_name,
     drawing_axes,
@@ -22,7 +25,6 @@ from streampca.plots.canvas import (
     sheet,
     state,
 )
-from streampca.plots.colours import Categories, Continuous, colouring
 from streampca.plots.density import draw_density, draw_ellipses
 
 if TYPE_CHECKING:

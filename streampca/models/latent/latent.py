@@ -231,7 +231,7 @@ class LatentModel(LinearModel):
         features = result.labels.features
         if not features.named:
             return rows
-        from streampca.sources.labelled_results import to_dataarray
+        from streampca.sources.labelled import to_dataarray
 
         return to_dataarray(
             rows,
