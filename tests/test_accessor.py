@@ -23,7 +23,7 @@ ASKED = "import sys; print(hasattr(xarray.DataArray, 'streampca'), 'xarray' in s
             pytest.param(one, marks=pytest.mark.slow)
             for one in (
                 "import xarray, streampca.xarray, importlib as i; i.reload(streampca)",
-                "import streampca.sources.labelled_results, xarray",
+                "import streampca.sources.labelled, xarray",
             )
         ),
     ],

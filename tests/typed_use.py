@@ -1,4 +1,4 @@
-"""What users write, for type checkers: :mod:`tests.test_typed` runs mypy on it. Nothing runs it."""
+"""What users write, for type checkers: ``mypy`` reads it beside the package. Nothing runs it."""
 
 from __future__ import annotations
 

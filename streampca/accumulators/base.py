@@ -73,14 +73,14 @@ class Accumulator(ABC):
         return copy.deepcopy(self)
 
     def state(self) -> dict[str, Array]:
-        """The settled state as named arrays, without fields that are None."""
+        """The settled state as named arrays, in the shapes of its fields; None is left out."""
         settled = self.copied()
         settled.settle()
         pairs = ((name, getattr(settled, name)) for name in self.fields)
         return {name: np.asarray(value) for name, value in pairs if value is not None}
 
     def from_state(self, state: Mapping[str, Array]) -> Self:
-        """An accumulator with these settings and that state. Raises InvalidInputError."""
+        """An accumulator with these settings and that state. Raises InvalidInputError: shapes."""
         restored = self.blank()
         self._check_state(state)
         for name, value in state.items():

@@ -44,7 +44,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
     "lsa": ("lsa", "latent semantic analysis: fit to texts, search, similar documents and terms"),
-    "recommend": ("recommend", "items for users, from a completion of ratings"),
+    "recommend": ("impute", "items for users, from a completion of ratings"),
     "embed": ("embed", "filter features, fit a PCA, lay the rows out by UMAP, t-SNE or PaCMAP"),
     "plot": ("pictures", "a picture of a saved model"),
     "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),

@@ -1,4 +1,4 @@
-"""``streampca impute``: complete a matrix with missing cells."""
+"""``streampca impute``: complete a matrix with missing cells; ``recommend`` from ratings."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     _stopping_options(one)
     _writing_options(one)
     running_options(one)
+    _recommend_options(parsers["recommend"])
 
 
 def _rating_options(one: argparse.ArgumentParser) -> None:
@@ -320,3 +321,42 @@ def report_of_test(found: dict[str, Any]) -> str:
         f"{found['precision']:.3g}, recall {found['recall']:.3g}, NDCG {found['ndcg']:.3g} "
         f"(means over {found['users']} users)"
     )
+
+
+def _recommend_options(one: Parser) -> None:
+    """The options of ``streampca recommend``."""
+    one.set_defaults(run=run_recommend, parser=one)
+    one.add_argument("model", help="a saved fit of ratings: streampca impute ratings.csv --user ..")
+    one.add_argument("user", nargs="*", help="ids of users")
+    one.add_argument("-n", type=int, default=10, metavar="N", help="items for each user")
+    one.add_argument("--seen", action="store_true", help="items that the user has rated, too")
+    one.add_argument("--similar", metavar="ITEM", help="items that are liked by the same people")
+    one.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_recommend(arguments: argparse.Namespace) -> int:
+    """``streampca recommend``: print lists of items."""
+    if bool(arguments.user) == (arguments.similar is not None):
+        raise InvalidInputError("name users, or one item: recommend MODEL USER, or --similar ITEM")
+    model: Any = streampca.load(arguments.model)
+    if not hasattr(model, "recommend"):
+        raise InvalidInputError(
+            f"{arguments.model} is a {type(model).__name__}; expected a HardImpute or SoftImpute "
+            "of ratings: streampca impute ratings.csv --user user --item item --rating rating -o m"
+        )
+    if arguments.similar is not None:
+        lists = {arguments.similar: model.similar_items(arguments.similar, arguments.n)}
+    else:
+        lists = model.recommend(arguments.user, arguments.n, seen=arguments.seen)
+    if arguments.json:
+        print(json.dumps(lists, indent=1))
+        return 0
+    print("\n\n".join(_table(name, found) for name, found in lists.items()))
+    return 0
+
+
+def _table(name: str, found: list[tuple[Any, float]]) -> str:
+    """A list with its heading."""
+    width = max((len(str(item)) for item, _ in found), default=0)
+    lines = [f"  {item!s:<{width}}  {value:8.4g}" for item, value in found]
+    return "\n".join([name, *(lines or ["  nothing is left"])])

@@ -63,7 +63,7 @@ class Embedding:
     def transform(self, X: Any, *, dim: Any = None) -> Array:
         """The places of other rows in the picture, (m, 2) float32, by the library's transform.
 
-        X : rows with all features of the source, or those that the filters left.
+        X : (m, p) with all features of the source, or those that the filters left. One pass.
         """
         scores = self.model.transform(as_matrix(counted(X), dim=dim))
         return _placed(self.layout, _scores(scores))
@@ -154,7 +154,7 @@ def embed(
 
 
 def plan_embedding(X: Any, **options: Any) -> EmbeddingPlan:
-    """What :func:`embed` would do with the same options; reads no data.
+    """What :func:`embed` would do with X, (n, p), and the same options; reads no data.
 
     Raises what it would raise before it reads.
     """

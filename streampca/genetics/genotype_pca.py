@@ -186,7 +186,7 @@ class GenotypePCA(LinearModel):
     # -- fitting --------------------------------------------------------------------------------
 
     def plan(self, X: Any) -> Plan:
-        """What ``fit`` would do with X. Reads no calls. Raises as ``fit`` does before reading."""
+        """What ``fit`` would do with X, (n, p). Reads no calls. Raises as ``fit`` before reads."""
         cohort = self._cohort(self._genotypes(X))
         plan = self._plan(cohort)
         if self.max_sample_missing >= 1.0:
@@ -196,8 +196,8 @@ class GenotypePCA(LinearModel):
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X: .bed filesets, VCF Zarr, int8 arrays with -1 = missing, or a ChunkedMatrix.
 
-        X : samples x variants, anything that ``streampca.open`` takes; a list or a pattern of
-            paths is joined (one per chromosome).
+        X : samples x variants, (n, p), anything that ``streampca.open`` takes; a list or a
+            pattern of paths is joined (one per chromosome).
 
         Raises InvalidInputError, SourceError, MemoryLimitError before reading; InvalidInputError
         while reading where values are no allele counts, and where no variant is left to use.

@@ -179,11 +179,11 @@ class Block:
         return self.holes_in(self.dense(), slice(None))
 
     def dense(self) -> Array:
-        """The raw values as one dense array (expands a sparse block: use for small blocks)."""
+        """(rows, columns) raw values, dense (expands a sparse block: use for small blocks)."""
         return self.expanded(self.values)
 
     def expanded(self, values: Any) -> Array:
-        """A part of the values as an array; NaN where unstored cells are missing."""
+        """A part of the values as an array of its shape; NaN where unstored cells are missing."""
         if not self.absent or isinstance(values, np.ndarray):
             return _expanded(values)
         dense = np.full(values.shape, np.nan, work_dtype(values.dtype))
@@ -232,7 +232,7 @@ class Block:
         return replace(self, values=self.values[::step], hidden=hidden, scratch=None)
 
     def take_rows(self, rows: Array) -> Block:
-        """A block of some of the samples (features streamed), in the same layout."""
+        """A block of the samples with these numbers, (m,), in the layout of this (of features)."""
         by_feature = isinstance(self.values, np.ndarray) and not self.values.flags.c_contiguous
         values = np.take(self.values.T, rows, axis=1).T if by_feature else self.values[rows]
         hidden = None if self.hidden is None else self.hidden[rows]
@@ -253,7 +253,7 @@ class Block:
         scale: Array | None = None,
         thin: bool = False,
     ) -> Iterator[Tile]:
-        """Dense tiles along the streamed axis: (x - center) / scale, missing cells 0.
+        """Dense tiles (rows, columns) along the streamed axis: (x - center) / scale, missing 0.
 
         center, scale : one entry per column of this block, or None. A scale of 0 gives 0.
         thin : as in :func:`streampca.matrix.tiles.tile_length`.
@@ -265,7 +265,7 @@ class Block:
         return find(self, dtype, length, center, scale)
 
     def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:
-        """An uninitialised array that later blocks of the same thread reuse."""
+        """An uninitialised array of this shape, which later blocks of the same thread reuse."""
         key = (name, shape, str(dtype))
         if self.scratch is None:
             return np.empty(shape, dtype, order)
@@ -276,7 +276,7 @@ class Block:
         return np.asarray(self.scratch[key])
 
     def holes_in(self, x: Array, where: Any) -> Array | None:
-        """Missing cells of a dense piece of this block, or None.  where : its place in it."""
+        """Missing cells of a dense piece of this block, in its shape, or None.  where : of it."""
         hole: Array | None = None
         if x.dtype.kind == "f":
             bad = ~np.isfinite(x)
@@ -304,7 +304,7 @@ class Block:
         )
 
     def refuse_missing(self, columns: Array, missing: int, observed: int) -> NonFiniteError:
-        """The error for missing cells that the policy does not allow."""
+        """The error for missing cells that the policy does not allow.  columns : (m,) numbers."""
         return NonFiniteError(
             f"Input X contains NaN: {self.describe()}, {self.name_columns(columns)}; so far "
             f"{missing} missing and {observed} observed cells in those columns. The policy is "
@@ -317,7 +317,7 @@ class Block:
         return f"block {self.index} ({kind} {self.start} to {self.stop - 1})"
 
     def name_columns(self, columns: Array) -> str:
-        """Names of some of this block's columns, for messages."""
+        """Names of some of this block's columns, for messages.  columns : (m,) their numbers."""
         offset = self.start if self.axis == 1 else 0
         few = [int(c) + offset for c in columns[:4]]
         named = [str(c) if self.labels is None else self.labels.features.name(c) for c in few]

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from streampca.html import card, text
 from streampca.matrix.block import Block, work_dtype
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location
-from streampca.matrix.matrix_html import matrix_card
 from streampca.matrix.preprocessing import Preprocessing
 
 
@@ -89,7 +89,7 @@ class ChunkedMatrix(ABC):
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         """Positions at which slices along axis may be cut so that no stored chunk is read twice.
 
-        Increasing int64, from 0 to ``shape[axis]``; None where any position will do.
+        (m + 1,) increasing int64, from 0 to ``shape[axis]``; None where any position will do.
         """
 
     @abstractmethod
@@ -97,14 +97,14 @@ class ChunkedMatrix(ABC):
         """How many stored chunks ``read(axis, start, stop)`` reads."""
 
     def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
-        """How many chunks are read when the blocks between edges are read in order.
+        """How many chunks are read when the blocks between edges, (m + 1,), are read in order.
 
         Less than the sum of ``count_chunks`` where consecutive blocks share chunks.
         """
         return sum(self.count_chunks(axis, int(a), int(b)) for a, b in pairwise(edges))
 
     def count_pass(self, axis: int, spans: Sequence[np.ndarray[Any, Any]]) -> int:
-        """How many chunks a pass in one process reads.  spans : edges of the blocks of each.
+        """How many chunks a pass in one process reads.  spans : (m + 1,) edges of each.
 
         Less than the sum of ``count_span`` where spans share what they decode.
         """
@@ -125,7 +125,7 @@ class ChunkedMatrix(ABC):
         return 0
 
     def entry_points(self, axis: int) -> np.ndarray[Any, Any] | None:
-        """Positions, from 0 on, where a read need not begin earlier; None where all are such."""
+        """(m,) positions from 0 on where a read need not begin earlier; None where all are such."""
         return None
 
     @abstractmethod
@@ -198,7 +198,7 @@ class ChunkedMatrix(ABC):
     # -- provided ---------------------------------------------------------------------------
 
     def streamed(self, axis: int, edges: np.ndarray[Any, Any]) -> ChunkedMatrix:
-        """The same matrix, to be read along axis in blocks between consecutive edges."""
+        """The same matrix, to be read along axis in blocks between consecutive edges, (m + 1,)."""
         laid = copy.copy(self)
         laid.streamed_axis, laid.edges = axis, np.asarray(edges, dtype=np.int64)
         return laid
@@ -220,7 +220,7 @@ class ChunkedMatrix(ABC):
         return laid
 
     def seen(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Of ratings: (where the items that each user has rated begin, their numbers)."""
+        """Of ratings: (n + 1,) where the items that a user has rated begin, and their numbers."""
         raise NotImplementedError
 
     def expanded(self) -> ChunkedMatrix:
@@ -348,3 +348,28 @@ def reading_with(cache: SpanCache) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def matrix_card(matrix: Any) -> str:
+    """Shape, values, chunks and names of a matrix. Reads none of its values."""
+    n, p = matrix.shape
+    chunks = [(matrix.chunk_edges(axis), ("samples", "features")[axis]) for axis in (0, 1)]
+    cut = [f"{len(edges) - 1:,} along {name}" for edges, name in chunks if edges is not None]
+    kind = f"{matrix.dtype}{', sparse' if matrix.sparse else ''}"
+    rows = [
+        ("shape", text(f"{n:,} samples x {p:,} features")),
+        ("values", text(f"{kind}, {matrix.nbytes / 1e6:,.3g} MB")),
+        ("chunks", text(", ".join(cut))),
+        ("samples", text(_some(matrix.labels.samples))),
+        ("features", text(_some(matrix.labels.features))),
+        ("preprocessed", text(" then ".join(map(str, matrix.labels.preprocessing.steps)))),
+        ("source", text(matrix.note)),
+    ]
+    return card(type(matrix).__name__, "nothing is read yet", rows)
+
+
+def _some(axis: AxisLabels) -> str:
+    """The first names of an axis, where it has names."""
+    if not axis.named or not len(axis):
+        return ""
+    return ", ".join(axis.names(range(min(3, len(axis))))) + (", …" if len(axis) > 3 else "")

@@ -180,7 +180,7 @@ def variable_weights(
     Each variable then has a total variance of 1, whatever its unit and number of grid cells;
     within it, features keep their proportions (``scale="std"`` gives those up as well).
 
-    X : a Dataset, or what ``streampca.concat_features(..., variables=...)`` returned.
+    X : (n, p), a Dataset, or what ``streampca.concat_features(..., variables=...)`` returned.
     Other parameters : as in :class:`PCA`. Missing cells are left out, not refused.
 
     Cost: one pass, and moments of every feature.

@@ -287,7 +287,7 @@ class CCA(TwoViewModel):
 
     @property
     def test_(self) -> CanonicalTests:
-        """Tests that each root and all after it are 0, of all roots that there are."""
+        """Tests that each root and all after it are 0. Raises AttributeError after a penalty."""
         result = self.result_
         if np.any(result.penalties):
             raise AttributeError("a penalised CCA has no test: its roots are no correlations")

@@ -79,7 +79,7 @@ def correlation(
 ) -> Any:
     """Correlation matrix of the features of X, (p, p) float64; NaN beside constant features.
 
-    Parameters, cost and source as :func:`covariance`.
+    Parameters and source as :func:`covariance`. Cost: one pass, n p^2 flops.
     """
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     weights = sample_weights(sample_weight, matrix)
@@ -117,7 +117,7 @@ def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:
     features = matrix.labels.features
     if not features.named:
         return values
-    from streampca.sources.labelled_results import to_dataarray
+    from streampca.sources.labelled import to_dataarray
 
     names = label_array(features.names())
     axes = [

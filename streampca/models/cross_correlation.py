@@ -247,6 +247,6 @@ def _labelled(wanted: Wanted) -> Any:
     names = _names(wanted)
     if all(one is None for one in names):
         return wanted.held
-    from streampca.sources.labelled_results import to_dataarray
+    from streampca.sources.labelled import to_dataarray
 
     return to_dataarray(wanted.held, list(zip(DIMS, names, strict=True)), NAME, {})

@@ -61,7 +61,7 @@ class Decomposition(LinearResult, kind="model"):
         return rotated.of(self, method, k, normalize=normalize, power=power)
 
     def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
-        """The additional fields of this kind of result that are permuted with the components."""
+        """Additional fields of this kind that follow the order and sign, (k,), of components."""
         return {}
 
     def with_components(self, path: str | os.PathLike[str]) -> Decomposition:

@@ -165,7 +165,8 @@ class Estimator(Parameters):
     def feature_names_in_(self) -> Array:
         """(p,) names of the features of the fit, where it knows them as text (else no attribute).
 
-        Made from the labels each time: a million variants have theirs only once.
+        Made from the labels each time: a million variants have theirs only once. Raises
+        AttributeError.
         """
         names = text_names(self._labels_of_fit().features)
         if names is None:
@@ -219,7 +220,7 @@ class Estimator(Parameters):
 
         "default" is NumPy. Where nothing was set, ``sklearn.set_config(transform_output=...)``
         holds. Of a Dask data frame: a lazy Dask array, or with "pandas" a lazy data frame with the
-        same index.
+        same index. Raises InvalidInputError.
         """
         if transform is not None and transform not in OUTPUTS:
             raise InvalidInputError(f"transform={transform!r}; expected one of {OUTPUTS}")
@@ -228,7 +229,7 @@ class Estimator(Parameters):
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the components, as scikit-learn makes them: pca0, pca1, ..."""
+        """(k,) names of the components, as scikit-learn makes them: pca0, pca1, ..."""
         stem = type(self).__name__.lower()
         k = self._fitted().n_components
         return np.asarray([f"{stem}{i}" for i in range(k)], dtype=object)
@@ -304,7 +305,7 @@ class Estimator(Parameters):
         if matrix is not None and is_lazy(X) and not is_dask_array(scores):
             scores = lazily_held(scores, X, matrix.labels.samples)
         if is_xarray(X):
-            from streampca.sources.labelled_results import to_dataarray
+            from streampca.sources.labelled import to_dataarray
 
             assert matrix is not None
             axes = [matrix.labels.samples, self._fitted().component_axis]

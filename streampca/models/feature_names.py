@@ -208,7 +208,7 @@ def restacked(X: Any, features: AxisLabels) -> Any:
 
 def _levels(features: AxisLabels) -> list[str]:
     """Names of the dimensions that were stacked to one; none if it is not a stack."""
-    from streampca.sources.labelled_results import LEVELS
+    from streampca.sources.labelled import LEVELS
 
     return list(features.attrs.get(features.dims[0], {}).get(LEVELS, []))
 

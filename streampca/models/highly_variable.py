@@ -55,7 +55,7 @@ def highly_variable(
 ) -> HighlyVariable:  # fmt: skip
     """Choose features by their normalised dispersion, which depends on all rows of X.
 
-    X : log1p of normalised counts, samples x features.
+    X : (n, p) log1p of normalised counts, samples x features. Raises InvalidInputError.
     n_top : how many; None takes those within the limits of mean and normalised dispersion.
     flavor : "seurat" (dispersions of the counts, z-scores in ``n_bins`` bins of the mean) or
         "cell_ranger" (of the logarithms; medians in bins of percentiles).

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import scipy
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix
+from streampca.matrix import Block, ChunkedMatrix, select
 from streampca.models.pca.panels import feature_products
+from streampca.models.request import whole_number
 from streampca.models.row_passes import RowMap
+from streampca.passes import Pass, PassSpec, Steps, easier_axis
+from streampca.store import MemorySink
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine", "precomputed")
 NEGATIVE = 1e-5  # of the largest eigenvalue: less is rounding
@@ -220,3 +223,106 @@ class KernelFound:
             f"above 0; the lowest one is {self.lowest:.3g}, the largest {largest:.3g}. Those below "
             "0 are no directions in a feature space and have no scores; ask for fewer components"
         )
+
+
+METRICS = {"rbf": "euclidean", "laplacian": "cityblock"}  # kernels that have a width
+SAMPLED = 1000  # rows
+SAMPLED_NBYTES = 32 << 20  # of them, at most
+
+
+def sampled_rows(matrix: ChunkedMatrix, seed: int) -> Array:
+    """The numbers of the rows whose distances are taken, increasing."""
+    n, p = matrix.shape
+    m = min(n, SAMPLED, max(2, SAMPLED_NBYTES // (8 * p)))
+    return np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
+
+
+def sample_spec(matrix: ChunkedMatrix, seed: int) -> PassSpec:
+    """The pass over the sampled rows. Chunks without such a row are not read."""
+    some = select(matrix, samples=sampled_rows(matrix, seed))
+    m, p = some.shape
+    scratch = Rows(np.zeros(p), np.dtype(np.float64)).scratch_nbytes(some)
+    return PassSpec("sample", 0, 0, 0, scratch, kept_nbytes=8 * m * (p + m), matrix=some,
+                    flops=1.5 * m * m * p)  # fmt: skip
+
+
+def with_width(matrix: ChunkedMatrix, kernel: Kernel) -> Steps[Kernel]:
+    """The kernel with its gamma.
+
+    The width is the median distance d between two sampled rows: gamma is 1 / (2 d^2) of Euclidean
+    distances, 1 / d of those of the laplacian kernel.
+    Raises InvalidInputError where d is 0.
+    Source: Garreau, Jitkrittum and Kanagawa 2017, "Large sample analysis of the median heuristic",
+    section 1.
+    """
+    if kernel.sampled is None:
+        return kernel
+    some = select(matrix, samples=sampled_rows(matrix, kernel.sampled))
+    sink = MemorySink(*some.shape, np.float64)
+    rows = Rows(np.zeros(some.shape[1]), np.dtype(np.float64))
+    yield Pass("sample", matrix=some, maps={"rows": rows}, sinks={"rows": sink})
+    distances = scipy.spatial.distance.pdist(sink.values, METRICS[kernel.name])
+    middle = float(np.median(distances)) if len(distances) else 0.0
+    if not middle > 0.0:
+        raise InvalidInputError(
+            f"the median distance between {len(sink.values)} sampled rows is 0: most of them "
+            "repeat others. Give a number, gamma=..."
+        )
+    found = (
+        f"from the median of {len(distances)} distances, "
+        f"{middle:.6g}, between {len(sink.values)} of "
+        f"{matrix.shape[0]} rows (seed {kernel.sampled})"
+    )
+    gamma = 0.5 / middle**2 if kernel.name == "rbf" else 1.0 / middle
+    return replace(kernel, gamma=gamma, sampled=None, found=found)
+
+
+class KernelParameters(Protocol):
+    """Parameters of an estimator that name a kernel."""
+
+    kernel: Any
+    gamma: float | str | None
+    degree: float
+    coef0: float
+
+
+def checked_kernel(asked: KernelParameters, matrix: ChunkedMatrix, seed: int) -> Kernel:
+    """Raises InvalidInputError for a kernel that is not known, or that these rows cannot have."""
+    (n, p), name = matrix.shape, asked.kernel
+    if not callable(name) and name not in KERNELS:
+        raise InvalidInputError(f"kernel={name!r}; expected a function or one of {KERNELS}")
+    if name == "precomputed" and n != p:
+        raise InvalidInputError(f"a precomputed kernel of {n} x {p}; expected a square matrix")
+    if callable(name) and easier_axis(matrix) == 1:
+        raise InvalidInputError(
+            "a function takes whole rows, and the chunks of X hold few features of many "
+            "samples: `streampca convert X -o rows.zarr` first, or name a kernel"
+        )
+    known = ("function", name) if callable(name) else (name, None)
+    shape = (finite("degree", asked.degree), finite("coef0", asked.coef0), known[1])
+    if asked.gamma == "median":
+        if name not in METRICS:
+            raise InvalidInputError(
+                f"gamma='median' for kernel={name!r}; expected one of {tuple(METRICS)}, which "
+                "have a width, or a number"
+            )
+        return Kernel(known[0], np.nan, *shape, sampled=seed)
+    if isinstance(asked.gamma, str):
+        raise InvalidInputError(f"gamma={asked.gamma!r}; expected a number, 'median' or None")
+    gamma = 1.0 / p if asked.gamma is None else finite("gamma", asked.gamma)
+    if name in METRICS and not gamma >= 0:
+        raise InvalidInputError(f"gamma={gamma!r} for kernel={name!r}; expected 0 or more")
+    return Kernel(known[0], gamma, *shape)
+
+
+def finite(name: str, value: Any) -> float:
+    """Raises InvalidInputError unless the value is a finite number."""
+    if isinstance(value, (int, float, np.integer, np.floating)) and np.isfinite(value):
+        return float(value)
+    raise InvalidInputError(f"{name}={value!r:.60}; expected a finite number")
+
+
+def check_count(k: Any, most: int) -> None:
+    """Raises InvalidInputError unless k is None or a number of components up to ``most``."""
+    if k is not None:
+        whole_number("n_components", k, 1, most, beside="None or ")

@@ -20,9 +20,10 @@ from streampca.models.kernel_functions import (
     KernelFound,
     KernelRequest,
     Rows,
+    sample_spec,
     squares,
+    with_width,
 )
-from streampca.models.kernel_width import sample_spec, with_width
 from streampca.models.pca.eigenproblem import RowsSink
 from streampca.models.pca.krylov_plan import PIECES_NBYTES, Judge, Verdict
 from streampca.models.pca.panels import panel_divisions

@@ -15,11 +15,17 @@ from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator
-from streampca.models.kernel_functions import NEGATIVE, Kernel, KernelRequest, Rows
-from streampca.models.kernel_parameters import check_count, checked_kernel, finite
-from streampca.models.kernel_preimage import FixedPoints, PreImages, RidgePreImages
+from streampca.models.kernel_functions import (
+    NEGATIVE,
+    Kernel,
+    KernelRequest,
+    Rows,
+    check_count,
+    checked_kernel,
+    finite,
+)
 from streampca.models.kernel_routes import SOLVERS, fit_kernel, plan_kernel
-from streampca.models.kernel_scores import KernelScores
+from streampca.models.kernel_scores import FixedPoints, KernelScores, PreImages, RidgePreImages
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
@@ -212,7 +218,7 @@ class KernelPCA(Estimator):
     checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
+        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
         matrix = self._opened(X, dim)
         request = self._request(matrix, seed_of(self.random_state))
         return plan_kernel(matrix, request, self._solver(matrix), self.memory_limit)
@@ -246,7 +252,7 @@ class KernelPCA(Estimator):
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
-        """Fit, and the scores of X, (n, k), which the fit has."""
+        """Fit, and the scores of X, (n, k), which the fit has: no further pass."""
         matrix = self._opened(X := counted(X), dim)
         scores = self.fit(X, dim=dim).result_.fitted_scores
         return self._wrap_scores(X, matrix, scores.astype(score_dtype(matrix.dtype), copy=False))

@@ -9,8 +9,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.kernel_functions import KernelFound, KernelRequest
 from streampca.models.kernel_krylov import matrix_free, matrix_free_candidates
 from streampca.models.kernel_matrix import exact, exact_candidates
-from streampca.models.kernel_scratch import scratch, scratch_candidates
-from streampca.models.kernel_stored import stored, stored_candidates
+from streampca.models.kernel_scratch import scratch, scratch_candidates, stored, stored_candidates
 from streampca.models.pca.routes import AFFORDABLE, GO_OVER, within
 from streampca.passes import (
     Candidate,

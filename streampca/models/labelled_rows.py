@@ -105,7 +105,7 @@ def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any
     """Rows with the labels of the scores and of the fit, if the scores have any."""
     if not is_xarray(scores):
         return rows
-    from streampca.sources.labelled_results import to_dataarray
+    from streampca.sources.labelled import to_dataarray
 
     labels = result.labels
     features = labels.features
@@ -118,7 +118,7 @@ def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any
 def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
     """Completed rows (n, p) as the same kind of object as X."""
     if is_xarray(X):
-        from streampca.sources.labelled_results import to_dataarray
+        from streampca.sources.labelled import to_dataarray
 
         axes, told = [matrix.labels.samples, features], partial(of_values, matrix.labels)
         return to_dataarray(rows, axes, matrix.labels.name or "filled", told)

@@ -13,8 +13,7 @@ from streampca.accumulators import Scatter
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix, FeatureMap, MappedMatrix, select
-from streampca.models.kernel_functions import SHIFTED, Kernel, Rows
-from streampca.models.kernel_width import sample_spec, with_width
+from streampca.models.kernel_functions import SHIFTED, Kernel, Rows, sample_spec, with_width
 from streampca.passes import (
     Candidate,
     Pass,

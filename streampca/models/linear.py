@@ -154,10 +154,10 @@ class LinearModel(Estimator):
         return self._fitted().r2_curve(rows)
 
     def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
-        """Mean over rows of ||x - reconstruction||^2, in standardised units where scaled.
+        """Mean over rows of X, (n, p), of ||x - reconstruction||^2, standardised where scaled.
 
         On the training rows this is (n - ddof) / n times the sum of the dropped eigenvalues.
-        Precision and cost: as ``r2_curve``.
+        Precision: as ``r2_curve``. Cost: one pass.
         """
         return self._fitted().reconstruction_error(self._passes(self._matrix(X, remove=remove)))
 
@@ -171,7 +171,7 @@ class LinearModel(Estimator):
         return rows.table("score", self._fitted().likelihood_of(rows.options))[:, 0]
 
     def score(self, X: Any, y: Any = None, *, remove: Any = None) -> float:
-        """Mean log-likelihood of the rows."""
+        """Mean log-likelihood of the rows of X, (n, p). Cost: one pass."""
         return float(np.mean(self.score_samples(X, remove=remove)))
 
     def get_covariance(self) -> Array:

@@ -181,9 +181,9 @@ class LinearResult(Result):
         return self.settings.get("loadings")
 
     def require_components(self) -> Array:
-        """The components; those that the fit streamed to Zarr are read from there each time.
+        """(k, p) components; those that the fit streamed to Zarr are read from there each time.
 
-        Raises the error that says how to get them, SourceError where they are not there any more.
+        Raises InvalidInputError that says how to get them, SourceError where they are gone.
         """
         if self.components is None:
             if (path := self.streamed_to) is not None:
@@ -204,7 +204,7 @@ class LinearResult(Result):
     # -- at rest --------------------------------------------------------------------------------
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """(arrays, JSON-ready document): all of it, for a bundle."""
+        """(arrays of the fields' shapes, JSON-ready document): all of it, for a bundle."""
         arrays, document = super().to_saved()
         document["certificate"] = self.certificate and self.certificate.to_dict()
         document["design"] = None
@@ -215,7 +215,7 @@ class LinearResult(Result):
 
     @classmethod
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved, certificate and removal among them."""
+        """The fields of what was saved, in their shapes, certificate and removal among them."""
         certificate, design = document.pop("certificate"), document.pop("design", None)
         found = {
             "certificate": certificate and Certificate.from_dict(certificate),

@@ -14,8 +14,7 @@ from streampca.matrix import Block, ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator, attach
-from streampca.models.kernel_functions import Kernel, Rows
-from streampca.models.kernel_parameters import check_count, checked_kernel
+from streampca.models.kernel_functions import Kernel, Rows, check_count, checked_kernel
 from streampca.models.landmarks import (
     METHODS,
     ROUTE,
@@ -201,7 +200,7 @@ class NystroemPCA(Estimator):
     checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
+        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         return self._plan(matrix, self._request(matrix, seed_of(self.random_state)))
 

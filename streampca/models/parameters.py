@@ -150,7 +150,7 @@ class Parameters:
         return {name: getattr(self, name) for name in self._parameters()}
 
     def set_params(self, **params: Any) -> Self:
-        """Change constructor arguments; takes effect at the next fit."""
+        """Change constructor arguments; takes effect at the next fit. Raises InvalidInputError."""
         for name, value in params.items():
             if name not in self._parameters():
                 raise InvalidInputError(

@@ -268,7 +268,7 @@ def normalize_total(
     X: Any, target_sum: float | None = None, *, memory_limit: int | str | None = None,
     scheduler: Any = None, progress: Any = None,
 ) -> ChunkedMatrix:  # fmt: skip
-    """X after :class:`NormalizeTotal`. A model fitted to it gives raw new rows the same total.
+    """X, (n, p), after :class:`NormalizeTotal`. A model of it gives raw new rows the same total.
 
     Cost: one pass.
     """
@@ -278,7 +278,7 @@ def normalize_total(
 
 
 def log1p(X: Any, base: float | None = None) -> ChunkedMatrix:
-    """X after :class:`Log1p`. Cost: no pass."""
+    """X, (n, p), after :class:`Log1p`. Cost: no pass."""
     return Log1p(base).fit_transform(X)
 
 

@@ -60,7 +60,7 @@ class R2Baselines:
 
     def to_xarray(self) -> Any:
         """A Dataset: ``r2`` and ``standard_deviation`` by curve and number of components."""
-        from streampca.sources.labelled_results import to_dataset
+        from streampca.sources.labelled import to_dataset
 
         k = self.n_components
         axes = [

@@ -279,11 +279,11 @@ class RandomProjection(Estimator):
     checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``transform`` of X would do, since fitting reads nothing: reads, memory."""
+        """What ``transform`` of X, (n, p), would do, since fitting reads nothing: reads, memory."""
         return self._plan(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Draw the seed of a matrix for X (n, p), whose values are not read."""
+        """Draw the seed of a matrix for X (n, p); reads no values. Raises InvalidInputError."""
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         (n, p), k = matrix.shape, self._count(matrix)
         if self.n_components == "auto" and k > p:

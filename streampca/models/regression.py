@@ -136,7 +136,7 @@ class Regression(Estimator):
         raise NotImplementedError
 
     def plan(self, X: Any, y: Any = None, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X and y: one pass. Reads nothing. Raises MemoryLimitError."""
+        """What ``fit`` would do with X (n, p) and y. Reads nothing. Raises MemoryLimitError."""
         pair = self._pair(X, y, dim)
         return self._planned(pair.joint(), pair.x.shape[1])
 
@@ -184,11 +184,11 @@ class Regression(Estimator):
         return paired(*as_pair(X, y, dim=dim, missing_value=self.missing_value))
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
-        """Fit, and predictions for X: a second read of X."""
+        """Fit, and predictions for X, (n, q): a second read of X."""
         return self.fit(X, y, dim=dim).transform(X, dim=dim)
 
     def transform(self, X: Any, y: Any = None, **more: Any) -> Any:
-        """Predictions (n, q): what ``predict`` gives, for pipelines; ``y`` does not count."""
+        """Predictions (n, q), one pass: what ``predict`` gives, for pipelines; y is not read."""
         return super().transform(X, **more)
 
     def predict(self, X: Any, *, dim: Any = None, out: Any = None, overwrite: bool = False) -> Any:
@@ -201,7 +201,7 @@ class Regression(Estimator):
         return found[:, 0] if flat and getattr(found, "ndim", 0) == 2 else found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R^2 of the predictions, the mean over responses, as scikit-learn's regressors.
+        """R^2 of the predictions for X (n, p), mean over responses, as scikit-learn's. One pass.
 
         Of a response that does not vary: 1 where it is met, else 0.
         """
@@ -237,7 +237,7 @@ class Regression(Estimator):
 
     @property
     def ols_coef_(self) -> Array:
-        """Coefficients by ordinary least squares, from the same read, as ``coef_``."""
+        """Coefficients by ordinary least squares, from the same read, in the shape of ``coef_``."""
         coef = self.result_.ols_coef.T
         return coef[0] if len(coef) == 1 else coef
 

@@ -275,7 +275,7 @@ class Result:
 
     @classmethod
     def from_saved(cls, arrays: dict[str, Array], document: dict[str, Any], where: str) -> Self:
-        """The inverse of ``to_saved``.  where : for messages.
+        """The inverse of ``to_saved``, whose shapes it checks.  where : for messages.
 
         Raises SourceError for another kind, and for one that is not known here.
         """

@@ -141,7 +141,7 @@ class SparsePCA(ScoresEmptySamples):
     result_: SparseResult
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X: passes, reads, memory. Reads nothing."""
+        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         return self._plan(matrix, self._request(matrix, 0))
 
@@ -216,7 +216,7 @@ class SparsePCA(ScoresEmptySamples):
     ) -> Any:
         """Rows (n, p) by least squares over the components from scores (n, k).
 
-        out : path of a new Zarr array to write block by block. Lazy on Dask, labelled where X is.
+        out : path of a new Zarr array to write, in one pass. Lazy on Dask, labelled where X is.
         """
         result = self._fitted()
         assert isinstance(result, SparseResult)

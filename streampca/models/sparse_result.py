@@ -93,7 +93,7 @@ class SparseResult(Result, kind="sparse components"):
 
     def to_xarray(self) -> Any:
         """A Dataset: components by the dimensions of the data, adjusted variances and shares."""
-        from streampca.sources.labelled_results import to_dataset
+        from streampca.sources.labelled import to_dataset
 
         axis = self.component_axis
         tables: dict[str, Any] = {

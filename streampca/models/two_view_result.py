@@ -163,7 +163,7 @@ class TwoViewResult(Result, kind="two-view"):
 
         p-values take the rows of the fit for independent: neighbours in time make them too small.
         """
-        from streampca.sources.labelled_results import to_dataset
+        from streampca.sources.labelled import to_dataset
 
         made = []
         for name in VIEWS:

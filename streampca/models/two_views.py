@@ -138,7 +138,7 @@ class TwoViewModel(Estimator):
     # -- plan and fit ---------------------------------------------------------------------------
 
     def plan(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X and Y: passes, reads, memory. Reads nothing.
+        """What ``fit`` would do with X (n, p) and Y (n, q): passes, reads, memory. Reads nothing.
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
@@ -319,6 +319,7 @@ class TwoViewModel(Estimator):
         X, Y : rows of each view, as ``PCA.transform`` takes them; their rows need not be the same.
             Lazy where they are, labelled where they are. Without ``dim`` that of the fit.
         out : paths of two new Zarr arrays, or of one without Y.
+        Cost: one pass over each. Raises InvalidInputError.
         """
         many = Y is not None
         paths = out if many and out is not None else (out, None)
@@ -332,11 +333,11 @@ class TwoViewModel(Estimator):
         return tuple(made) if many else made[0]
 
     def fit_transform(self, X: Any, Y: Any = None, *, dim: Any = None) -> Any:
-        """Fit, and the scores of X and Y: a second read of both."""
+        """Fit, and the scores of X and Y, (n, k) each: a second read of both."""
         return self.fit(X, Y, dim=dim).transform(X, Y, dim=dim, remove=self.remove)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Of the scores of either view."""
+        """(k,) names of the scores of either view."""
         return self.view("x").get_feature_names_out()
 
     @property

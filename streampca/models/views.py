@@ -52,7 +52,7 @@ def _stated(bound: float, most: float) -> str:
 
 def dataset_of(result: LinearResult) -> Any:
     """An xarray.Dataset of all arrays with their labels: see ``Decomposition.to_xarray``."""
-    from streampca.sources.labelled_results import to_dataset
+    from streampca.sources.labelled import to_dataset
 
     component, features = result.component_axis, result.labels.features
     mean = np.array(result.mean)
@@ -197,7 +197,7 @@ class EofViews:
                 "a Dataset needs named dimensions: fit an xarray.DataArray, a NetCDF file or a "
                 "Zarr store as xarray writes it"
             )
-        from streampca.sources.labelled_results import merged
+        from streampca.sources.labelled import merged
 
         found = {
             "pcs": self.pcs(pc_scaling, scores),
@@ -245,7 +245,7 @@ class EofViews:
         """The values with labels, if the data had named dimensions."""
         if not self.result.labels.dims_named:
             return values
-        from streampca.sources.labelled_results import to_dataarray
+        from streampca.sources.labelled import to_dataarray
 
         return to_dataarray(values, axes, name, told)
 

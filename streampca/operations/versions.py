@@ -291,7 +291,7 @@ class VersionStore:
         )
 
     def check_place(self) -> None:
-        """Refuse a place that holds something else, before anything is computed for it."""
+        """Refuse a place that holds something else, before any work. Raises InvalidInputError."""
         if self.exists():
             return
         place = self.backend.place

@@ -16,9 +16,9 @@ from streampca.plots.canvas import (
     MUTED,
     PALETTE,
     checked_axes,
+    colouring,
     drawing_axes,
 )
-from streampca.plots.colours import colouring
 from streampca.plots.scores import MOST_POINTS, RASTERIZED_FROM
 
 if TYPE_CHECKING:

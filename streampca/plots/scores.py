@@ -13,8 +13,11 @@ from streampca.plots.canvas import (
     FAINT,
     INK,
     PALETTE,
+    Categories,
+    Continuous,
     beside,
     checked_axes,
+    colouring,
     component_index,
     component_name,
     drawing_axes,
@@ -22,7 +25,6 @@ from streampca.plots.canvas import (
     sheet,
     state,
 )
-from streampca.plots.colours import Categories, Continuous, colouring
 from streampca.plots.density import draw_density, draw_ellipses
 
 if TYPE_CHECKING:
@@ -181,7 +183,7 @@ def pairs(
     scores, labels : as for :func:`scores`.  components : numbers from 1; None takes the first four.
 
     Returns the Axes that frames the panels; these are ``ax.child_axes``, row by row of the lower
-    triangle. Raises as :func:`scores`.
+    triangle. Raises InvalidInputError and as :func:`scores`.
     """
     found = result_of(result_or_model)
     chosen = range(1, min(4, found.n_components) + 1) if components is None else components

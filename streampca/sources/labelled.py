@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,10 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.matrix.kinds import as_scipy, check_dtype, is_sparse, refuse_gpu
 from streampca.sources.arrays import ArrayReader
 from streampca.sources.columns import DatasetColumns
-from streampca.sources.labelled_results import LEVELS
 from streampca.sources.lazy import LazyReader
 from streampca.sources.netcdf import BackendReader, open_netcdf
 from streampca.sources.sparse import SparseMatrix
-from streampca.sources.stacked import (
-    TIME,
-    Dim,
-    Reader,
-    StackedMatrix,
-    sample_dims,
-)
+from streampca.sources.stacked import TIME, Dim, Reader, StackedMatrix, sample_dims
 
 
 def from_xarray(
@@ -212,3 +205,99 @@ def pick_variable(
         f"{where} {asked}; data variables: {shown}. "
         f"Use streampca.open({argument}, variable={example!r})."
     )
+
+
+Attributes = Mapping[str, Any] | Callable[[str | None], Mapping[str, Any]]
+
+LEVELS = "streampca_levels"  # attribute of a stacked dimension: names of its MultiIndex
+
+
+def to_dataarray(
+    values: Any,
+    axes: Sequence[AxisLabels | tuple[str, Any]],
+    name: str | None = None,
+    attrs: Attributes | None = None,
+) -> xarray.DataArray | xarray.Dataset:
+    """A result with labels, its stacked dimensions unstacked.
+
+    values : one dimension per entry of ``axes``; NumPy or Dask.
+    axes : AxisLabels give their dimensions, coordinates and attributes; a pair (name, coord) gives
+        one dimension, with the coordinate unless that is None. An axis of several variables gives
+        a Dataset of them.
+    attrs : of the array, or a function from the name of a variable (None if there is only one) to
+        its attributes.
+    """
+    for number, axis in enumerate(axes):
+        if isinstance(axis, AxisLabels) and axis.parts:
+            arrays = {}
+            for variable, where in axis.slices.items():
+                index = (slice(None),) * number + (where,)
+                own = [*axes[:number], axis.parts[variable], *axes[number + 1 :]]
+                told = attrs(variable) if callable(attrs) else attrs
+                arrays[variable] = to_dataarray(values[index], own, variable, told)
+            return xarray.Dataset(arrays, attrs={"name": name} if name else {})
+    told = attrs(None) if callable(attrs) else attrs
+    return _unstacked(values, axes, name, dict(told or {}))
+
+
+def to_dataset(
+    tables: Mapping[str, tuple[np.ndarray[Any, Any], Sequence[AxisLabels]]],
+    attrs: Mapping[str, Any],
+    told: Mapping[str, Attributes] | None = None,
+) -> xarray.Dataset:
+    """Several labelled arrays (values and the labels of their axes, by name) as one Dataset.
+
+    told : attributes of the arrays, as :func:`to_dataarray` takes them.
+    Along an axis of several variables there is one for each of them: ``components_sst``.
+    """
+    arrays: dict[str, xarray.DataArray] = {}
+    for name, (values, axes) in tables.items():
+        made = to_dataarray(values, axes, name, (told or {}).get(name))
+        if isinstance(made, xarray.Dataset):
+            arrays |= {f"{name}_{variable}": one for variable, one in made.data_vars.items()}
+        else:
+            arrays[name] = made
+    return merged(arrays, attrs)
+
+
+def merged(arrays: Mapping[str, xarray.DataArray], attrs: Mapping[str, Any]) -> xarray.Dataset:
+    """Arrays as variables of one Dataset; a "_" is added to names that are coordinates."""
+    taken = {str(name) for array in arrays.values() for name in (*array.dims, *array.coords)}
+    named = {f"{name}_" if name in taken else name: array for name, array in arrays.items()}
+    return xarray.Dataset(named, attrs=dict(attrs))
+
+
+def _unstacked(
+    values: Any, axes: Sequence[AxisLabels | tuple[str, Any]], name: str | None, attrs: Any
+) -> xarray.DataArray:
+    """One array whose axes have no variables."""
+    dims: list[str] = []
+    sizes: list[int] = []
+    coords: dict[str, Any] = {}
+    levels: dict[str, list[str]] = {}
+    for axis, length in zip(axes, np.shape(values), strict=True):
+        if not isinstance(axis, AxisLabels):
+            axis = AxisLabels.plain(axis[0], length, axis[1])
+        if len(axis) != length:
+            raise InvalidInputError(
+                f"labels of {' x '.join(map(str, axis.sizes))} entries for an axis of {length}"
+            )
+        dims += axis.dims
+        sizes += axis.sizes
+        told = {n: dict(a) for n, a in axis.attrs.items()}
+        known = {d: ((d,), c) for d, c in axis.coords.items()} | dict(axis.grids)
+        known |= {n: ((axis.dims[0],), c) for n, c in axis.extra.items()}
+        for d in axis.dims:
+            names = told.get(d, {}).pop(LEVELS, [])
+            if names and set(names) <= set(known):
+                levels[d] = names
+                del known[d]
+        coords |= {n: (d, np.asarray(c), told.get(n, {})) for n, (d, c) in known.items()}
+    if len(set(dims)) != len(dims):
+        raise InvalidInputError(
+            f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"
+        )
+    array = xarray.DataArray(
+        np.reshape(values, sizes), coords=coords, dims=dims, name=name, attrs=attrs
+    )
+    return array.set_index(levels) if levels else array

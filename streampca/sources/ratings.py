@@ -71,7 +71,8 @@ def open_ratings(
     Cost: the source is read once, in pieces; the ratings go to a scratch folder (12 bytes each,
     20 with times; twice as many while they are sorted), which is removed with the matrix. Memory:
     about 0.25 GB and the ids.
-    Raises InvalidInputError (columns, duplicates, ratings that are no finite numbers), SourceError.
+    Raises InvalidInputError (columns, duplicates, ratings that are no finite numbers),
+    SourceError, MissingDependencyError.
     """
     if duplicates not in RULES:
         raise InvalidInputError(f"duplicates={duplicates!r}; expected one of {RULES}")

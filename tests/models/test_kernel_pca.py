@@ -19,7 +19,7 @@ from streampca import PCA, KernelPCA
 from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.kernels import symmetrize
-from streampca.models import kernel_matrix, kernel_width
+from streampca.models import kernel_functions, kernel_matrix
 from streampca.models.kernel_functions import Kernel, KernelRequest
 from streampca.models.kernel_routes import plan_kernel
 from streampca.models.pca import panels
@@ -309,7 +309,7 @@ def test_the_median_of_absolute_distances_and_of_a_sample(monkeypatch: pytest.Mo
     d = np.median(np.abs(X[:, None] - X).sum(axis=2)[np.triu_indices(60, 1)])
     model = quiet(kernel="laplacian", gamma="median").fit(X)
     np.testing.assert_allclose(model.gamma_, 1 / d, rtol=1e-12)
-    monkeypatch.setattr(kernel_width, "SAMPLED", 20)
+    monkeypatch.setattr(kernel_functions, "SAMPLED", 20)
     model = quiet(kernel="laplacian", gamma="median", random_state=7)
     assert model.plan(X).passes[0].edges[-1] == 20
     first = model.fit(X).gamma_

@@ -14,8 +14,7 @@ from pictures import GROUPS, N, in_order, points, saved
 
 from streampca import PCA, plots
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.plots.canvas import PALETTE
-from streampca.plots.colours import MARKERS, MISSING_COLOUR
+from streampca.plots.canvas import MARKERS, MISSING_COLOUR, PALETTE
 
 
 def test_categories_have_a_legend_and_one_colour_each(pca: PCA, projected: Any) -> None:

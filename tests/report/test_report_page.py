@@ -17,8 +17,7 @@ import pytest
 from streampca import PCA, HardImpute, KernelPCA
 from streampca.cli import main
 from streampca.errors import InvalidInputError
-from streampca.report.document import report_of
-from streampca.report.points import MOST, MOST_GROUPS, thinned
+from streampca.report.document import MOST, MOST_GROUPS, report_of, thinned
 
 
 class Elements(HTMLParser):

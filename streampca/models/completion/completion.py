@@ -150,7 +150,7 @@ class Completion(LinearModel):
     # -- fit ------------------------------------------------------------------------------------
 
     def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""
+        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
         matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
         return self._plan_request(matrix, self._request(matrix, sample_weight))
 
@@ -199,10 +199,10 @@ class Completion(LinearModel):
         return self
 
     def refit(self, X: Any, *, tol: float = 1e-3, **options: Any) -> Self:
-        """A new model of the rank and penalty that were kept, fitted to all of X.
+        """A new model of the rank and penalty that were kept, fitted to all of X, (n, p).
 
         It has seen the cells that were held out, too, and begins with this estimate.
-        tol : of the new fit.  options : as for ``fit``.
+        tol : of the new fit.  options : as for ``fit``, whose cost it has.
         """
         kept = self._fitted().settings
         chosen = {name: kept[name] for name in ("rank", "center", PENALTIES[self._soft])}
@@ -292,7 +292,7 @@ class Completion(LinearModel):
 
     @property
     def score_samples(self) -> Any:
-        """A completion is no probability model: it has no such method."""
+        """A completion is no probability model: it has no such method. Raises AttributeError."""
         raise AttributeError(
             f"a {type(self).__name__} has no likelihood; fit streampca.PPCA, or take score(X)"
         )

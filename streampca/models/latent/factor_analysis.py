@@ -144,7 +144,7 @@ class FactorAnalysis(LatentModel):
     reconstructs = False
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
+        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
@@ -216,6 +216,7 @@ class FactorAnalysis(LatentModel):
         S : (p, p) symmetric.  n_samples : rows behind it, if known; without it there is no test
         and no likelihood.  mean : (p,) or None (0).  names : of the features.
         parameters : of the estimator, such as n_components=2, rotation="varimax".
+        Raises InvalidInputError for a matrix that is no covariance.
         """
         model = cls(**parameters)
         matrix, center, names = checked_covariance(S, mean, names)
@@ -269,7 +270,7 @@ class FactorAnalysis(LatentModel):
 
     @property
     def heywood_(self) -> Array:
-        """Numbers of the features whose uniqueness lies at its lower bound."""
+        """(m,) numbers of the features whose uniqueness lies at its lower bound."""
         return self._factors().heywood
 
     @property

@@ -213,6 +213,7 @@ class LatentModel(LinearModel):
         Labelled xarray where the features have names, else NumPy. Features that never vary hold
         their mean, those without any observation NaN.
         random_state : as :class:`PCA` takes it; the same seed gives the same rows.
+        Raises InvalidInputError for fewer than one row.
         """
         count, result = whole_number("n_samples", n_samples), self._latent()
         model = result.factor_model
@@ -229,7 +230,7 @@ class LatentModel(LinearModel):
         features = result.labels.features
         if not features.named:
             return rows
-        from streampca.sources.labelled_results import to_dataarray
+        from streampca.sources.labelled import to_dataarray
 
         return to_dataarray(
             rows,
@@ -282,7 +283,7 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         return FactorModel(self.loadings, self.uniquenesses, None if plain else self.correlations)
 
     def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
-        """The rotation and the correlations of components that change places or signs."""
+        """The rotation and the correlations, (k, k), of components that change places or signs."""
         between = self.correlations[np.ix_(order, order)] * np.multiply.outer(sign, sign)
         return {"rotation": self.rotation[:, order] * sign, "correlations": between}
 
@@ -303,7 +304,9 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         return p * k - k * (k - 1) // 2 + 2 * p
 
     def r2_curve(self, rows: RowPasses | None) -> Array:
-        """(k + 1,) share of the variance that 0, 1, ..., k factors explain, in the fit alone."""
+        """(k + 1,) share of the variance that 0, 1, ..., k factors explain, in the fit: no pass.
+
+        Raises InvalidInputError for other rows."""
         if rows is not None:
             raise InvalidInputError(
                 "factors are no orthogonal projection of rows; compare models by score(X), or "
@@ -312,18 +315,18 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         return super().r2_curve(None)
 
     def reconstruction_error(self, rows: RowPasses) -> float:
-        """Refused: factors explain correlations, not squares."""
+        """Refused before any pass: factors explain correlations. Raises InvalidInputError."""
         raise InvalidInputError("factors explain correlations; compare models by score(X)")
 
     def tracy_widom(self) -> TracyWidom:
-        """Refused: the test is for principal components."""
+        """Raises InvalidInputError: the test is for principal components."""
         raise InvalidInputError(
             "the Tracy-Widom test is one of principal components; factors have result.statistic, "
             "result.freedom and result.p_value"
         )
 
     def rotate(self, *_: Any, **__: Any) -> Any:
-        """Refused: factors are rotated by their fit."""
+        """Raises InvalidInputError: factors are rotated by their fit."""
         raise InvalidInputError(
             "factors are rotated by the fit: FactorAnalysis(rotation='varimax'), 'quartimax' or "
             "'promax'"

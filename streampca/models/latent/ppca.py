@@ -116,7 +116,7 @@ class PPCA(LatentModel):
         return self.missing == "em" and self.remove is None and possible
 
     def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
+        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
 
         Steps of EM are planned wherever there may be holes; without holes none is made.
         Raises MemoryLimitError, naming the smallest limit that would do.

@@ -95,7 +95,7 @@ class IncrementalPCA(LinearModel):
     checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit``, or the next ``partial_fit``, would do with X. Reads nothing.
+        """What ``fit``, or the next ``partial_fit``, would do with X, (n, p). Reads nothing.
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
@@ -108,7 +108,7 @@ class IncrementalPCA(LinearModel):
     # -- taking in rows -------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Discard the state, then add X. Equals a single ``partial_fit``."""
+        """Discard the state, then add X, (n, p). Equals a single ``partial_fit``."""
         self._reset()
         self.partial_fit(X, dim=dim, sample_weight=sample_weight)
         if not self._solvable():
@@ -122,7 +122,7 @@ class IncrementalPCA(LinearModel):
     def partial_fit(
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Add more rows. If reading fails half-way, the state is unchanged.
+        """Add more rows, (n, p): one pass. If reading fails half-way, the state is unchanged.
 
         sample_weight : (rows,) how often each row counts, as :meth:`PCA.fit`.
         """
@@ -169,7 +169,7 @@ class IncrementalPCA(LinearModel):
         return self._request_metadata("partial_fit", sample_weight)
 
     def merge(self, other: IncrementalPCA) -> Self:
-        """Add all rows that ``other`` has seen; ``other`` is unchanged. Exact."""
+        """Add all rows that ``other`` has seen, exactly; it stays. Raises InvalidInputError."""
         mine, theirs = self._require_state(), other._require_state()
         if self._state_settings() != other._state_settings():
             raise InvalidInputError(
@@ -229,7 +229,7 @@ class IncrementalPCA(LinearModel):
     def error_under(self, result: Result) -> float:
         """Mean over its rows of ||x - reconstruction||^2 under another result, as that scales.
 
-        From the state alone: no row is read again. Not for state="truncated".
+        From the state alone: no row is read again. Raises InvalidInputError for state="truncated".
         """
         state = self._require_state()
         if not isinstance(result, Decomposition):
@@ -290,7 +290,7 @@ class IncrementalPCA(LinearModel):
         return cls.state_from_saved(*read_bundle(path), str(path))
 
     def state_to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """(arrays, JSON-ready document) of the state, for a bundle."""
+        """(arrays of the state's shapes, JSON-ready document), for a bundle."""
         arrays = {f"state-{k}": v for k, v in self._require_state().state().items()}
         columns, labels = labels_to_saved(replace(self._labels, samples=NO_SAMPLES))
         document = {
@@ -308,7 +308,7 @@ class IncrementalPCA(LinearModel):
     def state_from_saved(
         cls, arrays: dict[str, Array], document: dict[str, Any], where: str
     ) -> IncrementalPCA:
-        """The inverse of ``state_to_saved``.  where : for messages. Raises SourceError."""
+        """The inverse of ``state_to_saved``, shapes too.  where : it lay. Raises SourceError."""
         if document.get("kind") != "incremental state":
             raise SourceError(f"{where} is not a saved IncrementalPCA state")
         with understood(where):

@@ -189,7 +189,7 @@ class PCA(ScoresEmptySamples, LinearModel):
     warm_start: bool = shared.WARM_START
 
     def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
+        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
@@ -308,11 +308,11 @@ class PCA(ScoresEmptySamples, LinearModel):
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
     ) -> Any:
-        """X with its holes filled, after a fit with ``missing="impute"``: see ``HardImpute``.
+        """X, (n, p), with its holes filled, after ``missing="impute"``: see ``HardImpute``.
 
         Imputed values stay between the smallest and largest cell of the fit; for none of these
         bounds:
-        ``HardImpute(k, center="fitted", bounds=None)``.
+        ``HardImpute(k, center="fitted", bounds=None)``. Cost: one pass. Raises InvalidInputError.
         """
         if self.missing != IMPUTE:
             raise InvalidInputError(

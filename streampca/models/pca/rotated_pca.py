@@ -47,7 +47,7 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
     principal: ClassVar[bool] = False
 
     def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
-        """The rotation and the correlations of components that change places or signs."""
+        """The rotation and the correlations, (k, k), of components that change places or signs."""
         between = self.correlations[np.ix_(order, order)] * np.multiply.outer(sign, sign)
         return {"rotation": self.rotation[:, order] * sign, "correlations": between}
 
@@ -144,27 +144,27 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
     # ------------------------------------------
 
     def likelihood_of(self, options: RowOptions) -> RowMap:
-        """As of the unrotated components: the model is the same."""
+        """(p, p) as of the unrotated components: the model is the same."""
         return self.unrotated().likelihood_of(options)
 
     def r2_curve(self, rows: RowPasses | None) -> Array:
-        """That of the unrotated components."""
+        """(k + 1,) as of the unrotated components; one pass over ``rows``, if they are given."""
         return self.unrotated().r2_curve(rows)
 
     def reconstruction_error(self, rows: RowPasses) -> float:
-        """As of the unrotated components: the reconstruction is the same."""
+        """As of the unrotated components: the reconstruction is the same. One pass."""
         return self.unrotated().reconstruction_error(rows)
 
     def covariance(self) -> Array:
-        """As of the unrotated components: the model is the same."""
+        """(p, p) as of the unrotated components: the model is the same."""
         return self.unrotated().covariance()
 
     def precision(self) -> Array:
-        """As of the unrotated components: the model is the same."""
+        """(p, p) as of the unrotated components: the model is the same."""
         return self.unrotated().precision()
 
     def tracy_widom(self) -> TracyWidom:
-        """Refused: significance is a property of unrotated components."""
+        """Raises InvalidInputError: significance is of unrotated components."""
         raise InvalidInputError(
             "significance is that of unrotated components: result.unrotated().tracy_widom()"
         )
@@ -192,7 +192,7 @@ def _checked_count(result: Decomposition, k: int | None) -> int:
 
 def _of_pca(name: str) -> Any:
     """A property that returns a parameter of the PCA."""
-    return property(lambda model: getattr(model._base(), name))
+    return property(lambda model: getattr(model._base(), name), doc=f"``{name}`` of the PCA.")
 
 
 @loaded
@@ -234,7 +234,7 @@ class RotatedPCA(LinearModel):
         return model
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, **options: Any) -> Self:
-        """Fit the PCA to X, and rotate. Further options go to ``PCA.fit``."""
+        """Fit the PCA to X, (n, p), and rotate: cost and further options as ``PCA.fit``."""
         base = copy.copy(self._base()).fit(X, dim=dim, **options)
         self._rotate(base.result_)
         self.plan_, self.cost_, self.dim_ = base.plan_, base.cost_, dim

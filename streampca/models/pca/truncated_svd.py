@@ -107,7 +107,7 @@ class TruncatedSVD(LinearModel):
         return made
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""
+        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
         return replace(self._pca().plan(X, dim=dim), method="TruncatedSVD")
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:

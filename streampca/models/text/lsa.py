@@ -119,7 +119,7 @@ class LSA(LinearModel):
     # -- fitting --------------------------------------------------------------------------------
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X: passes, reads, memory. Texts are counted, nothing else."""
+        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads texts alone."""
         return self._plan(self._counts(X, dim))
 
     def _plan(self, matrix: ChunkedMatrix) -> Plan:
@@ -288,7 +288,7 @@ class LSA(LinearModel):
         return np.asarray(points)
 
     def transform(self, X: Any, **options: Any) -> Any:
-        """Coordinates of texts or of counts, (m, k); see :meth:`Estimator.transform`."""
+        """Coordinates of texts or of counts, (m, k): one pass; see :meth:`Estimator.transform`."""
         if is_texts(X):
             X = self._counted_alike(X).matrix
         return super().transform(X, **options)
@@ -308,7 +308,7 @@ class LSA(LinearModel):
 
         query : a text; or counts (p,) or (1, p), for a model whose terms have no names.
 
-        Cost: n x k products over all documents. Raises as :meth:`fold_in`.
+        Cost: n x k products over all documents. Raises InvalidInputError.
         """
         counts = getattr(query, "ndim", 2)
         point = self.fold_in(query if counts == 2 else np.asarray(query)[None])
@@ -320,7 +320,7 @@ class LSA(LinearModel):
         return self._fitted().near_documents(point[0], n)
 
     def similar_documents(self, document: int | str, n: int = 10) -> list[Match]:
-        """The n documents nearest to one of them, by its number or name, best first."""
+        """The n documents nearest to one of them, best first. Raises InvalidInputError: no such."""
         result = self._fitted()
         place = result.place_of_document(document)
         point = np.asarray(result.document_coordinates[place])
@@ -338,7 +338,7 @@ class LSA(LinearModel):
     # -- more documents -------------------------------------------------------------------------
 
     def add_documents(self, X: Any, *, names: Any = None, corpus: Any = None) -> Folded:
-        """Add texts or counts to the documents that are found, and tell what that lost.
+        """Add texts or counts (m, p) to the documents that are found, and tell what that lost.
 
         names : of the documents, as ``fit`` takes them.
         corpus : the counts or texts of the documents of the fit: then the model is fitted again to

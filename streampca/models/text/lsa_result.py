@@ -16,7 +16,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.decomposition import Decomposition
 from streampca.models.request import whole_number
-from streampca.models.text.tokens import Tokens
+from streampca.models.text.counting import Tokens
 from streampca.store.sinks import append_rows, marked, open_written
 
 ROWS = 65536  # documents that are compared at a time
