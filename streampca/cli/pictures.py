@@ -50,8 +50,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("-o", "--output", metavar="PNG|PDF|SVG", help="default: KIND.png")
     one.add_argument("--components", type=int, nargs="+", metavar="N", help="numbers, from 1")
     one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
-    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
-    one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
+    _panel_options(one)
     one.add_argument("--ellipses", action="store_true", help="of 95 %% of each group of samples")
     one.add_argument(
         "--scores",
@@ -65,8 +64,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("-o", "--output", default="report.html", metavar="HTML")
     one.add_argument("--title", default="")
     one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
-    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
-    one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
+    _panel_options(one)
     one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
 
     one = parsers["baselines"]
@@ -92,6 +90,15 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("-o", "--output", default="streampca-demo", metavar="FOLDER")
     one.add_argument("--json", action="store_true")
     printing_options(one)
+
+
+def _panel_options(one: Parser) -> None:
+    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
+    one.add_argument(
+        "--panel-column", metavar="NAME",
+        help="its column with the labels (default: population, pop, super_pop or group, else the "
+        "first after the ids)",
+    )  # fmt: skip
 
 
 def _picture(name: str) -> Path:
@@ -149,17 +156,33 @@ def _samples_of(
     if arguments.scores:
         samples, scores = read_scores(arguments.scores, samples)
         if kind == "scores" and samples is not result.labels.samples and result.scores is not None:
-            kind, samples = "projected", result.labels.samples
-    if labels is None and arguments.panel is not None:
-        labels = read_panel(arguments.panel, samples, arguments.panel_column)
+            kind = "projected"
     if kind == "projected":
         if scores is None:
             raise InvalidInputError("--kind projected draws new samples: add --scores FILE")
-        return kind, {"new_scores": scores, "labels": labels}
+        fitted = result.labels.samples
+        known = (labels, None) if labels else _panel_of_both(arguments, fitted, samples)
+        return kind, {"new_scores": scores, "labels": known[0], "new_labels": known[1]}
+    if labels is None and arguments.panel is not None:
+        labels = read_panel(arguments.panel, samples, arguments.panel_column)
     if kind == "pcs":
         return kind, {"scores": scores}
     more = {"ellipses": True} if kind == "scores" and arguments.ellipses else {}
     return kind, {"scores": scores, "labels": labels, **more}
+
+
+def _panel_of_both(arguments: argparse.Namespace, fitted: Any, new: Any) -> tuple[Any, Any]:
+    """Labels of the samples of the fit and of new ones; None for those that no panel names."""
+    found: list[Any] = [None, None]
+    if arguments.panel is None:
+        return None, None
+    for i, samples in enumerate((fitted, new)):
+        try:
+            found[i] = read_panel(arguments.panel, samples, arguments.panel_column)
+        except InvalidInputError:
+            if i and found[0] is None:  # it names neither
+                raise
+    return found[0], found[1]
 
 
 def read_scores(path: str, fitted: Any) -> tuple[Any, Any]:

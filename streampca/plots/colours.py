@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +23,23 @@ MISSING, MISSING_COLOUR = "missing", "#b5b5b5"
 
 @dataclass(frozen=True)
 class Categories:
-    """names : in the order of the legend.  codes : (n,) index into names, -1 = missing."""
+    """names : in the order of the legend.  codes : (n,) index into names, -1 = missing.
+
+    missing : what the legend calls those.
+    """
 
     title: str
     names: tuple[str, ...]
     codes: np.ndarray[Any, Any]
+    missing: str = MISSING
 
     def take(self, order: np.ndarray[Any, Any]) -> Categories:
         """The labels of some samples; the legend keeps all."""
-        return Categories(self.title, self.names, self.codes[order])
+        return replace(self, codes=self.codes[order])
 
-    def draw(self, ax: Axes, points: np.ndarray[Any, Any], style: dict[str, Any]) -> None:
+    def draw(
+        self, ax: Axes, points: np.ndarray[Any, Any], style: dict[str, Any], legend: bool = True
+    ) -> None:
         """Scatter with a colour and marker per category, and the legend."""
         from matplotlib.colors import to_rgba
 
@@ -42,7 +49,8 @@ class Categories:
             here = kinds == kind
             look = style | {"c": table[self.codes[here]], "marker": MARKERS[kind]}
             ax.scatter(*points[:, here], **look)
-        self.draw_legend(ax)
+        if legend:
+            self.draw_legend(ax)
 
     def draw_legend(self, ax: Axes, markers: bool = True) -> None:
         """The legend.  markers : False for squares of colour, where no markers are drawn."""
@@ -64,7 +72,7 @@ class Categories:
         beside(
             ax,
             handles,
-            [MISSING if i < 0 else self.names[i] for i in shown],
+            [self.missing if i < 0 else self.names[i] for i in shown],
             title=self.title or None,
             bbox_to_anchor=(1.02, 0.9 if ax.name == "3d" else 1.0),
             handletextpad=0.3,
@@ -120,12 +128,18 @@ class Continuous:
             bar.solids.set_alpha(1.0)
 
 
-def colouring(labels: Any, n: int) -> Categories | Continuous:
+def colouring(
+    labels: Any, n: int, names: Callable[[], Any] | None = None
+) -> Categories | Continuous:
     """Labels of n samples as categories, or as a scale if they are dates or many numbers.
+
+    names : gives the names of the samples, by which a Series of labels is put in order.
 
     Raises InvalidInputError unless there is one label per sample, and for more categories than can
     be distinguished; InvalidTypeError for anything but text, numbers, booleans and dates.
     """
+    if names is not None and getattr(getattr(labels, "index", 0), "inferred_type", "") == "string":
+        labels = _by_name(labels, names())
     values = np.asarray(labels)
     if values.shape != (n,):
         came = f"{len(values)} entries" if values.ndim == 1 else f"shape {values.shape}"
@@ -150,6 +164,24 @@ def colouring(labels: Any, n: int) -> Categories | Continuous:
         return Continuous(title, values.astype(np.float64), dates=False)
     names = [one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in found]
     return _categories(title, names, codes)
+
+
+def _by_name(labels: Any, names: Any) -> Any:
+    """A pandas Series in the order of the samples, if its index has any of them; else as given.
+
+    Samples that it does not name are missing. Raises InvalidInputError where it names one twice.
+    """
+    wanted = [str(name) for name in names]
+    own = labels[labels.index.isin(wanted)]
+    if not len(own):
+        return labels
+    if not own.index.is_unique:
+        twice = own.index[own.index.duplicated()][0]
+        raise InvalidInputError(
+            f"the index of labels has {twice!r} twice; expected each sample once: "
+            "labels[~labels.index.duplicated()]"
+        )
+    return own.reindex(wanted)
 
 
 def _categories(title: str, names: list[str], codes: np.ndarray[Any, Any]) -> Categories:
