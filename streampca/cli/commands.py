@@ -67,8 +67,8 @@ EXAMPLES = {  # command -> lines of its --help
     ],
     "transform": ["transform model new.zarr -o new-scores.zarr"],
     "info": ["info model", "info matrix.zarr"],
-    "prune": ["prune x.bed --ld-r2 0.2 --out tables/x"],
-    "project": ["project model new.bed --out tables/new"],
+    "prune": ["prune x.bed --ld-r2 0.2 -o x.prune.in"],
+    "project": ["project model new.bed -o new.tsv --shrinkage oadp"],
     "convert": ["convert x.bed -o x.zarr"],
     "impute": [
         "impute ratings.csv --user userId --item movieId --rating rating --test 0.1 -o model",

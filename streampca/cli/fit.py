@@ -64,6 +64,12 @@ from streampca.models.pca.routes import SOLVERS
 from streampca.models.registry import all_kinds
 
 
+PLINK = (
+    "PLINK's options (--mind, --geno, --ld-r2, --chr, --extract, --out) are those of a fit without\n"
+    "--model: 'streampca fit --help'. Genotypes are recognised."
+)
+
+
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     """Add the options of ``plan``, ``fit`` and ``transform``."""
     kind = named_kind(argv)
@@ -93,6 +99,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         cluster_options(one)
         output_options(one)
         if kind is not None:
+            if kind == "GenotypePCA":
+                one.epilog = f"{PLINK}\n\n{one.epilog}"
             kind_options(one, kind)
             one.set_defaults(kind=kind, run=of_kind)
 
