@@ -63,10 +63,9 @@ from streampca.matrix import SCALES, ChunkedMatrix
 from streampca.models.pca.routes import SOLVERS
 from streampca.models.registry import all_kinds
 
-
 PLINK = (
-    "PLINK's options (--mind, --geno, --ld-r2, --chr, --extract, --out) are those of a fit without\n"
-    "--model: 'streampca fit --help'. Genotypes are recognised."
+    "PLINK's options (--mind, --geno, --ld-r2, --chr, --extract, --out) are those of a fit\n"
+    "without --model, which recognises genotypes: 'streampca fit --help'."
 )
 
 

@@ -78,8 +78,8 @@ def study():
     unsure = counted == COMPLEMENT[other]
     other[unsure] = (counted[unsure] + 2) % 4
     features = variant_axis(counted, other)
+    fitted = genotypes(calls[:N], features, [f"fitted {i}" for i in range(N)])
     with pytest.warns(DroppedFeaturesWarning):
-        fitted = genotypes(calls[:N], features, [f"fitted {i}" for i in range(N)])
         model = PCA(K, scale="hwe", missing="mean").fit(fitted)
     return SimpleNamespace(
         result=model.result_, old=calls[:N], new=calls[N:], features=features, counted=counted,
