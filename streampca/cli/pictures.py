@@ -27,7 +27,7 @@ from streampca.matrix import AxisLabels
 from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
-from streampca.sources.side_data import read_panel
+from streampca.sources.side_data import read_panel, read_side_data
 from streampca.store.places import writing
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
@@ -37,6 +37,7 @@ OF_SEVERAL = {
     "biplot": "components", "correlation_circle": "components", "map": "mode", "pcs": "mode",
 }  # fmt: skip
 KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
+LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
 TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
@@ -49,7 +50,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--kind", choices=KINDS, help="default: scores with --scores, else scree")
     one.add_argument("-o", "--output", metavar="PNG|PDF|SVG", help="default: KIND.png")
     one.add_argument("--components", type=int, nargs="+", metavar="N", help="numbers, from 1")
-    one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
+    one.add_argument("--labels", metavar="FILE", help=LABELS)
     _panel_options(one)
     one.add_argument("--ellipses", action="store_true", help="of 95 %% of each group of samples")
     one.add_argument(
@@ -63,7 +64,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("model")
     one.add_argument("-o", "--output", default="report.html", metavar="HTML")
     one.add_argument("--title", default="")
-    one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
+    one.add_argument("--labels", metavar="FILE", help=LABELS)
     _panel_options(one)
     one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
 
@@ -224,7 +225,10 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def read_labels(path: str) -> list[str]:
-    """Labels from a file: the lines of a file that are not empty."""
+    """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs."""
+    source, _, name = path.rpartition(":")
+    if source.endswith((".h5ad", ".zarr")):
+        return [*map(str, read_side_data(name, source, AxisLabels.plain("obs", 0), "--labels")[0])]
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:

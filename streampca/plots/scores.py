@@ -316,7 +316,8 @@ def scores_of(found: Decomposition, scores: Any, name: str = "scores") -> Any:
         if found.scores is None:
             raise InvalidInputError(
                 "this fit keeps no scores (it streamed the samples). Pass them: "
-                "streampca.plots.scores(pca, scores=pca.transform(X))"
+                "streampca.plots.scores(pca, scores=pca.transform(X)); on the command line fit and "
+                "plot have --scores FILE"
             )
         return found.scores
     if hasattr(scores, "columns") and hasattr(scores, "to_numpy"):
