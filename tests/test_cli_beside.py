@@ -14,6 +14,7 @@ import zarr
 
 import streampca
 from streampca.cli import main
+from streampca.cli.pictures import read_labels
 from tests.models.test_anndata_results import OBS, X, write
 
 MONTHS = pd.date_range("2000-01-01", periods=48, freq="MS")
@@ -198,8 +199,13 @@ def cells(request, tmp_path):
             array[...] = values
         else:
             root.create_dataset(f"obs/{name}", data=values)
+    symbols = np.array([f"SYM{i}" for i in range(X.shape[1])])
     if request.param == "h5ad":
+        root.create_dataset("var/feature_name", data=symbols.astype("S"))
         root.close()
+    else:
+        named = root.create_array("var/feature_name", shape=symbols.shape, dtype=as_text)
+        named[...] = symbols.astype(as_text)
     return path
 
 
@@ -249,6 +255,10 @@ def test_the_steps_of_scanpy_come_before_the_fit(cells, tmp_path, capsys):
     opened = h5py.File(cells) if cells.suffix == ".h5ad" else zarr.open_group(str(cells), mode="r")
     np.testing.assert_array_equal(opened["var/highly_variable"][...], chosen.highly_variable)
     np.testing.assert_array_equal(found.transform(str(cells)), opened["obsm/X_pca"][...])
+    loadings = found.components_[1] * np.sqrt(found.explained_variance_[1])
+    place = np.flatnonzero(chosen.highly_variable)[np.argmin(loadings)]
+    assert found.result_.top_features(1, 1, sign=-1) == [(f"SYM{place}", loadings.min())]
+    assert read_labels(f"{cells}:batch") == [*"a" * 10, *"b" * 10, *"c" * 10, *"d" * 10]
     if cells.suffix == ".h5ad":
         opened.close()
     assert fit(cells, "-k", 2, "--normalize-total") == 0

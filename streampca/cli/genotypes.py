@@ -190,8 +190,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--loadings", metavar="ZARR", help="where the fit streamed the components")
     one.add_argument(
         "-o", "--output", required=True, metavar="TSV",
-        help="coverage and scores, on the scale of the fit's scores: its .eigenvec has unit columns "
-        "unless it was written with --eigenvec-values scores",
+        help="coverage and scores, on the scale of the fit's scores: its .eigenvec has unit "
+        "columns unless it was written with --eigenvec-values scores",
     )  # fmt: skip
     one.add_argument("--overwrite", action="store_true", help="replace an existing one")
     one.add_argument("--match", choices=BY, default="auto")

@@ -129,17 +129,18 @@ class Continuous:
 
 
 def colouring(
-    labels: Any, n: int, names: Callable[[], Any] | None = None
+    labels: Any, n: int, sample_names: Callable[[], Any] | None = None
 ) -> Categories | Continuous:
     """Labels of n samples as categories, or as a scale if they are dates or many numbers.
 
-    names : gives the names of the samples, by which a Series of labels is put in order.
+    sample_names : gives those by which a pandas Series of labels is put in order.
 
     Raises InvalidInputError unless there is one label per sample, and for more categories than can
     be distinguished; InvalidTypeError for anything but text, numbers, booleans and dates.
     """
-    if names is not None and getattr(getattr(labels, "index", 0), "inferred_type", "") == "string":
-        labels = _by_name(labels, names())
+    index = getattr(labels, "index", None)
+    if sample_names is not None and getattr(index, "inferred_type", "") == "string":
+        labels = _by_name(labels, sample_names())
     values = np.asarray(labels)
     if values.shape != (n,):
         came = f"{len(values)} entries" if values.ndim == 1 else f"shape {values.shape}"
