@@ -167,11 +167,13 @@ def _number(cell: str) -> float | None:
 # --------------------------------------------------------------------------------------------------
 # Panel files: a table of samples and their groups (population, batch), to colour a plot.
 
+UNKNOWN = ""  # the label of a sample that the panel does not name; pictures draw it in grey
+
 
 def read_panel(
     path: str | os.PathLike[str], samples: AxisLabels, column: str | None = None
 ) -> list[str]:
-    """One label per sample ("" for none), from a whitespace-separated table with a header line.
+    """One label per sample (UNKNOWN for none), from a whitespace-separated table with a header line.
 
     The table may list samples in any order, and others; a sample is found by its id (IID) in any
     of the first two columns. column : which column holds the label; default: the first after the
@@ -193,7 +195,7 @@ def read_panel(
         if len(row) > at:
             for cell in row[: min(2, at)]:
                 known.setdefault(cell, row[at])
-    labels = [known.get(name, "") for name in wanted]
+    labels = [known.get(name, UNKNOWN) for name in wanted]
     if not any(labels):
         raise InvalidInputError(
             f"{path} names none of the samples ({shorten(wanted[:3], len(wanted))})"
