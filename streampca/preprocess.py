@@ -13,6 +13,9 @@ svd.transform(queries)  # raw counts: weighted as the documents were, also after
 weighting = streampca.preprocess.LogEntropy().fit(terms)  # the same as an object: .transform, .save
 ```
 
+On the command line: `streampca fit cells.h5ad --normalize-total 1e4 --log1p --highly-variable 2000
+-k 50 --anndata`.
+
 A matrix remembers its preprocessing, a model keeps that of its fit, and `transform` applies it to
 raw rows: weights, the total of `normalize_total()` and chosen genes are those of the fit. Rows that
 were weighted by themselves are refused. An array in memory counts as raw. `streampca convert x.mtx

@@ -307,6 +307,10 @@ def test_prune_project_convert(fileset, tmp_path, capsys):
     projected = np.array([line.split("\t")[3:] for line in text[1:]], dtype=float)
     scores = streampca.load(model).scores_
     assert np.corrcoef(projected[:, 0], scores[:, 0])[0, 1] > 0.999
+    (tmp_path / "some").write_text("\n".join(line.split("\t")[1] for line in text[3:7]))
+    assert main([*again[:-1], "--overwrite", "--keep", str(tmp_path / "some")]) == 0
+    assert (tmp_path / "new.tsv").read_text().splitlines()[1:] == text[3:7]
+    assert "4 samples on 2 components" in capsys.readouterr().out
     store = str(tmp_path / "x.zarr")
     words = ["convert", f"{stem}.bed", "-o", store, "--json", "--memory-limit"]
     assert main([*words, "1MiB"]) == 69

@@ -14,6 +14,7 @@ import zarr
 
 import streampca
 from streampca.cli import main
+from streampca.cli.pictures import read_labels
 from tests.models.test_anndata_results import OBS, X, write
 
 MONTHS = pd.date_range("2000-01-01", periods=48, freq="MS")
@@ -198,11 +199,20 @@ def cells(request, tmp_path):
             array[...] = values
         else:
             root.create_dataset(f"obs/{name}", data=values)
+    symbols = np.array([f"SYM{i}" for i in range(X.shape[1])])
     if request.param == "h5ad":
+        root.create_dataset("var/feature_name", data=symbols.astype("S"))
         root.close()
+    else:
+        named = root.create_array("var/feature_name", shape=symbols.shape, dtype=as_text)
+        named[...] = symbols.astype(as_text)
     return path
 
 
+COUNTS = pytest.mark.filterwarnings("ignore:these cells have raw counts")
+
+
+@COUNTS
 def test_one_line_puts_the_scores_into_the_source(cells, capsys):
     assert fit(cells, "-k", 3, "--anndata") == 0
     opened = h5py.File(cells) if cells.suffix == ".h5ad" else zarr.open_group(str(cells), mode="r")
@@ -216,6 +226,7 @@ def test_one_line_puts_the_scores_into_the_source(cells, capsys):
     assert fit(cells, "-k", 2, "--anndata", cells, "--overwrite") == 0
 
 
+@COUNTS
 @pytest.mark.parametrize("column", ["depth", "who", "batch"])
 def test_columns_of_obs_are_removed(cells, tmp_path, column):
     model = tmp_path / "model"
@@ -226,6 +237,36 @@ def test_columns_of_obs_are_removed(cells, tmp_path, column):
     left = X - design @ np.linalg.lstsq(design, X, rcond=None)[0]
     s = np.linalg.svd(left, compute_uv=False)[:2]
     np.testing.assert_allclose(streampca.load(model).singular_values_, s, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("default:these cells have raw counts")
+def test_the_steps_of_scanpy_come_before_the_fit(cells, tmp_path, capsys):
+    steps, model = ("--normalize-total", "1e3", "--log1p", "--highly-variable", 8), tmp_path / "m"
+    assert fit(cells, "-k", 2, *steps, "--anndata", "-o", model) == 0
+    assert not capsys.readouterr().err
+    assert main(["info", str(model)]) == 0
+    assert "rows of total 1000, log1p, 8 highly variable of" in capsys.readouterr().out
+    counts = streampca.preprocess.normalize_total(str(cells), 1e3)
+    logs = streampca.preprocess.log1p(counts)
+    chosen = streampca.preprocess.highly_variable(logs, n_top=8)
+    expected = streampca.PCA(2).fit(chosen.of(logs))
+    found = streampca.load(model)
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    opened = h5py.File(cells) if cells.suffix == ".h5ad" else zarr.open_group(str(cells), mode="r")
+    np.testing.assert_array_equal(opened["var/highly_variable"][...], chosen.highly_variable)
+    np.testing.assert_array_equal(found.transform(str(cells)), opened["obsm/X_pca"][...])
+    loadings = found.components_[1] * np.sqrt(found.explained_variance_[1])
+    place = np.flatnonzero(chosen.highly_variable)[np.argmin(loadings)]
+    assert found.result_.top_features(1, 1, sign=-1) == [(f"SYM{place}", loadings.min())]
+    assert read_labels(f"{cells}:batch") == [*"a" * 10, *"b" * 10, *"c" * 10, *"d" * 10]
+    if cells.suffix == ".h5ad":
+        opened.close()
+    assert fit(cells, "-k", 2, "--normalize-total") == 0
+    assert "these cells have raw counts" in capsys.readouterr().err
+    calls = tmp_path / "calls.npy"
+    np.save(calls, np.ones((4, 3), np.int8))
+    assert fit(calls, "--scale", "hwe", "--highly-variable", 2) == 65
+    assert "takes no --highly-variable" in capsys.readouterr().err
 
 
 def test_an_anndata_of_other_cells_is_refused_before_the_fit(cells, tmp_path, capsys):

@@ -60,15 +60,15 @@ EXAMPLES = {  # command -> lines of its --help
     "plan": ["plan matrix.zarr -k 20 --memory-limit 512MiB", "plan cells.h5ad -k 50 --verbose"],
     "fit": [
         "fit matrix.zarr -k 20 --scale std -o model --scores scores.zarr",
-        "fit x.bed --scale hwe -k 10 --maf 0.01 --out tables/x",
+        "fit x.bed --mind 0.05 --geno 0.05 --maf 0.01 --ld-r2 0.2 -k 10 --out tables/x",
         "fit climate.nc --variable sst --weights coslat --remove month -k 5 --eofs eofs.nc",
-        "fit cells.h5ad -k 50 --remove batch --anndata",
+        "fit cells.h5ad --normalize-total 1e4 --log1p --highly-variable 2000 -k 50 --anndata",
         "fit matrix.zarr --model ppca -k 5 -o ppca",
     ],
     "transform": ["transform model new.zarr -o new-scores.zarr"],
     "info": ["info model", "info matrix.zarr"],
-    "prune": ["prune x.bed --ld-r2 0.2 --out tables/x"],
-    "project": ["project model new.bed --out tables/new"],
+    "prune": ["prune x.bed --ld-r2 0.2 -o x.prune.in"],
+    "project": ["project model new.bed -o new.tsv --shrinkage oadp"],
     "convert": ["convert x.bed -o x.zarr"],
     "impute": [
         "impute ratings.csv --user userId --item movieId --rating rating --test 0.1 -o model",
@@ -92,6 +92,8 @@ EXAMPLES = {  # command -> lines of its --help
     ],
     "embed": [
         "embed x.zarr --filter variance:2000 -k 50 --method umap -o embedding.zarr --plot map.html",
+        "embed cells.h5ad --normalize-total 1e4 --log1p --highly-variable 2000 "
+        "--labels cells.h5ad:batch --plot umap.png",
         "embed x.bed --filter maf:0.01 ld:0.2 --scale hwe -k 20 -o embedding.zarr",
     ],
     "demo": ["demo"],

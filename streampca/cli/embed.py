@@ -12,14 +12,16 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import (
+    counts_options,
     open_source,
+    prepared_counts,
     printing_options,
     running_options,
     settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import check_outputs
-from streampca.cli.pictures import PICTURES, read_labels
+from streampca.cli.pictures import LABELS, PICTURES, read_labels
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, SCALES
 from streampca.store.places import writing
@@ -33,9 +35,10 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     source_options(one)
     _filter_options(one)
     _layout_options(one)
+    counts_options(one)
     one.add_argument("-o", "--output", metavar="ZARR", help="write the (n, 2) coordinates here")
     one.add_argument("--plot", metavar="HTML|PNG|PDF|SVG", help="draw the picture here")
-    one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
+    one.add_argument("--labels", metavar="FILE", help=LABELS)
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     one.add_argument("--plan", action="store_true", help="print what would be done; reads no data")
     printing_options(one)
@@ -89,6 +92,8 @@ def run_embed(arguments: argparse.Namespace) -> int:
     _check(arguments)
     labels = None if arguments.labels is None else read_labels(arguments.labels)
     matrix = open_source(arguments)
+    if not arguments.plan:
+        matrix = prepared_counts(arguments, matrix)
     options = _options(arguments)
     if arguments.plan or (arguments.verbose and not arguments.json):
         from streampca.embedding import plan_embedding

@@ -27,8 +27,10 @@ from streampca.cli.kinds import (
 )
 from streampca.cli.options import (
     components_wanted,
+    counts_options,
     open_source,
     output_options,
+    prepared_counts,
     print_plan,
     progress_of,
     removal_wanted,
@@ -38,6 +40,7 @@ from streampca.cli.options import (
     settings_of_fit,
     side_data_options,
     source_options,
+    warn_of_counts,
     weights_wanted,
 )
 from streampca.cli.outputs import (
@@ -62,6 +65,11 @@ from streampca.errors import MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
 from streampca.models.pca.routes import SOLVERS
 from streampca.models.registry import all_kinds
+
+PLINK = (
+    "PLINK's options (--mind, --geno, --ld-r2, --chr, --extract, --out) are those of a fit\n"
+    "without --model, which recognises genotypes: 'streampca fit --help'."
+)
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -90,9 +98,13 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
             model_options(one)
             labelled_options(one)
             genotype_options(one)
+        if name == "fit":
+            counts_options(one)
         cluster_options(one)
         output_options(one)
         if kind is not None:
+            if kind == "GenotypePCA":
+                one.epilog = f"{PLINK}\n\n{one.epilog}"
             kind_options(one, kind)
             one.set_defaults(kind=kind, run=of_kind)
 
@@ -210,6 +222,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
         model: Any = genotype_model(arguments, chosen, matrix)
         matrix = chosen.matrix
     else:
+        warn_of_counts(arguments, matrix)
+        matrix = prepared_counts(arguments, matrix)
         model = pca_model(arguments, matrix)
         weight = {"sample_weight": sample_weight_wanted(arguments, matrix)}
     print_plan(arguments, lambda: model.plan(matrix, **weight))

@@ -25,6 +25,7 @@ from streampca.cli.options import (
 from streampca.cli.outputs import check_outputs, check_writable
 from streampca.cli.selection import Selection, choose, identifiers, pruning_rules
 from streampca.errors import InvalidInputError
+from streampca.genetics.filters import filter_genotypes
 from streampca.genetics.ld_pruning import WINDOW, prune_ld
 from streampca.genetics.projection import project_samples
 from streampca.genetics.tables import write_eigenvec
@@ -82,7 +83,8 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         "--eigenvec-values",
         choices=("eigenvectors", "scores"),
         default="eigenvectors",
-        help="content of .eigenvec: unit columns as in PLINK, or those times the singular values",
+        help="content of .eigenvec: unit columns as in PLINK, or those times the singular values, "
+        "the scale of streampca project",
     )
 
 
@@ -183,8 +185,14 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("model")
     one.add_argument("source", nargs="*")
     one.add_argument("--bfile", metavar="PREFIX")
+    one.add_argument("--keep", metavar="FILE", help="samples to project, as in PLINK")
+    one.add_argument("--remove", metavar="FILE", help="samples to leave out")
     one.add_argument("--loadings", metavar="ZARR", help="where the fit streamed the components")
-    one.add_argument("-o", "--output", required=True, metavar="TSV", help="scores and coverage")
+    one.add_argument(
+        "-o", "--output", required=True, metavar="TSV",
+        help="coverage and scores, on the scale of the fit's scores: its .eigenvec has unit "
+        "columns unless it was written with --eigenvec-values scores",
+    )  # fmt: skip
     one.add_argument("--overwrite", action="store_true", help="replace an existing one")
     one.add_argument("--match", choices=BY, default="auto")
     one.add_argument(
@@ -230,7 +238,8 @@ def run_project(arguments: argparse.Namespace) -> int:
     """``streampca project``."""
     check_outputs(tables=[arguments.output], overwrite=arguments.overwrite)
     model = streampca.load(arguments.model)
-    matrix = open_source(arguments)
+    every = streampca.VariantFilter(chromosomes="all")
+    matrix = filter_genotypes(open_source(arguments), every, arguments.keep, arguments.remove)
     result = model.result_
     if not isinstance(result, streampca.Decomposition):
         raise InvalidInputError(f"{arguments.model} holds a {result.kind}; expected components")
@@ -261,7 +270,8 @@ def run_project(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(text, default=float))
     else:
-        print(projection)
+        n, k = projection.scores.shape
+        print(f"{n} samples on {k} components\n{projection.match}")
         print(f"written    {arguments.output}")
     return 0
 

@@ -103,7 +103,13 @@ def report(model: Any, verbose: bool = False) -> str:
     cost = _compared if verbose else _cost
     lines = [str(model.result_), *bounds, *genotype_lines(model.result_), ""]
     source = [f"source: {model.plan_.note}"] if model.plan_.note and not verbose else []
-    return "\n".join([*lines, *source, *cost(model)])
+    return "\n".join([*lines, *before_it(model.result_), *source, *cost(model)])
+
+
+def before_it(result: Any) -> list[str]:
+    """The preprocessing of a fit, in a line."""
+    steps = result.preprocessing
+    return [f"before it  {steps}; raw new rows get the same"] if steps else []
 
 
 def _cost(model: Any) -> list[str]:
@@ -213,8 +219,7 @@ def describe(result: Any) -> str:
     lines.append(
         f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
     )
-    if result.preprocessing:
-        lines.append(f"before it  {result.preprocessing}; raw new rows get the same")
+    lines += before_it(result)
     lines += genotype_lines(result) or result.notes()
     cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
     known = str(provenance.get("source", ""))[:16]

@@ -10,7 +10,13 @@ from typing import Any
 
 from streampca.cli.config import load_config
 from streampca.cli.info import report, summary
-from streampca.cli.options import COMPONENTS, open_source, print_plan, progress_of
+from streampca.cli.options import (
+    COMPONENTS,
+    open_source,
+    prepared_counts,
+    print_plan,
+    progress_of,
+)
 from streampca.cli.outputs import check_outputs, score_paths, write_scores
 from streampca.errors import InvalidInputError, StreamPCAError, nearest
 from streampca.matrix import ChunkedMatrix
@@ -123,7 +129,8 @@ def _reader(one: Parameter, as_text: bool) -> Any:
 def sources_of_kind(arguments: argparse.Namespace) -> list[ChunkedMatrix]:
     """The matrix that a kind of model takes, or the two of a kind of two views, a source each."""
     if kind_named(arguments.kind).views == 1:
-        return [open_source(arguments)]
+        matrix = open_source(arguments)
+        return [prepared_counts(arguments, matrix) if "log1p" in arguments else matrix]
     return two_sources(arguments, f"--model {option_name(arguments.kind)}")
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 import streampca
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, warn_caller
 from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.matrix.kinds import is_sparse
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.side_data import is_file_of_values, read_side_data
@@ -87,8 +88,9 @@ def left_out_samples(arguments: argparse.Namespace) -> str | None:
 
     Raises InvalidInputError for options that such a fit does not take.
     """
-    for option in ("weights", "sample_weight", "eofs", "anndata"):
-        if getattr(arguments, option, None) is not None:
+    refused = ("weights", "sample_weight", "eofs", "anndata", *STEPS)
+    for option in refused:
+        if getattr(arguments, option, None) not in (None, False):
             name = option.replace("_", "-")
             raise InvalidInputError(f"a genotype fit takes no --{name}; leave it out")
     values = arguments.remove
@@ -121,9 +123,7 @@ def _read(option: str, text: str, arguments: argparse.Namespace, axis: AxisLabel
 
 
 # --------------------------------------------------------------------------------------------------
-# The source, the model and its progress.
-
-COMPONENTS = 10  # by default, or fewer for a smaller matrix
+# The source.
 
 
 def source_options(parser: argparse.ArgumentParser) -> None:
@@ -230,6 +230,77 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         categorical=arguments.categorical,
         join=arguments.join,
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# Counts of cells: scanpy's steps before a PCA.
+
+STEPS = ("normalize_total", "log1p", "highly_variable")
+MEDIAN = "median"  # value of --normalize-total: of the totals of all cells
+RECIPE = "--normalize-total --log1p --highly-variable 2000"
+LOOKED_AT = 64  # cells
+
+
+def counts_options(parser: argparse.ArgumentParser) -> None:
+    """Options that prepare counts, in the order in which they are applied."""
+    group = parser.add_argument_group("counts of cells (scanpy's steps, in this order)")
+    group.add_argument(
+        "--normalize-total", nargs="?", const=MEDIAN, type=_total, metavar="SUM",
+        help="bring every cell to this total, such as 1e4; without a number, to the median",
+    )  # fmt: skip
+    group.add_argument("--log1p", action="store_true", help="take log(1 + x)")
+    group.add_argument(
+        "--highly-variable", type=int, metavar="N", help="keep the N most variable genes (seurat)"
+    )
+
+
+def prepared_counts(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> ChunkedMatrix:
+    """The matrix after the steps that the arguments name, lazily; the model remembers them.
+
+    Cost: a pass for each of --normalize-total and --highly-variable.
+    """
+    running = settings_of_run(arguments)
+    if (total := arguments.normalize_total) is not None:
+        total = None if total == MEDIAN else total
+        matrix = streampca.preprocess.normalize_total(matrix, total, **running)
+    if arguments.log1p:
+        matrix = streampca.preprocess.log1p(matrix)
+    if (n_top := arguments.highly_variable) is not None:
+        matrix = streampca.preprocess.highly_variable(matrix, n_top=n_top, **running).of(matrix)
+    return matrix
+
+
+def warn_of_counts(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> None:
+    """Warn of counts of cells that are to be fitted without logarithms. Reads a few cells."""
+    if not arguments.log1p and _holds_counts(matrix):
+        warn_caller(
+            "these cells have raw counts: the first components will be the depth of the cells and "
+            f"the most abundant genes. Scanpy's steps before a PCA are {RECIPE}",
+            UserWarning,
+        )
+
+
+def _holds_counts(matrix: ChunkedMatrix) -> bool:
+    """Whether the features are those of an AnnData, and the first cells or genes hold counts."""
+    if matrix.labels.features.dims != ("var",):
+        return False
+    first = getattr(matrix, "parts", (matrix,))[0]  # of several files
+    axis = getattr(first, "stored", 0)
+    values = first.read(axis, 0, min(LOOKED_AT, first.shape[axis]))
+    first.restart_counts()
+    cells = np.asarray(getattr(values, "data", values) if is_sparse(values) else values)
+    return bool(cells.size and np.all(cells >= 0) and np.all(cells == np.floor(cells))
+                and cells.max() > 1)  # fmt: skip
+
+
+def _total(text: str) -> float | str:
+    return MEDIAN if text == MEDIAN else float(text)
+
+
+# --------------------------------------------------------------------------------------------------
+# The model and its progress.
+
+COMPONENTS = 10  # by default, or fewer for a smaller matrix
 
 
 def components_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:

@@ -27,7 +27,7 @@ from streampca.matrix import AxisLabels
 from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
-from streampca.sources.side_data import read_panel
+from streampca.sources.side_data import read_panel, read_side_data
 from streampca.store.places import writing
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
@@ -37,6 +37,7 @@ OF_SEVERAL = {
     "biplot": "components", "correlation_circle": "components", "map": "mode", "pcs": "mode",
 }  # fmt: skip
 KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
+LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
 TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
@@ -49,9 +50,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--kind", choices=KINDS, help="default: scores with --scores, else scree")
     one.add_argument("-o", "--output", metavar="PNG|PDF|SVG", help="default: KIND.png")
     one.add_argument("--components", type=int, nargs="+", metavar="N", help="numbers, from 1")
-    one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
-    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
-    one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
+    one.add_argument("--labels", metavar="FILE", help=LABELS)
+    _panel_options(one)
     one.add_argument("--ellipses", action="store_true", help="of 95 %% of each group of samples")
     one.add_argument(
         "--scores",
@@ -64,9 +64,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("model")
     one.add_argument("-o", "--output", default="report.html", metavar="HTML")
     one.add_argument("--title", default="")
-    one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
-    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
-    one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
+    one.add_argument("--labels", metavar="FILE", help=LABELS)
+    _panel_options(one)
     one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
 
     one = parsers["baselines"]
@@ -92,6 +91,15 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("-o", "--output", default="streampca-demo", metavar="FOLDER")
     one.add_argument("--json", action="store_true")
     printing_options(one)
+
+
+def _panel_options(one: Parser) -> None:
+    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
+    one.add_argument(
+        "--panel-column", metavar="NAME",
+        help="its column with the labels (default: population, pop, super_pop or group, else the "
+        "first after the ids)",
+    )  # fmt: skip
 
 
 def _picture(name: str) -> Path:
@@ -149,17 +157,33 @@ def _samples_of(
     if arguments.scores:
         samples, scores = read_scores(arguments.scores, samples)
         if kind == "scores" and samples is not result.labels.samples and result.scores is not None:
-            kind, samples = "projected", result.labels.samples
-    if labels is None and arguments.panel is not None:
-        labels = read_panel(arguments.panel, samples, arguments.panel_column)
+            kind = "projected"
     if kind == "projected":
         if scores is None:
             raise InvalidInputError("--kind projected draws new samples: add --scores FILE")
-        return kind, {"new_scores": scores, "labels": labels}
+        fitted = result.labels.samples
+        known = (labels, None) if labels else _panel_of_both(arguments, fitted, samples)
+        return kind, {"new_scores": scores, "labels": known[0], "new_labels": known[1]}
+    if labels is None and arguments.panel is not None:
+        labels = read_panel(arguments.panel, samples, arguments.panel_column)
     if kind == "pcs":
         return kind, {"scores": scores}
     more = {"ellipses": True} if kind == "scores" and arguments.ellipses else {}
     return kind, {"scores": scores, "labels": labels, **more}
+
+
+def _panel_of_both(arguments: argparse.Namespace, fitted: Any, new: Any) -> tuple[Any, Any]:
+    """Labels of the samples of the fit and of new ones; None for those that no panel names."""
+    found: list[Any] = [None, None]
+    if arguments.panel is None:
+        return None, None
+    for i, samples in enumerate((fitted, new)):
+        try:
+            found[i] = read_panel(arguments.panel, samples, arguments.panel_column)
+        except InvalidInputError:
+            if i and found[0] is None:  # it names neither
+                raise
+    return found[0], found[1]
 
 
 def read_scores(path: str, fitted: Any) -> tuple[Any, Any]:
@@ -201,7 +225,10 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def read_labels(path: str) -> list[str]:
-    """Labels from a file: the lines of a file that are not empty."""
+    """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs."""
+    source, _, name = path.rpartition(":")
+    if source.endswith((".h5ad", ".zarr")):
+        return [*map(str, read_side_data(name, source, AxisLabels.plain("obs", 0), "--labels")[0])]
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -17,7 +17,7 @@ model.eigenvalues_  # of ZZ'/M, as PLINK's .eigenval; explained_variance_ beside
 model.tracy_widom_  # EIGENSOFT's significance of each component
 model.fit_transform("x.bed")  # scores; eigenvectors_, frequencies_, result_.missing_by_sample, ...
 model.result_.to_xarray()  # all of it, labelled
-streampca.project_samples(model.result_, "new.bed")  # alleles matched, swapped, holes solved for
+streampca.project_samples(model, "new.bed")  # alleles matched, swapped, holes solved for
 ```
 
 **Counts and filters.** Copies of the first allele (A1; ALT in a VCF Zarr) are counted. A missing

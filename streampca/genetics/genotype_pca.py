@@ -61,7 +61,7 @@ class ScoresAndHoles:
 
 @estimator
 class GenotypePCA(LinearModel):
-    """Exact PCA of a genotype matrix: what ``plink2 --pca`` and smartpca compute, and how sure.
+    """Exact PCA of genotypes: what ``plink2 --pca meanimpute`` and smartpca compute, and how sure.
 
     Values are copies of an allele, 0 to ``ploidy``. A missing call counts as the variant's mean.
 

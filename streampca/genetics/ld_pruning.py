@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -175,12 +174,15 @@ class LDPruning:
             "settings": dict(self.settings),
         }
 
-    def __repr__(self) -> str:
-        settings = json.dumps(dict(self.settings), sort_keys=True)
+    def __str__(self) -> str:
+        rules = self.settings
         return (
-            f"<LDPruning: {len(self.kept)} of {self.n_features} variants kept, "
-            f"{self.n_constant} of the others constant, {settings}>"
+            f"pruned to r2 <= {rules['r2']} in windows of {rules['window']}, step {rules['step']}: "
+            f"{len(self.kept)} of {self.n_features} variants kept, {self.n_constant} do not vary"
         )
+
+    def __repr__(self) -> str:
+        return f"<LDPruning: {self}>"
 
 
 def prune_ld(

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    not_fitted,
+    shorten,
+    warn_caller,
+)
 from streampca.genetics.sample_scores import (
     SOLVE_NBYTES,
     SampleSums,
@@ -105,7 +111,7 @@ VARIANT_NBYTES = 128  # labels and matches of one variant, the model's or new
 
 
 def project_samples(
-    result: Decomposition,
+    model: Any,
     X: Any,
     *,
     n_components: int | None = None,
@@ -122,6 +128,7 @@ def project_samples(
 ) -> GenotypeProjection:
     """Scores of new samples, one or many, on the components of a genotype model.
 
+    model : a fitted GenotypePCA, or its ``result_``.
     X : genotypes with alleles (PLINK, VCF Zarr or another labelled matrix), (n, m): copies of
         the counted allele, dosages allowed. Variants are found and alleles turned by
         :func:`match_variants`; ``match`` and ``ambiguous`` are its settings. Those of no use
@@ -138,7 +145,8 @@ def project_samples(
     shrinkage : None, or "oadp": undo the shrinkage of samples that were not in the fit
         (:func:`oadp_scores`), using all components of the model; twice as many as are looked at
         are recommended. What lies outside the components is taken to be as large, per variant,
-        among those missing as among those observed. Not for samples of the fit.
+        among those missing as among those observed. Not for samples of the fit: a warning says
+        how many bear the name of one.
 
     Centre and scale are those of the fit. With all variants observed, the plain scores are those
     that ``transform`` gives.
@@ -150,8 +158,11 @@ def project_samples(
     Source: Nelson, Taylor and MacGregor 1996, "Missing data methods in PCA and PLS: score
     calculations with incomplete observations", section on projection to the model plane.
     """
+    result = _decomposition(model)
     _check_settings(result, missing, min_coverage, shrinkage, n_components)
     matrix = as_matrix(X, missing_value=missing_value)
+    if shrinkage is not None:
+        _warn_of_fitted(result, matrix.labels.samples)
     used = used_features(result)
     record = match_variants(
         result.labels.features.pick(used), matrix.labels.features, match, ambiguous
@@ -200,6 +211,33 @@ def used_features(result: Decomposition) -> Array:
     if result.scale is not None:
         used &= result.scale > 0
     return np.flatnonzero(used)
+
+
+def _decomposition(model: Any) -> Decomposition:
+    """The result of a fitted model, or a result itself. Raises InvalidTypeError, NotFittedError."""
+    result = getattr(model, "result_", model)
+    if isinstance(result, Decomposition):
+        return result
+    if result is model and hasattr(model, "fit"):
+        raise not_fitted(type(model).__name__)
+    raise InvalidTypeError(f"got {type(result).__name__}; expected a fitted GenotypePCA")
+
+
+def _warn_of_fitted(result: Decomposition, new: AxisLabels) -> None:
+    """Warn of names that samples of the fit bear too."""
+    samples = result.labels.samples
+    if not (samples.named and new.named):
+        return
+    fitted = {*(samples if result.fitted is None else samples.pick(result.fitted)).names()}
+    both = [name for name in new.names() if name in fitted]
+    if both:
+        warn_caller(
+            f"{len(both)} of {len(new)} samples bear the name of a sample of the fit "
+            f"({shorten(both)}). Scores of those in the fit are not shrunken, so "
+            "that the correction makes them too large: leave such samples out (streampca project "
+            "--remove FILE), or take their scores from the fit",
+            UserWarning,
+        )
 
 
 def _check_settings(

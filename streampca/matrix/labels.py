@@ -18,6 +18,8 @@ from streampca.kernels import Array
 from streampca.matrix.columns import Column, join, label_array, textual
 from streampca.matrix.preprocessing import RAW, Preprocessing
 
+SYMBOL = "symbol"  # a further column: of genes, beside ids that name them
+
 
 @dataclass(frozen=True)
 class AxisLabels:
@@ -97,6 +99,11 @@ class AxisLabels:
             chosen = column if entries is None else column.gather(np.asarray(entries, np.int64))
             return [str(name) for name in chosen]
         return [self.name(int(i)) for i in (range(len(self)) if entries is None else entries)]
+
+    def shown(self, entries: Sequence[int]) -> list[str]:
+        """Names of the given entries for people: the symbols of genes that are named by ids."""
+        symbols = self.extra.get(SYMBOL)
+        return self.names(entries) if symbols is None else [str(symbols[i]) for i in entries]
 
     def coordinate(self, name: str) -> np.ndarray[Any, Any] | None:
         """(len,) a coordinate at every entry, along one or several dimensions, or along none."""

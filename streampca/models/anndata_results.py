@@ -29,7 +29,7 @@ def write_anndata(
     model : a fitted PCA or TruncatedSVD.
     target : path of an ``.h5ad`` or of an AnnData in Zarr, or an AnnData object.
     X : the rows to score if the fit has no scores (it streamed samples): one pass.
-    scores : (n, k) the scores, if they are known already.
+    scores : (n, k) the scores, if they are known already; needed after ``remove=`` of arrays.
     key_added : one name in obsm, varm and uns instead of those three, as in scanpy.
     mask_var : the column of var that says which features the components are made from, where they
         are not all of them; None leaves it out. "auto" is "highly_variable" where

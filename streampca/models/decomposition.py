@@ -71,12 +71,19 @@ class Decomposition(LinearResult, kind="model"):
         """
         return replace(self, components=read_components(path, self))
 
-    def top_features(self, component: int = 0, n: int = 10) -> list[tuple[str, float]]:
-        """The n features with the largest |loading| on a component (0 = the first), by name."""
+    def top_features(
+        self, component: int = 0, n: int = 10, sign: int | None = None
+    ) -> list[tuple[str, float]]:
+        """The n features with the largest |loading| on a component (0 = the first), by name.
+
+        sign : 1 or -1 for the largest of that sign alone: one end of the component.  Genes that
+            ids name, in an AnnData with ``feature_name`` or ``gene_symbols``, go by these symbols.
+        """
         deviation = np.sqrt(self.explained_variance[component])
         column = self.require_components()[component] * deviation
-        order = np.argsort(-np.abs(column), kind="stable")[:n]
-        return [(self.labels.features.name(int(i)), float(column[i])) for i in order]
+        size = np.abs(column) if sign is None else sign * column
+        order = np.argsort(-size, kind="stable")[:n].tolist()
+        return list(zip(self.labels.features.shown(order), column[order].tolist(), strict=True))
 
     def table(self, rows: int = 10) -> str:
         """The leading part of the spectrum as text."""

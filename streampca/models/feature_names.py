@@ -70,7 +70,7 @@ def variants_hint(came: AxisLabels, fitted: AxisLabels) -> str:
     if not all(set(ALLELES) <= set(one.extra) for one in (came, fitted)):
         return ""
     return (
-        ". Variants and their alleles are matched by streampca.project_samples(model.result_, X), "
+        ". Variants and their alleles are matched by streampca.project_samples(model, X), "
         "on the command line by `streampca project`"
     )
 

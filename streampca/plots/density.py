@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.plots.canvas import INK, PALETTE, Categories, Continuous
+from streampca.plots.canvas import INK, PALETTE
+from streampca.plots.colours import Categories, Continuous
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError
-from streampca.plots.canvas import (
-    INK,
-    MUTED,
-    PALETTE,
-    checked_axes,
-    colouring,
-    drawing_axes,
-)
+from streampca.plots.canvas import INK, MUTED, PALETTE, checked_axes, drawing_axes
+from streampca.plots.colours import colouring
 from streampca.plots.scores import MOST_POINTS, RASTERIZED_FROM
 
 if TYPE_CHECKING:

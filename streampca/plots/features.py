@@ -100,7 +100,7 @@ def _largest(found: Decomposition, index: int, count: int) -> tuple[list[str], l
     """Names and loadings of one component, without forming all (p, k) loadings."""
     column = _loadings_of(found, index)
     order = np.argsort(-np.abs(column), kind="stable")[:count]
-    return found.labels.features.names(order.tolist()), column[order].tolist()
+    return found.labels.features.shown(order.tolist()), column[order].tolist()
 
 
 def _short(name: str) -> str:
@@ -205,7 +205,7 @@ def biplot(
     reach = np.array([max(map(abs, limit)) for limit in (drawn.get_xlim(), drawn.get_ylim())])
     longest = np.abs(arrows[:, chosen]).max(axis=1)
     stretch = 0.85 * float(np.min(reach / np.where(longest > 0, longest, np.inf), initial=np.inf))
-    _draw_arrows(drawn, stretch * arrows[:, chosen], found.labels.features.names(chosen.tolist()))
+    _draw_arrows(drawn, stretch * arrows[:, chosen], found.labels.features.shown(chosen.tolist()))
     state(drawn, f"Samples, and the {count} features of {found.n_features:,} with the longest "
           "arrows")  # fmt: skip
     return drawn
@@ -247,7 +247,7 @@ def correlation_circle(
     drawn.scatter(arrows[0, shown], arrows[1, shown], s=6, color=PALETTE[5], linewidths=0,
                   alpha=0.6, rasterized=len(shown) > 2000)  # fmt: skip
     chosen = shown[:count]
-    _draw_arrows(drawn, arrows[:, chosen], found.labels.features.names(chosen.tolist()))
+    _draw_arrows(drawn, arrows[:, chosen], found.labels.features.shown(chosen.tolist()))
     drawn.set_aspect("equal")
     drawn.set_xlim(-1.25, 1.25)
     drawn.set_ylim(-1.25, 1.25)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,8 @@ from streampca.plots.canvas import (
     FAINT,
     INK,
     PALETTE,
-    Categories,
-    Continuous,
     beside,
     checked_axes,
-    colouring,
     component_index,
     component_name,
     drawing_axes,
@@ -25,6 +23,7 @@ from streampca.plots.canvas import (
     sheet,
     state,
 )
+from streampca.plots.colours import Categories, Continuous, colouring
 from streampca.plots.density import draw_density, draw_ellipses
 
 if TYPE_CHECKING:
@@ -54,7 +53,8 @@ def scores(
         the training rows, if the fit kept them (wide fits do).
     components : two or three numbers, from 1.
     labels : (n,) one per sample. Text, booleans and up to 12 different integers get a legend;
-        other numbers and dates a colourbar. The name of a Series or DataArray is its title.
+        other numbers and dates a colourbar. The name of a Series or DataArray is its title. A
+        pandas Series whose index names the samples goes by these names, in any order.
     density : draw an image of the number of samples instead of points, with the mean of their
         colours; None does so in the plane for more than 50,000.
     ellipses : for each category the ellipse of 95 % of a normal distribution, and its name.
@@ -72,7 +72,7 @@ def scores(
     source = scores_of(found, scores)
     n = int(np.prod(source.shape[:-1]))
     checked_axes(ax, dimensions=len(indices))
-    colours = None if labels is None else colouring(labels, n)
+    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
     if ellipses and (not isinstance(colours, Categories) or len(indices) != 2):
         raise InvalidInputError(
             "ellipses=True needs two components, and a category of each sample: labels=names"
@@ -129,14 +129,16 @@ def projected(
     *,
     components: Sequence[int] = (1, 2),
     labels: Any = None,
+    new_labels: Any = None,
     scores: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
     """New samples on two components, over the reference panel: the samples of the fit.
 
-    new_scores : (m, k) from ``transform`` or ``project_samples(...).scores``; samples without
+    new_scores : (m, k) from ``transform``, or what ``project_samples`` returned; samples without
         scores (NaN) are left out, and counted in the title.
     labels : (n,) one category for each sample of the fit, as for :func:`scores`.
+    new_labels : (m,) those of the new samples, which then have the colours of their categories.
     scores : (n, k) of the fit, where it kept none.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
@@ -144,19 +146,23 @@ def projected(
     indices = _component_indices(components, found)
     if len(indices) != 2:
         raise InvalidInputError(f"components={tuple(components)}; expected two numbers: (1, 2)")
-    panel, source = scores_of(found, scores), scores_of(found, new_scores)
+    new_names = getattr(new_scores, "samples", None)  # of a GenotypeProjection
+    new_scores = new_scores if new_names is None else new_scores.scores
+    panel = scores_of(found, scores)
+    source = scores_of(found, new_scores, "new_scores")
     n, m = (int(np.prod(one.shape[:-1])) for one in (panel, source))
     checked_axes(ax)
-    colours = None if labels is None else colouring(labels, n)
+    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
+    own = None
+    if new_labels is not None:
+        names = _names(found, new_scores, m) if new_names is None else new_names.names
+        colours, own = _same_colours(colours, colouring(new_labels, m, names), n)
     behind = np.stack([column_of(panel, index) for index in indices])
     points = np.stack([column_of(source, index) for index in indices])
     drawn = drawing_axes(ax, (6.4, 4.8))
     (draw_density if n > MANY else _draw_points)(drawn, behind, colours)
     legend = drawn.get_legend()
-    mark = drawn.scatter(points[0], points[1], s=30, marker="X", color=INK, edgecolors="white",
-                         linewidths=0.6, zorder=4, rasterized=m > RASTERIZED_FROM)  # fmt: skip
-    beside(drawn, [mark], ["new samples"], loc="lower left",
-           bbox_to_anchor=(1.02, 0.0))  # fmt: skip
+    _draw_new(drawn, points, own)
     if legend is not None:
         drawn.add_artist(legend)
     _name_axes(drawn, [component_name(index, found) for index in indices])
@@ -164,6 +170,33 @@ def projected(
     gone = f"; {lost:,} without scores left out" if lost else ""
     state(drawn, f"{m - lost:,} new samples over the {n:,} samples of the fit{gone}")
     return drawn
+
+
+def _same_colours(panel: Colours, new: Colours, n: int) -> tuple[Categories, Categories]:
+    """Labels of the n samples of a panel, or none, and of new ones, with one colour a category."""
+    if panel is None:
+        panel = Categories("", (), np.full(n, -1), "samples of the fit")
+    if not (isinstance(panel, Categories) and isinstance(new, Categories)):
+        raise InvalidInputError("labels and new_labels hold numbers or dates; expected categories")
+    names = tuple(dict.fromkeys((*panel.names, *new.names)))
+    place = np.array([*map(names.index, new.names), -1])
+    return replace(panel, names=names), replace(new, names=names, codes=place[new.codes])
+
+
+def _draw_new(ax: Axes, points: Array, colours: Categories | None) -> None:
+    """(2, m) new samples over a panel, with their legend."""
+    m = points.shape[1]
+    style: dict[str, Any] = {"s": float(np.clip(700.0 / np.sqrt(max(m, 1)), 9.0, 60.0)),
+                             "zorder": 4, "rasterized": m > RASTERIZED_FROM}  # fmt: skip
+    if colours is None:
+        style |= {"marker": "X", "edgecolors": "white", "linewidths": 0.6}
+        mark = ax.scatter(*points, color=INK, **style)
+    else:
+        style |= {"edgecolors": INK, "linewidths": 0.9}
+        order = np.random.default_rng(0).permutation(m)
+        colours.take(order).draw(ax, points[:, order], style, legend=False)
+        mark = ax.scatter([], [], s=style["s"], color="none", edgecolors=INK, linewidths=0.9)
+    beside(ax, [mark], ["new samples"], loc="lower left", bbox_to_anchor=(1.02, 0.0))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -192,7 +225,7 @@ def pairs(
         raise InvalidInputError(f"components={tuple(chosen)}; expected two or more different ones")
     source = scores_of(found, scores)
     n, count = int(np.prod(source.shape[:-1])), len(indices)
-    colours = None if labels is None else colouring(labels, n)
+    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
     points = np.stack([column_of(source, index) for index in indices])
     frame, panels = sheet(ax, count * count, (2.0, 1.8), count, (0.08, 0.08))
     for i, panel in enumerate(panels):
@@ -266,13 +299,25 @@ def _component_indices(components: Sequence[int], found: Decomposition) -> list[
     return [component_index(number, found) for number in components]
 
 
-def scores_of(found: Decomposition, scores: Any) -> Any:
-    """The scores as an object of shape (..., k) whose columns can be taken one by one."""
+def _names(found: Decomposition, scores: Any, n: int) -> Callable[[], Any] | None:
+    """What gives the names of the n samples whose scores are drawn; None where nothing does."""
+    if hasattr(scores, "index") and hasattr(scores, "to_numpy"):
+        return lambda: scores.index
+    samples = found.labels.samples
+    return samples.names if len(samples) == n and samples.named else None
+
+
+def scores_of(found: Decomposition, scores: Any, name: str = "scores") -> Any:
+    """The scores as an object of shape (..., k) whose columns can be taken one by one.
+
+    name : of the argument, for messages.
+    """
     if scores is None:
         if found.scores is None:
             raise InvalidInputError(
                 "this fit keeps no scores (it streamed the samples). Pass them: "
-                "streampca.plots.scores(pca, scores=pca.transform(X))"
+                "streampca.plots.scores(pca, scores=pca.transform(X)); on the command line fit and "
+                "plot have --scores FILE"
             )
         return found.scores
     if hasattr(scores, "columns") and hasattr(scores, "to_numpy"):
@@ -282,16 +327,16 @@ def scores_of(found: Decomposition, scores: Any) -> Any:
     shape = scores.shape
     if len(shape) < 2 or shape[-1] != found.n_components:
         raise InvalidInputError(
-            f"scores has shape {tuple(shape)}; expected (n, {found.n_components}), one column per "
-            "component: scores=pca.transform(X)"
+            f"{name} has shape {tuple(shape)}; expected (n, {found.n_components}), one column per "
+            f"component: {name}=pca.transform(X)"
         )
     if any(length != length for length in shape):  # NaN: Dask has not counted the rows
         raise InvalidInputError(
-            "scores has an unknown number of rows; expected a known one: "
-            "scores.compute_chunk_sizes()"
+            f"{name} has an unknown number of rows; expected a known one: "
+            f"{name}.compute_chunk_sizes()"
         )
     if np.dtype(scores.dtype).kind not in "iuf":
-        raise InvalidTypeError(f"scores has dtype {scores.dtype}; expected numbers")
+        raise InvalidTypeError(f"{name} has dtype {scores.dtype}; expected numbers")
     return scores
 
 

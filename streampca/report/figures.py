@@ -74,7 +74,7 @@ def _top(result: Any, row: Any, j: int) -> list[tuple[str, str]]:
     """The features with the largest loadings, and these."""
     values = np.asarray(row, dtype=np.float64) * np.sqrt(result.explained_variance[j])
     order = np.argsort(-np.abs(values), kind="stable")[:NAMED]
-    names = result.labels.features.names(order.tolist())
+    names = result.labels.features.shown(order.tolist())
     return [(name, f"{values[i]:+.4g}") for name, i in zip(names, order, strict=True)]
 
 

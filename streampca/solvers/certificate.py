@@ -19,9 +19,9 @@ UNDETERMINED = 1.0  # radians: a component whose angle has only a larger bound m
 MARGIN = 2.0  # residuals by which the largest remaining eigenvalue may exceed its Ritz value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
-    """Bounds for every component, in units of explained variance and radians.
+    """Bounds for every component, in units of explained variance and radians. Prints as a sentence.
 
     residual : (k,) ||C v - value v|| for the accumulated covariance C. Where the component is
         C v instead of v, which is more accurate, this is still the residual of v.
@@ -59,6 +59,10 @@ class Certificate:
         worst = float(self.angle_bound[self.determined].max())
         many = f"all {count} components" if known == count else f"{known} of {count} components"
         return f"The directions of {many} are determined, to {worst:.1g} radians or better"
+
+    def __repr__(self) -> str:
+        worst = float(self.variance_bound.max(initial=0.0))
+        return f"<Certificate: {self.in_words()}; variances to {worst:.1g} or better>"
 
     def _repr_html_(self) -> str:
         rows = zip(range(1, len(self.gap) + 1), self.variance_bound, self.angle_bound, self.gap,

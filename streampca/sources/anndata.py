@@ -8,6 +8,7 @@ Source: anndata 0.12, "On-disk format": csr_matrix, csc_matrix, dataframe, strin
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,8 +19,9 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix.labels import SYMBOL
 from streampca.sources.array_files import HDF5Reader, open_hdf5, refuse_external
-from streampca.sources.columns import AnnDataColumns, as_strings, is_group
+from streampca.sources.columns import AnnDataColumns, as_strings, is_group, unique_names
 from streampca.sources.sparse import CompressedMatrix
 from streampca.sources.stacked import Dim, Reader, StackedMatrix, stack
 from streampca.sources.zarr.guard import whole
@@ -28,6 +30,7 @@ from streampca.sources.zarr.reader import ZarrReader
 
 FORMATS = {"csr_matrix": 0, "csc_matrix": 1, "csr": 0, "csc": 1}  # the lines: samples, features
 TOKENS = "streampca_tokens"  # attribute of counts: how texts were split into terms, as JSON
+SYMBOLS = ("feature_name", "gene_symbols")  # columns of var: of CELLxGENE, and of scanpy
 INDEX_COLUMNS = ("index", "_index")  # of data frames written as one table (before 0.7)
 
 
@@ -110,7 +113,19 @@ def open_anndata(
     labels = [_names(group.get("obs"), "obs"), _names(variables, "var")]
     matrix = _element(node, f"{source}/{name}", labels, missing_chunks)
     matrix.beside = AnnDataColumns(group, var_of(name))
+    _keep_symbols(matrix)
     return matrix
+
+
+def _keep_symbols(matrix: ChunkedMatrix) -> None:
+    """Keep the symbols of genes that ids name, for pictures and tables."""
+    for name in SYMBOLS:
+        with contextlib.suppress(InvalidInputError):  # some are missing: the ids stand for all
+            found = matrix.beside.column(1, name)
+            if found is not None and found.shape == matrix.shape[1:]:
+                features = replace(matrix.labels.features, extra={SYMBOL: as_strings(found)})
+                matrix.labels = replace(matrix.labels, features=features)
+                return
 
 
 def var_of(variable: str | None) -> str:
@@ -153,6 +168,7 @@ def from_anndata(
     matrix.labels = Labels(rows, columns)
     if obs is not None:
         matrix.beside = AnnDataColumns({"obs": obs, "var": adata.var})
+        _keep_symbols(matrix)
     return matrix
 
 
@@ -185,10 +201,14 @@ def _both_names(group: Any, path: str) -> tuple[Any, Any]:
 
 
 def _open_10x(group: Any, path: str) -> ChunkedMatrix:
-    """A 10x count matrix: features x barcodes by barcodes, presented as cells x features."""
+    """A 10x count matrix: features x barcodes by barcodes, presented as cells x features.
+
+    Features go by their symbols, a repeated one with -1, -2, ..., as in scanpy.
+    """
     features, cells = (int(n) for n in group["shape"][...])
-    names = group["features"]["id"] if "features" in group else group["genes"]
-    labels = [as_strings(whole(group["barcodes"])), as_strings(whole(names))]
+    names = group["features"]["name"] if "features" in group else group["gene_names"]
+    symbols = unique_names(as_strings(whole(names)).tolist())
+    labels = [as_strings(whole(group["barcodes"])), symbols]
     return _compressed(group, path, 0, (cells, features), labels)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,19 @@ def _filled(column: Any, what: str) -> Any:
 def is_group(node: Any) -> bool:
     """Whether a node of a Zarr or HDF5 file is a group."""
     return hasattr(node, "attrs") and not hasattr(node, "shape")
+
+
+def unique_names(names: Any) -> Any:
+    """Names of which a repeated one gets -1, -2, ..., as by anndata's ``var_names_make_unique``."""
+    there, seen, repeats, found = set(names), set(), Counter[str](), []
+    for name in names:
+        one = name
+        while one in seen or (one is not name and one in there):
+            repeats[name] += 1
+            one = f"{name}-{repeats[name]}"
+        seen.add(one)
+        found.append(one)
+    return as_strings(np.array(found, object))
 
 
 def as_strings(values: Any) -> Any:

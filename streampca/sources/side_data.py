@@ -167,13 +167,13 @@ def _number(cell: str) -> float | None:
 # --------------------------------------------------------------------------------------------------
 # Panel files: a table of samples and their groups (population, batch), to colour a plot.
 
-UNKNOWN = "not in the panel"
+UNKNOWN = ""  # the label of a sample that the panel does not name; pictures draw it in grey
 
 
 def read_panel(
     path: str | os.PathLike[str], samples: AxisLabels, column: str | None = None
 ) -> list[str]:
-    """One label per sample, from a whitespace-separated table with a header line.
+    """One label per sample (UNKNOWN for none), from a table with a header line, split at spaces.
 
     The table may list samples in any order, and others; a sample is found by its id (IID) in any
     of the first two columns. column : which column holds the label; default: the first after the
@@ -196,7 +196,7 @@ def read_panel(
             for cell in row[: min(2, at)]:
                 known.setdefault(cell, row[at])
     labels = [known.get(name, UNKNOWN) for name in wanted]
-    if all(label == UNKNOWN for label in labels):
+    if not any(labels):
         raise InvalidInputError(
             f"{path} names none of the samples ({shorten(wanted[:3], len(wanted))})"
         )

@@ -23,6 +23,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError, SourceError,
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import ArrayReader
+from streampca.sources.columns import unique_names
 from streampca.sources.sparse import CompressedMatrix, SparseMatrix
 from streampca.sources.stacked import Dim, stack
 
@@ -235,7 +236,10 @@ def _beside(path: str, names: tuple[str, ...]) -> str | None:
 
 
 def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | None:
-    """Barcodes and features next to the matrix of a 10x folder."""
+    """Barcodes and features next to the matrix of a 10x folder.
+
+    Features go by their symbols, a repeated one with -1, -2, ..., as in scanpy.
+    """
     found = [_beside(path, names) for names in (BESIDE if turned else BESIDE[::-1])]
     if found == [None, None]:
         return None
@@ -244,7 +248,10 @@ def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | 
         names = []
         if beside is not None:
             with _open(beside) as file:
-                names = [line.split(b"\t")[0].decode().strip() for line in file]
+                rows = [line.decode().strip().split("\t") for line in file]
+            genes = not beside.removesuffix(".gz").endswith(BESIDE[0])
+            names = [row[min(len(row) - 1, 1)] if genes else row[0] for row in rows]
+            names = unique_names(names) if genes else names
         fits = beside is not None and len(names) == shape[axis]
         dim = ("obs", "var")[axis]
         text: Any = np.array(names, np.dtypes.StringDType()) if fits else None

@@ -557,14 +557,14 @@ def test_thinned_sets_published_eigenvalues(shared_data, name: str, published: l
 
 def test_1000_genomes_separates_super_populations(shared_data) -> None:
     from streampca.operations.convert import nearest_centroid_share
-    from streampca.sources.side_data import read_panel
+    from streampca.sources.side_data import UNKNOWN, read_panel
 
     folder = shared_data / "hapmap3"
     name = "1kg.ref.phase1_release_v3.20101123_thinned_autosomal_overlap.bed"
     model = GenotypePCA(6).fit(folder / name)
     panel = folder / "integrated_call_samples_v3.20130502.ALL.panel"
     labels = np.array(read_panel(panel, model.result_.labels.samples, "super_pop"))
-    known = labels != "not in the panel"
+    known = labels != UNKNOWN
     assert known.sum() == 1047
     assert nearest_centroid_share(model.scores_[known], labels[known]) >= 0.95
 

@@ -78,8 +78,9 @@ def study():
     unsure = counted == COMPLEMENT[other]
     other[unsure] = (counted[unsure] + 2) % 4
     features = variant_axis(counted, other)
+    fitted = genotypes(calls[:N], features, [f"fitted {i}" for i in range(N)])
     with pytest.warns(DroppedFeaturesWarning):
-        model = PCA(K, scale="hwe", missing="mean").fit(genotypes(calls[:N], features))
+        model = PCA(K, scale="hwe", missing="mean").fit(fitted)
     return SimpleNamespace(
         result=model.result_, old=calls[:N], new=calls[N:], features=features, counted=counted,
         other=other,
@@ -164,9 +165,12 @@ def test_one_sample_gets_the_scores_that_it_gets_among_others(study):
 def test_samples_of_the_fit_keep_their_scores(study):
     calls = np.where(study.old < 0, 1, study.old).astype(np.int8)
     model = PCA(K, scale="hwe").fit(genotypes(calls, study.features))
-    done = project_samples(model.result_, genotypes(calls, study.features))
+    matrix = genotypes(calls, study.features)
+    done = project_samples(model, matrix)
     np.testing.assert_allclose(done.scores, model.result_.scores, atol=2e-5)  # a float32 fit
     assert done.match.n_matched == P - 1  # constant: 2 in all samples
+    with pytest.warns(UserWarning, match=f"{N} of {N} samples bear the name of a sample of the"):
+        project_samples(model, matrix, shrinkage="oadp")
 
 
 @settings(max_examples=40, deadline=None)

@@ -209,6 +209,25 @@ def test_new_samples_lie_over_the_panel(pca: PCA, projected: Any) -> None:
     assert title == "4 new samples over the 60 samples of the fit; 1 without scores left out"
 
 
+def test_new_samples_have_the_colours_of_their_groups(pca: PCA, projected: Any) -> None:
+    new = pd.DataFrame(projected[:5], index=list("abcde"))
+    theirs = pd.Series(["west", "east", "west", "", "south"], index=list("edcba"), name="region")
+    ax = plots.projected(pca, new, scores=projected, labels=GROUPS, new_labels=theirs[::-1])
+    fit, over = ax.collections[0], ax.collections[1:-1]
+    place = {tuple(point): i for i, point in enumerate(projected[:, :2])}
+    colours = {GROUPS[place[tuple(point)]]: tuple(colour) for point, colour in
+               zip(fit.get_offsets(), fit.get_facecolors(), strict=True)}  # fmt: skip
+    for one in over:
+        for point, colour in zip(one.get_offsets(), one.get_facecolors(), strict=True):
+            group = theirs["abcde"[place[tuple(point)]]]
+            assert group not in colours or tuple(colour)[:3] == colours[group][:3]
+    assert sum(len(one.get_offsets()) for one in over) == 5
+    with pytest.raises(InvalidInputError, match="expected categories"):
+        plots.projected(pca, new, scores=projected, labels=GROUPS, new_labels=np.arange(5) / 3)
+    with pytest.raises(InvalidInputError, match="new_scores has shape"):
+        plots.projected(pca, new.iloc[:, :2], scores=projected)
+
+
 def test_the_spectrum_shows_bounds_and_noise(pca: PCA) -> None:
     certificate = replace(pca.certificate_, angle_bound=np.array([1e-9, 0.1, 1.5, 0.2, 0.3]),
                           variance_bound=0.1 * pca.explained_variance_)  # fmt: skip

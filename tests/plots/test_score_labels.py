@@ -14,7 +14,8 @@ from pictures import GROUPS, N, in_order, points, saved
 
 from streampca import PCA, plots
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.plots.canvas import MARKERS, MISSING_COLOUR, PALETTE
+from streampca.plots.canvas import PALETTE
+from streampca.plots.colours import MARKERS, MISSING_COLOUR
 
 
 def test_categories_have_a_legend_and_one_colour_each(pca: PCA, projected: Any) -> None:
@@ -43,6 +44,27 @@ def test_more_categories_than_colours_take_other_markers(pca: PCA, projected: An
     assert handles[6].get_marker() == MARKERS[1]
     with pytest.raises(InvalidInputError, match="60 different values; at most 36"):
         plots.scores(pca, projected, labels=[f"S{i}" for i in range(N)])
+
+
+def test_a_series_goes_by_the_names_of_the_samples(pca: PCA, projected: Any) -> None:
+    names = [f"S{i}" for i in range(N)]
+    found = pd.DataFrame(projected, index=names)
+    group = pd.Series(["a", "b"] * (N // 2 + 1), index=[*names, "S98", "S99"])
+    expected = to_rows(plots.scores(pca, found, labels=["a", "b"] * (N // 2)))
+    assert to_rows(plots.scores(pca, found, labels=group[::-1])) == expected
+    ax = plots.scores(pca, found, labels=group[2:])
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["a", "b", "missing"]
+    with pytest.raises(InvalidInputError, match="'S3' twice"):
+        plots.scores(pca, found, labels=pd.concat([group, group[3:4]]))
+    with pytest.raises(InvalidInputError, match="62 entries; expected one label per sample"):
+        plots.scores(pca, found, labels=group.add_prefix("other "))
+
+
+def to_rows(ax: Any) -> set[tuple[float, ...]]:
+    """Points and their colours, in any order."""
+    (cloud,) = ax.collections
+    pairs = zip(cloud.get_offsets(), cloud.get_facecolors(), strict=True)
+    return {(*map(float, point), *map(float, colour)) for point, colour in pairs}
 
 
 @pytest.mark.parametrize(
