@@ -31,6 +31,7 @@ from streampca.cli.options import (
     output_options,
     print_plan,
     progress_of,
+    refuse_ratings,
     removal_wanted,
     running_options,
     sample_weight_wanted,
@@ -210,6 +211,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
     )
     if arguments.rotate and arguments.no_components:
         raise InvalidInputError("--rotate needs components: leave out --no-components")
+    if len(arguments.source) == 1 and not (arguments.columns or arguments.categorical):
+        refuse_ratings(arguments.source[0])
     matrix = open_source(arguments)
     check_labelled(arguments, matrix)
     chosen, weight = None, {}

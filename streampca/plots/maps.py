@@ -215,8 +215,9 @@ def _coastline_files() -> list[Path]:
     except ImportError:
         return []
     folders = [config[name] for name in ("pre_existing_data_dir", "data_dir", "repo_data_dir")]
-    name = Path("shapefiles", "natural_earth", "physical", "ne_110m_coastline.shp")
-    found = [Path(folder, name) for folder in folders if folder]
+    place = Path("shapefiles", "natural_earth", "physical")
+    names = [f"ne_{scale}_coastline.shp" for scale in ("110m", "50m")]
+    found = [Path(folder, place, name) for name in names for folder in folders if folder]
     return [path for path in found if path.is_file()][:1]
 
 
