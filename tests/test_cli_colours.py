@@ -44,8 +44,8 @@ def test_heads_and_messages_are_coloured_on_a_terminal_only(
     assert f"\x1b[1m{head}\x1b[0m\n" in out
     _, progress = shown(monkeypatch, Terminal, *fit)
     assert progress.endswith("\r\x1b[K")  # nothing stays of the progress
-    _, err = shown(monkeypatch, Terminal, "info", "absent\x1b[2J")
-    assert err == "\r\x1b[K\x1b[31mstreampca: \x1b[0mabsent\\x1b[2J: no such file or directory\n"
+    _, err = shown(monkeypatch, Terminal, "info", "absent\x07")
+    assert err == "\r\x1b[K\x1b[31mstreampca: \x1b[0mabsent\\x07: no such file or directory\n"
     monkeypatch.setenv("NO_COLOR", "1")
     assert shown(monkeypatch, Terminal, "info", "absent")[1] == (
         "streampca: absent: no such file or directory\n"

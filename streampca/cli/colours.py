@@ -32,7 +32,7 @@ def in_look(text: str, look: str) -> str:
 
 
 def announced(head: str, text: str, look: str, stream: Any) -> str:
-    """A message behind its head; on a terminal over the line of the progress, the head in colour."""
+    """A message behind its head, which a terminal shows in colour, over the progress line."""
     if not takes_colours(stream):
         return f"{head}{text}"
     return f"\r\x1b[K{in_look(head, look)}{text}"

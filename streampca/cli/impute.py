@@ -320,8 +320,9 @@ def report_of_refit(model: Any) -> str:
     """What the model is that was fitted again to all ratings, as text."""
     last = model.trace_[-1]
     return (
-        f"refit to the held-out ratings too: rank {model.best_rank_}, penalty {model.best_penalty_:.4g}: "
-        f"{model.n_iter_} sweeps; the last one changed the estimate by {last.change[0]:.1e}"
+        f"refit to the held-out ratings too: rank {model.best_rank_}, penalty "
+        f"{model.best_penalty_:.4g}; {model.n_iter_} sweeps, the last one changed the estimate by "
+        f"{last.change[0]:.1e}"
     )
 
 
