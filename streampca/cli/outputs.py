@@ -115,8 +115,8 @@ def labelled_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--eof-scaling", type=int, nargs=2, default=[0, 0], metavar=("EOFS", "PCS"),
-        help="of those: 0 none (the default), 1 divided by the root of the eigenvalue (PCs then have "
-        "variance 1), 2 multiplied by it",
+        help="of those: 0 none (the default), 1 divided by the root of the eigenvalue (PCs have "
+        "variance 1 then), 2 multiplied by it",
     )  # fmt: skip
     parser.add_argument(
         "--anndata",
