@@ -29,9 +29,23 @@ def test_from_a_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) 
     fit = ["impute", path, *COLUMNS, "--rank", "2", "--validation", "0.1", "--tol", "1e-2"]
     assert main([*fit, "--test", "0.1", "--test-by", "time", "--time", "day", "-o", model]) == 0
     shown = capsys.readouterr().out
-    assert "ratings that it has not seen" in shown
-    assert "NDCG" in shown
+    rows = {line[:12].strip(): line.split()[-5:] for line in shown.splitlines()}
+    assert rows[""] == ["RMSE", "MAE", "precision", "recall", "NDCG"]
     known: Any = streampca.load(model)
+    given, unseen = streampca.open_ratings(
+        path, user="who", item="item", rating="stars", time="day"
+    ).split(0.1, by="time")
+    assert known.result_.settings.get("validation") is None  # it has the held-out ratings too
+    assert rows["model"][0] == f"{known.evaluate(unseen)['rmse']:.4g}"
+    alone = streampca.HardImpute(0, center="biases").fit(given)
+    assert rows["biases alone"][0] == f"{alone.evaluate(unseen)['rmse']:.4g}"
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text('item,who\n503,"p3"\n504,nobody\n')
+    assert main(["recommend", model, "--predict", str(pairs), "--json"]) == 0
+    values = known.predict(["p3", "nobody"], [503, 504]).tolist()
+    assert json.loads(capsys.readouterr().out) == [
+        ["p3", "503", values[0]], ["nobody", "504", values[1]]
+    ]  # fmt: skip
     assert main(["recommend", model, "p3", "p4", "-n", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == {user: [list(one) for one in known.recommend(user, 2)] for user in ("p3", "p4")}
@@ -46,12 +60,17 @@ def test_from_a_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) 
 def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
     named = str(tmp_path / "named.csv")
     Path(named).write_text("userId,movieId,rating\n1,2,3\n")
-    other = str(tmp_path / "pca")
+    lines, other, model = (str(tmp_path / name) for name in ("u.dat", "pca", "model"))
+    Path(lines).write_text("1::2::3\n")
+    assert main(["impute", path, *COLUMNS, "--rank", "1", "-q", "-o", model]) == 0
     streampca.PCA(1, scale="std").fit([[1.0, 2.0], [2.0, 1.0], [4.0, 3.0]]).save(other)
     for words, arguments in {
         "--user userId --item movieId --rating rating": ["impute", named],
         "--test is for ratings": ["impute", path, "--test", "0.1"],
         "user='whom'": ["impute", path, "--user", "whom"],
+        "--user userId --item movieId": ["fit", named],
+        "--user 0 --item 1 --rating 2": ["impute", lines],
+        "with those of the fit": ["recommend", model, "--predict", named],
         "name users, or one item": ["recommend", other],
         "expected a HardImpute": ["recommend", other, "p3"],
     }.items():

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import streampca
+from streampca.cli.colours import RED, YELLOW, announced, painted, takes_colours
 from streampca.errors import (
     BusyError,
     ChangingSourceError,
@@ -44,7 +45,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
     "lsa": ("lsa", "latent semantic analysis: fit to texts, search, similar documents and terms"),
-    "recommend": ("impute", "items for users, from a completion of ratings"),
+    "recommend": ("recommend", "items for users, from a completion of ratings"),
     "embed": ("embed", "filter features, fit a PCA, lay the rows out by UMAP, t-SNE or PaCMAP"),
     "plot": ("pictures", "a picture of a saved model"),
     "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),
@@ -74,7 +75,11 @@ EXAMPLES = {  # command -> lines of its --help
         "impute ratings.csv --user userId --item movieId --rating rating --test 0.1 -o model",
         "impute holes.zarr --rank 2 4 8 --validation 0.05 -o model",
     ],
-    "recommend": ["recommend model 17 -n 10", "recommend model --similar 2571"],
+    "recommend": [
+        "recommend model 17 -n 10",
+        "recommend model --similar 2571",
+        "recommend model --predict pairs.csv",
+    ],
     "lsa": [
         "lsa fit articles/ -k 100 --stop-words english --min-df 2 -o model",
         'lsa search model "heart attack" -n 5',
@@ -174,14 +179,15 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
 
 
 class Printable:
-    """A text stream that escapes control characters; otherwise it behaves as the inner stream."""
+    """A text stream that escapes control characters; a terminal gets colours."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        self._stream, self._coloured = stream, takes_colours(stream)
 
     def write(self, text: str) -> int:
         """Write a text. Returns its length."""
-        self._stream.write(printable(text))
+        shown = printable(text)
+        self._stream.write(painted(shown) if self._coloured else shown)
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -294,11 +300,13 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _say(error: BaseException | str, noted: BaseException | None = None) -> None:
-    print(printable(f"streampca: {hide_secrets(str(error))}"), file=sys.stderr)
+    text = printable(hide_secrets(str(error)))
+    print(announced("streampca: ", text, RED, sys.stderr), file=sys.stderr)
     for note in getattr(noted or error, "__notes__", []):
         print(printable(f"  {hide_secrets(note)}"), file=sys.stderr)
 
 
 def _show_warning(message: Any, category: Any, *_: Any) -> None:
-    text = hide_secrets(f"streampca: {category.__name__}: {message}")
-    print(printable(text), file=sys.stderr)
+    text = printable(hide_secrets(str(message)))
+    head = f"streampca: {category.__name__}: "
+    print(announced(head, text, YELLOW, sys.stderr), file=sys.stderr)

@@ -33,6 +33,7 @@ from streampca.cli.options import (
     prepared_counts,
     print_plan,
     progress_of,
+    refuse_ratings,
     removal_wanted,
     running_options,
     sample_weight_wanted,
@@ -61,10 +62,11 @@ from streampca.cli.selection import (
     write_outputs,
     zarr_outputs,
 )
-from streampca.errors import MemoryLimitError
+from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
 from streampca.models.pca.routes import SOLVERS
 from streampca.models.registry import all_kinds
+from streampca.solvers.rotation import METHODS as ROTATIONS
 
 PLINK = (
     "PLINK's options (--mind, --geno, --ld-r2, --chr, --extract, --out) are those of a fit\n"
@@ -147,6 +149,11 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         help="treatment of missing cells (default raise; genotypes: always the mean of the "
         "variant); impute: predict them from the components",
     )
+    parser.add_argument(
+        "--rotate",
+        choices=ROTATIONS,
+        help="turn the components towards simple structure; what is written is then rotated",
+    )
     parser.add_argument("--solver", default="auto", choices=SOLVERS)
     parser.add_argument(
         "--tol",
@@ -214,10 +221,16 @@ def run_fit(arguments: argparse.Namespace) -> int:
         sources=arguments.source,
         overwrite=arguments.overwrite,
     )
+    if arguments.rotate and arguments.no_components:
+        raise InvalidInputError("--rotate needs components: leave out --no-components")
+    if len(arguments.source) == 1 and not (arguments.columns or arguments.categorical):
+        refuse_ratings(arguments.source[0])
     matrix = open_source(arguments)
     check_labelled(arguments, matrix)
     chosen, weight = None, {}
     if is_genotypes(arguments, matrix):
+        if arguments.rotate:
+            raise InvalidInputError("--rotate does not go with genotypes; leave it out")
         chosen = _choose(arguments, matrix)
         model: Any = genotype_model(arguments, chosen, matrix)
         matrix = chosen.matrix
@@ -231,6 +244,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if chosen is not None:
         chosen.record(model, arguments)
     text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
+    if arguments.rotate:
+        model = streampca.rotate(model, arguments.rotate)
+        text = f"{text}\n\n{model.result_}\n"
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
@@ -275,9 +291,10 @@ def run_transform(arguments: argparse.Namespace) -> int:
     paths = score_paths(arguments.output, len(arguments.source) if model.scored_views == 2 else 1)
     if len(paths) == 2:
         check_outputs(arrays=paths, sources=arguments.source, overwrite=arguments.overwrite)
-    model.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
+    settings = getattr(model, "pca", model)  # a rotated model has those of its PCA
+    settings.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:
-        model.set_params(memory_limit=arguments.memory_limit)
+        settings.set_params(memory_limit=arguments.memory_limit)
     if len(paths) == 2:
         x, y = two_sources(arguments, f"a {model.result_.method}")
         scores = model.transform(x, y, out=paths, overwrite=arguments.overwrite)[0]

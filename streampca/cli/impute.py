@@ -1,10 +1,9 @@
-"""``streampca impute``: complete a matrix with missing cells; ``recommend`` from ratings."""
+"""``streampca impute``: complete a matrix with missing cells."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,15 +15,14 @@ from streampca.cli.options import (
     output_options,
     print_plan,
     progress_of,
+    refuse_ratings,
     running_options,
     source_options,
 )
 from streampca.cli.outputs import check_outputs, write_scores
 from streampca.errors import InvalidInputError
 from streampca.models.completion.request import SOLVERS
-from streampca.sources.opening import TABLES
 from streampca.sources.rating_store import RULES, SPLITS
-from streampca.sources.rating_tables import recognised
 
 CENTERS = {"auto": "auto", "columns": True, "both": "both", "biases": "biases"}
 
@@ -41,7 +39,6 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     _stopping_options(one)
     _writing_options(one)
     running_options(one)
-    _recommend_options(parsers["recommend"])
 
 
 def _rating_options(one: argparse.ArgumentParser) -> None:
@@ -71,6 +68,15 @@ def _rating_options(one: argparse.ArgumentParser) -> None:
         default="random",
         help="which they are; time: the latest (default random)",
     )
+    ratings.add_argument(
+        "--relevant", type=float, metavar="X",
+        help="the least rating of a good recommendation, for --test (default: the mean)",
+    )  # fmt: skip
+    ratings.add_argument(
+        "--no-refit",
+        action="store_true",
+        help="leave the model without the ratings by which its rank and penalty were chosen",
+    )
 
 
 def _column(text: str) -> int | str:
@@ -86,8 +92,8 @@ def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
     if not given:
         if arguments.test is not None:
             raise InvalidInputError("--test is for ratings: say --user, --item and --rating")
-        if len(arguments.source) == 1 and arguments.source[0].endswith(TABLES):
-            _refuse_ratings(arguments.source[0])
+        if len(arguments.source) == 1:
+            refuse_ratings(arguments.source[0])
         return None, None
     if len(arguments.source) != 1:
         raise InvalidInputError(f"{len(arguments.source)} files of ratings; expected one")
@@ -95,15 +101,6 @@ def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
     if arguments.test is None:
         return ratings, None
     return ratings.split(arguments.test, by=arguments.test_by, seed=arguments.random_state)
-
-
-def _refuse_ratings(path: str) -> None:
-    if (found := recognised(path)) is not None:
-        user, item, rating = (shlex.quote(one) for one in found)
-        raise InvalidInputError(
-            f"{path} holds ratings, one in each line: streampca impute {shlex.quote(path)} --user "
-            f"{user} --item {item} --rating {rating}"
-        )
 
 
 def _model_options(one: argparse.ArgumentParser) -> None:
@@ -196,19 +193,26 @@ def run_impute(arguments: argparse.Namespace) -> int:
         return 0
     print_plan(arguments, lambda: model.plan(matrix))
     model.fit(matrix)
+    text = "" if arguments.json or arguments.quiet else report(model)
+    candidates = model.validation_
+    if ratings is not None and len(candidates) > 1 and not arguments.no_refit:
+        model = model.refit(matrix)
+        text += "\n" + report_of_refit(model)
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
         write_scores(model, matrix, arguments.scores, arguments.overwrite)
     if arguments.completed:
         model.impute(matrix, out=arguments.completed, overwrite=arguments.overwrite)
-    test = None if unseen is None else model.evaluate(unseen)
+    test = {} if unseen is None else tests_of(model, matrix, unseen, arguments.relevant)
     if arguments.json:
-        print(json.dumps(summary(model) | ({} if test is None else {"test": test}), indent=1))
+        whole = summary(model) | {"candidates": candidates}
+        found = {"test": test["model"], "baseline": test["biases alone"]} if test else {}
+        print(json.dumps(whole | found, indent=1))
     elif not arguments.quiet:
-        print(report(model))
-        if test is not None:
-            print(report_of_test(test))
+        print(text)
+        if test:
+            print(report_of_tests(test))
         for path in (arguments.output, arguments.scores, arguments.completed):
             if path:
                 print(f"written    {path}")
@@ -312,51 +316,36 @@ def report(model: Any) -> str:
     return "\n".join(lines)
 
 
-def report_of_test(found: dict[str, Any]) -> str:
-    """Errors and ranks on ratings that the fit has not seen, as text."""
+def report_of_refit(model: Any) -> str:
+    """What the model is that was fitted again to all ratings, as text."""
+    last = model.trace_[-1]
     return (
-        f"{found['ratings']} ratings that it has not seen ({found['cold']} of new users or items): "
-        f"RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}\n"
-        f"of {found['n']} recommended items, relevant from {found['relevant']:.3g}: precision "
-        f"{found['precision']:.3g}, recall {found['recall']:.3g}, NDCG {found['ndcg']:.3g} "
-        f"(means over {found['users']} users)"
+        f"refit to the held-out ratings too: rank {model.best_rank_}, penalty "
+        f"{model.best_penalty_:.4g}; {model.n_iter_} sweeps, the last one changed the estimate by "
+        f"{last.change[0]:.1e}"
     )
 
 
-def _recommend_options(one: Parser) -> None:
-    """The options of ``streampca recommend``."""
-    one.set_defaults(run=run_recommend, parser=one)
-    one.add_argument("model", help="a saved fit of ratings: streampca impute ratings.csv --user ..")
-    one.add_argument("user", nargs="*", help="ids of users")
-    one.add_argument("-n", type=int, default=10, metavar="N", help="items for each user")
-    one.add_argument("--seen", action="store_true", help="items that the user has rated, too")
-    one.add_argument("--similar", metavar="ITEM", help="items that are liked by the same people")
-    one.add_argument("--json", action="store_true", help="print JSON")
+def tests_of(model: Any, ratings: Any, unseen: Any, relevant: float | None) -> dict[str, Any]:
+    """What ``evaluate`` says of the model, and of biases alone, which every model should beat."""
+    alone = streampca.HardImpute(0, center="biases", absent=model.absent, progress=False,
+                                 memory_limit=model.memory_limit, scheduler=model.scheduler,
+                                 scratch=model.scratch)  # fmt: skip
+    models = {"biases alone": alone.fit(ratings), "model": model}
+    return {name: one.evaluate(unseen, relevant=relevant) for name, one in models.items()}
 
 
-def run_recommend(arguments: argparse.Namespace) -> int:
-    """``streampca recommend``: print lists of items."""
-    if bool(arguments.user) == (arguments.similar is not None):
-        raise InvalidInputError("name users, or one item: recommend MODEL USER, or --similar ITEM")
-    model: Any = streampca.load(arguments.model)
-    if not hasattr(model, "recommend"):
-        raise InvalidInputError(
-            f"{arguments.model} is a {type(model).__name__}; expected a HardImpute or SoftImpute "
-            "of ratings: streampca impute ratings.csv --user user --item item --rating rating -o m"
-        )
-    if arguments.similar is not None:
-        lists = {arguments.similar: model.similar_items(arguments.similar, arguments.n)}
-    else:
-        lists = model.recommend(arguments.user, arguments.n, seen=arguments.seen)
-    if arguments.json:
-        print(json.dumps(lists, indent=1))
-        return 0
-    print("\n\n".join(_table(name, found) for name, found in lists.items()))
-    return 0
-
-
-def _table(name: str, found: list[tuple[Any, float]]) -> str:
-    """A list with its heading."""
-    width = max((len(str(item)) for item, _ in found), default=0)
-    lines = [f"  {item!s:<{width}}  {value:8.4g}" for item, value in found]
-    return "\n".join([name, *(lines or ["  nothing is left"])])
+def report_of_tests(found: dict[str, dict[str, Any]]) -> str:
+    """Errors and ranks on ratings that the fits have not seen, as text."""
+    one = found["model"]
+    columns = ("rmse", "mae", "precision", "recall", "ndcg")
+    names = ("RMSE", "MAE", "precision", "recall", "NDCG")
+    lines = [
+        f"{one['ratings']} ratings put aside, {one['cold']} of them of new users or items:",
+        f"{'':<12}" + "".join(f"{name:>10}" for name in names),
+        *(f"{name:<12}" + "".join(f"{row[column]:>10.4g}" for column in columns)
+          for name, row in found.items()),
+        f"ranks: {one['n']} recommendations; good are ratings from {one['relevant']:.3g}; means "
+        f"over {one['users']} users who gave one",
+    ]  # fmt: skip
+    return "\n".join(lines)

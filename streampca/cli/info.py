@@ -9,10 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import open_source, source_options
 from streampca.errors import InvalidInputError
+from streampca.matrix.places import on_globe
+from streampca.models.decomposition import Decomposition
 from streampca.models.genotype_numbers import eigenvalues
 from streampca.operations.history import HEAD, History
 from streampca.operations.versions import MARKER
@@ -80,11 +84,12 @@ def run_info(arguments: argparse.Namespace) -> int:
 # Reports of a fit and of a model.
 
 LEGEND = (
-    "+-: bound on the error of the variance.  angle: bound on the angle to the true\n"
-    "component, in radians.  not determined: there is no useful bound; of components\n"
-    "with equal variances only their common plane is determined."
+    "+- and angle (radians) bound the errors of the computation, not those of the\n"
+    "sample.  not determined: there is no useful bound; of components with equal\n"
+    "variances only their common plane is determined."
 )
 
+SHOWN = 10  # components with sampling errors
 CAUSES = {
     "lists": "by lists, chromosomes or regions",
     "multiallelic": "of more than two alleles",
@@ -101,7 +106,7 @@ def report(model: Any, verbose: bool = False) -> str:
     """The spectrum of a fit and its cost as text; ``verbose``: each figure beside the planned."""
     bounds = ["", LEGEND] if hasattr(model.result_, "certificate") else []
     cost = _compared if verbose else _cost
-    lines = [str(model.result_), *bounds, *genotype_lines(model.result_), ""]
+    lines = [str(model.result_), *bounds, *_own_lines(model.result_), ""]
     source = [f"source: {model.plan_.note}"] if model.plan_.note and not verbose else []
     return "\n".join([*lines, *before_it(model.result_), *source, *cost(model)])
 
@@ -110,6 +115,31 @@ def before_it(result: Any) -> list[str]:
     """The preprocessing of a fit, in a line."""
     steps = result.preprocessing
     return [f"before it  {steps}; raw new rows get the same"] if steps else []
+
+
+def _own_lines(result: Any) -> list[str]:
+    """What a geneticist, or a climate scientist, asks of a fit next."""
+    if lines := genotype_lines(result):
+        return lines
+    lines = [*result.notes(), *sampling_lines(result)]
+    return ["", *lines] if lines else []
+
+
+def sampling_lines(result: Any) -> list[str]:
+    """North's sampling errors of a fit of fields, and the modes that they do not separate."""
+    if not (isinstance(result, Decomposition) and result.principal and result.n_samples):
+        return []
+    axis = result.labels.features
+    if not on_globe(axis, np.arange(len(axis))):
+        return []
+    shares, errors = result.explained_variance_ratio, np.asarray(result.eof.north_errors(True))
+    mixed = np.flatnonzero(shares[:-1] - errors[:-1] < shares[1:] + errors[1:]) + 1
+    pairs = ", ".join(f"{one} and {one + 1}" for one in mixed[mixed < SHOWN].tolist())
+    return [
+        f"sampling   +- {', '.join(f'{one:.2%}' for one in errors[:SHOWN])} of the share",
+        "           (North's rule: samples taken as independent; in slow series it is more)",
+        *([f"           the sample does not separate {pairs}"] if pairs else []),
+    ]
 
 
 def _cost(model: Any) -> list[str]:
@@ -220,7 +250,7 @@ def describe(result: Any) -> str:
         f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
     )
     lines += before_it(result)
-    lines += genotype_lines(result) or result.notes()
+    lines += genotype_lines(result) or [*result.notes(), *sampling_lines(result)]
     cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
     known = str(provenance.get("source", ""))[:16]
     lines.append(f"source     {known}, {cost}" if known else f"cost       {cost}")

@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.kinds import is_sparse
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
+from streampca.sources.opening import TABLES
+from streampca.sources.rating_tables import recognised
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
 # --------------------------------------------------------------------------------------------------
@@ -204,6 +208,21 @@ def print_plan(arguments: argparse.Namespace, plan: Callable[[], Any]) -> None:
     """Print the plan of a fit, for --verbose."""
     if arguments.verbose and not (arguments.json or arguments.quiet):
         print(plan(), end="\n\n")
+
+
+def refuse_ratings(path: str) -> None:
+    """Raise InvalidInputError for a text or Parquet file with a line for each rating."""
+    if "://" in path or not Path(path).is_file():
+        return
+    columns: Any = recognised(path) if path.endswith(TABLES) else None
+    if columns is None and not path.endswith(".dat"):
+        return
+    user, item, rating = columns or (0, 1, 2)
+    names = f"--user {quote(str(user))} --item {quote(str(item))} --rating {quote(str(rating))}"
+    told = "holds ratings" if columns else "is not opened, unless it holds ratings"
+    raise InvalidInputError(
+        f"{path} {told}, one in each line: streampca impute {quote(path)} {names} -o model"
+    )
 
 
 def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:

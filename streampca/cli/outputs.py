@@ -110,11 +110,13 @@ def labelled_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--eofs",
         metavar="NC|ZARR",
-        help="write EOFs, PCs, eigenvalues, variance fractions and North's errors here, labelled",
+        help="write EOFs, PCs, eigenvalues, variance fractions and North's errors here, labelled; "
+        "EOFs are of the field times its weights",
     )
     parser.add_argument(
         "--eof-scaling", type=int, nargs=2, default=[0, 0], metavar=("EOFS", "PCS"),
-        help="of those: 0 none, 1 divided by the root of the eigenvalue, 2 multiplied by it",
+        help="of those: 0 none (the default), 1 divided by the root of the eigenvalue (PCs have "
+        "variance 1 then), 2 multiplied by it",
     )  # fmt: skip
     parser.add_argument(
         "--anndata",

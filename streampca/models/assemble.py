@@ -23,6 +23,7 @@ from streampca.errors import (
 )
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
+from streampca.matrix.places import on_globe
 from streampca.models.decomposition import Decomposition
 from streampca.models.design import Removal
 from streampca.models.request import Request
@@ -192,7 +193,7 @@ def warn_of_fit(
 ) -> None:
     """Warn the caller of ``fit``, once for each kind that is not in ``warned``, which grows."""
     found = (
-        *_left_out(fitted, labels.features),
+        *_left_out(fitted, n_samples, labels.features, request),
         *_dominant(fitted, labels.features, request),
         *_no_gap(fitted, request),
         *_too_few(fitted, n_samples, request),
@@ -203,13 +204,26 @@ def warn_of_fit(
             warn_caller(message, kind)
 
 
-def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[FitWarning]:
-    if len(fitted.dropped):
-        yield (
-            DroppedFeaturesWarning,
-            f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
-            f"left out: {shorten(names.names(fitted.dropped[:4].tolist()), len(fitted.dropped))}",
-        )
+def _left_out(
+    fitted: Fitted, n_samples: int, names: AxisLabels, request: Request
+) -> Iterator[FitWarning]:
+    """Warns of features without observation, unless they are the land of a field of the sea.
+
+    Land is the same at all times: where other cells have holes, the warning says how many.
+    """
+    if not len(fitted.dropped):
+        return
+    land, holes, missing = on_globe(names, fitted.dropped), 0, fitted.missing
+    if request.missing != "raise" and missing is not None:
+        holes = int(np.count_nonzero((missing > 0) & (missing < n_samples)))
+    if land and not holes:
+        return
+    yield (
+        DroppedFeaturesWarning,
+        f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
+        f"left out: {shorten(names.names(fitted.dropped[:4].tolist()), len(fitted.dropped))}"
+        + (f"; others with holes, filled with their means: {holes}" if holes else ""),
+    )
 
 
 def _dominant(fitted: Fitted, names: AxisLabels, request: Request) -> Iterator[FitWarning]:

@@ -11,6 +11,7 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, weighted_divisors
 from streampca.matrix.labels import plain
+from streampca.matrix.places import on_globe
 from streampca.models.design import Design, Removal, basis_at
 from streampca.models.pca.gram_outputs import read_components
 from streampca.models.result import Result, places, shaped
@@ -269,5 +270,8 @@ class LinearResult(Result):
         """The number of features without information, if there are any."""
         if not len(self.dropped) and not len(self.constant):
             return []
-        counts = f"{len(self.dropped)} without observation, {len(self.constant)} constant"
-        return [f"features   {counts}"]
+        gone = f"{len(self.dropped)} without observation"
+        if len(self.dropped) and on_globe(self.labels.features, self.dropped):
+            gone += " (land?)"
+        used = f"{self.n_features_used} of {self.n_features} used"
+        return [f"features   {used}; {gone}, {len(self.constant)} constant"]

@@ -20,6 +20,7 @@ from streampca.errors import (
 )
 from streampca.kernels import Array
 from streampca.matrix import VIEWS, ChunkedMatrix, Pair, paired
+from streampca.matrix.places import on_globe
 from streampca.matrix.select import select
 from streampca.models.assemble import provenance
 from streampca.models.design import Removal
@@ -277,7 +278,8 @@ class TwoViewModel(Estimator):
         self, found: Found, matrix: ChunkedMatrix, weight: float | None, removed: int
     ) -> None:
         """Tell the caller of ``fit`` what was left out, and what is not certain."""
-        if len(found.absent):
+        land = self.missing == "raise" and on_globe(matrix.labels.features, found.absent)
+        if len(found.absent) and not land:
             names = matrix.labels.features.names(found.absent[:4].tolist())
             warn_caller(
                 f"{len(found.absent)} of {matrix.shape[1]} features have no observation and were "

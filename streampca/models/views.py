@@ -210,8 +210,16 @@ class EofViews:
         maps = {"eofs": eofs}
         if self.result.labels.features.parts:
             maps = {f"eofs_{name}": one for name, one in eofs.data_vars.items()}
-        attrs = {"method": self.result.method, "n_samples": self.result.n_samples}
-        return merged(maps | found, attrs)
+        attrs = {"method": self.result.method, "n_samples": int(self.result.n_samples)}
+        return merged(maps | found, attrs | self._settings())
+
+    def _settings(self) -> dict[str, str]:
+        """What was done to the field, by the names of the parameters, where it has a name."""
+        told = {name: self.result.settings.get(name) for name in ("weights", "remove", "scale")}
+        removed = told["remove"]
+        if isinstance(removed, (list, tuple)) and all(isinstance(one, str) for one in removed):
+            told["remove"] = ", ".join(removed)
+        return {name: one for name, one in told.items() if isinstance(one, str) and one}
 
     # -- inside ---------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class Progress(Protocol):
 
 
 class TerminalProgress:
-    """One line on stderr, rewritten at most ten times a second."""
+    """One line on stderr, rewritten at most ten times a second; gone when its pass is done."""
 
     def __init__(self, stream: Any = None) -> None:
         self.stream = stream or sys.stderr
@@ -73,7 +73,7 @@ class TerminalProgress:
         if not done and now - self._last < 0.1:
             return
         self._last = now
-        self.stream.write(f"\r\x1b[K{advance}" + ("\n" if done else ""))
+        self.stream.write("\r\x1b[K" + ("" if done else str(advance)))
         self.stream.flush()
 
 

@@ -69,7 +69,8 @@ def map(
         checked_axes(ax)
         drawn = drawing_axes(ax, _size(grid))
     else:
-        drawn, panels = sheet(ax, len(indices), (5.0, 0.72 * _size(grid)[1]), COLUMNS, (0.2, 0.25))
+        size, gap = _panel(grid, len(indices))
+        drawn, panels = sheet(ax, len(indices), size, COLUMNS, gap)
     for index, values, panel in zip(indices, fields, panels or [drawn], strict=True):
         image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(values), reach)
         if panels:
@@ -80,7 +81,7 @@ def map(
     bar.set_label(_meaning(found, kind, variable), color=INK, parse_math=False)
     bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
     bar.outline.set_visible(False)
-    pad = 22.0 if panels else 6.0
+    pad = 18.0 if panels else 6.0
     state(drawn, _said(found, indices, fields[0], kind, variable), pad)
     return drawn
 
@@ -128,6 +129,26 @@ def _size(grid: Grid) -> tuple[float, float]:
     return 6.4, float(np.clip(5.4 * rows / (columns or 1) + 0.9, 2.6, 7.0))
 
 
+def _panel(grid: Grid, count: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Inches of a panel of a sheet that its map fills, and the gaps between panels, as shares."""
+    columns = min(count, COLUMNS)
+    rows = -(-count // columns)
+    width = 4.2 * columns / (columns + 0.2 * (columns - 1))
+    y, x = (np.ptp(grid.y), np.ptp(grid.x)) if grid.globe else grid.shape
+    height = float(np.clip(width * _aspect(grid) * y / (x or 1), 0.8, 4.0))
+    gap = 0.6 / height  # for a title and the numbers of an axis
+    inches = (height * (rows + (rows - 1) * gap) / 0.86 - 0.4) / rows
+    return (5.0, inches), (0.2, gap)
+
+
+def _aspect(grid: Grid) -> float:
+    """How much longer a degree of latitude is drawn than one of longitude."""
+    if not grid.globe or np.ptp(grid.y) >= 120:
+        return 1.0
+    middle = np.deg2rad(float(np.nanmean(grid.y)))
+    return float(min(1.0 / max(np.cos(middle), 0.25), 2.0))
+
+
 def _draw_field(ax: Axes, grid: Grid, values: Array, reach: float) -> Any:
     """One field, with the coordinates and the coastlines of a globe. Returns the image."""
     from matplotlib import colormaps
@@ -148,8 +169,7 @@ def _draw_field(ax: Axes, grid: Grid, values: Array, reach: float) -> Any:
         ax.set_xlabel(grid.names[1])
         ax.set_ylabel(grid.names[0])
         return image
-    middle = np.deg2rad(float(np.nanmean(y)))
-    ax.set_aspect(min(1.0 / max(np.cos(middle), 0.25), 2.0) if np.ptp(y) < 120 else 1.0)
+    ax.set_aspect(_aspect(grid))
     limits = ax.get_xlim(), ax.get_ylim()
     _draw_coastlines(ax, float(np.nanmax(x)) > 180)
     ax.set_xlim(*limits[0])
@@ -195,8 +215,9 @@ def _coastline_files() -> list[Path]:
     except ImportError:
         return []
     folders = [config[name] for name in ("pre_existing_data_dir", "data_dir", "repo_data_dir")]
-    name = Path("shapefiles", "natural_earth", "physical", "ne_110m_coastline.shp")
-    found = [Path(folder, name) for folder in folders if folder]
+    place = Path("shapefiles", "natural_earth", "physical")
+    names = [f"ne_{scale}_coastline.shp" for scale in ("110m", "50m")]
+    found = [Path(folder, place, name) for name in names for folder in folders if folder]
     return [path for path in found if path.is_file()][:1]
 
 

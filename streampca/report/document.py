@@ -167,6 +167,8 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
     named = {} if labels is None else labels if isinstance(labels, Mapping) else {"label": labels}
     samples = result.labels.samples
     names = samples.names(rows.tolist()) if samples.named and len(samples) == n else None
+    if names and np.asarray(samples.coords.get(samples.dims[0], ())).dtype.kind == "M":
+        names = [one.removesuffix(".000000000").removesuffix("T00:00:00") for one in names]
     shares = getattr(result, "explained_variance_ratio", None)
     titles = [f"PC{j + 1}" if shares is None else f"PC{j + 1} ({100 * shares[j]:.1f} %)"
               for j in range(values.shape[1])]  # fmt: skip

@@ -237,6 +237,11 @@ def pairs_of(known: Ratings, users: Any, items: Any) -> tuple[Array, Array] | No
         isinstance(one, tuple) and len(one) == 2 for one in users
     ):
         users, items = ([one[i] for one in users] for i in (0, 1))
+    elif isinstance(users, (list, tuple)) and any(isinstance(one, str) for one in users):
+        raise InvalidInputError(
+            f"{users!r:.60}; expected pairs of ids, predict([(user, item), ...]), or the ids of "
+            "each, predict(users, items)"
+        )
     else:
         return None
     if len(users) != len(items):

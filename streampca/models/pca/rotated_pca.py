@@ -254,6 +254,7 @@ class RotatedPCA(LinearModel):
 
     whiten: bool = _of_pca("whiten")
     missing: str = _of_pca("missing")
+    remove: Any = _of_pca("remove")
     missing_value: float | None = _of_pca("missing_value")
     memory_limit: int | str | None = _of_pca("memory_limit")
     scheduler: Any = _of_pca("scheduler")
