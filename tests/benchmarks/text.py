@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from streampca.models.request import TOL
-from tests.benchmarks.measure import measure, peak_mb
+from tests.benchmarks.measure import RECORD, measure, peak_mb, record
 
 K = 32
 MIN_DF = 20
@@ -93,9 +93,9 @@ def ours(path: str) -> dict[str, Any]:
         best = model.search("w300 w1000 w5000", 3)
     return {
         "cpu": cpu, "counted": counted, "values": model.singular_values_, "peak_mb": peak,
+        "planned_mb": planned, "passes": len(model.cost_),
         "shape": (model.result_.n_samples, model.result_.n_features),
-        "note": f"{model.plan_.solver}, {len(model.cost_)} passes, planned {planned:.0f} MB, "
-        f"{certain} of {len(bound)} factors certified to {TOL:g}, worst angle <= "
+        "note": f"{certain} of {len(bound)} factors certified to {TOL:g}, worst angle <= "
         f"{bound.max():.0e}; counting peaked at "
         f"{counting.ru_maxrss * 1024 / 1e6:.0f} MB, a search (with scikit-learn) at "
         f"{peak_mb():.0f} MB; best match {best[0].score:.2f}",
@@ -195,6 +195,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--only", nargs="*", help="names of tools")
     parser.add_argument("--folder", help="keep the texts here, and use them again")
+    parser.add_argument("--record", action="store_true", help=RECORD)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -209,17 +210,24 @@ def main() -> None:
         print(f"{arguments.documents} documents, {path.stat().st_size / 1e6:.0f} MB, {K} factors")
         print(f"{'':<26}{'cpu s':>8}{'of it counting':>16}{'wall s':>8}{'peak MB':>9}"
               f"{'factors':>9}{'error':>9}")  # fmt: skip
+        rows = []
         for name in arguments.only or TOOLS:
             row = measure("tests.benchmarks.text", name, str(path), python=sys.executable)
             if "error" in row:
                 print(f"{name:<26}  not run: {row['error']}", flush=True)
+                rows.append({"name": name, "error": row["error"]})
                 continue
+            kept = ("cpu", "peak_mb", "planned_mb", "passes", "note")
+            told = {key: row[key] for key in kept if key in row}
+            rows.append({"name": name, **told, "relative_error": row["off"]})
             print(
                 f"{name:<26}{row['cpu']:>8.0f}{row['counted']:>16.0f}{row['seconds']:>8.0f}"
                 f"{row['peak_mb']:>9.0f}{row['found']:>9}{row['off']:>9.1e}  "
                 f"{row['shape']}, worst is factor {row['worst']}. {row.get('note', '')}",
                 flush=True,
             )
+        if arguments.record:
+            record(__file__, rows)
 
 
 if __name__ == "__main__":

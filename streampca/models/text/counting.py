@@ -108,6 +108,7 @@ def counted(
     finally:
         terms.close()
     matrix: ChunkedMatrix = open(path)
+    matrix.loads = (*matrix.loads, "sklearn")  # which split the texts, and stays in this process
     if out is None:
         vars(matrix)["folder"] = folder
         matrix.note = "counted into a scratch folder; streampca.open_texts(texts, out=...) keeps it"

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
+from streampca.imported import weighing
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class Tokens:
     def split(self) -> Callable[[str], list[str]]:
         """The function from a text to its terms. Raises MissingDependencyError."""
         try:
-            from sklearn.feature_extraction.text import CountVectorizer
+            with weighing():
+                from sklearn.feature_extraction.text import CountVectorizer
         except ImportError:
             raise MissingDependencyError(
                 "texts are split by scikit-learn, which is not installed: "
