@@ -2,8 +2,8 @@
 
 Proves what README says of images: 200,000 grey images of 48 x 42 in pgm files, 50 components, in
 512 MiB. scikit-learn has all pixels in memory as float32, and the solver that is fastest here. Each
-runs in a fresh process and reads the files. Errors are relative, of the worst variance, to NumPy's in
-float64. Seconds are of processors: wall times mean little on a shared machine.
+runs in a fresh process and reads the files. Errors are relative, of the worst variance, to those of
+NumPy in float64. Seconds are of processors: wall times mean little on a shared machine.
 """
 
 from __future__ import annotations
