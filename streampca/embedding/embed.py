@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from streampca.matrix import ChunkedMatrix, select
 from streampca.models.estimator import Estimator
 from streampca.models.pca.pca import PCA
 from streampca.models.request import seed_of
+from streampca.passes import single_threaded_blas
 from streampca.passes.execution import Advance, Progress, resolve
 from streampca.passes.memory import parse_nbytes
 from streampca.sources import as_matrix, counted
@@ -278,7 +280,11 @@ def _laid_out(
     """(coordinates of all rows, the fitted object of the library)."""
     library = layout.make(seed)
     whole = len(chosen) == len(scores)
-    first = _two_columns(library.fit_transform(scores if whole else scores[chosen]), len(chosen))
+    with warnings.catch_warnings(), single_threaded_blas():  # the same bits
+        warnings.filterwarnings("ignore", "Graph is not fully connected")  # groups stand apart
+        first = _two_columns(
+            library.fit_transform(scores if whole else scores[chosen]), len(chosen)
+        )
     clock.done("layout")
     if whole:
         return first, library

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streampca.embedding.layouts import Layout
-from streampca.embedding.quality import DISTANCES_NBYTES, ROWS
+from streampca.embedding.quality import judging_nbytes
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix
 from streampca.passes import Plan, size
@@ -116,5 +116,4 @@ def placed_at_once(row: int) -> int:
 def beside_nbytes(kept: Mapping[str, int], n: int) -> int:
     """Bytes of what follows the layout: other rows placed, or neighbours compared."""
     k = kept["scores"] // (12 * n)
-    comparing = 2 * max(DISTANCES_NBYTES, 8 * n) + 4 * 8 * ROWS * (k + 2)
-    return max(PLACED_NBYTES, comparing)
+    return max(PLACED_NBYTES, judging_nbytes(n, k))
