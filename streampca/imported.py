@@ -59,7 +59,7 @@ def load_public(name: str | None = None) -> None:
 
 HEAVY = (
     "anndata", "dask", "dask.dataframe", "distributed", "h5py", "numba", "pandas", "polars",
-    "pyarrow", "sparse", "xarray",
+    "pyarrow", "sklearn", "sparse", "xarray",
 )  # fmt: skip
 
 _weights: dict[frozenset[str], int] = {}  # libraries imported together -> bytes

@@ -37,6 +37,9 @@ CANDIDATES = {
     "sparse": "TOOLS",
     "climate": "TOOLS",
     "completion": "CHILDREN",
+    "text": "TOOLS",
+    "images": "CANDIDATES",
+    "embed": "CANDIDATES",
     "real_data": "CASES",
 }
 
@@ -53,6 +56,9 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "seconds": ("seconds", lambda x: f"{x:.1f}" if x < 100 else f"{x:.0f}"),
     "ratio": ("ratio", lambda x: f"{x:.1f}"),
     "peak_mb": ("peak memory", lambda x: f"{x / 1000:.{2 if x < 1000 else 1}f} GB"),
+    "planned_mb": ("planned", lambda x: f"{x / 1000:.{2 if x < 1000 else 1}f} GB"),
+    "trust": ("trustworthiness", lambda x: f"{x:.4f}"),
+    "near": ("neighbours kept", lambda x: f"{x:.3f}"),
     "passes": ("passes", str),
     "sweep": ("seconds a pass", lambda x: f"{x:.1f}"),
     "reads": ("reads of a chunk", lambda x: f"{x:g}"),
@@ -122,11 +128,15 @@ def source(told: dict[str, Any]) -> str:
 
 
 def with_ratio(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A row with its time over that of the first row, which is ours, of the same layout."""
-    alike = [other for other in rows if other.get("layout") == row.get("layout")]
-    first = row.get("beside", alike[0].get("seconds"))
-    comparable = first and "seconds" in row and not row["name"].endswith("ratings")  # other data
-    return row | ({"ratio": row["seconds"] / first} if comparable else {})
+    """A row with its time over that of the first row, which is ours, of the same data and layout.
+
+    Times are wall seconds, or those of processors where a benchmark has no others.
+    """
+    alike = [other for other in rows if all(other.get(x) == row.get(x) for x in ("data", "layout"))]
+    time = "seconds" if "seconds" in alike[0] else "cpu"
+    first = row.get("beside", alike[0].get(time))
+    comparable = first and time in row and not row["name"].endswith("ratings")  # other data
+    return row | ({"ratio": row[time] / first} if comparable else {})
 
 
 def shown(name: str) -> str:

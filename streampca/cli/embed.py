@@ -11,6 +11,7 @@ from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
+from streampca.cli.genotypes import check_missing
 from streampca.cli.options import (
     counts_options,
     open_source,
@@ -57,7 +58,11 @@ def _filter_options(one: argparse.ArgumentParser) -> None:
         "--scale", choices=[s or "none" for s in SCALES], default="none",
         help="divide columns; hwe and eigensoft make it a genotype PCA",
     )  # fmt: skip
-    one.add_argument("--missing", choices=("raise", "mean"), default="raise")
+    one.add_argument(
+        "--missing", choices=("raise", "mean", "impute"),
+        help="treatment of missing cells, as of fit (default raise; genotypes: always the mean of "
+        "the variant); impute: rows are scored by what they observe",
+    )  # fmt: skip
 
 
 def _layout_options(one: argparse.ArgumentParser) -> None:
@@ -133,10 +138,12 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     k = arguments.n_components
     model: Any = None
     if scale in ALLELE_SCALES:
+        check_missing(arguments.missing)
         every = streampca.VariantFilter(chromosomes="all")
         model = streampca.GenotypePCA(20 if k is None else k, scale=scale, variants=every)
-    elif scale is not None or arguments.missing != "raise":
-        model = streampca.PCA(50 if k is None else k, scale=scale, missing=arguments.missing)
+    elif scale is not None or arguments.missing is not None:
+        missing = arguments.missing or "raise"
+        model = streampca.PCA(50 if k is None else k, scale=scale, missing=missing)
     return {
         "filter": arguments.filter, "n_components": None if model is not None else k,
         "model": model, "method": arguments.method, "n_neighbors": arguments.n_neighbors,

@@ -130,6 +130,15 @@ def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
     return named or names_samples(arguments) or "counted_allele" in matrix.labels.features.extra
 
 
+def check_missing(wanted: str | None) -> None:
+    """Refuse a treatment of missing cells that genotypes do not take."""
+    if wanted in ("raise", "impute"):
+        raise InvalidInputError(
+            f"--missing {wanted}: a missing genotype counts as its variant's mean; leave out "
+            "--missing"
+        )
+
+
 def genotype_model(
     arguments: argparse.Namespace, chosen: Selection, matrix: ChunkedMatrix
 ) -> streampca.GenotypePCA:
@@ -140,11 +149,7 @@ def genotype_model(
     """
     if arguments.no_center or arguments.ddof != 1:
         raise InvalidInputError("genotypes are centred, with ddof=1: leave out --no-center, --ddof")
-    if arguments.missing in ("raise", "impute"):
-        raise InvalidInputError(
-            f"--missing {arguments.missing}: a missing genotype counts as its variant's mean; "
-            "leave out --missing"
-        )
+    check_missing(arguments.missing)
     judged = chosen.pruning is not None
     return streampca.GenotypePCA(
         components_wanted(arguments, chosen.matrix if judged else matrix),

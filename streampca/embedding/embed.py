@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,11 @@ import numpy as np
 from streampca.embedding.filters import Filter, Filtered, at_most, filtered, parse_filters
 from streampca.embedding.layouts import Layout, layout_of
 from streampca.embedding.plan import (
-    PLACED,
     EmbeddingPlan,
     beside_nbytes,
     kept_terms,
     landmarks_wanted,
+    placed_at_once,
 )
 from streampca.embedding.quality import Quality, quality
 from streampca.errors import InvalidInputError, InvalidTypeError
@@ -26,6 +28,8 @@ from streampca.matrix import ChunkedMatrix, select
 from streampca.models.estimator import Estimator
 from streampca.models.pca.pca import PCA
 from streampca.models.request import seed_of, whole_number
+from streampca.passes import single_threaded_blas
+from streampca.passes.execution import Advance, Progress, resolve
 from streampca.passes.memory import parse_nbytes
 from streampca.sources import as_matrix, counted
 from streampca.store.sinks import copy_rows
@@ -47,6 +51,7 @@ class Embedding:
     model : the fitted components.  layout : the fitted object of the library.
     filtered : what the filters left.  quality : what the picture keeps of the neighbourhoods.
     plan : what was planned.  method : of the layout, with its settings.
+    seconds : by stage.
     """
 
     coordinates: Array
@@ -59,6 +64,7 @@ class Embedding:
     plan: EmbeddingPlan
     method: str
     seed: int
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     def transform(self, X: Any, *, dim: Any = None) -> Array:
         """The places of other rows in the picture, (m, 2) float32, by the library's transform.
@@ -66,7 +72,7 @@ class Embedding:
         X : (m, p) with all features of the source, or those that the filters left. One pass.
         """
         scores = self.model.transform(as_matrix(counted(X), dim=dim))
-        return _placed(self.layout, _scores(scores))
+        return _placed(self.layout, _scores(scores), self.plan.at_once)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the coordinates as an (n, 2) Zarr array."""
@@ -89,6 +95,7 @@ class Embedding:
                 f"components {k}{held}, {type(self.model).__name__}",
                 f"layout     {self.method} of {n:,} rows{rest}, seed {self.seed}",
                 f"kept       {self.quality}",
+                "seconds    " + ", ".join(f"{x} {s:.1f}" for x, s in self.seconds.items()),
                 *(f"           {one}" for one in WARNINGS),
             ]
         )
@@ -140,16 +147,21 @@ def embed(
     )  # fmt: skip
     whole_number("n_queries", n_queries)
     plan, seed, n = wanted.plan(), wanted.seed, wanted.matrix.shape[0]
+    clock = _Clock(resolve(progress))
     left = filtered(wanted.matrix, wanted.filters, wanted.ploidy, **wanted.running)
+    clock.done("filters")
     fitted = wanted.estimator(left.matrix)
     scores = _scores(fitted.fit_transform(left.matrix))
+    clock.done("components")
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.choice(n, plan.landmarks, replace=False))
-    picture, library = _laid_out(wanted.layout, scores, chosen, seed)
+    picture, library = _laid_out(wanted.layout, scores, chosen, seed, plan.at_once, clock)
     queries = np.sort(rng.choice(n, min(n, int(n_queries)), replace=False))
+    judged = quality(scores, picture, queries)
+    clock.done("judgement")
     return Embedding(
-        picture, scores, chosen, fitted, library, left,
-        quality(scores, picture, queries), plan, str(wanted.layout), seed,
+        picture, scores, chosen, fitted, library, left, judged, plan, str(wanted.layout), seed,
+        clock.seconds,
     )  # fmt: skip
 
 
@@ -203,9 +215,10 @@ class _Wanted:
         kept, row = kept_terms(matrix, k, self.layout), self.layout.row_nbytes(k)
         m = landmarks_wanted(self.landmarks, kept, n, row, self.layout.needs_rows, self.limit)
         fitting = {"layout library": self.layout.loaded_nbytes, "fit": fit.peak_nbytes}
-        laying = {**kept, "landmarks": m * row, "placing, comparing": beside_nbytes(kept, n, row)}
+        laying = {**kept, "landmarks": m * row, "placing, comparing": beside_nbytes(kept, n)}
+        at_once = placed_at_once(self.layout.placed_nbytes(k, m))
         return EmbeddingPlan(
-            (n, p), tuple(map(str, self.filters)), features, fit, k, str(self.layout), m,
+            (n, p), tuple(map(str, self.filters)), features, fit, k, str(self.layout), m, at_once,
             {"fit": fitting, "layout": laying}, self.limit,
         )  # fmt: skip
 
@@ -242,25 +255,62 @@ def _scores(scores: Any) -> Array:
     return found
 
 
-def _laid_out(layout: Layout, scores: Array, chosen: Array, seed: int) -> tuple[Array, Any]:
+@dataclass
+class _Clock:
+    """Wall seconds of the stages of an embedding; tells the progress of placing rows."""
+
+    progress: Progress | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    begun: float = field(default_factory=time.perf_counter)
+
+    def done(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage], self.begun = now - self.begun, now
+
+    def placed(self, done: int, parts: int, nbytes: int) -> None:
+        if self.progress is not None:
+            spent = time.perf_counter() - self.begun
+            self.progress(Advance("placing rows", 1, 1, done, parts, nbytes, spent))
+
+
+def _laid_out(
+    layout: Layout, scores: Array, chosen: Array, seed: int, at_once: int, clock: _Clock
+) -> tuple[Array, Any]:
     """(coordinates of all rows, the fitted object of the library)."""
     library = layout.make(seed)
     whole = len(chosen) == len(scores)
-    first = _two_columns(library.fit_transform(scores if whole else scores[chosen]), len(chosen))
+    with warnings.catch_warnings(), single_threaded_blas():  # the same bits
+        warnings.filterwarnings("ignore", "Graph is not fully connected")  # groups stand apart
+        first = _two_columns(
+            library.fit_transform(scores if whole else scores[chosen]), len(chosen)
+        )
+    clock.done("layout")
     if whole:
         return first, library
     picture = np.empty((len(scores), 2), np.float32)
     picture[chosen] = first
     others = np.setdiff1d(np.arange(len(scores)), chosen, assume_unique=True)
-    picture[others] = _placed(library, scores, others)
+    picture[others] = _placed(library, scores, at_once, others, clock)
+    clock.done("placing")
     return picture, library
 
 
-def _placed(library: Any, scores: Array, numbers: Array | None = None) -> Array:
-    """(m, 2) places of rows, some at a time."""
+def _placed(
+    library: Any, scores: Array, at_once: int, numbers: Array | None = None,
+    clock: _Clock | None = None,
+) -> Array:  # fmt: skip
+    """(m, 2) places of rows, in parts of equal size: libraries treat small ones otherwise."""
     numbers = np.arange(len(scores)) if numbers is None else numbers
-    parts = [numbers[start : start + PLACED] for start in range(0, len(numbers), PLACED)]
-    return np.concatenate([_two_columns(library.transform(scores[one]), len(one)) for one in parts])
+    parts = np.array_split(numbers, -(-len(numbers) // at_once))
+    places = np.empty((len(numbers), 2), np.float32)
+    start = 0
+    for i, part in enumerate(parts, 1):
+        stop = start + len(part)
+        places[start:stop] = _two_columns(library.transform(scores[part]), len(part))
+        start = stop
+        if clock is not None:
+            clock.placed(i, len(parts), 4 * scores.shape[1] * stop)
+    return places
 
 
 def _two_columns(places: Any, n: int) -> Array:

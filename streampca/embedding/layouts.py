@@ -36,6 +36,7 @@ class Library:
     loaded_nbytes : of the library.  working_nbytes : of what it compiles on first use, and its
         tables.  row_nbytes : of (numbers, components), bytes for each row that it lays out at
         once, the row itself included. All were measured, and rounded up.
+    dense_below : so few rows that were laid out are compared with each row that is placed.
     """
 
     module: str
@@ -46,6 +47,7 @@ class Library:
     loaded_nbytes: int
     working_nbytes: int
     row_nbytes: Callable[[Numbers, int], int]
+    dense_below: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,12 @@ class Layout:
     loaded_nbytes: int = 0
     working_nbytes: int = 0
     row_nbytes: Callable[[int], int] = lambda k: 16 * k
+    dense_below: int = 0
+
+    def placed_nbytes(self, k: int, landmarks: int) -> int:
+        """Bytes for each row (k,) that is placed among landmarks."""
+        distances = 16 * landmarks if landmarks < self.dense_below else 0
+        return self.row_nbytes(k) + distances
 
     def __str__(self) -> str:
         told = ", ".join(f"{name} {value:g}" for name, value in self.settings.items())
@@ -103,6 +111,7 @@ def layout_of(method: Any, **settings: float | None) -> Layout:
         library.loaded_nbytes,
         library.working_nbytes,
         lambda k: library.row_nbytes(numbers, k),
+        library.dense_below,
     )
 
 
@@ -190,7 +199,7 @@ LIBRARIES = {
         "umap", "umap-learn", _umap, {"n_neighbors": 15, "min_dist": 0.1},
         lambda of: int(of.n_neighbors) + 1,
         310 * MiB, 600 * MiB,
-        lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors),
+        lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors), 4096,
     ),
     "tsne": Library(
         "openTSNE", "openTSNE", _tsne, {"perplexity": 30.0},

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streampca.embedding.layouts import Layout
-from streampca.embedding.quality import DISTANCES_NBYTES, ROWS
+from streampca.embedding.quality import judging_nbytes
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.request import whole_number
 from streampca.passes import Plan, size
-from streampca.passes.memory import INTERPRETER_NBYTES, as_limit
+from streampca.passes.memory import INTERPRETER_NBYTES, MiB, as_limit
 
 LANDMARKS = 100_000  # laid out at once, if memory allows it
 FEWEST = 1_000  # landmarks that are worth a picture of more rows
-PLACED = 20_000  # rows that are placed at a time
+PLACED, PLACED_NBYTES = 20_000, 128 * MiB  # rows that are placed at a time, at most
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class EmbeddingPlan:
         after them.
     fit : the plan of the components of so many features.
     layout : the method and its settings.  landmarks : rows that are laid out; the others are
-        placed among them.
+        placed among them, so many ``at_once``.
     memory : bytes by phase and term.  memory_limit : bytes, if there is one.
     """
 
@@ -37,6 +37,7 @@ class EmbeddingPlan:
     n_components: int
     layout: str
     landmarks: int
+    at_once: int = PLACED
     memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     memory_limit: int | None = None
 
@@ -95,7 +96,7 @@ def landmarks_wanted(
         )
     if limit is None:
         return most
-    beside = sum(kept.values()) + beside_nbytes(kept, n, row)
+    beside = sum(kept.values()) + beside_nbytes(kept, n)
     least = most if wanted is not None else min(most, max(FEWEST, needed))
     fit = (limit - beside) // row
     if fit < least:
@@ -109,8 +110,12 @@ def landmarks_wanted(
     return int(min(most, fit))
 
 
-def beside_nbytes(kept: Mapping[str, int], n: int, row: int) -> int:
+def placed_at_once(row: int) -> int:
+    """How many rows are placed at a time.  row : bytes for each."""
+    return max(1, min(PLACED, PLACED_NBYTES // row))
+
+
+def beside_nbytes(kept: Mapping[str, int], n: int) -> int:
     """Bytes of what follows the layout: other rows placed, or neighbours compared."""
     k = kept["scores"] // (12 * n)
-    comparing = 2 * max(DISTANCES_NBYTES, 8 * n) + 4 * 8 * ROWS * (k + 2)
-    return max(PLACED * row, comparing)
+    return max(PLACED_NBYTES, judging_nbytes(n, k))

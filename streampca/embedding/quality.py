@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca.kernels import Array
+from streampca.passes import single_threaded_blas
 
 NEIGHBOURS = 15
-DISTANCES_NBYTES = 64 << 20  # of one space, at a time
+DISTANCES_NBYTES = 128 << 20  # of one space, at a time
+SPARSER = 64  # one row of so many bounds where the nearest are
 ROWS = 16384  # whose differences to the queries are formed at a time
 
 
@@ -47,25 +49,29 @@ class Quality:
         )
 
 
+@single_threaded_blas()
 def quality(rows: Array, picture: Array, queries: Array, n_neighbors: int = NEIGHBOURS) -> Quality:
     """Trustworthiness and k-NN preservation of a picture of rows.
 
     rows : (n, k).  picture : (n, 2).  queries : numbers of the rows to look at; with all of them
         the trustworthiness is scikit-learn's. Neighbours are sought among all rows.
-    Cost: n q (k + 2) differences, n q n_neighbors comparisons; 128 MiB and the differences.
+    Cost: n q (k + 2) differences, n q n_neighbors comparisons; :func:`judging_nbytes`.
     Source: Venna and Kaski 2001, ICANN, LNCS 2130:485, eq. 1 (trustworthiness).
     """
     n, near = len(rows), min(n_neighbors, (len(rows) - 1) // 2)
-    batch = max(1, DISTANCES_NBYTES // (8 * n))
+    batch = min(len(queries), max(1, DISTANCES_NBYTES // (8 * (n + min(n, ROWS)))))
     penalty, kept = np.empty(len(queries)), np.empty(len(queries))
+    squares = np.empty((batch, n))  # of one space after the other
     for start in range(0, len(queries), batch):
         some = queries[start : start + batch]
-        far, drawn = _squares(rows, some), _squares(picture, some)
-        for i, (high, low) in enumerate(zip(far, drawn, strict=True), start):
-            in_data = np.argpartition(high, near - 1)[:near]
-            in_picture = np.argpartition(low, near - 1)[:near]
-            new = np.setdiff1d(in_picture, in_data)
-            ranks = np.array([np.count_nonzero(high < high[j]) + 1 for j in new])
+        _fill(squares, picture, some)
+        drawn = [_nearest(line, near) for line in squares[: len(some)]]
+        _fill(squares, rows, some)
+        for i, in_picture in enumerate(drawn, start):
+            line = squares[i - start]
+            new = np.setdiff1d(in_picture, _nearest(line, near))
+            nearer = line[line < line[new].max(initial=0.0)]
+            ranks = np.array([np.count_nonzero(nearer < line[j]) + 1 for j in new])
             penalty[i] = np.maximum(ranks - near, 0).sum()
             kept[i] = 1.0 - len(new) / near
     each = 1.0 - penalty * 2.0 / (near * (2.0 * n - 3.0 * near - 1.0))
@@ -76,20 +82,30 @@ def quality(rows: Array, picture: Array, queries: Array, n_neighbors: int = NEIG
     return Quality(means[0], means[1], errors[0], errors[1], near, len(queries), n)
 
 
-def _squares(rows: Array, queries: Array) -> Array:
-    """(q, n) squared distances to all rows, inf to the query itself."""
-    out = np.empty((len(queries), len(rows)))
+def judging_nbytes(n: int, k: int) -> int:
+    """Bytes that :func:`quality` takes for (n, k) rows, beside them and the picture."""
+    return max(DISTANCES_NBYTES, 8 * (n + min(n, ROWS))) + 16 * n + 4 * 8 * min(n, ROWS) * (k + 2)
+
+
+def _nearest(squares: Array, near: int) -> Array:
+    """The numbers of the nearest rows: none is farther than the nearest of some of them."""
+    some = squares[::SPARSER]
+    farthest = np.partition(some, near - 1)[near - 1] if len(some) >= near else np.inf
+    inside = np.flatnonzero(squares <= farthest)
+    return np.asarray(inside[np.argpartition(squares[inside], near - 1)[:near]])
+
+
+def _fill(out: Array, rows: Array, queries: Array) -> None:
+    """The first lines of out: squared distances of queries to all rows, inf to themselves."""
+    out = out[: len(queries)]
     asked = np.asarray(rows[queries], dtype=np.float64)
     for start in range(0, len(rows), ROWS):
         part = np.asarray(rows[start : start + ROWS], dtype=np.float64)
         # differences about a row of the part: a common offset costs no digits
         origin = part[0]
         here, there = asked - origin, part - origin
-        found = here @ there.T
-        found *= -2.0
+        found = (-2.0 * here) @ there.T
         found += np.einsum("ij,ij->i", here, here)[:, None]
         found += np.einsum("ij,ij->i", there, there)
-        out[:, start : start + ROWS] = found
-    np.maximum(out, 0.0, out=out)
+        np.maximum(found, 0.0, out=out[:, start : start + ROWS])
     out[np.arange(len(queries)), queries] = np.inf
-    return out

@@ -35,7 +35,8 @@ from streampca.passes.workers import ask_each, scheduler_answers
 
 HELD = ("labels", "source", "X in memory")  # terms of a process that exist before a fit
 SLACK_NBYTES = 4 * MiB  # the kernel counts pages of each thread in batches
-MODULES = {"dask": "dask.array"}  # library -> module to import, if not the package itself
+# library -> the module to import, where it is not the package itself
+MODULES = {"dask": "dask.array", "sklearn": "sklearn.feature_extraction.text"}
 SOLVING = (  # modules that any fit needs
     "scipy.linalg.cython_blas", "scipy.linalg.cython_lapack", "scipy.special", "scipy.sparse",
 )  # fmt: skip

@@ -149,6 +149,7 @@ LIBRARY_NBYTES = {  # each without the libraries that it needs
     "h5py": 20 * MiB,  # 11 measured; 18 where the package was loaded on first use
     "numba": 56 * MiB,  # 54 measured
     "sparse": 8 * MiB,  # 7 measured, beside Numba, which it loads
+    "sklearn": 116 * MiB,  # its text: 49 measured, 111 with pandas, loaded if it is installed
 }
 WORKER_NBYTES = 56 * MiB  # distributed, its server and connections, in a worker of a cluster
 NEEDS = {"xarray": ("pandas",), "dask": ("xarray", "pandas")}

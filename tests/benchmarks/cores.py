@@ -39,7 +39,7 @@ from streampca.kernels import band, blas
 from streampca.passes import fold, limited_threads
 from streampca.sources.simulate import GenotypeRecipe
 from tests.benchmarks.genotypes import plink, timed, write
-from tests.benchmarks.measure import RECORD, child, measure, record
+from tests.benchmarks.measure import child, measure, record, recordable
 
 PREDICTED = (4, 16, 64)
 GOAL, SERIAL = 0.93, 0.015
@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=list(CASES))
     parser.add_argument("--threads", nargs="*", type=int, default=[], help="beside 1 and 2")
     parser.add_argument("--runs", type=int, default=3, help="fresh processes, of which the fastest")
-    parser.add_argument("--record", action="store_true", help=RECORD)
+    recordable(parser, __file__)
     parser.add_argument("--folder", help="keep the data here, and use them again")
     arguments = parser.parse_args()
     if arguments.child:
@@ -286,8 +286,7 @@ def main() -> None:
         if not arguments.only:
             table.append(beside(folder, threads))
             print(line(table[-1]))
-    if arguments.record:
-        record(__file__, table)
+    record(arguments.record, table, "plink2")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from sklearn.manifold import trustworthiness
 import streampca
 from streampca.cli import main
 from streampca.embedding import plan_embedding, quality
-from streampca.embedding.layouts import LIBRARIES
+from streampca.embedding.layouts import LIBRARIES, layout_of
 from streampca.embedding.plan import FEWEST
 from streampca.errors import (
     InvalidInputError,
@@ -226,7 +226,6 @@ def test_the_picture_carries_its_warnings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", LIBRARIES)
-@pytest.mark.filterwarnings("default")  # of the libraries
 @pytest.mark.slow
 def test_the_libraries(method: str) -> None:
     """Digits: the picture of 50 components is as good as that of the raw data, and repeats."""
@@ -239,8 +238,7 @@ def test_the_libraries(method: str) -> None:
     found = streampca.embed(digits, method=method, progress=False)
     again = streampca.embed(digits, method=method, progress=False)
     np.testing.assert_array_equal(found.coordinates, again.coordinates)
-    own = LIBRARIES[method].make(sys.modules[library.module], library.defaults, 0)
-    raw = own.fit_transform(digits.astype(np.float32))
+    raw = layout_of(method).make(0).fit_transform(digits.astype(np.float32))
     ours, theirs = (trustworthiness(digits, one, n_neighbors=15)
                     for one in (found.coordinates, raw))  # fmt: skip
     assert ours > theirs - 0.005
@@ -266,4 +264,15 @@ def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatc
     expected = embed(filter="variance:9", n_components=5).coordinates
     np.testing.assert_array_equal(zarr.open(str(tmp_path / "e.zarr"))[:], expected)
     assert main([*command, *outputs]) == 73
+    holes = np.where(np.random.default_rng(5).random(X.shape) < 0.02, np.nan, X)
+    np.save(tmp_path / "x.npy", holes)
+    assert main(command) == 65
+    assert "missing" in capsys.readouterr().err
+    filled = ["-k", "4", "--missing", "impute", "-o", str(tmp_path / "f.zarr"), "--quiet"]
+    assert main([*command, *filled]) == 0
+    model = streampca.PCA(4, missing="impute")
+    expected = embed(holes, filter="variance:9", model=model).coordinates
+    np.testing.assert_array_equal(zarr.open(str(tmp_path / "f.zarr"))[:], expected)
+    assert main([*command, "--scale", "hwe", "--missing", "impute"]) == 65
+    assert "leave out --missing" in capsys.readouterr().err
     assert main([*command, "--plot", str(tmp_path / "map.docx")]) == 65

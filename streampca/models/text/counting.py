@@ -16,6 +16,7 @@ import numpy as np
 import scipy
 
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
+from streampca.imported import weighing
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.text.vocabulary import TERM_NBYTES, Kept, TermCounts
 from streampca.passes import parse_nbytes
@@ -99,7 +100,8 @@ class Tokens:
     def split(self) -> Callable[[str], list[str]]:
         """The function from a text to its terms. Raises MissingDependencyError."""
         try:
-            from sklearn.feature_extraction.text import CountVectorizer
+            with weighing():
+                from sklearn.feature_extraction.text import CountVectorizer
         except ImportError:
             raise MissingDependencyError(
                 "texts are split by scikit-learn, which is not installed: "
@@ -211,6 +213,7 @@ def counted(
     finally:
         terms.close()
     matrix: ChunkedMatrix = open(path)
+    matrix.loads = (*matrix.loads, "sklearn")  # which split the texts, and stays in this process
     if out is None:
         vars(matrix)["folder"] = folder
         matrix.note = "counted into a scratch folder; streampca.open_texts(texts, out=...) keeps it"

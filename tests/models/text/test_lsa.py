@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.models.text.counting import count_texts
+from streampca.passes.memory import LIBRARY_NBYTES
 
 PUBLISHED = [3.3409, 2.5417, 2.3539, 1.6445, 1.5048, 1.3064, 0.8459, 0.5601, 0.3637]
 TEXTS = [
@@ -326,6 +330,32 @@ def test_bad_arguments_are_named(small: LSA) -> None:
         small.search("lens", 0)
     with pytest.raises(MemoryLimitError):
         LSA(2, memory_limit="1MiB").fit(counts)
+
+
+def test_what_split_the_texts_is_in_the_plan_of_this_process(tmp_path: Path) -> None:
+    counts = streampca.open_texts(TEXTS, tmp_path / "c.zarr")
+    assert LSA(2).plan(counts).memory["process"]["sklearn"] == LIBRARY_NBYTES["sklearn"]
+    reopened = streampca.open(tmp_path / "c.zarr")
+    assert "sklearn" not in LSA(2).plan(reopened).memory["process"]
+
+
+@pytest.mark.slow
+def test_counting_and_fitting_in_one_process_keep_to_the_plan(tmp_path: Path) -> None:
+    """Measured from a fresh process, whose libraries the plan has to count."""
+    draw = np.random.default_rng(0).zipf(1.3, (4000, 20)) % 5000
+    lines = [json.dumps({"text": " ".join(f"w{i}" for i in row)}) for row in draw]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    script = (
+        "import sys, streampca\n"
+        "from streampca.passes.memory import peak_nbytes\n"
+        "counts = streampca.open_texts(sys.argv[1], column='text')\n"
+        "model = streampca.LSA(8, progress=False).fit(counts)\n"
+        "print(peak_nbytes(), model.plan_.peak_nbytes)"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path / "texts.jsonl")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    peak, planned = map(int, done.stdout.split())
+    assert 0 < peak <= planned
 
 
 # -- the command line ------------------------------------------------------------------------------
