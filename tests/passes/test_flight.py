@@ -211,6 +211,21 @@ def test_spans_whose_workers_are_gone_are_sent_again(
     assert span.trial == stranded + 1
 
 
+def test_a_span_whose_home_has_other_work_goes_to_another_worker(monkeypatch: Any) -> None:
+    cluster = Cluster()
+    send = cluster.send
+
+    def home(number: int, blocks: range, trial: int, workers: Any) -> tuple[Future, Any]:
+        made, sent = send(number, blocks, trial, workers)
+        return made, sent if trial else ["a"]
+
+    cluster.send = home  # type: ignore[method-assign]
+    monkeypatch.setattr(flight, "computes", lambda client, key: cluster.now < 120)
+    with pytest.warns(StuckWorkerWarning, match="wait after 120 s: worker a has other work to do"):
+        flown(cluster, monkeypatch)
+    assert cluster.sent == [(0, None), (1, ["b"])]
+
+
 class Astray(Cluster):
     """The first answers come from worker a, make no sense, and only then it is known why."""
 
