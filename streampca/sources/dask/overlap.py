@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
+from dask.array.core import concatenate_shaped
 from dask.layers import ArrayOverlapLayer, fractional_slice
 
 from streampca.sources.dask.graph import Key, layer_of
@@ -100,23 +101,25 @@ def _neighbours(layer: Any, dim: int) -> list[tuple[Array, Array]]:
 
 
 def nodes_of(layer: Any, keys: Collection[Key]) -> dict[Key, Any]:
-    """The nodes that make these chunks of an overlap layer, and no others."""
+    """The nodes that make these chunks of an overlap layer, and the slices among ``keys``.
+
+    What Dask makes them with leaves a cycle of frames, which keep what is read here until the
+    garbage collector comes.
+    """
     own, cut = parts_of(layer)
-    few = _Few(layer, [(layer.name, *key[1:]) for key in keys if layer_of(key) == own])
-    nodes = dict(few._construct_graph())  # type: ignore[no-untyped-call]
-    for key in (key for key in keys if layer_of(key) == cut):
-        nodes[key] = fractional_slice((layer.name, *key[1:]), layer.axes)
+    nodes: dict[Key, Any] = {}
+    for key in keys:
+        if layer_of(key) == own:
+            numbers = [_around(layer, dim, i) for dim, i in enumerate(key[1:])]
+            slices = [(cut, *one) for one in product(*numbers)]
+            nodes[key] = (concatenate_shaped, slices, tuple(map(len, numbers)))
+        elif layer_of(key) == cut:
+            nodes[key] = fractional_slice((layer.name, *key[1:]), layer.axes)
     return nodes
 
 
-class _Few(ArrayOverlapLayer):
-    """Some chunks of an overlap layer."""
-
-    def __init__(self, layer: Any, keys: Iterable[Key]) -> None:
-        super().__init__(  # type: ignore[no-untyped-call]
-            layer.name, layer.axes, layer.chunks, layer.numblocks, layer.token
-        )
-        self._few = list(keys)
-
-    def _dask_keys(self) -> list[Key]:
-        return self._few
+def _around(layer: Any, dim: int, i: int) -> list[float]:
+    """The numbers along a dimension in the keys of the slices that a chunk is made of."""
+    n, (left, right) = layer.numblocks[dim], depth(layer, dim)
+    before, after = bool(left and i > 0), bool(right and i < n - 1)
+    return [i - 0.9] * before + [i] + [i + 0.9] * after
