@@ -15,12 +15,13 @@ span is given up by raising an exception, which :func:`run_on_cluster` handles.
 - A worker dies: Dask runs its spans again. If the operands died with it, they are sent again, and
   then one span alone, to find a span that kills workers. The third failure of the same span in a
   row raises ClusterError. ``client.restart()`` counts as a death. ``run_on_cluster``.
-- A worker dies that holds persisted chunks: Dask computes them again, and spans that waited for
-  the worker go elsewhere. ``Placement``, ``Flight._move_stranded``.
+- A worker dies, is retired or is busy with other work that holds persisted chunks: Dask computes
+  or copies them, and spans that waited for the worker go elsewhere. ``Placement``,
+  ``Flight._move_stranded``, ``Flight._trouble``.
 - Scattered chunks are lost for good (their worker died, or they were released): ClusterError, at
   the start and while a span waits. ``Placement.refuse_lost``.
 - A worker dies that holds the total: the pass goes back to where it last fetched the total.
-  ``Merging.lost``, ``flight.RemoteTotal``.
+  ``Merging.lost``, ``RemoteTotal``.
 - A worker is paused, silent, slower than all others, or cannot read a block: its span moves to
   another worker, at most ``span-retries`` times, and it gets no more spans of this pass.
   ``Flight._move``.
@@ -34,31 +35,44 @@ Spans are always merged in order, so failures never change the bits of a result.
 
 from __future__ import annotations
 
+import pickle
 import time
 import uuid
 from collections import deque
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import ClusterError
+from streampca.accumulators import Accumulator
+from streampca.errors import ClusterError, StreamPCAError
 from streampca.passes.door import memory_used_where_room
 from streampca.passes.execution import Execution
-from streampca.passes.flight import COUNT_SECONDS, Flight, RemoteTotal
+from streampca.passes.flight import COUNT_SECONDS, Flight, Merge
 from streampca.passes.fold import Fold
 from streampca.passes.parcel import (
     LostError,
     Parcel,
     Terms,
     as_task,
+    dumps,
     fold_on_worker,
+    give_total,
     in_memory,
+    merge_span,
     placed,
     worth_keeping,
 )
 from streampca.passes.placement import Placement, packed, spans_ahead
+from streampca.passes.read_ahead import SpanResult
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
-from streampca.passes.workers import await_worker, other_versions, our_version, running
+from streampca.passes.workers import (
+    answer_of,
+    await_worker,
+    other_versions,
+    our_version,
+    running,
+)
 
 RESTARTED = "scheduler-restart"  # Dask's reason for spans that ``client.restart()`` cancelled
 ATTEMPTS = 3  # at the same span, when operands are lost, before the pass gives up
@@ -160,23 +174,23 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
 
     def send(number: int, span: range, trial: int, workers: list[str] | None) -> Any:
         cut, more, lay = bare.cut(span), {**common}, None  # type: Any, dict[str, Any], Any
-        loose = False  # whether the scheduler may move the span, or its result, if the worker dies
         if placement is not None:
             cut, needs = packed(cut)
             more["values"], lay = needs, placement.lay(needs)
-            home = placement.choose(number, needs, workers)
-            loose, workers = home != workers, home
+            # one that is sent again goes anywhere: Dask counts how many workers it kills
+            workers = workers if trial else placement.choose(lay, workers)
         elif travels and (there := workers or flight.usable()):
             more["part"], nbytes = scattered.part(client, bare, span, there, keep)
             fold.cost.moved += nbytes
             cut = replace(cut, matrix=None)
         task = as_task(fold_on_worker, Parcel.sealed(cut), span, terms, lay=lay)
-        where = {"workers": workers, "allow_other_workers": loose} if workers else {}
+        where = {"workers": workers, "allow_other_workers": False} if workers else {}
         with dask.config.set(quiet):
-            return client.submit(
+            future = client.submit(
                 *task, key=f"streampca-span-{number}-{run_id}-{trial}", pure=False, retries=2,
                 priority=trial, **where, **more,
             )  # fmt: skip
+        return future, workers
 
     flight = Flight(client, send, placement, spans_ahead(work))
     todo = deque(range(fold.next, len(fold.spans)))
@@ -198,7 +212,80 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
 # --------------------------------------------------------------------------------------------------
 # Where the spans of a pass on a cluster are merged: on a worker while many are left, else here.
 
+#
+# Merging on a worker keeps partial sums off the network to the client. The total starts as a copy
+# of the client's, takes spans in the order of the plan, and is fetched from time to time. Merges
+# are not tasks: they wait for no thread, and the scheduler keeps no chain of them. A failure loses
+# only what was merged since the last fetch.
+
 LAST_SECONDS = 10.0  # how long a pass that failed waits for its total
+TOTAL_LOOK_SECONDS = 5.0  # between checks that the worker with the total is alive
+
+
+class RemoteTotal:
+    """The client's handle of a total that lies on a worker.
+
+    keeper : address of the worker.  number : the first span that is not in ``total``.
+    patience : seconds that the worker waits for a span to arrive.
+    All methods raise LostError if the total itself fails.
+    """
+
+    def __init__(self, client: Any, keeper: str, total: Mapping[str, Accumulator],
+                 number: int, patience: float) -> None:  # fmt: skip
+        self.client, self.keeper, self.patience = client, keeper, patience
+        first = Parcel((our_version(), number, dumps(dict(total))))
+        self._future = self._reached(placed(client, first, [keeper], broadcast=False), patience)
+
+    def merge(self, number: int, span: Any) -> SpanResult | None:
+        """Merge a finished span on the worker. Returns its result without the accumulators.
+
+        Returns None if the span did not reach the worker. Raises what the span or the merge raised.
+        """
+
+        async def merged() -> Any:
+            holders = (await self.client.who_has([span])).get(span.key, ())
+            return await self._run(merge_span, number, span.key, list(holders), self.patience)
+
+        content = self._reached(merged(), 2 * self.patience).content
+        if isinstance(content, StreamPCAError):
+            raise content
+        result: SpanResult | None = content
+        return result
+
+    def fetched(self, number: int, last: bool = False, patience: float | None = None,
+                ) -> tuple[dict[str, Accumulator], SpanResult | None]:  # fmt: skip
+        """(the total of all spans below ``number``, None).
+
+        If the merge of span ``number`` finished after its wait was given up, the total includes it,
+        and its result is returned in place of None.
+        last : the worker may drop the total.
+        """
+        answer = self._reached(self._run(give_total, number, last), patience or self.patience)
+        found: tuple[dict[str, Accumulator], SpanResult | None] = pickle.loads(answer)
+        return found
+
+    def release(self) -> None:
+        """Let the worker drop the total."""
+        self._future.release()
+
+    async def _run(self, function: Any, *args: Any) -> Any:
+        answers = await self.client.run(
+            function, self._future.key, *args, workers=[self.keeper], on_error="return"
+        )
+        if isinstance(answers[self.keeper], Exception):
+            raise answers[self.keeper]
+        return answers[self.keeper]
+
+    def _reached(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        """The result of a call, while the scheduler hears from the keeper."""
+
+        def silent() -> bool:
+            return running(self.client).get(self.keeper, "gone") in ("gone", "silent")
+
+        try:
+            return answer_of(self.client, call, seconds, silent, TOTAL_LOOK_SECONDS)
+        except Exception as error:
+            raise LostError(f"the total on worker {self.keeper}: {error!r}") from error
 
 
 class Merging:
@@ -221,8 +308,8 @@ class Merging:
         self._here_until = 0  # spans below this number are merged here
         self._ask_again = -COUNT_SECONDS  # when to look for a worker with room again
 
-    def place(self, flight: Flight, more: bool) -> RemoteTotal | None:
-        """Where to merge the next span: the total on a worker, or None for here.
+    def place(self, flight: Flight, more: bool) -> Merge | None:
+        """What merges the next span on a worker; None if it is merged here.
 
         more : spans remain beyond those in flight.
         """
@@ -235,7 +322,7 @@ class Merging:
             self.total = RemoteTotal(
                 self.client, keeper, self.fold.total, self.fold.next, 4 * setting("pause-timeout")
             )
-        return self.total
+        return None if self.total is None else self.total.merge
 
     def fetch_if_due(self) -> None:
         """Copy the total from its worker, once per checkpoint interval."""

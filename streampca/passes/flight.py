@@ -1,22 +1,13 @@
-"""Spans in flight on a cluster, and the total of a pass kept on one of its workers.
-
-Merging on a worker keeps partial sums off the network to the client. The total starts as a copy of
-the client's, takes spans in the order of the plan, and is fetched from time to time. Merges are not
-tasks: they wait for no thread, and the scheduler keeps no chain of them. A failure loses only what
-was merged since the last fetch.
-"""
+"""Spans in flight on a cluster: a bounded number, taken in order."""
 
 from __future__ import annotations
 
-import asyncio
-import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
-from streampca.accumulators import Accumulator
 from streampca.errors import (
     ClusterError,
     NoAnswerError,
@@ -24,101 +15,20 @@ from streampca.errors import (
     StuckWorkerWarning,
     warn_caller,
 )
-from streampca.passes.parcel import LostError, Parcel, dumps, give_total, merge_span, placed
+from streampca.passes.parcel import LostError
 from streampca.passes.placement import Placement
 from streampca.passes.read_ahead import SpanResult
 from streampca.passes.settings import setting
 from streampca.passes.workers import (
+    answer_of,
+    computes,
     finished,
     no_worker,
     other_versions,
-    our_version,
     running,
     scheduler_answers,
     warn_of_waiting,
 )
-
-TOTAL_LOOK_SECONDS = 5.0  # between checks that the worker with the total is alive
-
-
-class RemoteTotal:
-    """The client's handle of a total that lies on a worker.
-
-    keeper : address of the worker.  number : the first span that is not in ``total``.
-    patience : seconds that the worker waits for a span to arrive.
-    All methods raise LostError if the total itself fails.
-    """
-
-    def __init__(self, client: Any, keeper: str, total: Mapping[str, Accumulator],
-                 number: int, patience: float) -> None:  # fmt: skip
-        self.client, self.keeper, self.patience = client, keeper, patience
-        first = Parcel((our_version(), number, dumps(dict(total))))
-        self._future = self._reached(placed(client, first, [keeper], broadcast=False), patience)
-
-    def merge(self, number: int, span: Any) -> SpanResult | None:
-        """Merge a finished span on the worker. Returns its result without the accumulators.
-
-        Returns None if the span did not reach the worker. Raises what the span or the merge raised.
-        """
-
-        async def merged() -> Any:
-            holders = (await self.client.who_has([span])).get(span.key, ())
-            return await self._run(merge_span, number, span.key, list(holders), self.patience)
-
-        content = self._reached(merged(), 2 * self.patience).content
-        if isinstance(content, StreamPCAError):
-            raise content
-        result: SpanResult | None = content
-        return result
-
-    def fetched(self, number: int, last: bool = False, patience: float | None = None,
-                ) -> tuple[dict[str, Accumulator], SpanResult | None]:  # fmt: skip
-        """(the total of all spans below ``number``, None).
-
-        If the merge of span ``number`` finished after its wait was given up, the total includes it,
-        and its result is returned in place of None.
-        last : the worker may drop the total.
-        """
-        answer = self._reached(self._run(give_total, number, last), patience or self.patience)
-        found: tuple[dict[str, Accumulator], SpanResult | None] = pickle.loads(answer)
-        return found
-
-    def release(self) -> None:
-        """Let the worker drop the total."""
-        self._future.release()
-
-    async def _run(self, function: Any, *args: Any) -> Any:
-        answers = await self.client.run(
-            function, self._future.key, *args, workers=[self.keeper], on_error="return"
-        )
-        if isinstance(answers[self.keeper], Exception):
-            raise answers[self.keeper]
-        return answers[self.keeper]
-
-    def _reached(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        """The result of a call, while the scheduler hears from the keeper."""
-        answer = asyncio.run_coroutine_threadsafe(call, self.client.loop.asyncio_loop)
-        begun = time.monotonic()
-        try:
-            while True:
-                waited = time.monotonic() - begun
-                try:
-                    return answer.result(min(TOTAL_LOOK_SECONDS, max(seconds - waited, 0.0)))
-                except TimeoutError:
-                    if answer.done():
-                        return answer.result()  # the TimeoutError is its own, or it just finished
-                    if waited >= seconds:
-                        raise
-                if running(self.client).get(self.keeper, "gone") in ("gone", "silent"):
-                    raise TimeoutError("it is not heard of")
-        except Exception as error:
-            raise LostError(f"the total on worker {self.keeper}: {error!r}") from error
-        finally:
-            answer.cancel()
-
-
-# --------------------------------------------------------------------------------------------------
-# Spans in flight on a cluster: a bounded number, taken in order.
 
 COUNT_SECONDS = 2.0  # between counts of the workers' threads: workers come and go
 SLOWER = 8.0  # a span may take this many times as long as the longest so far
@@ -130,22 +40,38 @@ RETRY_SECONDS = 0.2  # between attempts to bring a span to the worker that merge
 class Span:
     """A span that was sent to the cluster.
 
-    trial : how often it was sent again.  moves : how many of those count as retries.
+    workers : those that may fold it; none for any.  home : whether that is the one that holds its
+    chunks.  trial : how often it was sent again.  moves : how many of those count as retries.
     excluded : the workers of other versions that were known when it was sent.
     """
 
     number: int
     blocks: range
-    future: Any
-    excluded: set[str]
+    future: Any = None
+    excluded: set[str] = field(default_factory=set)
+    workers: Sequence[str] = ()
+    home: bool = False
     trial: int = 0
     moves: int = 0
+
+    def stranded(self, states: Mapping[str, str], avoided: Set[str]) -> bool:
+        """Whether no worker that may fold it is left, or its home gets no more work.
+
+        Dask keeps the task until a worker of that address comes.
+        """
+        if not self.workers or self.future.status == "finished":
+            return False
+        if self.home:
+            return any(states.get(one, "gone") or one in avoided for one in self.workers)
+        return not states.keys() & set(self.workers)
 
     def __str__(self) -> str:
         return f"blocks {self.blocks[0]} to {self.blocks[-1]}"
 
 
-Send = Callable[[int, range, int, "list[str] | None"], Any]  # number, blocks, trial, workers
+# number, blocks, trial, workers that may fold it -> its future, the workers that it was sent to
+Send = Callable[[int, range, int, "list[str] | None"], "tuple[Any, list[str] | None]"]
+Merge = Callable[[int, Any], "SpanResult | None"]  # ``RemoteTotal.merge``
 
 
 class Flight:
@@ -189,13 +115,14 @@ class Flight:
 
     def add(self, number: int, blocks: range) -> None:
         """Send a span."""
-        future = self.send(number, blocks, 0, self._others)
-        self.spans.append(Span(number, blocks, future, self.excluded))
+        span = Span(number, blocks, excluded=self.excluded)
+        self._sent(span, self._others)
+        self.spans.append(span)
 
-    def first(self, total: RemoteTotal | None = None) -> SpanResult:
+    def first(self, merge: Merge | None = None) -> SpanResult:
         """The result of the first span; :meth:`release_first` drops it afterwards.
 
-        total : merges its accumulators, which then do not come here.
+        merge : merges its accumulators on a worker, and they do not come here.
         Raises what the task raised, and ClusterError.
         """
         span, begun = self.spans[0], time.monotonic()
@@ -206,7 +133,7 @@ class Flight:
                 if not finished(span.future, self._look_after(patience)):
                     self._move_stranded()
                     trouble = self._trouble(span, time.monotonic() - begun)
-                elif (result := self._taken(span, total, 4 * patience)) is not None:
+                elif (result := self._taken(span, merge, 4 * patience)) is not None:
                     self.longest = max(self.longest, time.monotonic() - begun)
                     return result
             except LostError:
@@ -240,33 +167,42 @@ class Flight:
         return patience / 4 if self.placement is None else min(LOOK_SECONDS, patience / 4)
 
     def _move_stranded(self) -> None:
-        """Send spans again whose only worker is gone, together with the chunks it held."""
-        if self.placement is None:
+        """Send spans again whose workers are gone, perhaps together with the chunks they held."""
+        if not any(one.workers for one in self.spans):
             return
-        stranded = self.placement.stranded(one.number for one in self.spans)
-        for one in self.spans:
-            if one.number in stranded:
-                self._send_again(one, self._others)
+        states = running(self.client)
+        stranded = [one for one in self.spans if one.stranded(states, self.avoided)]
+        if stranded and self.placement is not None:
+            self.placement.look_again()
+        for one in stranded:
+            self._send_again(one, self._allowed(states))
 
-    def _taken(self, span: Span, total: RemoteTotal | None, patience: float) -> SpanResult | None:
+    def _taken(self, span: Span, merge: Merge | None, patience: float) -> SpanResult | None:
         """The result; None if it was lost meanwhile and is being computed again."""
-        if total is None or span.future.status in ("error", "cancelled"):
+        if merge is None or span.future.status in ("error", "cancelled"):
             return self._fetched(span, patience)
         begun = time.monotonic()
         while span.future.status == "finished":
-            if (result := total.merge(span.number, span.future)) is not None:
+            if (result := merge(span.number, span.future)) is not None:
                 return result
             if time.monotonic() - begun >= patience:
-                self._fetched(span, patience)  # if this fails, its holder is at fault
-                raise LostError(f"{span} come here, and not to worker {total.keeper}")
+                if self._fetched(span, patience) is None:  # if this fails, its holder is at fault
+                    return None
+                raise LostError(f"{span} come here, and not to the worker that merges")
             time.sleep(RETRY_SECONDS)
         return None
 
-    def _fetched(self, span: Span, patience: float) -> SpanResult:
-        """The result of a finished span. Raises NoAnswerError if its worker does not send it."""
+    def _fetched(self, span: Span, patience: float) -> SpanResult | None:
+        """The result of a finished span; None if it was lost and is being computed again.
+
+        Raises NoAnswerError if its worker does not send it.
+        """
+        trial = span.trial
         try:
-            result: SpanResult | StreamPCAError = span.future.result(timeout=patience).content
+            result: SpanResult | StreamPCAError = self._parcel(span, patience).content
         except Exception as error:
+            if span.trial != trial:
+                return None
             if isinstance(error, TimeoutError) and span.future.status != "error":
                 raise self._late(span, patience) from None
             if not hasattr(error, "__notes__"):  # not from our code: perhaps the worker died
@@ -275,6 +211,19 @@ class Flight:
         if isinstance(result, StreamPCAError):
             raise result
         return result
+
+    def _parcel(self, span: Span, patience: float) -> Any:
+        """What the task of a span returned. Raises TimeoutError, also if it was sent again."""
+        if not span.workers:  # a result that is lost is computed again anywhere
+            return span.future.result(timeout=patience)
+        trial = span.trial
+
+        def sent_again() -> bool:
+            self._move_stranded()
+            return span.trial != trial
+
+        call = self.client.gather(span.future, asynchronous=True)
+        return answer_of(self.client, call, patience, sent_again, LOOK_SECONDS)
 
     def _late(self, span: Span, patience: float) -> NoAnswerError:
         holders = self.client.who_has([span.future]).get(span.future.key, ())
@@ -306,6 +255,9 @@ class Flight:
             return set(ill), ClusterError(f"{span} wait after {waited:.0f} s: {said}")
         if self.placement is not None and waited >= patience and not where:
             self.placement.refuse_lost()
+        if span.home and waited >= patience and where and not computes(self.client, key):
+            why = f"worker {min(where)} has other work to do"
+            return where, ClusterError(f"{span} wait after {waited:.0f} s: {why}")
         limit = max(setting("span-timeout"), SLOWER * self.longest)
         if where and waited >= limit:
             return where, ClusterError(
@@ -365,4 +317,8 @@ class Flight:
     def _send_again(self, span: Span, workers: list[str] | None) -> None:
         span.trial += 1
         span.future.cancel()
-        span.future = self.send(span.number, span.blocks, span.trial, workers)
+        self._sent(span, workers)
+
+    def _sent(self, span: Span, workers: list[str] | None) -> None:
+        span.future, chosen = self.send(span.number, span.blocks, span.trial, workers)
+        span.workers, span.home = chosen or (), chosen != workers

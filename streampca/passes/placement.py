@@ -31,7 +31,7 @@ from streampca.passes.workers import await_worker, running, scheduler_answers
 AHEAD_NBYTES = 128 * MiB  # of span results that wait on workers to be merged
 MOST_AHEAD = 256  # spans
 LOOK_SECONDS = 1.0  # between checks whether workers joined or left
-CROWDED = 2.0  # times the mean load of a thread: above that, others may fold a worker's spans
+CROWDED = 1.75  # times the mean load of a thread: above that, others may fold a worker's spans
 
 REMEMBERED = 8  # passes
 
@@ -122,15 +122,15 @@ class _Unpickler(pickle.Unpickler):
 class Placement:
     """Where the chunks of X lie on a cluster, and which worker should fold each span.
 
-    A span goes to the worker that holds most of its bytes, if that worker takes tasks and holds at
-    most twice its share of X. The scheduler may move the span to an idle worker if moving takes
-    less time than waiting, and moves it if its worker dies.
+    A span goes to the worker that holds most of its bytes, and to no other: left to itself, the
+    scheduler moves spans with their chunks to whichever worker is idle first. It decides where that
+    worker holds more than 1.75 times its share of X. ``Flight`` sends spans again whose worker is
+    gone, takes no tasks, or has other work to do.
     """
 
     def __init__(self, client: Any, futures: Iterable[Any], pass_id: str) -> None:
         self.client, self.pass_id = client, pass_id
         self._futures = {one.key: one for one in futures}
-        self._homes: dict[int, str] = {}  # span -> the only worker that it may go to
         self._workers: set[str] = set()
         self._ill: dict[str, str] = {}  # worker -> why it takes no tasks, or ""
         self._looked = -LOOK_SECONDS
@@ -145,39 +145,29 @@ class Placement:
         keys = tuple(one.key for one in futures)
         return Lay(self.pass_id, keys, tuple(tuple(self._who.get(key, ())) for key in keys))
 
-    def choose(self, number: int, futures: Sequence[Any], workers: list[str] | None,
-               ) -> list[str] | None:  # fmt: skip
-        """The workers that may get a span, among ``workers``; None for any."""
+    def choose(self, lay: Lay, workers: list[str] | None) -> list[str] | None:
+        """The workers that may get a span with these chunks, among ``workers``; None for any."""
         weights: defaultdict[str, int] = defaultdict(int)
-        lay = self.lay(futures)
         for key, holders in zip(lay.keys, lay.holders, strict=True):
             for address in holders:
                 weights[address] += self._nbytes.get(key, 1)
         home = max(weights, key=lambda one: (weights[one], one), default=None)
-        self._homes.pop(number, None)
         if home is None or home in self._crowded or (workers and home not in workers):
             return workers
-        if self._ill.get(home):
-            return workers
-        self._homes[number] = home
-        return [home]
+        return workers if self._ill.get(home) else [home]
 
-    def stranded(self, numbers: Iterable[int]) -> set[int]:
-        """Those of the spans whose only worker is gone or takes no tasks."""
-        states = running(self.client)
-        found = {n for n in numbers if n in self._homes and states.get(self._homes[n], "gone")}
-        if found:
-            self._looked, self._workers = -LOOK_SECONDS, set()
-        return found
+    def look_again(self) -> None:
+        """A worker went: ask where the chunks are before the next span."""
+        self._looked, self._workers = -LOOK_SECONDS, set()
 
     @scheduler_answers()
     def _look(self) -> None:
-        """Ask the scheduler where the chunks are, if workers joined or left."""
+        """Ask where the chunks are, if workers joined or left, or some were being computed."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         threads, self._ill = self.client.nthreads(), running(self.client)
         self._looked = time.monotonic()
-        if threads.keys() == self._workers:
+        if threads.keys() == self._workers and all(self._who.values()):
             return
         self._workers = set(threads)
         self._who = dict(self.client.who_has(list(self._futures.values())))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -68,6 +69,40 @@ def finished(future: Any, seconds: float) -> bool:
     except CancelledError:  # ``future.result()`` raises it again
         return True
     return True
+
+
+def answer_of(client: Any, call: Coroutine[Any, Any, Any], seconds: float,
+              hopeless: Callable[[], bool], look: float) -> Any:  # fmt: skip
+    """The result of a call to the cluster.
+
+    hopeless : whether to give up; asked every ``look`` seconds. Raises TimeoutError then, and after
+    ``seconds``.
+    """
+    answer = asyncio.run_coroutine_threadsafe(call, client.loop.asyncio_loop)
+    begun = time.monotonic()
+    try:
+        while True:
+            waited = time.monotonic() - begun
+            try:
+                return answer.result(min(look, max(seconds - waited, 0.0)))
+            except TimeoutError:
+                if answer.done():
+                    return answer.result()  # the TimeoutError is its own, or it just finished
+                if waited >= seconds:
+                    raise
+            if hopeless():
+                raise TimeoutError("it was given up")
+    finally:
+        answer.cancel()
+
+
+def computes(client: Any, key: str) -> bool:
+    """Whether a worker computes this task, or what it needs; True if that is not told."""
+    asked = client.scheduler.call_stack
+    try:
+        return bool(client.sync(asked, keys=[key], callback_timeout=VERSION_SECONDS))
+    except (TimeoutError, KeyError):
+        return True
 
 
 def warn_of_waiting() -> None:

@@ -4,9 +4,10 @@
     python -m tests.benchmarks.dask_arrays overlap --on threads ambient --runs 3
 
 500,000 x 512 float32 in a Zarr array, chunks of 8,192 rows, 20 components. Each row in a fresh
-process. Asked for: at most 1.5 times the processor seconds of the path, no more memory than was
-planned, beside what the process held before, and at most 1.5 times the plan of the path, Dask and
-other libraries aside. On worker processes the memory is that of the largest worker.
+process. Asked for: at most 1.5 times the processor seconds of the path, of all processes together;
+no more memory than was planned, beside what the process held before, on the largest worker; and at
+most 1.5 times the plan of the path. Libraries are left out of both plans there: whoever has a Dask
+array has imported Dask.
 """
 
 from __future__ import annotations
@@ -183,10 +184,12 @@ def fit(name: str, column: str) -> Callable[[str], dict[str, Any]]:
                 scheduler=scheduler, progress=False,
             )  # fmt: skip
             held, high = max(everywhere(resident_nbytes)), max(everywhere(peak_nbytes))
-            begun, used = time.perf_counter(), sum(everywhere(time.process_time))
+            begun, used = time.perf_counter(), time.process_time()
+            used += sum(everywhere(time.process_time)) if client else 0.0
             model.fit(x, dim=0 if name == "reshape" else None)
             seconds = time.perf_counter() - begun
-            used = sum(everywhere(time.process_time)) - used
+            used = time.process_time() - used
+            used += sum(everywhere(time.process_time)) if client else 0.0
             peak = max(everywhere(peak_nbytes))
         if client is not None:
             stop_client(client)

@@ -35,6 +35,8 @@ from streampca.passes.workers import await_worker, refuse_other_versions
 
 
 class Future:
+    status = "pending"
+
     def __init__(self, key: str) -> None:
         self.key, self.cancelled = key, False
 
@@ -68,9 +70,12 @@ class Cluster:
     def processing(self) -> dict[str, list[str]]:
         return self.where
 
-    def send(self, number: int, blocks: range, trial: int, workers: Any) -> Future:
+    def send(self, number: int, blocks: range, trial: int, workers: Any) -> tuple[Future, Any]:
         self.sent.append((trial, workers))
-        return Future("0")
+        return Future("0"), workers
+
+    def gather(self, future: Future, asynchronous: bool) -> Future:
+        return future
 
     def finished(self, future: Future, seconds: float) -> bool:
         if self.sent[-1][1] == ["b"]:
@@ -81,6 +86,7 @@ class Cluster:
 
 def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
     monkeypatch.setattr(flight, "finished", cluster.finished)
+    monkeypatch.setattr(flight, "answer_of", lambda client, future, *rest: future.result(0.0))
     monkeypatch.setattr(flight, "other_versions", lambda client, again=False: cluster.strange)
     monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
     named = {f"streampca.{name.replace('_', '-')}": value for name, value in settings.items()}
@@ -177,6 +183,49 @@ def test_a_scheduler_that_is_gone_is_a_cluster_error(monkeypatch: Any) -> None:
             ask()
 
 
+@pytest.mark.parametrize(
+    ("home", "states", "stranded"),
+    [
+        (True, {"a": "", "b": ""}, False),
+        (True, {"b": ""}, True),
+        (True, {"a": "closing_gracefully", "b": ""}, True),
+        (False, {"a": "paused", "b": ""}, False),  # waited for, with a word
+        (False, {"b": ""}, True),
+        (None, {}, False),  # Dask sends it on
+    ],
+)
+def test_spans_whose_workers_are_gone_are_sent_again(
+    monkeypatch: Any, home: bool | None, states: dict[str, str], stranded: bool
+) -> None:
+    """Dask would keep them until a worker of that address comes."""
+    cluster = Cluster()
+    one = Flight(cluster, cluster.send)
+    monkeypatch.setattr(flight, "running", lambda client: states)
+    one.add(0, range(2))
+    span = one.spans[0]
+    span.workers, span.home = () if home is None else ("a",), bool(home)
+    one._move_stranded()
+    assert span.trial == stranded
+    span.workers, span.home, one.avoided = ("a",), True, {"a"}
+    one._move_stranded()
+    assert span.trial == stranded + 1
+
+
+def test_a_span_whose_home_has_other_work_goes_to_another_worker(monkeypatch: Any) -> None:
+    cluster = Cluster()
+    send = cluster.send
+
+    def home(number: int, blocks: range, trial: int, workers: Any) -> tuple[Future, Any]:
+        made, sent = send(number, blocks, trial, workers)
+        return made, sent if trial else ["a"]
+
+    cluster.send = home  # type: ignore[method-assign]
+    monkeypatch.setattr(flight, "computes", lambda client, key: cluster.now < 120)
+    with pytest.warns(StuckWorkerWarning, match="wait after 120 s: worker a has other work to do"):
+        flown(cluster, monkeypatch)
+    assert cluster.sent == [(0, None), (1, ["b"])]
+
+
 class Astray(Cluster):
     """The first answers come from worker a, make no sense, and only then it is known why."""
 
@@ -184,11 +233,11 @@ class Astray(Cluster):
         super().__init__()
         self.error, self.times = error, times
 
-    def send(self, number: int, blocks: range, trial: int, workers: Any) -> Future:
-        made = super().send(number, blocks, trial, workers)
+    def send(self, number: int, blocks: range, trial: int, workers: Any) -> tuple[Future, Any]:
+        made, sent = super().send(number, blocks, trial, workers)
         if trial < self.times:
             made.result = self.fails  # type: ignore[method-assign]
-        return made
+        return made, sent
 
     def fails(self, timeout: float) -> Parcel:
         self.strange = {"a"}

@@ -18,6 +18,7 @@ import streampca
 from streampca import PCA
 from streampca.errors import ClusterError, InvalidInputError, InvalidTypeError, NoAnswerError
 from streampca.matrix.location import Brought, Held, laid_out
+from streampca.passes import Advance
 from streampca.passes import placement as placements
 from streampca.passes.placement import Lay, Placement
 
@@ -298,7 +299,7 @@ def test_a_worker_that_dies_with_its_chunks(new_client: Callable[..., Any], chun
     victim = next(iter(client.cluster.workers.values())).pid
     kills = [victim]
 
-    def kill(advance: Any) -> None:
+    def kill(advance: Advance) -> None:
         if kills and advance.blocks_done >= 3:
             os.kill(kills.pop(), signal.SIGKILL)
 
@@ -312,6 +313,59 @@ def test_a_worker_that_dies_with_its_chunks(new_client: Callable[..., Any], chun
 def slowly(chunk: Any) -> Any:
     time.sleep(0.1)
     return chunk
+
+
+@pytest.mark.slow
+def test_workers_that_leave_with_their_chunks(new_client: Callable[..., Any], chunked: Any) -> None:
+    """Retired, removed by an adaptive cluster, restarted: no span waits for them."""
+    expected = fit(chunked.map_blocks(slowly, dtype=chunked.dtype), scheduler="threads")
+    client = new_client(3)
+
+    def left(leave: Callable[[], Any]) -> Any:
+        leaves = [leave]
+
+        def progress(advance: Advance) -> None:
+            if leaves and advance.blocks_done >= 2:
+                leaves.pop()()
+
+        model = PCA(3, progress=progress).fit(x.map_blocks(slowly, dtype=x.dtype))
+        assert not leaves
+        return model
+
+    def retire() -> None:
+        client.sync(client.scheduler.retire_workers, workers=[min(client.nthreads())])
+
+    x = client.persist(chunked)
+    assert same(left(retire), expected)
+    x = client.persist(chunked + 0)
+    assert same(left(lambda: client.cluster.adapt(minimum=1, maximum=1, interval="50ms")), expected)
+    while len(client.nthreads()) > 1:
+        time.sleep(0.05)
+    client.cluster.adapt(minimum=2, maximum=2)
+    client.wait_for_workers(2, timeout=60)
+    with pytest.raises(ClusterError, match=r"of 12 chunks of X are lost on the cluster"):
+        left(client.restart)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::streampca.errors.StuckWorkerWarning")  # it may seem silent
+def test_a_worker_with_other_work_gives_its_spans_away(
+    two_processes: Any, chunked: Any, workers: list[str]
+) -> None:
+    x = persisted_at(two_processes, chunked, workers)
+    done = distributed.Event(client=two_processes)
+    other = two_processes.submit(until, done.name, workers=workers[:1], pure=False)
+    with dask.config.set({"streampca.pause-timeout": 2.0}):
+        model = fit(x)
+    assert other.status == "pending"
+    assert model.cost_[0].moved > 0
+    assert same(model, fit(x, scheduler="threads"))
+    done.set()
+    other.result()
+
+
+def until(event: str) -> None:
+    distributed.Event(event).wait()
 
 
 @pytest.mark.slow
@@ -404,29 +458,32 @@ def place(monkeypatch: Any) -> Callable[..., Placement]:
     return made
 
 
+def choice(placement: Placement, keys: str, workers: list[str] | None = None) -> Any:
+    return placement.choose(placement.lay(map(Key, keys)), workers)
+
+
 def test_a_span_goes_where_most_of_it_lies(place: Callable[..., Placement]) -> None:
     placement = place({"x": ["a"], "y": ["b"], "z": ["b"]}, "a", "b")
-    assert placement.choose(0, [Key("x"), Key("y"), Key("z")], None) == ["b"]
-    assert placement.choose(1, [Key("x")], None) == ["a"]
-    assert placement.choose(1, [Key("x")], ["b"]) == ["b"]  # a got none any more
+    assert choice(placement, "xyz") == ["b"]
+    assert choice(placement, "x") == ["a"]
+    assert choice(placement, "x", ["b"]) == ["b"]  # a gets none any more
 
 
 def test_the_scheduler_decides_where_one_worker_holds_too_much(
     place: Callable[..., Placement],
 ) -> None:
-    placement = place({"x": ["a"], "y": ["a"], "z": ["a"]}, "a", "b", "c")
-    assert placement.choose(0, [Key("x")], None) is None
+    placement = place({"x": ["a"], "y": ["a"], "z": ["a"]}, "a", "b")
+    assert choice(placement, "x") is None
 
 
-def test_spans_of_a_worker_that_went_are_stranded(place: Callable[..., Placement]) -> None:
-    placement = place({"x": ["a"], "y": ["b"]}, "a", "b")
-    placement.choose(0, [Key("x")], None)
-    placement.choose(1, [Key("y")], None)
-    assert placement.stranded([0, 1]) == set()
-    placement.client.threads = {"b": 1}
+def test_chunks_of_a_worker_that_went_are_looked_for(place: Callable[..., Placement]) -> None:
+    placement = place({"x": ["a"], "y": ["b"], "z": ["c"]}, "a", "b", "c")
+    assert choice(placement, "x") == ["a"]
+    placement.client.threads = {"b": 1, "c": 1}
     placement.client.where["x"] = []
-    assert placement.stranded([0, 1]) == {0}
-    assert placement.choose(0, [Key("x")], None) is None
+    assert choice(placement, "x") is None
+    placement.client.where["x"] = ["c"]  # computed again
+    assert choice(placement, "x") == ["c"]
 
 
 def test_futures_of_frames_whose_columns_differ_are_refused(two_processes: Any) -> None:

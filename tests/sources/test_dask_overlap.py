@@ -1,7 +1,9 @@
 """Overlapping chunks told by their layers: as the whole graph tells it, and for very many."""
 
 import functools
+import gc
 import time
+import weakref
 
 import dask.array as da
 import numpy as np
@@ -122,3 +124,18 @@ def test_very_many_chunks_are_planned_in_seconds(build):
     plan = model.plan(array)
     assert time.process_time() - begun <= 1
     assert 19_999 <= plan.reads <= 41_000
+
+
+def test_a_block_that_was_read_is_freed_at_once() -> None:
+    """Frames that Dask leaves in a cycle kept each one until the garbage collector came."""
+    x = da.random.default_rng(0).random((60, 4), chunks=(10, 4)).rechunk((12, 4))
+    matrix = streampca.open(da.map_overlap(np.abs, x, depth={0: 2, 1: 0}, boundary="reflect"))
+    gc.disable()
+    try:
+        for start in range(0, 60, 12):
+            block = matrix.read(0, start, start + 12)
+            memory = weakref.ref(block.base)
+            del block
+            assert memory() is None
+    finally:
+        gc.enable()

@@ -29,7 +29,7 @@ from streampca.sources.dask.graph import (
     layer_of,
 )
 from streampca.sources.dask.outline import Array, Grid, Keys, Outline, UnclearError
-from streampca.sources.dask.rechunk import (
+from streampca.sources.dask.overlap import (
     cuts_needed,
     grids_of,
     is_overlap,

@@ -6,21 +6,18 @@ strips. Elementwise operations above a rechunk are applied to the chunks below i
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
 import numpy as np
 from dask._task_spec import Alias, GraphNode, TaskRef
-from dask.array import Array as DaskArray
+from dask.array import Array
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.layers import ArrayOverlapLayer, fractional_slice
 
-from streampca.sources.dask.graph import Chunks, Key, annotated, array_operands, layer_of
-from streampca.sources.dask.outline import Array, Grid, Keys
+from streampca.sources.dask.graph import Chunks, annotated, array_operands
 
 OPERATORS = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
@@ -47,7 +44,7 @@ def looked_through(array: Any) -> Any:
         below = None  # one chunk would be one block
     name, chunks = below or (array.name, array.chunks)
     if layers.replace_p2p(name) or below is not None:
-        return DaskArray(layers.graph(name), name, chunks, meta=array._meta, dtype=array.dtype)
+        return Array(layers.graph(name), name, chunks, meta=array._meta, dtype=array.dtype)
     return array
 
 
@@ -173,7 +170,7 @@ class _Layers:
         """The array in other chunks, by tasks; its layers are added."""
         if chunks == wanted:
             return name
-        array = DaskArray(self.graph(name), name, chunks, dtype=dtype)
+        array = Array(self.graph(name), name, chunks, dtype=dtype)
         made = array.rechunk(wanted, method="tasks")
         for one in made.dask.layers:
             if one not in self.layers:
@@ -245,111 +242,3 @@ def _works_elementwise(function: Any, named: Mapping[str, Any]) -> bool:
 
 def _shape(chunks: Chunks) -> tuple[int, ...]:
     return tuple(map(sum, chunks))
-
-
-def is_overlap(layer: Any) -> bool:
-    """Whether the chunks of a layer are those of another with rows of their neighbours."""
-    return isinstance(layer, ArrayOverlapLayer)
-
-
-def parts_of(layer: Any) -> tuple[str, str]:
-    """The names in the keys of an overlap layer: of its chunks, and of what they are made of."""
-    return f"overlap-{layer.token}", f"getitem-{layer.token}"
-
-
-def depth(layer: Any, dim: int) -> tuple[int, int]:
-    """How many chunks before and after one an overlap needs along a dimension: 0 or 1."""
-    left, right = _rows(layer, dim)
-    return int(left > 0), int(right > 0)
-
-
-def _rows(layer: Any, dim: int) -> tuple[int, int]:
-    """How many rows of the chunks before and after one an overlap takes along a dimension."""
-    found = layer.axes.get(dim, 0)
-    return found if isinstance(found, tuple) else (found, found)
-
-
-def _numbers(layer: Any, dim: int) -> list[float]:
-    """The numbers along a dimension in the keys of the slices of an overlap."""
-    n, (left, right) = layer.numblocks[dim], depth(layer, dim)
-    before = [i - 0.9 for i in range(1, n)] if left else []
-    after = [i + 0.9 for i in range(n - 1)] if right else []
-    return [*range(n), *before, *after]
-
-
-def grids_of(layer: Any, below: Any) -> list[Grid]:
-    """The blocks of an overlap, and the slices that they are made of.
-
-    below : chunks and dtype of the array that overlaps; None where nobody says.
-    """
-    own, cut = parts_of(layer)
-    axes = [_numbers(layer, dim) for dim in range(len(layer.numblocks))]
-    fractions = [np.asarray(one) % 1 != 0 for one in axes]
-    cuts = functools.reduce(np.logical_or.outer, fractions, np.zeros((), bool))
-    slices = Grid(cut, axes, cuts=cuts)
-    if below is not None:
-        lengths = [_lengths(layer, dim, sizes) for dim, sizes in enumerate(below[0])]
-        slices = Grid(cut, axes, lengths, below[1].itemsize, cuts)
-    return [Grid(own, [range(n) for n in layer.numblocks]), slices]
-
-
-def _lengths(layer: Any, dim: int, sizes: Sequence[int]) -> Array:
-    """Rows of the slices of each number along a dimension."""
-    n, (left, right) = layer.numblocks[dim], _rows(layer, dim)
-    before, after = (max(0, n - 1) * bool(rows) for rows in (left, right))
-    return np.concatenate([np.asarray(sizes), np.full(before, left), np.full(after, right)])
-
-
-def cuts_needed(layer: Any, keys: Keys) -> tuple[Array, Array]:
-    """(users, needs) numbers of the slices of an overlap, and of the chunks that they cut."""
-    axes = [np.asarray(_numbers(layer, dim)) for dim in range(len(layer.numblocks))]
-    mine = keys.whole(parts_of(layer)[1])
-    theirs = keys.table(layer.name, [range(n) for n in layer.numblocks])
-    return mine.ravel(), theirs[np.ix_(*(np.round(one).astype(np.int64) for one in axes))].ravel()
-
-
-def parts_needed(layer: Any, keys: Keys) -> tuple[Array, Array]:
-    """(users, needs) numbers of the blocks of an overlap, and of the slices they are made of."""
-    own, cut = map(keys.whole, parts_of(layer))
-    along = [_neighbours(layer, dim) for dim in range(len(layer.numblocks))]
-    users, needs = [], []
-    for each in product(*along):
-        blocks, slices = zip(*each, strict=True)
-        users.append(own[np.ix_(*blocks)].ravel())
-        needs.append(cut[np.ix_(*slices)].ravel())
-    return np.concatenate(users), np.concatenate(needs)
-
-
-def _neighbours(layer: Any, dim: int) -> list[tuple[Array, Array]]:
-    """Blocks along a dimension and the places of the slices: their own, before and after."""
-    n, (left, right) = layer.numblocks[dim], depth(layer, dim)
-    every = np.arange(n)
-    found = [(every, every)]
-    if left and n > 1:
-        found.append((every[1:], n + every[:-1]))
-    if right and n > 1:
-        found.append((every[:-1], n + (n - 1) * left + every[:-1]))
-    return found
-
-
-def nodes_of(layer: Any, keys: Collection[Key]) -> dict[Key, Any]:
-    """The nodes that make these chunks of an overlap layer, and no others."""
-    own, cut = parts_of(layer)
-    few = _Few(layer, [(layer.name, *key[1:]) for key in keys if layer_of(key) == own])
-    nodes = dict(few._construct_graph())  # type: ignore[no-untyped-call]
-    for key in (key for key in keys if layer_of(key) == cut):
-        nodes[key] = fractional_slice((layer.name, *key[1:]), layer.axes)
-    return nodes
-
-
-class _Few(ArrayOverlapLayer):
-    """Some chunks of an overlap layer."""
-
-    def __init__(self, layer: Any, keys: Iterable[Key]) -> None:
-        super().__init__(  # type: ignore[no-untyped-call]
-            layer.name, layer.axes, layer.chunks, layer.numblocks, layer.token
-        )
-        self._few = list(keys)
-
-    def _dask_keys(self) -> list[Key]:
-        return self._few
