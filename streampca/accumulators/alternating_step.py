@@ -11,6 +11,7 @@ from streampca.accumulators.observed import observed_tiles, observed_values
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product, side_by_side
 from streampca.kernels.least_squares import (
+    COLUMNS,
     LINES,
     packed_gram,
     packed_length,
@@ -41,6 +42,8 @@ class AlternatingStep(Accumulator):
     means : the equations are those of V and a mean m_j, z_j = U v_j + m_j: a 1 follows the factors
         of every line, or the value that "row_scale" of the samples turns it into.
 
+    absent : blocks hold observed cells only, for the projection of memory.
+
     Of a block in which only stored cells are observed, only these are used.
     Sums are float64; within a span they are made in the working dtype.
     Cost: with t = r (r + 1) / 2 about 4 L m (t + r) flops and L r^3 / 3; of sparse blocks 4 t flops
@@ -49,7 +52,7 @@ class AlternatingStep(Accumulator):
     alternating least squares", section 2, with each factor solved for exactly.
     """
 
-    settings = ("streamed", "ranks", "ridges", "means", "biases", "fitted")
+    settings = ("streamed", "ranks", "ridges", "means", "biases", "fitted", "absent")
     fields = (
         "left", "right", "gram", "sums", "squares", "cells", "lines", "seen", "residual",
         "singular",
@@ -65,11 +68,13 @@ class AlternatingStep(Accumulator):
         means: bool = False,
         biases: tuple[float, ...] | None = None,
         fitted: tuple[bool, ...] | None = None,
+        absent: bool = False,
     ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
         self.ranks, self.ridges, self.means = tuple(ranks), tuple(ridges), means
         self.biases = None if biases is None else tuple(biases)
         self.fitted = None if fitted is None else tuple(fitted)
+        self.absent = absent
         self.widths = tuple(r + 2 * (biases is not None) for r in self.ranks)
         self._left, self._right = OpenSum(), OpenSum()
         self.gram: Any = None  # (R, R) U'U of each candidate, 0 between them
@@ -170,7 +175,7 @@ class AlternatingStep(Accumulator):
         left = left[: packed_length(free)]
         x, singular = solve_packed(left, right[:free] - fixed * ones, ridge, floor)
         self.singular[c] += len(singular)
-        if c == 0:
+        if c == self._first:
             observing = left[-1] > 0
             self.seen += float(ones[observing] @ ones[observing])
         return np.vstack([x, ones])
@@ -248,7 +253,7 @@ class AlternatingStep(Accumulator):
         ridges = np.append(np.full(rank, self.ridges[c]), biases[c])
         x, singular = Lines(*places, v[:, :rank], True, fixed, ones).solved(ridges)
         self.singular[c] += singular
-        if c == 0:
+        if c == self._first:
             seen = np.diff(observed.indptr) > 0
             self.seen += float(ones[seen] @ ones[seen])
         return np.column_stack([x, ones]), x[:, -1], fixed
@@ -275,6 +280,11 @@ class AlternatingStep(Accumulator):
 
     def _fits(self, c: int) -> bool:
         return self.fitted is None or self.fitted[c]
+
+    @property
+    def _first(self) -> int:
+        """The first candidate that is fitted: it counts what all have in common."""
+        return 0 if self.fitted is None else self.fitted.index(True)
 
     @property
     def parts(self) -> list[slice]:
@@ -317,12 +327,14 @@ class AlternatingStep(Accumulator):
         return (self._height() * m + total * total) * 8
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        return (
-            self.projected_nbytes(shape, 8) + self._height() * shape[1 - self.streamed] * itemsize
-        )
+        whole = self.projected_nbytes(shape, 8)
+        return whole + self._height() * shape[1 - self.streamed] * itemsize * (not self.absent)
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         m, tall = shape[1 - self.streamed], self._height()
+        if self.absent:  # factors of all candidates, and in whole vectors of one
+            wide = 2 * (max(self.widths) + COLUMNS)
+            return 8 * (2 * (sum(self.widths) + wide) * block_length + 2 * wide * m)
         tile = min(block_length, max(LINES, TILE_NBYTES // max(4 * m, 1)))
         factors = 4 * sum(self.widths) * block_length
         return 8 * (tall * (m + tile) + factors) + 2 * max(TILE_NBYTES, 8 * m)
@@ -334,9 +346,9 @@ class AlternatingStep(Accumulator):
 
     def equations(self, c: int) -> tuple[Array, Array]:
         """(left, right) of the step of candidate c, as :func:`solve_packed` takes them."""
-        left, right = self._left.total(), self._right.total()
+        first = sum(map(packed_length, self.across[:c]))
+        inside = slice(first, first + packed_length(self.across[c]))
+        left, right = self._left.total(inside), self._right.total(side_by_side(self.across)[c])
         if left is None or right is None:
             raise InvalidInputError("AlternatingStep has seen no block")
-        first = sum(map(packed_length, self.across[:c]))
-        part = side_by_side(self.across)[c]
-        return left[first : first + packed_length(self.across[c])], right[part]
+        return left, right

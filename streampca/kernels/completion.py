@@ -21,12 +21,11 @@ import numpy as np
 from numba import njit
 
 from streampca.kernels.blas import Array
-from streampca.kernels.least_squares import solve_packed
-from streampca.kernels.registers import add_lines, columns_per_vector
+from streampca.kernels.least_squares import COLUMNS, solve_packed
+from streampca.kernels.registers import add_lines
 from streampca.kernels.team import each
 
 ROOM = 128  # entries whose factors are multiplied together: they stay in the first-level cache
-COLUMNS = columns_per_vector(8)  # of float64 in a vector
 ROWS = 4  # of a tile of sums in registers
 PIECE = 1024  # lines, or columns, that one thread takes at a time
 
