@@ -37,6 +37,7 @@ CANDIDATES = {
     "sparse": "TOOLS",
     "climate": "TOOLS",
     "completion": "CHILDREN",
+    "ratings": "CANDIDATES",
     "real_data": "CASES",
 }
 

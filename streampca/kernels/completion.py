@@ -296,6 +296,8 @@ def _sum_column(z, lines, first, stop, x, r, level, ones, old, fixed, rows, flat
             y = z[start + c] - level[i] - h * fixed
             for k in range(len(room)):
                 room[k] = row[k]
+            # apart: a loop that stores, too, would sum in an order that depends on addresses
+            for k in range(len(old)):
                 y -= row[k] * old[k]
             squares += y * y
             along += h * y

@@ -304,7 +304,7 @@ class LineFactors:
 
     def rows(self, part: slice, start: int, stop: int) -> Array:
         """(stop - start, columns) float64 some columns of some lines."""
-        return np.asarray(self.values[start:stop], np.float64)[:, part]
+        return np.asarray(self.values[start:stop, part], np.float64)
 
 
 def scratch_folder(owner: object, wanted: str | None) -> str:
