@@ -40,6 +40,7 @@ CANDIDATES = {
     "text": "TOOLS",
     "images": "CANDIDATES",
     "embed": "CANDIDATES",
+    "ratings": "CANDIDATES",
     "real_data": "CASES",
 }
 

@@ -11,6 +11,7 @@ from streampca.accumulators.observed import observed_tiles, observed_values
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product, side_by_side
 from streampca.kernels.least_squares import (
+    COLUMNS,
     LINES,
     packed_gram,
     packed_length,
@@ -37,8 +38,11 @@ class AlternatingStep(Accumulator):
         z_ij = u_i'v_j + a_i + b_j, and factors are wider by two: (u_i, a_i, 1) for a line,
         (v_j, 1, b_j) across. Both ones are fixed, and the equations are those of (v_j, b_j).
         Samples are the lines; "row_scale" multiplies the 1 as with means.
+    fitted : which candidates are; all others have factors and sums of 0. None: all.
     means : the equations are those of V and a mean m_j, z_j = U v_j + m_j: a 1 follows the factors
         of every line, or the value that "row_scale" of the samples turns it into.
+
+    absent : blocks hold observed cells only, for the projection of memory.
 
     Of a block in which only stored cells are observed, only these are used.
     Sums are float64; within a span they are made in the working dtype.
@@ -48,7 +52,7 @@ class AlternatingStep(Accumulator):
     alternating least squares", section 2, with each factor solved for exactly.
     """
 
-    settings = ("streamed", "ranks", "ridges", "means", "biases")
+    settings = ("streamed", "ranks", "ridges", "means", "biases", "fitted", "absent")
     fields = (
         "left", "right", "gram", "sums", "squares", "cells", "lines", "seen", "residual",
         "singular",
@@ -63,13 +67,17 @@ class AlternatingStep(Accumulator):
         ridges: tuple[float, ...],
         means: bool = False,
         biases: tuple[float, ...] | None = None,
+        fitted: tuple[bool, ...] | None = None,
+        absent: bool = False,
     ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
         self.ranks, self.ridges, self.means = tuple(ranks), tuple(ridges), means
         self.biases = None if biases is None else tuple(biases)
+        self.fitted = None if fitted is None else tuple(fitted)
+        self.absent = absent
         self.widths = tuple(r + 2 * (biases is not None) for r in self.ranks)
         self._left, self._right = OpenSum(), OpenSum()
-        self.gram: Any = None  # (R, R) U'U
+        self.gram: Any = None  # (R, R) U'U of each candidate, 0 between them
         self.sums: Any = None  # (R,) U'1, and as in all below with means h for 1
         self.squares = 0.0  # sum of z^2 over the observed cells
         self.cells = 0
@@ -129,10 +137,11 @@ class AlternatingStep(Accumulator):
         products = [packed_products(v[:, part]) for part in self.parts]
         out, buffer = np.empty((block.length, v.shape[1]), dtype), None
         for tile in observed_tiles(block):
-            x = np.empty((v.shape[1], len(tile.z)))
+            x = np.zeros((v.shape[1], len(tile.z)))
             ones = self._ones(block, tile.start, len(tile.z))
             for c, part in enumerate(self.parts):
-                x[part] = self._solve_tile(c, v[:, part], products[c], tile, ones)
+                if self._fits(c):
+                    x[part] = self._solve_tile(c, v[:, part], products[c], tile, ones)
             u = x.astype(dtype)
             self._add_grams(u.astype(np.float64), ones)
             self.squares += tile.squares
@@ -152,21 +161,21 @@ class AlternatingStep(Accumulator):
         else:
             left = products @ tile.w.T
         right = v.T @ tile.z.T
-        return self._solve(c, left, right, ones, floor=resolution(v.dtype))
+        return self._solve(c, left, right, ones, resolution(v.dtype))
 
-    def _solve(self, c: int, left: Array, right: Array, ones: Array, **how: Any) -> Array:
+    def _solve(self, c: int, left: Array, right: Array, ones: Array, floor: float) -> Array:
         """(width, lines) the factors of some lines, from the equations of all of v."""
         if self.biases is None:
-            x, singular = solve_packed(left, right, self.ridges[c], **how)
+            x, singular = solve_packed(left, right, self.ridges[c], floor)
             self.singular[c] += len(singular)
             return x
         free = self.ranks[c] + 1
         fixed = left[packed_length(free) :][:free]
         ridge = np.append(np.full(free - 1, self.ridges[c]), self.biases[c])
         left = left[: packed_length(free)]
-        x, singular = solve_packed(left, right[:free] - fixed * ones, ridge, **how)
+        x, singular = solve_packed(left, right[:free] - fixed * ones, ridge, floor)
         self.singular[c] += len(singular)
-        if c == 0:
+        if c == self._first:
             observing = left[-1] > 0
             self.seen += float(ones[observing] @ ones[observing])
         return np.vstack([x, ones])
@@ -179,6 +188,8 @@ class AlternatingStep(Accumulator):
         flat = buffer[: z.size].reshape(z.shape if by_line else z.shape[::-1])
         rest = flat if by_line else flat.T
         for c, (part, wide) in enumerate(zip(self.parts, side_by_side(self.across), strict=True)):
+            if not self._fits(c):
+                continue
             factors = (u[part].T, v[:, part].T) if by_line else (v[:, part], u[part])
             np.matmul(*factors, out=flat)
             np.subtract(z, rest, out=rest)
@@ -190,47 +201,66 @@ class AlternatingStep(Accumulator):
     def _add_left(self, left: Array, u: Array, w: Array | None, ones: Array) -> None:
         """Add the products of factors (sum of ranks, lines) to the equations across the lines."""
         first = 0
-        for part in self.parts:
-            products = packed_products(self._with_one(u[part], ones).T)
-            into = left[first : first + len(products)]
-            if w is None:
-                into += products.sum(axis=1)[:, None]
-            else:
-                add_product(into, products, w)
-            first += len(products)
+        for c, part in enumerate(self.parts):
+            last = first + packed_length(self.across[c])
+            if self._fits(c):
+                products = packed_products(self._with_one(u[part], ones).T)
+                if w is None:
+                    left[first:last] += products.sum(axis=1)[:, None]
+                else:
+                    add_product(left[first:last], products, w)
+            first = last
 
     def _of_entries(self, block: Any, v: Array) -> Array:
         """Add the sums of a block of observed entries; return its factors."""
-        from streampca.kernels.completion import add_cross_equations, line_equations, residuals
+        from streampca.kernels.completion import Turned
 
         observed = block.observed
         z = observed_values(block)
-        places = (observed.indices, observed.indptr)
         m, lines = len(v), len(observed.indptr) - 1
         into = self._left.kept((self._packed, m))
         right_into = self._right.kept((sum(self.across), m))
-        x, ones = np.empty((v.shape[1], lines)), self._ones(block, block.start, lines)
-        first = 0
+        out, ones = np.zeros((lines, v.shape[1])), self._ones(block, block.start, lines)
+        turned, first = Turned.of(z, observed.indices, observed.indptr, m), 0
         for c, (part, wide) in enumerate(zip(self.parts, side_by_side(self.across), strict=True)):
-            factors = np.ascontiguousarray(v[:, part], np.float64)
-            for start in range(0, lines, LINES):
-                some = observed.indptr[start : start + LINES + 1]
-                left, right = line_equations(z, observed.indices, some, factors)
-                here = ones[start : start + LINES]
-                x[part, start : start + LINES] = self._solve(c, left, right, here, compiled=True)
             last = first + packed_length(self.across[c])
-            rest = residuals(z, *places, factors, x[part])
-            self.residual[c] += float(rest @ rest)
-            factors = self._with_one(x[part], ones)
-            add_cross_equations(rest, *places, factors, into[first:last], right_into[wide])
+            if self._fits(c):
+                out[:, part], level, fixed = self._solve_entries(c, z, observed, v[:, part], ones)
+                inside = slice(part.start, part.start + self.ranks[c])
+                self.residual[c] += turned.add_equations(
+                    out[:, inside], v[:, inside], into[first:last], right_into[wide], ones,
+                    level, fixed,
+                )  # fmt: skip
             first = last
-        self._add_grams(x, ones)
+        self._add_grams(out.T, ones)
         self.squares += float(z @ z)
         self.cells += len(z)
-        return np.asarray(x.T, block.work_dtype)
+        return out.astype(block.work_dtype)
+
+    def _solve_entries(
+        self, c: int, z: Array, observed: Any, v: Array, ones: Array
+    ) -> tuple[Array, Array | None, Array | None]:
+        """((lines, width) factors for candidate c, and with biases those of lines and across)."""
+        from streampca.kernels.completion import Lines
+
+        rank, biases = self.ranks[c], self.biases
+        places = (z, observed.indices, observed.indptr)
+        if biases is None:
+            x, singular = Lines(*places, v).solved(np.full(rank, self.ridges[c]))
+            self.singular[c] += singular
+            return x, None, None
+        fixed = v[:, -1]
+        ridges = np.append(np.full(rank, self.ridges[c]), biases[c])
+        x, singular = Lines(*places, v[:, :rank], True, fixed, ones).solved(ridges)
+        self.singular[c] += singular
+        if c == self._first:
+            seen = np.diff(observed.indptr) > 0
+            self.seen += float(ones[seen] @ ones[seen])
+        return np.column_stack([x, ones]), x[:, -1], fixed
 
     def _add_grams(self, x: Array, ones: Array) -> None:
-        self.gram += x @ x.T
+        for part in self.parts:
+            self.gram[part, part] += x[part] @ x[part].T
         self.sums += x @ ones
         self.lines += float(ones @ ones)
 
@@ -247,6 +277,14 @@ class AlternatingStep(Accumulator):
         if self.biases is not None:
             return np.vstack([u[:-2], u[-1:]])
         return np.vstack([u, ones.astype(u.dtype)]) if self.means else u
+
+    def _fits(self, c: int) -> bool:
+        return self.fitted is None or self.fitted[c]
+
+    @property
+    def _first(self) -> int:
+        """The first candidate that is fitted: it counts what all have in common."""
+        return 0 if self.fitted is None else self.fitted.index(True)
 
     @property
     def parts(self) -> list[slice]:
@@ -289,12 +327,14 @@ class AlternatingStep(Accumulator):
         return (self._height() * m + total * total) * 8
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        return (
-            self.projected_nbytes(shape, 8) + self._height() * shape[1 - self.streamed] * itemsize
-        )
+        whole = self.projected_nbytes(shape, 8)
+        return whole + self._height() * shape[1 - self.streamed] * itemsize * (not self.absent)
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         m, tall = shape[1 - self.streamed], self._height()
+        if self.absent:  # factors of all candidates, and in whole vectors of one
+            wide = 2 * (max(self.widths) + COLUMNS)
+            return 8 * (2 * (sum(self.widths) + wide) * block_length + 2 * wide * m)
         tile = min(block_length, max(LINES, TILE_NBYTES // max(4 * m, 1)))
         factors = 4 * sum(self.widths) * block_length
         return 8 * (tall * (m + tile) + factors) + 2 * max(TILE_NBYTES, 8 * m)
@@ -306,9 +346,9 @@ class AlternatingStep(Accumulator):
 
     def equations(self, c: int) -> tuple[Array, Array]:
         """(left, right) of the step of candidate c, as :func:`solve_packed` takes them."""
-        left, right = self._left.total(), self._right.total()
+        first = sum(map(packed_length, self.across[:c]))
+        inside = slice(first, first + packed_length(self.across[c]))
+        left, right = self._left.total(inside), self._right.total(side_by_side(self.across)[c])
         if left is None or right is None:
             raise InvalidInputError("AlternatingStep has seen no block")
-        first = sum(map(packed_length, self.across[:c]))
-        part = side_by_side(self.across)[c]
-        return left[first : first + packed_length(self.across[c])], right[part]
+        return left, right

@@ -228,9 +228,9 @@ class OpenSum:
             self.closed = zeros(part.shape)
         add_in_place(self.closed, part)
 
-    def total(self) -> Array | None:
-        """The whole sum in float64, a fresh array; None where nothing was summed."""
-        parts = [part for part in (self.closed, self._open) if part is not None]
+    def total(self, rows: slice = slice(None)) -> Array | None:
+        """The whole sum, or some rows, in float64, a fresh array; None where nothing was summed."""
+        parts = [part[rows] for part in (self.closed, self._open) if part is not None]
         return sum(parts[1:], np.array(parts[0], np.float64)) if parts else None
 
     def merge(self, other: OpenSum) -> None:

@@ -256,9 +256,10 @@ class HeldOutError(Accumulator):
 
     ranks : columns of the factors of each candidate.  bounds : (low, high) of all predictions.
     share : largest share of held-out cells in a block, for the projection of memory.
+    fitted : which candidates are judged; the errors of all others are infinite. None: all.
     """
 
-    settings = ("streamed", "ranks", "factors", "bounds", "share")
+    settings = ("streamed", "ranks", "factors", "bounds", "share", "fitted")
     fields = ("squares", "products", "cells")
 
     def __init__(
@@ -269,10 +270,12 @@ class HeldOutError(Accumulator):
         factors: str = "v",
         bounds: tuple[float, float] = (-np.inf, np.inf),
         share: float = 0.1,
+        fitted: tuple[bool, ...] | None = None,
     ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
         self.ranks, self.factors, self.bounds = tuple(ranks), factors, tuple(bounds)
         self.share = share
+        self.fitted = (True,) * len(self.ranks) if fitted is None else tuple(fitted)
         self.squares: Any = None  # (candidates,)
         self.products: Any = None  # (candidates, candidates) of their squared errors
         self.cells = 0
@@ -300,8 +303,10 @@ class HeldOutError(Accumulator):
         low, high = (one - shift for one in self.bounds)
         for first in range(0, max(len(target), 1), CELLS):
             some = slice(first, first + CELLS)
-            errors = np.empty((len(self.ranks), len(target[some])))
+            errors = np.zeros((len(self.ranks), len(target[some])))
             for c, part in enumerate(side_by_side(self.ranks)):
+                if not self.fitted[c]:
+                    continue
                 sides = u[line[some], part], v[across[some], part]
                 predicted = np.einsum("ij,ij->i", *sides, dtype=np.float64) * factor[some]
                 within = np.clip(predicted, low[some], high[some])
@@ -332,7 +337,10 @@ class HeldOutError(Accumulator):
         """(candidates,) root mean square error; NaN where no cell was held out."""
         if self.squares is None or not self.cells:
             return np.full(len(self.ranks), np.nan)
-        return np.asarray(np.sqrt(self.squares / self.cells))
+        return np.asarray(np.sqrt(self._squares() / self.cells))
+
+    def _squares(self) -> Array:
+        return np.where(self.fitted, self.squares, np.inf)
 
     def best(self, simplest: int | None = None) -> int:
         """Number of the candidate with the least error; 0 where no cell was held out.
@@ -344,7 +352,7 @@ class HeldOutError(Accumulator):
         """
         if self.squares is None or not self.cells:
             return 0
-        least = int(np.argmin(self.squares))
+        least = int(np.argmin(self._squares()))
         if simplest is None:
             return least
         q, cells = self.products, self.cells

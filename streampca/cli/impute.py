@@ -72,11 +72,6 @@ def _rating_options(one: argparse.ArgumentParser) -> None:
         "--relevant", type=float, metavar="X",
         help="the least rating of a good recommendation, for --test (default: the mean)",
     )  # fmt: skip
-    ratings.add_argument(
-        "--no-refit",
-        action="store_true",
-        help="leave the model without the ratings by which its rank and penalty were chosen",
-    )
 
 
 def _column(text: str) -> int | str:
@@ -193,11 +188,6 @@ def run_impute(arguments: argparse.Namespace) -> int:
         return 0
     print_plan(arguments, lambda: model.plan(matrix))
     model.fit(matrix)
-    text = "" if arguments.json or arguments.quiet else report(model)
-    candidates = model.validation_
-    if ratings is not None and len(candidates) > 1 and not arguments.no_refit:
-        model = model.refit(matrix)
-        text += "\n" + report_of_refit(model)
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
@@ -206,11 +196,11 @@ def run_impute(arguments: argparse.Namespace) -> int:
         model.impute(matrix, out=arguments.completed, overwrite=arguments.overwrite)
     test = {} if unseen is None else tests_of(model, matrix, unseen, arguments.relevant)
     if arguments.json:
-        whole = summary(model) | {"candidates": candidates}
+        whole = summary(model)
         found = {"test": test["model"], "baseline": test["biases alone"]} if test else {}
         print(json.dumps(whole | found, indent=1))
     elif not arguments.quiet:
-        print(text)
+        print(report(model))
         if test:
             print(report_of_tests(test))
         for path in (arguments.output, arguments.scores, arguments.completed):
@@ -314,16 +304,6 @@ def report(model: Any) -> str:
         f"one changed the estimate by {found['change']:.1e}"
     )
     return "\n".join(lines)
-
-
-def report_of_refit(model: Any) -> str:
-    """What the model is that was fitted again to all ratings, as text."""
-    last = model.trace_[-1]
-    return (
-        f"refit to the held-out ratings too: rank {model.best_rank_}, penalty "
-        f"{model.best_penalty_:.4g}; {model.n_iter_} sweeps, the last one changed the estimate by "
-        f"{last.change[0]:.1e}"
-    )
 
 
 def tests_of(model: Any, ratings: Any, unseen: Any, relevant: float | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from streampca.kernels.blas import Array
 
 DEFICIENT = 1e-5  # a pivot below this share of its diagonal, in float32 data: see resolution
 LINES = 1024  # lines whose factors fit in cache together
+COLUMNS = 8  # of float64 in a vector of the compiled kernels
 
 
 def packed_length(r: int) -> int:

@@ -21,10 +21,15 @@ from numba.extending import intrinsic
 # called from compiled kernels. Numba's cache on disk does not see that this file has changed:
 # delete ``kernels/__pycache__/*.nb*`` then.
 
-VECTOR = 16  # float32 columns, or calls, at once: the compiler splits where registers are shorter
+VECTOR_NBYTES = 64  # the compiler splits where registers are shorter
+VECTOR = VECTOR_NBYTES // 4  # float32 columns, or calls, at once
 _FUSED = ("contract",)  # no "reassoc": sums must begin at 0
 _WHOLE, _HALF = ir.IntType(64), ir.IntType(32)
-_FIRST = ir.Constant(ir.VectorType(_HALF, VECTOR), [0] * VECTOR)
+
+
+def columns_per_vector(itemsize: int) -> int:
+    """Columns in one vector; tables have a multiple of it."""
+    return VECTOR_NBYTES // itemsize
 
 
 @intrinsic
@@ -32,25 +37,26 @@ def add_lines(  # type: ignore[no-untyped-def]
     typingctx, z, place, across, along, length, table, first, y, line, column, lines
 ):
     """y[line + a, column + c] += sum over b < length of z[place + a across + b along] times
-    table[first + b, column + c], for a < ``lines`` (a literal) and c < VECTOR.
+    table[first + b, column + c], for a < ``lines`` (a literal) and the columns c of a vector.
 
-    z : flat.  table, y : C order.  All float32.
+    z : flat.  table, y : C order.  All of one floating dtype.
     """
     count = _literal(lines, "lines")
-    whole = types.int64
+    whole, kind = types.int64, table.dtype
     signature = types.void(
         z, whole, whole, whole, whole, table, whole, y, whole, whole, types.literal(count)
     )
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = ir.VectorType(ir.FloatType(), VECTOR)
+        size = kind.bitwidth // 8
+        vector = ir.VectorType(context.get_value_type(kind), columns_per_vector(size))
         flat, rows, into = (context.make_array(sig.args[i])(context, builder, args[i])
                             for i in (0, 5, 7))  # fmt: skip
         width = cgutils.unpack_tuple(builder, rows.shape)[1]
         wide = cgutils.unpack_tuple(builder, into.shape)[1]
 
-        def at(data: Any, row: Any, size: Any) -> Any:
-            offset = builder.add(builder.mul(row, size), args[9])
+        def at(data: Any, row: Any, width: Any) -> Any:
+            offset = builder.add(builder.mul(row, width), args[9])
             return builder.bitcast(builder.gep(data, [offset]), vector.as_pointer())
 
         numbers = [ir.Constant(_WHOLE, a) for a in range(count)]
@@ -58,18 +64,18 @@ def add_lines(  # type: ignore[no-untyped-def]
         starts = [builder.gep(flat.data, [builder.add(args[1], builder.mul(args[2], a))])
                   for a in numbers]  # fmt: skip
         # sums begin at 0, not at y: one float32 sum over all terms of y would lose a digit
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * VECTOR))
-                for _ in outs]  # fmt: skip
+        zero = ir.Constant(vector, [0.0] * vector.count)
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in outs]
         with cgutils.for_range(builder, args[4], intp=_WHOLE) as loop:
-            row = _load(builder, at(rows.data, builder.add(args[6], loop.index), width), 4)
+            row = _load(builder, at(rows.data, builder.add(args[6], loop.index), width), size)
             step = builder.mul(loop.index, args[3])
             for start, total in zip(starts, sums, strict=True):
                 value = _everywhere(builder, builder.load(builder.gep(start, [step])), vector)
                 product = builder.fmul(value, row, flags=_FUSED)
                 builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
         for out, total in zip(outs, sums, strict=True):
-            more = builder.fadd(_load(builder, out, 4), builder.load(total))
-            builder.store(more, out).align = 4
+            more = builder.fadd(_load(builder, out, size), builder.load(total))
+            builder.store(more, out).align = size
         return context.get_dummy_value()
 
     return signature, generate
@@ -143,7 +149,8 @@ def _load(builder: Any, pointer: Any, align: int) -> Any:
 def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
     undefined = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(_HALF, 0))
-    return builder.shuffle_vector(first, undefined, _FIRST)
+    first_of_all = ir.Constant(ir.VectorType(_HALF, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(first, undefined, first_of_all)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -156,13 +163,7 @@ def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
 # and stores the sum, and ends in a scalar remainder, all once per entry: half as fast in float64
 # at 64 columns, a third in float32.
 
-VECTOR_NBYTES = 64
 _FAST = ("contract", "reassoc", "nsz")
-
-
-def columns_per_vector(itemsize: int) -> int:
-    """Columns in one vector; tables have a multiple of it."""
-    return VECTOR_NBYTES // itemsize
 
 
 @intrinsic
@@ -263,11 +264,7 @@ class _Builder:
         return self.builder.gep(array.data, [offset])
 
     def _everywhere(self, value: Any) -> Any:
-        undefined = ir.Constant(self._vector, ir.Undefined)
-        zero = ir.Constant(ir.IntType(32), 0)
-        first = self.builder.insert_element(undefined, value, zero)
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self._columns), [0] * self._columns)
-        return self.builder.shuffle_vector(first, undefined, zeros)
+        return _everywhere(self.builder, value, self._vector)
 
     def variable(self, value: Any) -> Any:
         return cgutils.alloca_once_value(self.builder, value)

@@ -210,7 +210,8 @@ def sweeps(source: Any, ax: Axes | None = None) -> Axes:
 
     The objective is the sum of the squared residuals of the observed cells, in standardised units,
     with its penalty: every sweep lowers it. Where cells were held out, their error is the second
-    line, on the same axis as a share of its first value: both begin with 1.
+    line, on the same axis as a share of its first value: both begin with 1. Sweeps after these
+    cells have been given back are not shown.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8.
     """
@@ -222,6 +223,7 @@ def sweeps(source: Any, ax: Axes | None = None) -> Axes:
         )
     checked_axes(ax)
     chosen = int(trace[-1]["chosen"])
+    trace = [one for one in trace if one["held_out"][chosen] == one["held_out"][chosen]] or trace
     numbers = [one["number"] for one in trace]
     lines = {
         "objective": [one["penalised"][chosen] for one in trace],

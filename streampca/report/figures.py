@@ -125,7 +125,8 @@ def sweep_figure(result: Any) -> str:
     trace = result.provenance.get("trace") or []
     if not trace:
         return ""
-    chosen = int(trace[-1]["chosen"])
+    chosen = int(trace[-1]["chosen"])  # of the sweeps with held-out cells, where there are any
+    trace = [one for one in trace if one["held_out"][chosen] == one["held_out"][chosen]] or trace
     series = {}
     for name, key in (("objective", "penalised"), ("held-out error", "held_out")):
         values = np.array([one[key][chosen] for one in trace], dtype=np.float64)

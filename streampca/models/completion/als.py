@@ -40,6 +40,7 @@ class AlternatingSweeps(CandidateFactors):
         self.gram = np.zeros((request.total, request.total))
         self.offset = np.zeros(request.total)  # of the factors of the lines, as written
         self.shift = np.zeros(m)  # of the means, in standardised units, since the look
+        self.fitted = np.ones(len(request.ranks), bool)  # candidates that are swept
 
     def begin(self, directions: Array) -> None:
         """Begin with the leading ones of these orthonormal directions (m, most)."""
@@ -61,19 +62,19 @@ class AlternatingSweeps(CandidateFactors):
 
     def take(self, step: AlternatingStep) -> dict[str, Any]:
         """Solve for V; returns the entries of this sweep in the trace."""
-        objective, penalised, change = [], [], []
+        objective, penalised, change = np.zeros((3, len(self.request.ranks)))
         self.gram = np.array(step.gram)
-        for c, part in enumerate(self.request.parts):
-            ridge = self.request.ridges[c]
+        for c in np.flatnonzero(self.fitted).tolist():
+            part, ridge = self.request.parts[c], self.request.ridges[c]
             x, gain = self._stepped(*step.equations(c), self.v[:, part], ridge)
             rss = max(float(step.residual[c]) - gain, 0.0)
             v = np.ascontiguousarray(x[: part.stop - part.start].T)
             if self.request.means:
                 self._take_means(step, x[-1], v)
             gram = self.gram[part, part]
-            objective.append(rss)
-            penalised.append(rss + ridge * (float(np.trace(gram)) + float(np.sum(v**2))))
-            change.append(relative_change(gram, self.v[:, part], v))
+            objective[c] = rss
+            penalised[c] = rss + ridge * (float(np.trace(gram)) + float(np.sum(v**2)))
+            change[c] = relative_change(gram, self.v[:, part], v)
             self.solved[:, part] = v
             values, vectors, _ = singular_form(gram, v)
             self.v[:, part] = self._rounded(balanced(values, vectors))
@@ -120,7 +121,7 @@ class AlternatingSweeps(CandidateFactors):
     def state(self) -> dict[str, Array]:
         """All that the next sweep needs."""
         known = {"v": self.v, "solved": self.solved, "gram": self.gram}
-        return known | {"offset": self.offset, "shift": self.shift}
+        return known | {"offset": self.offset, "shift": self.shift, "fitted": self.fitted}
 
 
 class BiasedSweeps(AlternatingSweeps):
@@ -150,17 +151,24 @@ class BiasedSweeps(AlternatingSweeps):
         self.center = np.array(center)
         self.common[:] = mean
 
+    def go_on_about(self, center: Array) -> None:
+        """Count the biases from these means of the columns; estimates stay what they are."""
+        for part in self.request.parts:
+            self.v[:, part.stop - 1] += self.center - center
+        self.center = np.array(center)
+
     def take(self, step: AlternatingStep) -> dict[str, Any]:
         """Solve for V and the biases of columns; what the trace keeps of this sweep."""
-        objective, penalised, change = [], [], []
+        objective, penalised, change = np.zeros((3, len(self.request.ranks)))
         self.gram = np.array(step.gram)
-        for c, part in enumerate(self.request.parts):
+        for c in np.flatnonzero(self.fitted).tolist():
+            part = self.request.parts[c]
             old = np.array(self.v[:, part])
             new, rss, penalty = self._solve(step, c, old)
             gram = self.gram[part, part]
-            objective.append(rss)
-            penalised.append(rss + penalty + self._penalty_of_lines(c, gram))
-            change.append(relative_change(gram, old, new))
+            objective[c] = rss
+            penalised[c] = rss + penalty + self._penalty_of_lines(c, gram)
+            change[c] = relative_change(gram, old, new)
             self.solved[:, part] = new
             self._go_on(c, new, step)
         return {"objective": objective, "penalised": penalised, "change": change,

@@ -83,9 +83,9 @@ class Completion(LinearModel):
         default=1e-05,
         meaning="""the fit stops when a sweep changes neither the estimate (relative, Frobenius)
             nor the objective by more, or two sweeps the held-out error; then, or at
-            ``max_passes`` with a ConvergenceWarning. It does not wait for candidates that
-            cannot have the least held-out error any more, at the rate at which theirs
-            falls.""",
+            ``max_passes`` with a ConvergenceWarning. Candidates that cannot have the least
+            held-out error any more, at the rate at which theirs falls, leave the sweeps; with
+            0 all go on.""",
     )
     max_passes: int = parameter(
         default=100,
@@ -99,7 +99,7 @@ class Completion(LinearModel):
             boolean (n, p) mask, or (rows, columns). With them rank 0 is always a candidate
             (but with center="fitted"), and it is kept unless another one is better by more
             than the standard error of the difference. What is kept has not seen the cells
-            that are held out.""",
+            that are held out; ``refit`` has.""",
     )
     early_stop: bool = parameter(
         default=False,

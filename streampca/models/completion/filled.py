@@ -100,6 +100,7 @@ class FilledSweeps(CandidateFactors):
         self, request: CompletionRequest, m: int, compiled: bool = False, dtype: Any = float
     ) -> None:
         self.request, self.m = request, m
+        self.fitted = np.ones(len(request.ranks), bool)
         self.old, self.new = np.zeros((m, request.total)), np.zeros((m, request.total))
         self.turn: Any = None  # (m, R); None before the first sweep
         self.gram = np.zeros((request.total, request.total))

@@ -17,14 +17,24 @@ from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
 from streampca.models.completion.als import AlternatingSweeps, BiasedSweeps
 from streampca.models.completion.filled import Completed, FilledSweeps
-from streampca.models.completion.plan import completion_candidates, penalties_of, with_penalties
+from streampca.models.completion.plan import (
+    columns_outside,
+    completion_candidates,
+    mean_of_all,
+    observed_range,
+    penalties_of,
+    with_penalties,
+)
 from streampca.models.completion.request import CompletionRequest, bounds_of
 from streampca.models.completion.trace import (
     FLOOR,
     LineFactors,
     SavedSweeps,
     Sweep,
+    hopeless,
+    next_sweep,
     settled,
+    settled_again,
     stops_early,
 )
 from streampca.models.completion.two_way import TwoWay
@@ -43,6 +53,7 @@ from streampca.passes import (
 )
 from streampca.solvers import singular_form
 
+GIVING_BACK = 10  # sweeps that are left for the held-out cells, once they are given back
 Sweeps = type[AlternatingSweeps] | type[FilledSweeps]
 SWEEPS: dict[str, Sweeps] = {
     "als": AlternatingSweeps,
@@ -85,8 +96,12 @@ def complete(inputs: SolverInput[CompletionRequest]) -> Steps[Completed]:
         yield from work.look()
     while (yield from work.turn()):
         pass
-    while (yield from work.advance()):
-        pass
+    while not work.finished:
+        yield from work.advance()
+    if work.request.gives_back:
+        yield from work.give_back()
+        while not work.finished:
+            yield from work.advance()
     return work.completed()
 
 
@@ -122,8 +137,9 @@ class _Fit:
         if request.both:
             self.effects = TwoWay(matrix.shape, self.axis, request.both_scaled)
         self.start: Any = None  # (m, width) where to begin, until there is a center
+        self.most -= request.gives_back * min(GIVING_BACK, self.most // 2)  # the rest is for it
         self.number = 0  # of sweeps made
-        self.resumed = False
+        self.finished = self.stopped = self.resumed = False
         self.trace: list[Sweep] = []
         self.stats: ColumnStats
         self.scaling: Scaling
@@ -223,16 +239,35 @@ class _Fit:
         if first is not None:
             self.factors.begin_with(first)
 
-    def advance(self) -> Steps[bool]:
-        """One sweep. False when it was the last."""
+    def give_back(self) -> Steps[None]:
+        """A second look, at all cells; the candidate that is kept goes on with them, alone."""
+        if self.withhold is not None:
+            self.withhold = None
+            self.sweeps.fitted = np.arange(len(self.request.ranks)) == self.trace[-1].chosen
+            self.most = self.plan.named("sweep").times
+            done = yield self._pass("look", 2, changed={"start": None})
+            stats = done["columns"].columns()
+            self._take_request(with_penalties(self.request, stats, done["rows"]))
+            self._take_stats(stats)
+            assert isinstance(self.sweeps, BiasedSweeps)
+            self.sweeps.go_on_about(self.scaling.center)
+            self.finished = False
+            self._save()
+
+    def advance(self) -> Steps[None]:
+        """One sweep."""
         operands = self.sweeps.operands() | {"center": self.center()}
         if self.scaling.scale is not None:
             operands["scale"] = self.scaling.scale
         judged = self.withhold is not None and self.sweeps.judged
         changed: dict[str, Any] = {"step": penalties_of(self.request)}
-        if judged and (bounds := self._bounds()) is not None:
-            changed["judge"] = {"bounds": bounds}
-        elif self.withhold is not None and not judged:
+        fitted = {"fitted": tuple(self.sweeps.fitted.tolist())}
+        if not self.request.filled:
+            changed["step"] |= fitted
+        if judged:
+            bounds = self._bounds() or (-np.inf, np.inf)
+            changed["judge"] = {"bounds": bounds} | fitted
+        elif self.request.validation is not None:
             changed["judge"] = None
         reads = self.request.filled
         sides: dict[str, Any] = {"u_old": self.factors.values} if reads else {}
@@ -247,8 +282,8 @@ class _Fit:
             told = self.sweeps.take(done["step"])
         if told is not None:
             self._record(told, done["judge"] if judged else None, done.cost.seconds)
+        self._decide(done["step"].squares)
         self._save()
-        return not self._finished(done["step"].squares)
 
     def _rows(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """(operands, side inputs) that standardise rows and multiply them by roots of weights."""
@@ -276,27 +311,28 @@ class _Fit:
                 "validation holds out no observed cell, so that nothing can be judged; expected a "
                 "larger share, for example validation=0.2, or other cells"
             )
-        numbers = {name: tuple(np.asarray(value).tolist()) for name, value in told.items()}
-        unknown = (float("nan"),) * len(self.request.ranks)
-        one = Sweep(
-            len(self.trace) + 1,
-            self.turns + self.number,
-            held_out=unknown if held is None else tuple(held.rmse().tolist()),
-            seconds=seconds,
-            chosen=0 if held is None else held.best(self.request.simplest),
-            **numbers,
-        )
-        self.trace.append(one)
+        one = next_sweep(self.trace, told, self.sweeps.fitted, held, self.request.simplest)
+        passes = self.turns + self.number + self.given_back
+        self.trace.append(replace(one, passes=passes, seconds=seconds))
 
-    def _finished(self, squares: float) -> bool:
+    def _decide(self, squares: float) -> None:
+        """Whether this sweep was the last, and which candidates take part in the next one."""
         self.stopped = False
         if not self.trace:
-            return False
+            return
         floor = FLOOR[self.plan.work_dtype] * squares
         done = settled(self.trace, self.request.tol, floor, self.most - self.number)
+        done |= ~self.sweeps.fitted
         early = self.request.early_stop and stops_early(self.trace, self.request.ranks)
-        self.stopped = early or bool(done[self.trace[-1].chosen])
-        return early or bool(done.all()) or self.number >= self.most
+        chosen = self.trace[-1].chosen
+        if self.given_back:
+            done[chosen] |= settled_again(self.trace, self.request.tol)
+        self.stopped = early or bool(done[chosen])
+        self.finished = early or bool(done.all()) or self.number >= self.most
+        if self.withhold is not None and self.request.tol > 0 and not self.request.filled:
+            leaves = hopeless(self.trace)
+            leaves[[0, chosen]] = False  # the first one is the simplest
+            self.sweeps.fitted = self.sweeps.fitted & ~leaves
 
     # -- at rest ----------------------------------------------------------------------------
 
@@ -307,6 +343,7 @@ class _Fit:
             state = self.sweeps.state() if self.start is None else {"start": self.start}
             state = state | {"ridges": np.array(self.request.ridges)}
             state |= {"bias ridges": np.array(self.request.bias_ridges)}
+            state |= {"ends": np.array([self.finished, self.stopped, self.given_back])}
             self.saved.write(self.number, self.stats, state, self.trace, held, self.effects)
 
     def resume(self) -> int:
@@ -317,12 +354,20 @@ class _Fit:
         self.number, stats, state, self.trace = found
         ridges = tuple(state.pop("ridges").tolist())
         biases = tuple(state.pop("bias ridges").tolist())
+        self.finished, self.stopped, given_back = state.pop("ends").tolist()
+        if given_back:
+            self.withhold, self.most = None, self.plan.named("sweep").times
         self._take_request(replace(self.request, ridges=ridges, bias_ridges=biases, relative=False))
         self._take_stats(stats)
         self.start = state.pop("start", None)
         if self.start is None:
             self.sweeps.restore(state)
-        return self.turns + self.number
+        return self.turns + self.number + self.given_back
+
+    @property
+    def given_back(self) -> bool:
+        """Whether the held-out cells are fitted, too."""
+        return self.request.gives_back and self.withhold is None
 
     def completed(self) -> Completed:
         """The best candidate in its singular form."""
@@ -338,25 +383,6 @@ class _Fit:
             self.center() + self.sweeps.added(c), self.factors, part, self.stats, self.scaling,
             self.trace, self.stopped, self.axis, self.request, self.effects,
         )  # fmt: skip
-
-
-def columns_outside(stats: ColumnStats, scaling: Scaling, request: CompletionRequest) -> Array:
-    """(p,) True for columns without loadings: never observed, or fully explained by the means."""
-    alone = request.standardize.center and not request.means and not request.biases
-    still = scaling.still & alone
-    return np.asarray(still | (stats.count == 0))
-
-
-def mean_of_all(stats: ColumnStats) -> float:
-    """The mean of all observed cells; 0 if there are none."""
-    return float(np.average(stats.mean, weights=stats.weight)) if stats.weight.any() else 0.0
-
-
-def observed_range(stats: ColumnStats) -> list[float] | None:
-    """The smallest and largest cell that the fit has read; None if there was none."""
-    if not (stats.count > 0).any():
-        return None
-    return [float(stats.minimum.min()), float(stats.maximum.max())]
 
 
 def in_scratch(plan: Plan) -> bool:

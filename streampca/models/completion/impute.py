@@ -42,8 +42,9 @@ class HardImpute(Completion):
         counts_components=True,
         meaning="""r, from 0, or a list: all are fitted in the same passes, and the one with the
             least error in the held-out cells is kept. 0 is the model of means or biases
-            alone. "auto": 1; of ``open_ratings`` 2, 4, 8 and 16, judged by ``validation`` (0.05
-            of the cells, if None), biases alone among them, to a ``tol`` of 1e-3.""",
+            alone. "auto": 1; of ``open_ratings`` 2, 4, 8 and 16, judged by ``validation``, biases
+            alone among them, to a ``tol`` of 1e-3. If it is None, 0.05 of the cells are held out,
+            and given back: in the end what is kept is fitted to all cells.""",
     )
     ridge: Any = parameter(
         default="auto",
@@ -76,8 +77,9 @@ class SoftImpute(Completion):
         kw_only=False,
         counts_components=True,
         meaning="""the most components; where the penalty leaves fewer, it does not matter.
-            "auto": 1; of ``open_ratings`` 20, the penalty judged by ``validation`` (0.05 of
-            the cells, if None), biases alone among them, to a ``tol`` of 1e-3.""",
+            "auto": 1; of ``open_ratings`` 20, the penalty judged by ``validation``, biases alone
+            among them, to a ``tol`` of 1e-3. If it is None, 0.05 of the cells are held out, and
+            given back: in the end what is kept is fitted to all cells.""",
     )
     lambda_: Any = parameter(
         default="auto",

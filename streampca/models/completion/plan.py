@@ -25,9 +25,9 @@ from streampca.accumulators import (
     TwoWayStep,
 )
 from streampca.accumulators.observed import RowSums
-from streampca.kernels import ColumnStats
+from streampca.kernels import Array, ColumnStats
 from streampca.kernels.least_squares import packed_length
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import ChunkedMatrix, Scaling
 from streampca.models.completion.request import REASONS, CompletionRequest
 from streampca.models.row_passes import score_dtype
 from streampca.passes import Candidate, PassSpec, larger, pass_spec
@@ -65,13 +65,14 @@ def _look_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> Ac
     )
 
 
-def _step_of(request: CompletionRequest, axis: int) -> AlternatingStep | FilledStep:
+def _step_of(request: CompletionRequest, axis: int, absent: bool) -> AlternatingStep | FilledStep:
     """The accumulator of one sweep."""
     if request.filled:
         return FilledStep(streamed=axis, ranks=request.ranks, whole=request.solver == "exact")
     return AlternatingStep(
-        streamed=axis, ranks=request.ranks, means=request.means, **penalties_of(request)
-    )
+        streamed=axis, ranks=request.ranks, means=request.means, absent=absent,
+        **penalties_of(request),
+    )  # fmt: skip
 
 
 def penalties_of(request: CompletionRequest) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def _candidate(
     looking: dict[str, Accumulator] = {"columns": Moments(), "start": start, **turning}
     if request.biases:
         looking["rows"] = RowSpread()
-    sweeping: dict[str, Accumulator] = {"step": _step_of(request, axis)}
+    sweeping: dict[str, Accumulator] = {"step": _step_of(request, axis, matrix.absent)}
     if request.validation is not None:
         sweeping["judge"] = HeldOutError(
             streamed=axis,
@@ -141,7 +142,8 @@ def _candidate(
             share=_held_share(request, matrix, cells),
         )
     look = pass_spec("look", matrix, axis, looking, flops=6.0 * cells * max(request.ranks),
-                     kept_nbytes=kept, work="skinny", stored=stored, thin=True)  # fmt: skip
+                     kept_nbytes=kept, work="skinny", stored=stored, thin=True,
+                     times=1 + request.gives_back)  # fmt: skip
     if request.solver == "exact":
         flops = len(request.ranks) * cells * m + 6 * cells * total
         solve = {"projections and an eigenproblem": (len(request.ranks) + 2) * m * m * 8}
@@ -149,7 +151,8 @@ def _candidate(
         flops, solve = 10 * cells * total, {"factors of the columns": 6 * m * total * 8}
     else:
         flops = 4 * cells * (tall + total)
-        solve = {"normal equations": 2 * m * (tall + total) * 8}
+        largest = max(map(packed_length, request.widths)) + max(request.widths)
+        solve = {"normal equations": m * (tall + total + 3 * largest) * 8}
     times = max(1, request.max_passes - max(1, request.turns))
     sweep = pass_spec("sweep", matrix, axis, sweeping, flops=flops, kept_nbytes=kept,
                       work="skinny", stored=stored and not request.filled, thin=True, times=times,
@@ -236,3 +239,22 @@ def _variance_of_means(
     within = (total - between) / max(cells - groups, 1.0)
     freedom = cells - cells_squared / cells
     return max(between - (groups - 1.0) * within, 0.0) / freedom if freedom > 0 else 0.0
+
+
+def columns_outside(stats: ColumnStats, scaling: Scaling, request: CompletionRequest) -> Array:
+    """(p,) True for columns without loadings: never observed, or fully explained by the means."""
+    alone = request.standardize.center and not request.means and not request.biases
+    still = scaling.still & alone
+    return np.asarray(still | (stats.count == 0))
+
+
+def mean_of_all(stats: ColumnStats) -> float:
+    """The mean of all observed cells; 0 if there are none."""
+    return float(np.average(stats.mean, weights=stats.weight)) if stats.weight.any() else 0.0
+
+
+def observed_range(stats: ColumnStats) -> list[float] | None:
+    """The smallest and largest cell that the fit has read; None if there was none."""
+    if not (stats.count > 0).any():
+        return None
+    return [float(stats.minimum.min()), float(stats.maximum.max())]

@@ -41,9 +41,10 @@ class Places:
         if not self.whole:
             return str(one)
         try:
-            return one if int(one) == float(one) and not isinstance(one, str) else int(one)
-        except (TypeError, ValueError):
+            whole = int(one)
+        except (TypeError, ValueError, OverflowError):
             return None
+        return whole if isinstance(one, str) or whole == one else None
 
     def id(self, place: int) -> Any:
         """The id at a place, as Python has it."""

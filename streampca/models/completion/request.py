@@ -42,6 +42,7 @@ class CompletionRequest:
     biases : rows and columns have biases beside the factors.  bias_ridges : (of rows, of columns),
         which the look finds too.
     bounds : of predictions: "observed", None, or (low, high).
+    gives_back : in the end the candidate that is kept is fitted to all cells.
     soft : singular values are lowered by the ridge; else they are cut off at the rank.
     means : those of the columns are fitted too, so that the completed matrix has them.
     weights : (n,) of the samples, or None.
@@ -69,6 +70,7 @@ class CompletionRequest:
     biases: bool = False
     bias_ridges: tuple[float, float] = (0.0, 0.0)
     bounds: Any = OBSERVED
+    gives_back: bool = False
 
     @property
     def roots(self) -> Array | None:
@@ -163,6 +165,7 @@ def completion_request(
         relative,
         center == BIASES,
         bounds=_bounds(model.bounds),
+        gives_back=by_default and model.validation is None and center == BIASES,
     )
 
 

@@ -22,10 +22,10 @@ from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
 from streampca.models.completion.filled import PIECE_NBYTES, Completed
-from streampca.models.completion.fit import columns_outside, mean_of_all, observed_range
+from streampca.models.completion.plan import columns_outside, mean_of_all, observed_range
 from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
-from streampca.models.completion.trace import Sweep
+from streampca.models.completion.trace import Sweep, judged
 from streampca.models.decomposition import Decomposition
 from streampca.models.projection import BackProjection
 from streampca.models.result import shaped
@@ -261,8 +261,8 @@ def turns_of(result: Decomposition) -> list[float]:
 
 
 def curve(request: CompletionRequest, trace: list[Sweep]) -> list[dict[str, Any]]:
-    """Held-out error and objective of every candidate after the last sweep."""
-    last = trace[-1]
+    """Held-out error and objective of every candidate after its last sweep with held-out cells."""
+    last = judged(trace)[-1]
     return [
         {
             "rank": rank,

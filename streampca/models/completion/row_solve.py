@@ -37,7 +37,7 @@ class RowSolve(RowMap):
         |w (z - V s - a)|^2 + bias a^2.
     """
 
-    balanced: Array  # (p, r) V sqrt(values); with a bias (p, r + 1), 1 at the end
+    balanced: Array  # (p, r) V sqrt(values); with a bias (p, r + 1), 1 at the end, 0 if unknown
     roots: Array  # (r,) sqrt(values), bounded away from 0
     center: Array
     scale: Array | None
@@ -101,12 +101,15 @@ class RowSolve(RowMap):
         return np.asarray(x.T * self._along)
 
     def _of_observed(self, block: Block) -> Array:
-        from streampca.kernels.completion import line_equations
+        from streampca.kernels.completion import Lines
 
-        seen = block.observed
-        z = observed_values(block)
-        equations = line_equations(z, seen.indices, seen.indptr, self.balanced)
-        return np.asarray(solve_packed(*equations, self._ridges, compiled=True)[0].T * self._along)
+        seen, z, biased = block.observed, observed_values(block), self.bias is not None
+        if biased and (unknown := self.balanced[:, -1] == 0.0).any():
+            removed = unknown[seen.indices]
+            seen, z = seen.without(removed), z[~removed]
+        v = self.balanced[:, : len(self.roots)]
+        lines = Lines(z, seen.indices, seen.indptr, v, biased)
+        return lines.solved(self._ridges)[0] * self._along
 
     @property
     def _along(self) -> Array:

@@ -31,6 +31,7 @@ from streampca.store import (
 )
 from streampca.store.sinks import chunk_for, open_written
 
+AHEAD = 8  # sweeps for which an error is assumed to fall as it did in the better of the last two
 FLOOR = {"float32": 1e-7, "float64": 1e-14}  # of the squares of the data: an objective of rounding
 
 
@@ -44,8 +45,9 @@ class Sweep:
     change : of the estimate, |Xhat - Xhat_before| / |Xhat|; by "als", of the step of the factors
         across the lines, with those of the lines held.
     held_out : root mean square error in the held-out cells, in the units of the data, of what would
-        be predicted there; NaN without.
+        be predicted there; NaN without, and where these cells have been given back.
     chosen : number of the candidate that is kept, by these errors.
+    fitted : whether each candidate was in this sweep; the numbers of others are their last.
     """
 
     number: int
@@ -57,6 +59,7 @@ class Sweep:
     singular: tuple[int, ...]
     seconds: float
     chosen: int = 0
+    fitted: tuple[bool, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
@@ -69,6 +72,24 @@ class Sweep:
             k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()
         }
         return cls(**known)
+
+
+def next_sweep(
+    trace: list[Sweep], told: dict[str, Any], fitted: Array, held: Any, simplest: int | None
+) -> Sweep:
+    """The entry after those of ``trace``; passes and seconds are still 0.
+
+    told : numbers of every candidate.  fitted : (candidates,) which of them count.
+    held : the :class:`HeldOutError` of the sweep, or None.  simplest : a candidate, or None.
+    """
+    nothing = np.full(len(fitted), np.nan)
+    told = told | {"held_out": nothing if held is None else held.rmse()}
+    if trace and not fitted.all():
+        told = {name: np.where(fitted, one, getattr(trace[-1], name)) for name, one in told.items()}
+    kept = trace[-1].chosen if trace else 0
+    numbers = {name: tuple(np.asarray(one).tolist()) for name, one in told.items()}
+    return Sweep(len(trace) + 1, 0, seconds=0.0, fitted=tuple(fitted.tolist()),
+                 chosen=kept if held is None else held.best(simplest), **numbers)  # fmt: skip
 
 
 def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Array:
@@ -92,6 +113,30 @@ def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Arra
             done |= np.all(np.abs(falls) <= tol * last, axis=0)
         done |= last - left * np.maximum(falls[-1], 0.0) > last.min()
     return np.asarray(done)
+
+
+def hopeless(trace: list[Sweep]) -> Array:
+    """(candidates,) whether each is too far behind to be fitted any further.
+
+    It is where its held-out error would stay above the least if it fell in AHEAD more sweeps as
+    much as in the better one of the last two.
+    """
+    held = np.array([one.held_out for one in trace[-3:]])
+    if len(held) < 3 or np.isnan(held).any():
+        return np.zeros(held.shape[1], bool)
+    falls = np.maximum(-np.diff(held, axis=0), 0.0).max(axis=0)
+    return np.asarray(held[-1] - AHEAD * falls > held[-1].min())
+
+
+def settled_again(trace: list[Sweep], tol: float) -> bool:
+    """Whether two sweeps since the cells were given back have hardly changed the objective."""
+    last = [one.penalised[one.chosen] for one in trace[-3:] if np.isnan(one.held_out).any()]
+    return len(last) == 3 and bool(np.all(np.abs(np.diff(last)) <= tol * last[-1]))
+
+
+def judged(trace: list[Sweep]) -> list[Sweep]:
+    """The sweeps that had held-out cells; all, where there were none."""
+    return [one for one in trace if not np.isnan(one.held_out).any()] or trace
 
 
 def stops_early(trace: list[Sweep], ranks: tuple[int, ...], patience: int = 2) -> bool:
@@ -187,9 +232,13 @@ class SavedSweeps:
 
 
 class CandidateFactors:
-    """The loadings of all candidates, which the sweeps of a solver update: arrays by name."""
+    """The loadings of all candidates, which the sweeps of a solver update: arrays by name.
+
+    fitted : (candidates,) whether each is still swept.
+    """
 
     request: CompletionRequest
+    fitted: Array
 
     def factors(self, c: int) -> slice:
         """The columns of U and V that belong to a candidate."""
@@ -255,7 +304,7 @@ class LineFactors:
 
     def rows(self, part: slice, start: int, stop: int) -> Array:
         """(stop - start, columns) float64 some columns of some lines."""
-        return np.asarray(self.values[start:stop], np.float64)[:, part]
+        return np.asarray(self.values[start:stop, part], np.float64)
 
 
 def scratch_folder(owner: object, wanted: str | None) -> str:

@@ -92,7 +92,7 @@ class FrameReader(DaskReader):
         try:
             return super().read(index, buffer)
         finally:
-            _give_back()
+            give_back()
 
     def scratch_nbytes(self, index: Index) -> int:
         cells = math.prod(s.stop - s.start for s in index)
@@ -103,13 +103,6 @@ def _copies(frame: Any) -> int:
     """See :class:`FrameReader`."""
     reads = any(type(node).__name__.startswith(FILES) for node in frame.expr.walk())
     return COPIES_OF_FILES if reads else COPIES
-
-
-def _give_back() -> None:
-    """Give the system what partitions took that are gone. Arrow keeps memory of its own."""
-    if "pyarrow" in sys.modules:
-        sys.modules["pyarrow"].default_memory_pool().release_unused()
-    give_back()
 
 
 def frame_array(frame: Any, lengths: Sequence[int] | None = None) -> Any:
@@ -292,7 +285,7 @@ def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
         how["scheduler"] = dask.threaded.get  # by name, Dask loads distributed to look for clients
     with dask.config.set(how):
         found = dask.base.compute(*(delayed(len)(part) for part in parts))
-    _give_back()
+    give_back()
     lengths = tuple(map(int, found))
     while len(_counted) >= COUNTED:
         _counted.pop(next(iter(_counted)))

@@ -51,22 +51,38 @@ def test_many_small_least_squares_problems(r: int) -> None:
     assert not len(none)
 
 
-def test_entries_give_the_equations_of_tiles() -> None:
-    from streampca.kernels.completion import add_cross_equations, line_equations
+@pytest.mark.parametrize("r", [0, 4, 9])
+@pytest.mark.parametrize("bias", [False, True])
+def test_entries_give_the_solutions_and_equations_of_tiles(r: int, bias: bool) -> None:
+    from streampca.kernels.completion import Lines, Turned
 
     rng = np.random.default_rng(0)
-    v, x = rng.standard_normal((30, 4)), rng.standard_normal((4, 25))
+    v, fixed, scale = rng.standard_normal((30, r)), rng.standard_normal(30), rng.random(25)
     w = (rng.random((25, 30)) < 0.3).astype(float)
+    w[3] = 0.0
     z = w * rng.standard_normal(w.shape)
     stored = scipy.sparse.csr_matrix(z)
-    entries = (stored.data, stored.indices, stored.indptr)
-    left, right = line_equations(*entries, v)
-    np.testing.assert_allclose(left, packed_products(v) @ w.T, atol=1e-12)
-    np.testing.assert_allclose(right, v.T @ z.T, atol=1e-12)
-    across, sums = np.ones((10, 30)), np.ones((4, 30))
-    add_cross_equations(*entries, x, across, sums)
-    np.testing.assert_allclose(across - 1, packed_products(x.T) @ w, atol=1e-12)
-    np.testing.assert_allclose(sums - 1, x @ z, atol=1e-12)
+    entries, pad = (stored.data, stored.indices, stored.indptr), np.ones((1, 30))[:bias]
+    across = np.vstack([v.T, pad])
+    taken = w * (z - np.outer(scale, fixed))
+    lines = Lines(*entries, v, bias, fixed, scale)
+    left, right = lines.equations()
+    np.testing.assert_allclose(left, packed_products(across.T) @ w.T, atol=1e-12)
+    np.testing.assert_allclose(right, across @ taken.T, atol=1e-12)
+    for ridge in (0.0, 0.7):  # of least norm, where a line has too few entries
+        x, singular = lines.solved(np.full(r + bias, ridge))
+        expected, bad = solve_packed(left, right, ridge)
+        np.testing.assert_allclose(x, expected.T, atol=1e-9)
+        assert singular == len(bad)
+    level, (t, size) = x[:, -1] if bias else np.zeros(25), (len(left), r + bias)
+    left, right = np.ones((t, 30)), np.ones((size, 30))
+    turned = Turned.of(*entries, 30)
+    squares = turned.add_equations(x[:, :r], v, left, right, scale, level, fixed)
+    rest = taken - w * (x[:, :r] @ v.T + level[:, None])
+    factors = np.hstack([x[:, :r], scale[:, None][:, :bias]])
+    assert squares == pytest.approx((rest**2).sum())
+    np.testing.assert_allclose(left - 1, packed_products(factors) @ w, atol=1e-12)
+    np.testing.assert_allclose(right - 1, factors.T @ rest, atol=1e-12)
 
 
 def test_held_out_cells_depend_on_their_place_alone() -> None:
