@@ -291,7 +291,7 @@ def run_transform(arguments: argparse.Namespace) -> int:
     paths = score_paths(arguments.output, len(arguments.source) if model.scored_views == 2 else 1)
     if len(paths) == 2:
         check_outputs(arrays=paths, sources=arguments.source, overwrite=arguments.overwrite)
-    settings = getattr(model, "pca", model)  # a rotated model has those of its PCA
+    settings = getattr(model, "pca", None) or model  # a rotated model has those of its PCA
     settings.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:
         settings.set_params(memory_limit=arguments.memory_limit)

@@ -109,7 +109,7 @@ def test_pipeline_clone_and_pandas():
 
 
 def test_iterated_power_and_n_iter_are_reads():
-    X = np.random.default_rng(4).standard_normal((400, 300))
+    X = np.random.default_rng(4).standard_normal((400, 300)) * 0.97 ** np.arange(300)
     with pytest.warns(AccuracyWarning, match="max_passes=4"):
         model = PCA(3, svd_solver="randomized", tol=1e-9, iterated_power=2).fit(X)
     assert model.plan_.n_passes == 4
