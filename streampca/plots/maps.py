@@ -81,7 +81,7 @@ def map(
     bar.set_label(_meaning(found, kind, variable), color=INK, parse_math=False)
     bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
     bar.outline.set_visible(False)
-    pad = 18.0 if panels else 6.0
+    pad = 20.0 if panels else 6.0
     state(drawn, _said(found, indices, fields[0], kind, variable), pad)
     return drawn
 
@@ -152,6 +152,7 @@ def _aspect(grid: Grid) -> float:
 def _draw_field(ax: Axes, grid: Grid, values: Array, reach: float) -> Any:
     """One field, with the coordinates and the coastlines of a globe. Returns the image."""
     from matplotlib import colormaps
+    from matplotlib.ticker import MaxNLocator
 
     x, y = grid.x, grid.y
     if grid.globe and x.ndim == 1:  # from west to east, also across the meridian where it begins
@@ -174,6 +175,9 @@ def _draw_field(ax: Axes, grid: Grid, values: Array, reach: float) -> Any:
     _draw_coastlines(ax, float(np.nanmax(x)) > 180)
     ax.set_xlim(*limits[0])
     ax.set_ylim(*limits[1])
+    for axis, values in ((ax.xaxis, grid.x), (ax.yaxis, grid.y)):
+        steps = [1, 3, 6, 10] if np.ptp(values) > 60 else [1, 2, 5, 10]  # 30 or 60 degrees
+        axis.set_major_locator(MaxNLocator(7, steps=steps))
     ax.xaxis.set_major_formatter(_east)
     ax.yaxis.set_major_formatter(_north)
     return image
