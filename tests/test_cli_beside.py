@@ -76,6 +76,23 @@ def test_one_line_gives_eofs(climate, dataset, tmp_path, source, output):
     np.testing.assert_allclose(expected.eigenvalues, values)
 
 
+def test_rotated_components_are_written_and_loaded(climate, dataset, tmp_path, capsys):
+    words = "--variable", "sst", "--dim", "time", "-k", 3, *COSLAT, "--remove", "month"
+    model, new = tmp_path / "model", tmp_path / "scores.zarr"
+    made = "--rotate", "varimax", "--eofs", tmp_path / "eofs.nc", "-o", model
+    assert fit(climate / "c.nc", *words, *made) == 0
+    assert main(["info", str(model)]) == 0
+    assert "varimax: 3 components" in capsys.readouterr().out
+    pca = streampca.PCA(3, weights="coslat", remove="month").fit(dataset.sst, dim="time")
+    with xr.open_dataset(tmp_path / "eofs.nc") as found:
+        expected = streampca.rotate(pca).eof_.eofs()
+        np.testing.assert_allclose(abs(found.eofs), abs(expected), atol=1e-4)
+        assert (found.attrs["weights"], found.attrs["remove"]) == ("coslat", "month")
+    words = "--variable", "sst", "--dim", "time", "-o", str(new), "--memory-limit", "1GiB"
+    assert main(["transform", str(model), str(climate / "c.nc"), *words]) == 0
+    assert fit(climate / "c.nc", "--variable", "sst", "--rotate", "varimax", "--no-components") == 65
+
+
 @pytest.mark.parametrize("name", ["area", "{}/area.nc", "{}/area.nc:__xarray_dataarray_variable__"])
 @pytest.mark.parametrize("source", ["c.nc", "c.zarr"])
 def test_weights_of_a_variable_or_a_file(climate, dataset, tmp_path, source, name):
