@@ -10,9 +10,9 @@ lanes until it fits, or refuses with the smallest limit that would do. It is the
 that does nothing else: other arrays of a notebook count against the machine, not against it. The
 plan is the same on every machine, except that `sparse`, which Dask and xarray load where it is
 installed, is counted there. Libraries that weigh more in this process than the plan allows for are
-weighed as they are imported, and the fit is refused if they do not fit. A fit that takes more than
-its plan warns; `result_.provenance["peak_bytes"]` is what it took. A store chunked across its
-features is handled by panels of rows.
+weighed as they are imported, and the fit is refused if they do not fit. Passes that take more than
+their plan warn, of a fit or of any other operation; `result_.provenance["peak_bytes"]` is what a
+fit took. A store chunked across its features is handled by panels of rows.
 
 **Clusters.** `cluster:` in a job file, or in a file of options of `fit` and `impute`, names a
 running scheduler (`address`), a `LocalCluster`, or any class of Dask clusters with its `arguments`,
