@@ -65,6 +65,7 @@ def tracy_widom_test(
     total: float | None = None,
     squares: float | None = None,
     count: int | None = None,
+    rounding: float = 1e-9,
 ) -> TracyWidom:
     """Test the leading eigenvalues of a Gram or covariance matrix one after another.
 
@@ -72,6 +73,7 @@ def tracy_widom_test(
     total, squares, count : sum, sum of squares and number of all non-zero eigenvalues (trace and
         squared Frobenius norm of the matrix; n - 1 for a centred n x n Gram with n <= p). All
         three or none. Without them, values under the rounding of the largest count as zero.
+    rounding : relative error up to which the values may contradict these sums.
 
     The answers are those of EIGENSOFT's ``twstats`` up to the three decimals it prints and its
     table; beyond the table's end (x >= 8) it prints the density's asymptote as the p-value,
@@ -92,7 +94,7 @@ def tracy_widom_test(
         count = numerical_rank(leading, len(leading))
         rest = rest_squares = 0.0
     else:
-        rest, rest_squares = _beyond(leading, float(total), float(squares), int(count))
+        rest, rest_squares = _beyond(leading, float(total), float(squares), int(count), rounding)
     if count < _FEWEST:
         raise InvalidInputError(
             f"{count} eigenvalues are not zero; the Tracy-Widom test needs {_FEWEST} or more"
@@ -152,7 +154,9 @@ def _checked(values: ArrayLike) -> Array:
     return leading
 
 
-def _beyond(values: Array, total: float, squares: float, count: int) -> tuple[float, float]:
+def _beyond(
+    values: Array, total: float, squares: float, count: int, slack: float
+) -> tuple[float, float]:
     """Sum and sum of squares of the eigenvalues that come after ``values``."""
     if not np.isfinite([total, squares]).all():
         raise NonFiniteError(f"total={total}, squares={squares}; expected finite numbers")
@@ -161,7 +165,6 @@ def _beyond(values: Array, total: float, squares: float, count: int) -> tuple[fl
         return 0.0, 0.0
     rest = total - float(values.sum())
     rest_squares = squares - float((values**2).sum())
-    slack = 1e-9
     smallest = float(values[-1])
     if (
         rest < -slack * total

@@ -65,7 +65,6 @@ class ParquetReader(TableReader):
     would ignore ``threads=``, and costs more than it gains in small batches.
     """
 
-
     def __init__(
         self, where: str, files: Sequence[TableFile], footers: Sequence[Footer], columns: Columns
     ) -> None:
