@@ -122,7 +122,7 @@ class Decomposition(LinearResult, kind="model"):
         largest = float(self.explained_variance[0])
         if bounds is None or not np.isfinite(bounds[0]) or not largest > 0:
             return 1e-6
-        return max(1e-9, 2.0 * float(bounds[0]) / largest)
+        return 2.0 * float(bounds[0]) / largest
 
     # -- rows -----------------------------------------------------------------------------------
 
