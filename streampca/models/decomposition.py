@@ -103,7 +103,16 @@ class Decomposition(LinearResult, kind="model"):
         return dataset_of(self)
 
     def tracy_widom(self) -> TracyWidom:
-        """Significance of each component: statistic, p-value, effective number of features."""
+        """Significance of each component: statistic, p-value, effective number of features.
+
+        Raises InvalidInputError where the fit iterated: the test needs the sum of the squares of
+        all variances.
+        """
+        if not np.isfinite(self.total_squares):
+            raise InvalidInputError(
+                "an iterated fit does not know the sum of the squares of all variances, which the "
+                "Tracy-Widom test needs; fit with svd_solver='scatter' or 'gram'"
+            )
         centred = self.feature_mean is None
         most = self.n_samples - centred if self.n_samples else self.n_features
         return tracy_widom_test(
@@ -111,7 +120,16 @@ class Decomposition(LinearResult, kind="model"):
             total=self.total_variance,
             squares=self.total_squares,
             count=min(most, self.n_features_used),
+            rounding=self._rounding(),
         )
+
+    def _rounding(self) -> float:
+        """Relative error of the largest variance; of float32 sums where no bound is known."""
+        bounds = None if self.certificate is None else self.certificate.variance_bound
+        largest = float(self.explained_variance[0])
+        if bounds is None or not np.isfinite(bounds[0]) or not largest > 0:
+            return 1e-6
+        return 2.0 * float(bounds[0]) / largest
 
     # -- rows -----------------------------------------------------------------------------------
 

@@ -316,7 +316,8 @@ def _tracy_widom(seen: _Seen) -> Estimate:
         "total": result.total_variance, "squares": result.total_squares,
         "count": min(result.n_samples - 1, result.n_features_used),
     }  # fmt: skip
-    if result.rank_is_exact and result.rank < 10:
+    unknown = not known and not np.isfinite(result.total_squares)  # of an iterated fit
+    if unknown or (result.rank_is_exact and result.rank < 10):
         return Estimate(float("nan"))
     test = tracy_widom_test(result.explained_variance, **beyond)
     tested = not np.isnan(test.p_value[:1]).any()  # ten values must remain

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import reprlib
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -200,11 +201,27 @@ class Parameters:
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
         changed = [
-            f"{name}={hide_secrets(repr(value))}"
+            f"{name}={_short(value)}"
             for name, value in self.get_params().items()
             if repr(value) != repr(defaults[name].default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+LONG = 700  # characters of a value, from which it is abbreviated: scikit-learn's N_CHAR_MAX
+SHOWN = 30  # items of a value that is, and scikit-learn's N_MAX_ELEMENTS_TO_SHOW
+
+
+def _short(value: Any) -> str:
+    """A value as text, abbreviated where that is long: a model may name thousands of samples."""
+    text = hide_secrets(repr(value))
+    if len(text) <= LONG:
+        return text
+    few = reprlib.Repr()
+    few.maxlist = few.maxtuple = few.maxset = few.maxfrozenset = few.maxdict = SHOWN
+    few.maxstring = few.maxother = LONG
+    found = few.repr(hide_secrets(value) if isinstance(value, str) else value)
+    return hide_secrets(found)
 
 
 def names_alone(value: Any) -> Any:

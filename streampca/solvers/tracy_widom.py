@@ -16,6 +16,7 @@ from streampca.solvers.spectrum import numerical_rank
 _FEWEST = 10  # eigenvalues that must remain; twstats prints NA below this number (option -m)
 _LEFT, _RIGHT = -10.0, 16.0  # 1 - sf < 1e-18 on the left; sf < 1e-20 on the right
 _NODES = 40  # 32 would suffice
+SLACK = 1e-9  # relative error of sums in float64
 _AT_ONCE = 256  # points whose quadrature matrices (3 MiB) are held at a time
 
 
@@ -65,6 +66,7 @@ def tracy_widom_test(
     total: float | None = None,
     squares: float | None = None,
     count: int | None = None,
+    rounding: float = 0.0,
 ) -> TracyWidom:
     """Test the leading eigenvalues of a Gram or covariance matrix one after another.
 
@@ -72,6 +74,8 @@ def tracy_widom_test(
     total, squares, count : sum, sum of squares and number of all non-zero eigenvalues (trace and
         squared Frobenius norm of the matrix; n - 1 for a centred n x n Gram with n <= p). All
         three or none. Without them, values under the rounding of the largest count as zero.
+    rounding : relative error of these sums. Where the values contradict them by no more, what
+        remains is rounding, and the answer NaN.
 
     The answers are those of EIGENSOFT's ``twstats`` up to the three decimals it prints and its
     table; beyond the table's end (x >= 8) it prints the density's asymptote as the p-value,
@@ -92,7 +96,7 @@ def tracy_widom_test(
         count = numerical_rank(leading, len(leading))
         rest = rest_squares = 0.0
     else:
-        rest, rest_squares = _beyond(leading, float(total), float(squares), int(count))
+        rest, rest_squares = _beyond(leading, float(total), float(squares), int(count), rounding)
     if count < _FEWEST:
         raise InvalidInputError(
             f"{count} eigenvalues are not zero; the Tracy-Widom test needs {_FEWEST} or more"
@@ -152,7 +156,9 @@ def _checked(values: ArrayLike) -> Array:
     return leading
 
 
-def _beyond(values: Array, total: float, squares: float, count: int) -> tuple[float, float]:
+def _beyond(
+    values: Array, total: float, squares: float, count: int, rounding: float
+) -> tuple[float, float]:
     """Sum and sum of squares of the eigenvalues that come after ``values``."""
     if not np.isfinite([total, squares]).all():
         raise NonFiniteError(f"total={total}, squares={squares}; expected finite numbers")
@@ -161,21 +167,26 @@ def _beyond(values: Array, total: float, squares: float, count: int) -> tuple[fl
         return 0.0, 0.0
     rest = total - float(values.sum())
     rest_squares = squares - float((values**2).sum())
-    slack = 1e-9
     smallest = float(values[-1])
-    if (
-        rest < -slack * total
-        or rest_squares < -slack * squares
-        or rest > after * smallest + slack * total
-        or rest**2 > after * rest_squares + slack * (total**2 + after * squares)
-        or rest_squares > rest * smallest + slack * squares
-    ):
+
+    def contradict(slack: float) -> bool:
+        return (
+            rest < -slack * total
+            or rest_squares < -slack * squares
+            or rest > after * smallest + slack * total
+            or rest**2 > after * rest_squares + slack * (total**2 + after * squares)
+            or rest_squares > rest * smallest + slack * squares
+        )
+
+    if contradict(max(SLACK, rounding)):
         raise InvalidInputError(
             f"total={total:g} and squares={squares:g} leave {rest:g} and {rest_squares:g} to the "
             f"{after} eigenvalues after the {len(values)} given, which end with {smallest:g}: no "
             "spectrum has these sums. Expected trace(G) and (G * G).sum() of the matrix whose "
             "eigenvalues these are, in the same unit, and the number that are not zero"
         )
+    if contradict(SLACK):
+        return np.nan, np.nan
     return max(rest, 0.0), max(rest_squares, 0.0)
 
 

@@ -78,11 +78,11 @@ def defaults(path: str) -> dict[str, Any]:
 
 
 def lean(path: str) -> dict[str, Any]:
-    """The same in small pieces, as ours reads it: the least that pyarrow needs."""
+    """The same on one thread and in smaller pieces, as ours reads it."""
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path, buffer_size=64 << 10, pre_buffer=False)
-    rows = sum(batch.num_rows for batch in file.iter_batches(batch_size=5242))
+    rows = sum(batch.num_rows for batch in file.iter_batches(1 << 15, use_threads=False))
     return {"cpu": cpu(), "passes": 1, "rows": rows}
 
 

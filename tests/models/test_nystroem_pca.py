@@ -218,8 +218,9 @@ def test_what_cannot_be_used_is_refused() -> None:
         with pytest.raises(NonFiniteError, match=r"missing cell|contains NaN"):
             quiet(n_landmarks=60, random_state=seed).fit(holed)
     for parameters, message in (
-        ({"n_landmarks": 2}, "n_landmarks=2; expected a number from 3, the components, to 120"),
-        ({"n_landmarks": 121}, "to 120, the rows"), ({"n_landmarks": 4.5}, "n_landmarks=4.5"),
+        ({"n_landmarks": 2}, "n_landmarks=2; expected None or a number from 3 to 120"),
+        ({"n_landmarks": 121}, "to 120, from the components to the rows"),
+        ({"n_landmarks": 4.5}, "n_landmarks=4.5"),
         ({"landmarks": "best"}, "landmarks='best'; expected one of"),
         ({"kernel": "precomputed"}, "KernelPCA takes it"), ({"kernel": "gauss"}, "kernel='gauss'"),
         ({"n_components": 0}, "n_components=0"), ({"n_components": None}, "expected a number"),

@@ -16,7 +16,15 @@ from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_sparse_data,
 )
 
-from streampca import LSA, PCA, IncrementalPCA, RandomProjection, RotatedPCA, TruncatedSVD
+from streampca import (
+    LSA,
+    PCA,
+    GenotypePCA,
+    IncrementalPCA,
+    RandomProjection,
+    RotatedPCA,
+    TruncatedSVD,
+)
 from streampca.errors import AccuracyWarning, InvalidInputError
 from streampca.models.registry import all_kinds
 from streampca.models.regression import Regression
@@ -106,6 +114,19 @@ def test_pipeline_clone_and_pandas():
     frame = PCA(2).set_output(transform="pandas").fit(X).transform(X)
     assert list(frame.columns) == ["pca0", "pca1"]
     assert repr(PCA(2, whiten=True)) == "PCA(n_components=2, whiten=True)"
+
+
+def test_a_long_parameter_is_abbreviated():
+    names = [f"sample{i}" for i in range(3000)]
+    shown = repr(GenotypePCA(4, keep=names))
+    assert shown.startswith("GenotypePCA(n_components=4, keep=['sample0', 'sample1', ")
+    assert shown.endswith("'sample29', ...])")
+    assert len(repr(PCA(2, weights=np.linspace(0, 1, 900)))) < 800
+    some = names[:20]
+    assert repr(GenotypePCA(4, keep=some)).endswith(f"keep={some})")
+    secret = repr(GenotypePCA(4, keep="https://user:secret@host/" + 900 * "x"))
+    assert "secret" not in secret
+    assert len(secret) < 800
 
 
 def test_iterated_power_and_n_iter_are_reads():

@@ -248,7 +248,7 @@ def test_saved_and_described(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_refused() -> None:
     x = planted(6)
     for parameters, words in (
-        ({"n_nonzero": 0}, "n_nonzero=0; expected numbers from 1 to 60"),
+        ({"n_nonzero": 0}, "n_nonzero=0; expected a number from 1 to 60"),
         ({"n_nonzero": 61}, "n_nonzero=61"),
         ({"n_nonzero": 2.5}, "n_nonzero=2.5"),
         ({"n_nonzero": (1, 2, 3)}, "expected a number, or 2 of them"),

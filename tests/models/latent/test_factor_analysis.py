@@ -287,8 +287,8 @@ def test_constant_features_and_weights():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"n_components": 7}, "between 0 and n_features=6"),
-        ({"n_components": 0.5}, "a number of factors"),
+        ({"n_components": 7}, "from 0 to 6, that of the features"),
+        ({"n_components": 0.5}, "None or a number from 0"),
         ({"min_uniqueness": 0}, "min_uniqueness=0"),
         ({"rotation": "oblimin"}, "rotation='oblimin'"),
         ({"scores": "sum"}, "scores='sum'"),

@@ -1018,6 +1018,20 @@ def test_values_whose_squares_no_float_holds_are_refused(solver: str) -> None:
     np.testing.assert_allclose(large.explained_variance_ratio_, small.explained_variance_ratio_)
 
 
+def test_sums_that_rounding_contradicts_are_no_error_of_the_user() -> None:
+    """3e9 of the mean leave 70 to each other direction: float32 does not resolve their sum."""
+    x = np.random.default_rng(0).standard_normal((60, 30), "f4") + 1e4
+    with pytest.warns(AccuracyWarning, match="rank 1"):
+        model = PCA(3, center=False, svd_solver="gram").fit(x)
+    assert np.isnan(model.result_.tracy_widom().p_value).all()
+
+
+def test_an_iterated_fit_says_that_it_cannot_test() -> None:
+    model = PCA(3, svd_solver="randomized").fit(planted(60, 30))
+    with pytest.raises(InvalidInputError, match=r"iterated fit .* svd_solver=.scatter."):
+        model.result_.tracy_widom()
+
+
 @pytest.mark.filterwarnings("ignore::streampca.errors.NoGapWarning")
 @pytest.mark.parametrize("k", ["tracy-widom", 3])
 def test_tracy_widom_without_centring_counts_every_sample(k) -> None:
