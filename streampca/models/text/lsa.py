@@ -151,8 +151,9 @@ class LSA(LinearModel):
             sums = {"total": FeatureProjection(center=None, missing="raise", width=k)}
             spec = pass_spec("documents", weighted, 1, sums, **kept)
         else:
-            own = Projection.needed(weighted, k)
-            spec = PassSpec("documents", 0, 0, 0, with_writing(own, row) if written else own, **kept)
+            scratch = Projection.needed(weighted, k)
+            scratch = with_writing(scratch, row) if written else scratch
+            spec = PassSpec("documents", 0, 0, 0, scratch, **kept)
         return plan_one_pass(weighted, spec, self.memory_limit)
 
     def fit(
