@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import streampca
@@ -12,7 +13,7 @@ from streampca.cli.commands import Parser
 from streampca.cli.info import report
 from streampca.cli.options import progress_of, running_options
 from streampca.cli.outputs import check_outputs
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.models.text.lsa_result import Match
 from streampca.operations.sections import scalar
 from streampca.sources.texts import TABLES, is_texts
@@ -87,9 +88,10 @@ def run_fit(arguments: argparse.Namespace) -> int:
     )
     matrix = streampca.open(counts)
     verbose = not (arguments.json or arguments.quiet)
-    if verbose:
-        print(model.plan(matrix), end="\n\n")
-    model.fit(matrix)
+    with _told_to_count_apart(arguments, matrix):
+        if verbose:
+            print(model.plan(matrix), end="\n\n")
+        model.fit(matrix)
     if arguments.output:
         model.save(arguments.output)
     if arguments.json:
@@ -99,6 +101,22 @@ def run_fit(arguments: argparse.Namespace) -> int:
         if arguments.output:
             print(f"model saved to {arguments.output}")
     return 0
+
+
+@contextmanager
+def _told_to_count_apart(arguments: argparse.Namespace, matrix: Any) -> Iterator[None]:
+    """Where memory does not do beside what counted the texts: two commands need less."""
+    try:
+        yield
+    except MemoryLimitError as error:
+        if "sklearn" in matrix.loads:
+            path = arguments.counts or "counts.zarr"
+            first = "" if arguments.counts else f"give --counts {path}, then "
+            error.add_note(
+                "scikit-learn, which counted the texts, takes a part of that. Fit to the counts "
+                f"in a process of their own: {first}streampca lsa fit {path}"
+            )
+        raise
 
 
 def _counts(arguments: argparse.Namespace) -> Any:

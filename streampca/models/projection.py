@@ -112,11 +112,16 @@ class Projection(RowMap):
             refuse_holes(block, tile, self.absent)
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """As :meth:`needed`."""
+        return self.needed(matrix, len(self.components))
+
+    @staticmethod
+    def needed(matrix: ChunkedMatrix, k: int) -> Callable[[int], int]:
         """Bytes beside blocks and tiles: V in the working dtype, and the scores of a block.
 
         Products of sparse entries are float64 before they become scores.
         """
-        k, p = self.components.shape
+        p = matrix.shape[1]
         itemsize = work_dtype(matrix.dtype).itemsize + 8 * matrix.sparse
         return lambda length: itemsize * k * (p + length)
 

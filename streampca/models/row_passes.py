@@ -229,16 +229,22 @@ class MappedRows:
 
     def _plan(self, held_nbytes: int = 0, written: int = 0) -> Plan:
         """written : bytes of a row that goes to Zarr."""
-        rows, own = self.rows, self.function.scratch_nbytes(self.rows.matrix)
+        rows, scratch = self.rows, self.function.scratch_nbytes(self.rows.matrix)
         kept = held_nbytes + rows.kept_nbytes
-
-        def scratch(length: int) -> int:
-            whole = writing_nbytes(min(written * length, WRITTEN_NBYTES))
-            part = writing_nbytes(SHARED_NBYTES, shared=True)
-            return int(own(length)) + (max(whole, part) if written else 0)
-
+        if written:
+            scratch = with_writing(scratch, written)
         spec = PassSpec(self.name, 0, 0, 0, scratch, kept_nbytes=kept, stored=self.stored)
         return plan_one_pass(rows.matrix, spec, rows.memory_limit)
+
+
+def with_writing(own: Callable[[int], int], row: int) -> Callable[[int], int]:
+    """What so many rows need, and Zarr to write them.  row : bytes of one."""
+
+    def scratch(length: int) -> int:
+        whole = writing_nbytes(min(row * length, WRITTEN_NBYTES))
+        return int(own(length)) + max(whole, writing_nbytes(SHARED_NBYTES, shared=True))
+
+    return scratch
 
 
 def plan_one_pass(matrix: ChunkedMatrix, spec: PassSpec, memory_limit: int | str | None) -> Plan:

@@ -21,8 +21,9 @@ from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.preprocessing import LogEntropy, Preprocessor, TfIdf
+from streampca.models.projection import Projection
 from streampca.models.registry import estimator
-from streampca.models.row_passes import plan_one_pass, score_dtype
+from streampca.models.row_passes import plan_one_pass, score_dtype, with_writing
 from streampca.models.text.counting import Counted, count_texts, counted, labelled, open_texts
 from streampca.models.text.lsa_result import Folded, LSADecomposition, Match
 from streampca.models.text.vocabulary import Kept as KeptTerms
@@ -144,13 +145,15 @@ class LSA(LinearModel):
     def _coordinates_plan(self, weighted: ChunkedMatrix) -> Plan:
         """The pass that finds U S, held in memory or written."""
         (n, p), k = weighted.shape, int(self.n_components)
-        held = n * k * score_dtype(weighted.dtype)().itemsize if self.coordinates is None else 0
-        kept: dict[str, Any] = {"kept_nbytes": 8 * k * p + held, "stored": True}
+        row, written = k * score_dtype(weighted.dtype)().itemsize, self.coordinates is not None
+        kept: dict[str, Any] = {"kept_nbytes": 8 * k * p + n * row * (not written), "stored": True}
         if easier_axis(weighted):
             sums = {"total": FeatureProjection(center=None, missing="raise", width=k)}
             spec = pass_spec("documents", weighted, 1, sums, **kept)
         else:
-            spec = PassSpec("documents", 0, 0, 0, lambda length: 16 * k * (p + length), **kept)
+            scratch = Projection.needed(weighted, k)
+            scratch = with_writing(scratch, row) if written else scratch
+            spec = PassSpec("documents", 0, 0, 0, scratch, **kept)
         return plan_one_pass(weighted, spec, self.memory_limit)
 
     def fit(

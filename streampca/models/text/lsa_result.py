@@ -179,8 +179,9 @@ class LSADecomposition(Decomposition, kind="latent semantic analysis"):
         return _ranked(_products(terms, terms[place]), self.labels.features, n, place)
 
     def _pieces(self, rows: Any) -> Iterator[Array]:
-        for start in range(0, self.n_documents, ROWS):
-            yield np.asarray(rows[start : min(start + ROWS, self.n_documents)])
+        step = getattr(rows, "chunks", (ROWS,))[0]  # a stored chunk is read once
+        for start in range(0, self.n_documents, step):
+            yield np.asarray(rows[start : min(start + step, self.n_documents)])
 
     def check_query(self, points: Array, unknown: Sequence[Sequence[str]]) -> None:
         """Refuse texts (m, k) of which the space holds nothing, with their unknown words."""
