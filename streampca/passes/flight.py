@@ -173,6 +173,7 @@ class Flight:
         states = running(self.client)
         stranded = [one for one in self.spans if one.stranded(states, self.avoided)]
         if stranded and self.placement is not None:
+            self.placement.refuse_lost()
             self.placement.look_again()
         for one in stranded:
             self._send_again(one, self._allowed(states))

@@ -212,7 +212,7 @@ class Placement:
         states = self.client.sync(asked, keys=list(self._futures))
         lost = [
             key for key, one in self._futures.items()
-            if one.status in ("lost", "cancelled") or states.get(key) is None
+            if one.status == "cancelled" or states.get(key) is None
         ]  # fmt: skip
         if lost:
             raise ClusterError(

@@ -91,7 +91,7 @@ def answer_of(client: Any, call: Coroutine[Any, Any, Any], seconds: float,
                 if waited >= seconds:
                     raise
             if hopeless():
-                raise TimeoutError("it was given up")
+                raise TimeoutError("it is not heard of")
     finally:
         answer.cancel()
 
