@@ -37,7 +37,6 @@ CANDIDATES = {
     "sparse": "TOOLS",
     "climate": "TOOLS",
     "completion": "CHILDREN",
-    "ratings": "CANDIDATES",
     "real_data": "CASES",
 }
 
