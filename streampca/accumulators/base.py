@@ -188,7 +188,7 @@ class OpenSum:
 
     def emptied(self) -> OpenSum:
         """An empty sum that reuses the memory of this one."""
-        return OpenSum(_spare=self._open)
+        return OpenSum(_spare=self.closed if self._open is None else self._open)
 
     def open(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """The open part, for this block: zeros at first, and again after OPEN_BLOCKS blocks."""
@@ -205,7 +205,7 @@ class OpenSum:
         self._check(shape)
         self.settle()
         if self.closed is None:
-            self.closed = zeros(shape)
+            self.closed, self._spare = zeros(shape, spare=self._spare), None
         return np.asarray(self.closed)
 
     def _check(self, shape: tuple[int, ...]) -> None:

@@ -305,8 +305,10 @@ class _Lanes:
                     self.fold.take(number, result)
                     order.spans.pop(0)
                     self._until_merged(number)
-                    merged = result.accumulators.items()
-                    result = SpanResult({name: one.emptied() for name, one in merged}, [])
+                    # no other name may hold what was merged: it would stay for the next span
+                    result = SpanResult(
+                        {name: one.emptied() for name, one in result.accumulators.items()}, []
+                    )
                 del block
 
     def _until_merged(self, number: int) -> None:

@@ -350,7 +350,7 @@ def oracle_alternating(axis: int, d: Data) -> Values:
             np.stack([one @ r for one, r in zip(u.T, rest, strict=True)]),
             1.0 + np.stack([one @ s for one, s in zip(most.T, size, strict=True)]),
         ),
-        "gram": (u.T @ u, 1.0 + most.T @ most),
+        "gram": (np.diag((u**2).sum(axis=0)), 1.0 + most.T @ most),
         "sums": (u.sum(axis=0), 1.0 + most.sum(axis=0)),
         "squares": (np.sum(z**2), 1.0 + np.sum(z**2)),
         "cells": (seen.sum(), 0),

@@ -34,7 +34,6 @@ from streampca.models.completion.trace import (
     hopeless,
     next_sweep,
     settled,
-    settled_again,
     stops_early,
 )
 from streampca.models.completion.two_way import TwoWay
@@ -325,8 +324,6 @@ class _Fit:
         done |= ~self.sweeps.fitted
         early = self.request.early_stop and stops_early(self.trace, self.request.ranks)
         chosen = self.trace[-1].chosen
-        if self.given_back:
-            done[chosen] |= settled_again(self.trace, self.request.tol)
         self.stopped = early or bool(done[chosen])
         self.finished = early or bool(done.all()) or self.number >= self.most
         if self.withhold is not None and self.request.tol > 0 and not self.request.filled:

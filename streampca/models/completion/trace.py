@@ -128,12 +128,6 @@ def hopeless(trace: list[Sweep]) -> Array:
     return np.asarray(held[-1] - AHEAD * falls > held[-1].min())
 
 
-def settled_again(trace: list[Sweep], tol: float) -> bool:
-    """Whether two sweeps since the cells were given back have hardly changed the objective."""
-    last = [one.penalised[one.chosen] for one in trace[-3:] if np.isnan(one.held_out).any()]
-    return len(last) == 3 and bool(np.all(np.abs(np.diff(last)) <= tol * last[-1]))
-
-
 def judged(trace: list[Sweep]) -> list[Sweep]:
     """The sweeps that had held-out cells; all, where there were none."""
     return [one for one in trace if not np.isnan(one.held_out).any()] or trace

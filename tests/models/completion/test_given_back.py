@@ -12,7 +12,7 @@ import pytest
 
 import streampca
 from streampca import HardImpute
-from streampca.models.completion.trace import Sweep, hopeless, judged, settled_again
+from streampca.models.completion.trace import Sweep, hopeless, judged
 from tests.models.completion.ratings import movielens_like
 
 run_module = sys.modules["streampca.passes.run"]
@@ -29,9 +29,9 @@ def ratings() -> Any:
     )
 
 
-def sweep(held: tuple[float, ...], penalised: float = 1.0) -> Sweep:
+def sweep(held: tuple[float, ...]) -> Sweep:
     ones = (1.0,) * len(held)
-    return Sweep(1, 2, ones, (penalised,) * len(held), ones, held, (0,) * len(held), 0.1)
+    return Sweep(1, 2, ones, ones, ones, held, (0,) * len(held), 0.1)
 
 
 def test_who_falls_too_slowly_to_win_leaves() -> None:
@@ -42,13 +42,6 @@ def test_who_falls_too_slowly_to_win_leaves() -> None:
     trace += [sweep((0.9, 1.2, 1.38, 0.9))] * 2
     np.testing.assert_array_equal(hopeless(trace), [False, True, True, False])
     assert not hopeless([sweep((np.nan,) * 2)] * 3).any()
-
-
-def test_the_objective_ends_what_follows() -> None:
-    before, last = sweep((1.0,), 9.0), [sweep((np.nan,), one) for one in (10.0, 9.9, 9.899, 9.898)]
-    assert not settled_again([before, *last[1:3]], 1e-3)  # one fall
-    assert not settled_again(last[:3], 1e-3)
-    assert settled_again([before, *last], 1e-3)
 
 
 @pytest.fixture(scope="module")
