@@ -207,7 +207,7 @@ class Lines:
 
     @property
     def _size(self) -> int:
-        return self.v.shape[1] + self.bias
+        return int(self.v.shape[1]) + self.bias
 
     def _sides(self) -> tuple[Array, Array]:
         scale = np.ones(len(self.indptr) - 1) if self.scale is None else self.scale
