@@ -87,9 +87,14 @@ class MemoryLimitError(StreamPCAError, MemoryError):
         as on a machine that is too small.
     """
 
-    def __init__(self, message: str = "", smallest: int | None = None) -> None:
-        super().__init__(message)
-        self.smallest = smallest
+    smallest: int | None = None
+
+    @classmethod
+    def naming(cls, smallest: int, message: str) -> MemoryLimitError:
+        """With its smallest limit. (tblib restores no MemoryError with its own constructor.)"""
+        error = cls(message)
+        error.smallest = smallest
+        return error
 
 
 class SourceError(StreamPCAError, OSError):
