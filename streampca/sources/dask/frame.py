@@ -36,9 +36,9 @@ from streampca.sources.stacked import Dim, Index
 
 COUNTED = 64  # frames whose row counts are cached
 COUNT_THREADS = 2  # each holds a partition
-# of a partition's numbers, that computing it takes: 7.5 measured over Zarr, most of it what malloc
-# keeps for each thread that decodes; 8 to 9.6 where files are read, by Arrow with memory of its own
-COPIES, COPIES_OF_FILES = 8, 10
+# of a partition's numbers, that computing it takes: 3 measured over Zarr, whose chunks are
+# decoded by the thread that reads; 8 to 9.6 where files are read, by Arrow with memory of its own
+COPIES, COPIES_OF_FILES = 4, 10
 FILES = ("ReadParquet", "ReadCSV")
 _counted: dict[str, tuple[int, ...]] = {}  # token of a frame -> rows of its partitions
 
