@@ -262,7 +262,8 @@ class ShardIndex:
         self.chunk = tuple(int(n) for n in codec.chunk_shape)
         self.counts = tuple(s // c for s, c in zip(self.shard, self.chunk, strict=True))
         self.prefix = f"{array.path}/" if array.path else ""
-        self.at_start = codec.index_location.value == "start"
+        location: Any = codec.index_location  # an enumeration before Zarr 3.4
+        self.at_start = getattr(location, "value", location) == "start"
         self.nbytes = 16 * math.prod(self.counts)
         self.size = self.nbytes + 4 * (len(codec.index_codecs) - 1)
         decoded = math.prod(self.chunk) * np.dtype(array.dtype).itemsize

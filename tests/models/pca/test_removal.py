@@ -401,7 +401,7 @@ def test_dates_that_are_missing(word, cftime):
     time = np.array(field.time.values, dtype=object if cftime else None)
     if cftime:
         time = np.array([pd.Timestamp(one) for one in field.time.values], dtype=object)
-    time[7] = pd.NaT if cftime else np.datetime64("NaT")
+    time[7] = pd.NaT if cftime else np.datetime64("NaT", "ns")
     with pytest.raises(InvalidInputError, match="'time' is missing for 1 samples, the first at"):
         PCA(2, remove=word).fit(field.assign_coords(time=("time", time)))
 
