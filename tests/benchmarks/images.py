@@ -77,7 +77,7 @@ def reference(path: str) -> dict[str, Any]:
             x = np.stack(rows).astype("f8") - 128
             n, total, scatter, rows = n + len(x), total + x.sum(axis=0), scatter + x.T @ x, []
     values = np.linalg.eigvalsh(scatter - np.outer(total, total) / n)[::-1][:K] / (n - 1)
-    return {"values": values.tolist()}
+    return used() | {"values": values.tolist()}
 
 
 CANDIDATES = {
