@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from streampca.kernels.blas import Array
@@ -60,22 +62,20 @@ def solve_packed(
     right: Array,
     ridge: float | Array = 0.0,
     floor: float = 1e-11,
-    compiled: bool = False,
+    factorise: Callable[[Array, Array, float], Array] | None = None,
 ) -> tuple[Array, Array]:
     """(x (r, lines) float64, numbers of the lines whose equations are singular).
 
     left : (r (r + 1) / 2, lines).  right : (r, lines).  ridge : of all unknowns, or (r,) of each.
     floor : pivots below this share of their diagonal count as 0; see :func:`resolution`.
-    compiled : factorise with a Numba kernel, where Numba is loaded anyway.
+    factorise : ``kernels.completion.cholesky_solve``, where Numba is loaded anyway.
 
     A singular line (fewer observations than r, or dependent ones) gets the solution of minimum
     norm, the limit for ridge -> 0; a line without observations gets 0.
     Cost: lines (r^3 / 6 + r^2) multiplications; singular lines cost an eigenproblem each.
     Source: Golub and Van Loan 2013, "Matrix Computations", sections 4.2.5 and 5.5.1.
     """
-    solve = _cholesky_solve
-    if compiled:
-        from streampca.kernels.completion import cholesky_solve as solve
+    solve = factorise or _cholesky_solve
     r, lines = right.shape
     x, ridge = np.empty((r, lines)), np.reshape(ridge, (-1, 1))
     singular, diagonal = [], [packed_length(i) - 1 for i in range(1, r + 1)]

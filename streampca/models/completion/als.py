@@ -96,7 +96,10 @@ class AlternatingSweeps(CandidateFactors):
         old, ridge = np.zeros_like(right), np.reshape(ridge, (-1, 1))
         pull = ridge * toward
         old[: v.shape[1]] = v.T
-        step, bad = solve_packed(left, right - ridge * old + pull, ridge, compiled=self.compiled)
+        factorise = None
+        if self.compiled:
+            from streampca.kernels.completion import cholesky_solve as factorise
+        step, bad = solve_packed(left, right - ridge * old + pull, ridge, factorise=factorise)
         if len(bad):
             some, before = left[:, bad], old[:, bad]
             whole = right[:, bad] + np.einsum("nij,jn->in", unpacked(some), before)

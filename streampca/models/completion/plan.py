@@ -164,19 +164,23 @@ def _candidate(
                          work="skinny", stored=stored, thin=True, times=request.turns - 1,
                          likely=min(request.turns - 1, LIKELY))  # fmt: skip
         passes.insert(1, turn)
-    about = "; rows and columns centred by turns" if request.both else ""
-    about = "; biases of rows and columns in every sweep" if request.biases else about
-    where = "in a scratch store" if scratch else "in memory"
-    lines_streamed = ("samples", "features")[axis]
-    reason = (
-        f"{REASONS[request.solver]}; {lines_streamed} streamed, their factors {where}{about}; "
-        f"stops when the estimate and the objective change by less than tol={request.tol:g}"
-    )
     sizes = {"scratch": int(scratch), "factors": total}
     done = {"result": factors + 4 * max(request.ranks) * (lines * (not scratch) + m) * 8}
     wanted = tuple(_with_holes(one, beside) for one in passes)
-    return Candidate(request.solver, reason, wanted, {"kept arrays": kept} | larger(solve, done),
-                     sizes=sizes)  # fmt: skip
+    return Candidate(request.solver, _reason(request, axis, scratch), wanted,
+                     {"kept arrays": kept} | larger(solve, done), sizes=sizes)  # fmt: skip
+
+
+def _reason(request: CompletionRequest, axis: int, scratch: bool) -> str:
+    """The way in words."""
+    about = "; rows and columns centred by turns" if request.both else ""
+    about = "; biases of rows and columns in every sweep" if request.biases else about
+    where = "in a scratch store" if scratch else "in memory"
+    streamed = ("samples", "features")[axis]
+    return (
+        f"{REASONS[request.solver]}; {streamed} streamed, their factors {where}{about}; "
+        f"stops when the estimate and the objective change by less than tol={request.tol:g}"
+    )
 
 
 def with_penalties(
