@@ -87,14 +87,13 @@ class MemoryLimitError(StreamPCAError, MemoryError):
         as on a machine that is too small.
     """
 
-    smallest: int | None = None
+    def __init__(self, message: str = "", smallest: int | None = None) -> None:
+        super().__init__(message)
+        self.smallest = smallest
 
-    @classmethod
-    def naming(cls, smallest: int, message: str) -> MemoryLimitError:
-        """With its smallest limit. (tblib restores no MemoryError with its own constructor.)"""
-        error = cls(message)
-        error.smallest = smallest
-        return error
+    def __reduce__(self) -> tuple[Any, ...]:
+        """From workers too: tblib, which Dask uses, calls no ``__init__`` of its own accord."""
+        return type(self), (*self.args, self.smallest)
 
 
 class SourceError(StreamPCAError, OSError):

@@ -101,11 +101,11 @@ def landmarks_wanted(
     fit = (limit - beside) // row
     if fit < least:
         smallest = beside + least * row
-        raise MemoryLimitError.naming(
-            smallest,
+        raise MemoryLimitError(
             f"memory_limit={size(limit)} is too small for the layout of {least:,} rows. The "
             f"smallest limit that would do is memory_limit={as_limit(smallest, up=True)!r}"
             + ("" if wanted is None else ", or give fewer landmarks"),
+            smallest,
         )
     return int(min(most, fit))
 

@@ -72,12 +72,12 @@ def check_limit(plan: Plan) -> None:
     if limit is None or plan.peak_nbytes + more <= limit:
         return
     smallest = enough_for(plan, more)
-    raise MemoryLimitError.naming(
-        smallest,
+    raise MemoryLimitError(
         f"memory_limit={size(limit)} is too small for {plan.method} in this process: the plan "
         f"needs {size(plan.peak_nbytes)}, and {', '.join(imports(plan.memory['process']))} with "
         f"what they load take {size(more)} more here than it counts. The smallest limit that "
         f"would do is memory_limit={as_limit(smallest, up=True)!r}.",
+        smallest,
     )
 
 

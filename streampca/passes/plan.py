@@ -108,8 +108,7 @@ def _too_small(
     phase = max(plan.memory, key=lambda name: phase_nbytes(plan.memory, name))
     term, nbytes = max(plan.memory[phase].items(), key=lambda item: item[1])
     smallest = door.enough_for(plan)
-    return MemoryLimitError.naming(
-        smallest,
+    return MemoryLimitError(
         f"memory_limit={size(plan.memory_limit or 0)} is too small for {plan.method} of "
         f"{matrix.shape[0]} x {matrix.shape[1]}. The smallest limit that would do is "
         f"memory_limit={as_limit(smallest, up=True)!r} (solver {plan.solver}; the "
@@ -118,6 +117,7 @@ def _too_small(
         + _in_memory(matrix)
         + ")."
         + _advice(matrix, candidates),
+        smallest,
     )
 
 

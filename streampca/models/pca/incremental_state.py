@@ -108,12 +108,12 @@ class StateRequest(Request):
         limit = limit or DEFAULT_STATE_NBYTES
         if need > limit:
             smallest = 5 * need  # of the state, and of what solves it
-            raise MemoryLimitError.naming(
-                smallest,
+            raise MemoryLimitError(
                 f"the state of {p} features needs {size(need)} (p x p), over {size(limit)}. Set "
                 f"memory_limit={as_limit(smallest, up=True)!r} if the machine has it, or use "
                 "IncrementalPCA(state='truncated', max_rows=...), whose state_bound_ says what it "
                 "cut off; PCA reads all rows again and needs no p x p state for n < p.",
+                smallest,
             )
 
 
