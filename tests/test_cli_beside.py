@@ -15,6 +15,7 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.cli.pictures import read_labels
+from streampca.errors import InvalidInputError, SourceError
 from tests.models.test_anndata_results import OBS, X, write
 
 MONTHS = pd.date_range("2000-01-01", periods=48, freq="MS")
@@ -285,6 +286,24 @@ def test_the_steps_of_scanpy_come_before_the_fit(cells, tmp_path, capsys):
     np.save(calls, np.ones((4, 3), np.int8))
     assert fit(calls, "--scale", "hwe", "--highly-variable", 2) == 65
     assert "takes no --highly-variable" in capsys.readouterr().err
+    assert main(["embed", str(calls), "--scale", "hwe", "--log1p", "--plan"]) == 65
+    assert "takes no --log1p" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["--model cca --log1p", "--model genotype-pca --log1p",
+                                   "--normalize-total abc", "--normalize-total 0"])  # fmt: skip
+def test_steps_that_would_do_nothing_or_harm_are_refused(words, capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "x.zarr", *words.split()])
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: --log1p" in said or "is no positive number" in said
+
+
+def test_a_column_of_labels_that_is_not_there(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"name a column of obs, --labels x\.h5ad:NAME"):
+        read_labels("x.h5ad")
+    with pytest.raises(SourceError, match=r"no\.h5ad: no such file"):
+        read_labels(str(tmp_path / "no.h5ad:batch"))
 
 
 def test_an_anndata_of_other_cells_is_refused_before_the_fit(cells, tmp_path, capsys):

@@ -60,6 +60,8 @@ def test_from_a_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) 
 def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
     named = str(tmp_path / "named.csv")
     Path(named).write_text("userId,movieId,rating\n1,2,3\n")
+    short = str(tmp_path / "short.csv")
+    Path(short).write_text("who,item\np3,503\np4\n")
     lines, other, model = (str(tmp_path / name) for name in ("u.dat", "pca", "model"))
     Path(lines).write_text("1::2::3\n")
     assert main(["impute", path, *COLUMNS, "--rank", "1", "-q", "-o", model]) == 0
@@ -67,12 +69,17 @@ def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
     for words, arguments in {
         "--user userId --item movieId --rating rating": ["impute", named],
         "--test is for ratings": ["impute", path, "--test", "0.1"],
+        "--relevant is for --test": ["impute", path, *COLUMNS, "--relevant", "4"],
+        "relevant=nan": [
+            "impute", path, *COLUMNS, "--rank", "1", "--test", "0.1", "--relevant", "nan",
+        ],
+        "the line 'p4' has 1 of 2 columns": ["recommend", model, "--predict", short],
         "user='whom'": ["impute", path, "--user", "whom"],
         "--user userId --item movieId": ["fit", named],
         "--user 0 --item 1 --rating 2": ["impute", lines],
         "with those of the fit": ["recommend", model, "--predict", named],
         "name users, or one item": ["recommend", other],
         "expected a HardImpute": ["recommend", other, "p3"],
-    }.items():
+    }.items():  # fmt: skip
         assert main(arguments) == 65
         assert words in capsys.readouterr().err

@@ -13,13 +13,16 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.genotypes import check_missing
 from streampca.cli.options import (
+    STEPS,
     counts_options,
     open_source,
     prepared_counts,
     printing_options,
+    refuse_of_genotypes,
     running_options,
     settings_of_run,
     source_options,
+    warn_of_counts,
 )
 from streampca.cli.outputs import check_outputs
 from streampca.cli.pictures import LABELS, PICTURES, read_labels
@@ -53,7 +56,9 @@ def _filter_options(one: argparse.ArgumentParser) -> None:
         help="variance:2000 or dispersion:2000, the features with the largest; missing:0.05, at "
         "most that share of missing cells; of genotypes maf:0.01 and ld:0.2",
     )  # fmt: skip
-    one.add_argument("-k", "--n-components", type=int, metavar="K", help="default 50")
+    one.add_argument(
+        "-k", "--n-components", type=int, metavar="K", help="default 50; of genotypes 20"
+    )
     one.add_argument(
         "--scale", choices=[s or "none" for s in SCALES], default="none",
         help="divide columns; hwe and eigensoft make it a genotype PCA",
@@ -97,14 +102,17 @@ def run_embed(arguments: argparse.Namespace) -> int:
     _check(arguments)
     labels = None if arguments.labels is None else read_labels(arguments.labels)
     matrix = open_source(arguments)
-    if not arguments.plan:
-        matrix = prepared_counts(arguments, matrix)
     options = _options(arguments)
+    if not arguments.plan:
+        warn_of_counts(arguments, matrix)
+        matrix = prepared_counts(arguments, matrix)
     if arguments.plan or (arguments.verbose and not arguments.json):
         from streampca.embedding import plan_embedding
 
         print(plan_embedding(matrix, **options), end="\n" if arguments.plan else "\n\n")
     if arguments.plan:
+        if arguments.highly_variable is not None:
+            print("of all features: --highly-variable reads the matrix before it chooses")
         return 0
     found = streampca.embed(matrix, n_queries=arguments.queries, **options)
     if arguments.output:
@@ -139,6 +147,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     model: Any = None
     if scale in ALLELE_SCALES:
         check_missing(arguments.missing)
+        refuse_of_genotypes(arguments, STEPS)
         every = streampca.VariantFilter(chromosomes="all")
         model = streampca.GenotypePCA(20 if k is None else k, scale=scale, variants=every)
     elif scale is not None or arguments.missing is not None:

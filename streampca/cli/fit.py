@@ -65,7 +65,7 @@ from streampca.cli.selection import (
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
 from streampca.models.pca.routes import SOLVERS
-from streampca.models.registry import all_kinds
+from streampca.models.registry import all_kinds, kind_named
 from streampca.solvers.rotation import METHODS as ROTATIONS
 
 PLINK = (
@@ -100,7 +100,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
             model_options(one)
             labelled_options(one)
             genotype_options(one)
-        if name == "fit":
+        if name == "fit" and (kind is None or _takes_counts(kind)):
             counts_options(one)
         cluster_options(one)
         output_options(one)
@@ -127,6 +127,11 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     source_options(one)
 
 
+def _takes_counts(kind: str) -> bool:
+    """Whether the matrix of a kind of model can be prepared as counts of cells."""
+    return kind != "GenotypePCA" and kind_named(kind).views == 1
+
+
 def model_options(parser: argparse.ArgumentParser) -> None:
     """The parameters of a PCA."""
     parser.add_argument(
@@ -140,8 +145,10 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         "--scale", choices=[s or "none" for s in SCALES], help="divide columns; hwe and eigensoft "
         "are for allele counts (default: hwe for genotypes, else none)"
     )  # fmt: skip
-    parser.add_argument("--no-center", action="store_true")
-    parser.add_argument("--ddof", type=int, default=1)
+    parser.add_argument("--no-center", action="store_true", help="do not subtract column means")
+    parser.add_argument(
+        "--ddof", type=int, default=1, help="variances are divided by n - DDOF (default 1)"
+    )
     side_data_options(parser)
     parser.add_argument(
         "--missing",
@@ -154,7 +161,9 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         choices=ROTATIONS,
         help="turn the components towards simple structure; what is written is then rotated",
     )
-    parser.add_argument("--solver", default="auto", choices=SOLVERS)
+    parser.add_argument(
+        "--solver", default="auto", choices=SOLVERS, help="default auto: the cheapest that fits"
+    )
     parser.add_argument(
         "--tol",
         type=float,

@@ -42,15 +42,19 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
     """Options of a genotype fit, with PLINK's names if they mean the same."""
     group = parser.add_argument_group("genotypes (options named as in PLINK have its meaning)")
     filter_options(group)
-    group.add_argument("--ploidy", type=int, default=2)
+    group.add_argument("--ploidy", type=int, default=2, help="copies in a sample (default 2)")
     group.add_argument(
         "--maf",
         type=float,
         default=0.0,
         help="leave out rarer variants (by all fitted samples; PLINK counts only founders)",
     )
-    group.add_argument("--geno", type=float, default=1.0, help="most missing calls of a variant")
-    group.add_argument("--mind", type=float, default=1.0, help="most missing calls of a sample")
+    group.add_argument(
+        "--geno", type=float, default=1.0, help="largest share of missing calls of a variant"
+    )
+    group.add_argument(
+        "--mind", type=float, default=1.0, help="largest share of missing calls of a sample"
+    )
     group.add_argument(
         "--fit-samples", metavar="FILE", help="fit on these (unrelated) samples, score everyone"
     )

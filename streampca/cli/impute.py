@@ -84,6 +84,8 @@ def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
     names = ("user", "item", "rating", "time", "delimiter")
     given = {name: getattr(arguments, name) for name in names}
     given = {name: one for name, one in given.items() if one is not None}
+    if arguments.relevant is not None and arguments.test is None:
+        raise InvalidInputError("--relevant is for --test: say which share of the ratings, 0.1")
     if not given:
         if arguments.test is not None:
             raise InvalidInputError("--test is for ratings: say --user, --item and --rating")

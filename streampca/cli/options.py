@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -92,11 +92,7 @@ def left_out_samples(arguments: argparse.Namespace) -> str | None:
 
     Raises InvalidInputError for options that such a fit does not take.
     """
-    refused = ("weights", "sample_weight", "eofs", "anndata", *STEPS)
-    for option in refused:
-        if getattr(arguments, option, None) not in (None, False):
-            name = option.replace("_", "-")
-            raise InvalidInputError(f"a genotype fit takes no --{name}; leave it out")
+    refuse_of_genotypes(arguments, ("weights", "sample_weight", "eofs", "anndata", *STEPS))
     values = arguments.remove
     if values is None or isinstance(values, str):
         return values
@@ -119,6 +115,14 @@ def _one(option: str, text: str, arguments: argparse.Namespace, axis: AxisLabels
         f"{option} {text} has {len(found)} columns; expected one, and one named "
         f"{axis.dims[0]!r} with the names of the rows"
     )
+
+
+def refuse_of_genotypes(arguments: argparse.Namespace, options: Sequence[str]) -> None:
+    """Raise InvalidInputError for a given option that genotypes do not take."""
+    for option in options:
+        if getattr(arguments, option, None) not in (None, False):
+            name = option.replace("_", "-")
+            raise InvalidInputError(f"a genotype fit takes no --{name}; leave it out")
 
 
 def _read(option: str, text: str, arguments: argparse.Namespace, axis: AxisLabels) -> list[Any]:
@@ -144,7 +148,10 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--missing-value", type=float, metavar="X", help="a number that means missing"
     )
-    parser.add_argument("--missing-chunks", choices=("error", "fill", "mask"), default="error")
+    parser.add_argument(
+        "--missing-chunks", choices=("error", "fill", "mask"), default="error",
+        help="chunks that a Zarr store lacks: an error (default), its fill value, or missing cells",
+    )  # fmt: skip
     parser.add_argument(
         "--multiallelic",
         choices=("error", "drop"),
@@ -159,7 +166,9 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         "--categorical", choices=("onehot",), help="of a table, a feature of each category"
     )
     parser.add_argument(
-        "--join", choices=("samples", "features"), help="what several files have more of"
+        "--join",
+        choices=("samples", "features"),
+        help="several files have more samples, or more features",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
@@ -269,8 +278,9 @@ def counts_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--log1p", action="store_true", help="take log(1 + x)")
     group.add_argument(
-        "--highly-variable", type=int, metavar="N", help="keep the N most variable genes (seurat)"
-    )
+        "--highly-variable", type=int, metavar="N",
+        help="keep the N most variable genes, and ties (scanpy's flavor seurat)",
+    )  # fmt: skip
 
 
 def prepared_counts(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> ChunkedMatrix:
@@ -313,7 +323,15 @@ def _holds_counts(matrix: ChunkedMatrix) -> bool:
 
 
 def _total(text: str) -> float | str:
-    return MEDIAN if text == MEDIAN else float(text)
+    try:
+        total = float(text)
+    except ValueError:
+        total = 0.0
+    if text != MEDIAN and not 0.0 < total < np.inf:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no positive number such as 1e4; for the median, put the option last"
+        )
+    return MEDIAN if text == MEDIAN else total
 
 
 # --------------------------------------------------------------------------------------------------

@@ -227,7 +227,12 @@ def run_report(arguments: argparse.Namespace) -> int:
 def read_labels(path: str) -> list[str]:
     """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs."""
     source, _, name = path.rpartition(":")
+    if path.endswith((".h5ad", ".h5ad:")):
+        whole = f"{path.rstrip(':')}:NAME"
+        raise InvalidInputError(f"--labels {path}: name a column of obs, --labels {whole}")
     if source.endswith((".h5ad", ".zarr")):
+        if "://" not in source and not Path(source).exists():
+            raise SourceError(f"{source}: no such file or directory")
         return [*map(str, read_side_data(name, source, AxisLabels.plain("obs", 0), "--labels")[0])]
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()

@@ -90,7 +90,12 @@ def _columns(path: str, names: Sequence[str]) -> list[list[str]]:
             f"the fit, {names[0]} and {names[1]}"
         )
     places = [head.index(name) for name in names]
-    return [[row[at] for row in rows[1:] if len(row) > max(places)] for at in places]
+    short = next((row for row in rows if len(row) <= max(places)), None)
+    if short is not None:
+        raise InvalidInputError(
+            f"{path}: the line {mark.join(short)!r:.60} has {len(short)} of {len(head)} columns"
+        )
+    return [[row[at] for row in rows[1:]] for at in places]
 
 
 def _table(name: str, found: list[tuple[Any, float]]) -> str:

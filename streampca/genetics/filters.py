@@ -103,7 +103,7 @@ def in_long_range_ld(chromosome: Any, position: Any, build: int | str = 37) -> A
 # All of it needs labels only: nothing is read.
 
 Names = Iterable[str] | str | os.PathLike[str]
-UNPLACED = "0"
+UNPLACED = "0"  # the chromosome of variants without a position: PLINK leaves them out
 _REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
+from streampca.genetics.filters import UNPLACED
 from streampca.genetics.pruning_scan import ORDERS, LDScan
 from streampca.genetics.tables import write_lines
 from streampca.kernels import Array
@@ -28,8 +29,6 @@ from streampca.passes import (
     run,
 )
 from streampca.sources import as_matrix
-
-UNPLACED = "0"  # the chromosome of variants without a position: PLINK leaves them out
 
 
 def default_step(window: int | str) -> int:

@@ -34,6 +34,15 @@ def as_text(names: Any) -> Text:
     return np.array([str(name) for name in names], dtype=np.dtypes.StringDType())
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def compact(names: list[str]) -> Text:
     """An array of text; names of one or two characters (chromosomes, bases) take 8 bytes each."""
     short = all(len(name) <= 2 for name in names)

@@ -78,11 +78,18 @@ class Decomposition(LinearResult, kind="model"):
 
         sign : 1 or -1 for the largest of that sign alone: one end of the component.  Genes that
             ids name, in an AnnData with ``feature_name`` or ``gene_symbols``, go by these symbols.
+        Raises InvalidInputError.
         """
+        if component not in range(self.n_components) or sign not in (None, 1, -1):
+            raise InvalidInputError(
+                f"component={component!r}, sign={sign!r}; expected a component from 0 to "
+                f"{self.n_components - 1}, and a sign of 1, -1 or None"
+            )
         deviation = np.sqrt(self.explained_variance[component])
         column = self.require_components()[component] * deviation
         size = np.abs(column) if sign is None else sign * column
-        order = np.argsort(-size, kind="stable")[:n].tolist()
+        order = np.argsort(-size, kind="stable")[:n]
+        order = order[size[order] > 0].tolist()
         return list(zip(self.labels.features.shown(order), column[order].tolist(), strict=True))
 
     def table(self, rows: int = 10) -> str:

@@ -19,7 +19,7 @@ from streampca.errors import (
     nearest,
     shorten,
 )
-from streampca.matrix.columns import label_array
+from streampca.matrix.columns import is_number, label_array
 from streampca.sources.frames import column_names, is_frame
 from streampca.sources.rating_store import RULES, RatingsMatrix, Spill
 from streampca.sources.rating_tables import DELIMITERS
@@ -260,17 +260,9 @@ def _first_line(
     if header is None:
         place = wanted[2]
         header = any(isinstance(one, str) for one in wanted) or not (
-            isinstance(place, int) and place < len(fields) and _is_number(fields[place])
+            isinstance(place, int) and place < len(fields) and is_number(fields[place])
         )
     return (fields if header else [str(i) for i in range(len(fields))]), bool(header), mark
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 class Replaced(io.RawIOBase):

@@ -276,6 +276,8 @@ def judged(
             f"ratings of {type(test).__name__}; expected what streampca.open_ratings or its "
             "split() returned"
         )
+    if relevant is not None and not np.isfinite(relevant):
+        raise InvalidInputError(f"relevant={relevant!r}; expected a rating, or None for their mean")
     places = [
         known.users.of(Places(test.labels.samples).ids),
         known.items.of(Places(test.labels.features).ids),

@@ -274,9 +274,6 @@ def curve(request: CompletionRequest, trace: list[Sweep]) -> list[dict[str, Any]
     ]
 
 
-LEVEL = 3  # stack level of the caller of fit
-
-
 def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: CompletionRequest) -> None:
     """Warn of columns without observations, lack of convergence, and extrapolation."""
     if len(dropped := np.flatnonzero(done.stats.count == 0)):

@@ -9,6 +9,7 @@ from typing import Any
 from streampca.errors import InvalidInputError, SourceError, hide_secrets
 from streampca.matrix import ChunkedMatrix
 from streampca.paths import check_readable
+from streampca.sources.several import PARQUET
 from streampca.sources.stacked import Dim
 from streampca.sources.tables.arrow import open_dataset, open_frame, open_ipc, open_query
 from streampca.sources.tables.columns import Wanted
@@ -16,7 +17,6 @@ from streampca.sources.tables.files import TableFile, files_in
 from streampca.sources.tables.parquet import open_parquet
 from streampca.sources.tables.text import open_text
 
-PARQUET = (".parquet", ".parq", ".pq")
 FORMATS: dict[str, Callable[[TableFile, Wanted], ChunkedMatrix]] = {
     **dict.fromkeys((".arrow", ".feather", ".ipc"), open_ipc),
     **dict.fromkeys((".csv", ".tsv", ".csv.gz", ".tsv.gz"), open_text),

@@ -21,6 +21,7 @@ from streampca.errors import (
     hide_secrets,
 )
 from streampca.matrix import Location
+from streampca.matrix.columns import is_number
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.columns import Columns, Wanted
 from streampca.sources.tables.files import TableFile, locations_of
@@ -178,20 +179,12 @@ def _heading(head: bytes, where: str) -> Text:
         raise SourceError(f"{where}: the first line is empty; expected the names of the columns")
     delimiter = max(DELIMITERS, key=first.count)
     fields = [one.strip() for one in next(csv.reader(io.StringIO(first), delimiter=delimiter))]
-    if all(_is_number(one) for one in fields):
+    if all(is_number(one) for one in fields):
         return Text(tuple(f"c{i}" for i in range(len(fields))), delimiter, 0)
     if len(set(fields)) < len(fields):
         twice = next(one for one in fields if fields.count(one) > 1)
         raise InvalidInputError(f"{where}: two columns are called {twice!r}; rename one")
     return Text(tuple(fields), delimiter, len(line) + len(ended))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _types(head: bytes, text: Text, whole: bool, where: str) -> Any:
