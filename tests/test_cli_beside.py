@@ -277,6 +277,11 @@ def test_the_steps_of_scanpy_come_before_the_fit(cells, tmp_path, capsys):
     loadings = found.components_[1] * np.sqrt(found.explained_variance_[1])
     place = np.flatnonzero(chosen.highly_variable)[np.argmin(loadings)]
     assert found.result_.top_features(1, 1, sign=-1) == [(f"SYM{place}", loadings.min())]
+    ends = [found.result_.top_features(0, 99, sign=s) for s in (1, -1)]
+    assert [min(x for _, x in ends[0]) > 0, max(x for _, x in ends[1]) < 0] == [True, True]
+    for wrong in ((2, 1, None), (0, 1, 5)):
+        with pytest.raises(InvalidInputError, match="expected a component from 0 to 1"):
+            found.result_.top_features(*wrong)
     assert read_labels(f"{cells}:batch") == [*"a" * 10, *"b" * 10, *"c" * 10, *"d" * 10]
     if cells.suffix == ".h5ad":
         opened.close()

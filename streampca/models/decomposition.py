@@ -89,7 +89,7 @@ class Decomposition(LinearResult, kind="model"):
         column = self.require_components()[component] * deviation
         size = np.abs(column) if sign is None else sign * column
         order = np.argsort(-size, kind="stable")[:n]
-        order = order[size[order] > 0].tolist()
+        order = (order if sign is None else order[size[order] > 0]).tolist()
         return list(zip(self.labels.features.shown(order), column[order].tolist(), strict=True))
 
     def table(self, rows: int = 10) -> str:
