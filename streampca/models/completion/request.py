@@ -167,7 +167,9 @@ def completion_request(
         relative,
         center == BIASES,
         bounds=_bounds(model.bounds),
-        gives_back=by_default and model.validation is None and center == BIASES
+        gives_back=by_default
+        and model.validation is None
+        and center == BIASES
         and int(model.max_passes) >= LEAST_GIVING_BACK,
     )
 
