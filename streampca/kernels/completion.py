@@ -74,15 +74,13 @@ def _sum_line(z, indices, first, stop, v, r, fixed, scale, rows, flat, sides, a,
 
 
 @_compile
-def _solved(u, x, floor, inverse, f):  # type: ignore[no-untyped-def]
+def _solved(u, x, inverse, f):  # type: ignore[no-untyped-def]
     """Overwrite x (r,) by the solution of u x, of which the upper triangle counts.
 
-    u : (whole tiles, whole vectors), 0 beyond r; overwritten.  inverse, f : room for as many.
-    Returns False where a pivot is below ``floor`` times its diagonal.
+    u : (whole tiles, whole vectors), 0 beyond r; overwritten.  inverse : what pivots must exceed;
+    overwritten.  f : room for as many.  Returns False where a pivot does not.
     """
     r, wide, whole = len(x), u.shape[1], True
-    for j in range(r):
-        inverse[j] = floor * u[j, j]
     for j in range(r):
         if u[j, j] > inverse[j]:
             inverse[j] = 1.0 / u[j, j]
@@ -120,7 +118,8 @@ def cholesky_solve(a, b, floor):  # type: ignore[no-untyped-def]
             for j in range(i + 1):
                 u[j, i] = a[t, line]
                 t += 1
-        bad[line] = not _solved(u, x, floor, inverse, f)
+            inverse[i] = floor * u[i, i]
+        bad[line] = not _solved(u, x, inverse, f)
         for i in range(r):
             b[i, line] = x[i]
     return bad
@@ -151,6 +150,7 @@ def _solve_lines(z, indices, indptr, start, stop, v, r, fixed, scale, ridges, fl
         for i in range(r):
             out[i] = b[0, i]
             a[i, i] += ridges[i]
+            inverse[i] = floor * a[i, i]  # before the bias, whose elimination may leave rounding
         if bias:
             count += ridges[r]
             for i in range(r):
@@ -158,7 +158,7 @@ def _solve_lines(z, indices, indptr, start, stop, v, r, fixed, scale, ridges, fl
                 out[i] -= share * total
                 for k in range(i, r):
                     a[i, k] -= share * b[1, k]
-        bad[line] = not _solved(a, out[:r], floor, inverse, f)
+        bad[line] = not _solved(a, out[:r], inverse, f)
         if bias:
             for i in range(r):
                 total -= b[1, i] * out[i]

@@ -308,7 +308,7 @@ def shares(across: int) -> int:
     across : length of a streamed row. Each block costs one merge of accumulators with up to
     ``across ** 2`` numbers: 256 blocks up to 724 columns, 32 from 2048 on.
     """
-    return int(np.clip(MERGED_NBYTES // (8 * across**2), LEAST_SHARES, MOST_SHARES))
+    return int(np.clip(MERGED_NBYTES // max(1, 8 * across**2), LEAST_SHARES, MOST_SHARES))
 
 
 def chunks_per_block(matrix: ChunkedMatrix, axis: int, chunks: int) -> int | None:
@@ -327,7 +327,7 @@ def span_length(n_blocks: int, across: int) -> int:
     """
     if n_blocks < 8:
         return 1
-    spans = int(np.clip(MERGED_NBYTES // (8 * across**2), LEAST_SPANS, MOST_SHARES))
+    spans = int(np.clip(MERGED_NBYTES // max(1, 8 * across**2), LEAST_SPANS, MOST_SHARES))
     return min(OPEN_BLOCKS, max(1 + (spans == LEAST_SPANS), n_blocks // spans))
 
 

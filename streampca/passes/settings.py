@@ -80,11 +80,11 @@ def _libraries() -> list[Any]:
     Searching takes as long as a small decomposition, so it is repeated only after an import.
     """
     global _known
-    imported = len(sys.modules)
-    if _known is None or _known[0] != imported:
+    if _known is None or _known[0] != len(sys.modules):
         import_module("scipy.linalg.cython_blas")  # else it comes later, with all its threads
+        imported = len(sys.modules)  # before the search: another thread may import meanwhile
         found = threadpoolctl.ThreadpoolController().select(user_api="blas")
-        _known = (len(sys.modules), found.lib_controllers)
+        _known = (imported, found.lib_controllers)
     return _known[1]
 
 

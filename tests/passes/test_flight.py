@@ -141,6 +141,23 @@ def test_a_worker_that_was_heard_of_is_left_alone(monkeypatch: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::streampca.errors.StuckWorkerWarning")
+def test_a_span_does_not_wait_for_the_only_worker_that_was_left(monkeypatch: Any) -> None:
+    """It is paused; the other one had been avoided, which is better than nothing."""
+    cluster = Cluster(a={"status": "paused"})
+    cluster.where = {}
+    monkeypatch.setattr(flight, "other_versions", lambda client, again=False: set())
+    monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
+    monkeypatch.setattr(flight, "finished", lambda f, s: cluster.__dict__.update(
+        now=cluster.now + s) or cluster.now > 10_000 or cluster.sent[-1][1] is None)  # fmt: skip
+    one = Flight(cluster, cluster.send)
+    one.avoided = {"b"}
+    assert one.has_room()
+    one.add(0, range(2))
+    one.first()
+    assert cluster.sent == [(0, ["a"]), (1, None)]
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.StuckWorkerWarning")
 def test_retries_are_bounded(monkeypatch: Any) -> None:
     cluster = Cluster(a={"status": "paused"}, b={"status": "paused"})
     cluster.where = {}

@@ -282,7 +282,9 @@ class _Fit:
         if told is not None:
             self._record(told, done["judge"] if judged else None, done.cost.seconds)
         self._decide(done["step"].squares)
-        self._save()
+        # the last sweep is made again: what is saved has not always the factors of the lines
+        if not self.finished or (self.request.gives_back and not self.given_back):
+            self._save()
 
     def _rows(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """(operands, side inputs) that standardise rows and multiply them by roots of weights."""
@@ -322,7 +324,8 @@ class _Fit:
         floor = FLOOR[self.plan.work_dtype] * squares
         done = settled(self.trace, self.request.tol, floor, self.most - self.number)
         done |= ~self.sweeps.fitted
-        early = self.request.early_stop and stops_early(self.trace, self.request.ranks)
+        early = self.request.early_stop and not self.given_back
+        early = early and stops_early(self.trace, self.request.ranks)
         chosen = self.trace[-1].chosen
         self.stopped = early or bool(done[chosen])
         self.finished = early or bool(done.all()) or self.number >= self.most

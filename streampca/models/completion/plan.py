@@ -153,7 +153,7 @@ def _candidate(
         flops = 4 * cells * (tall + total)
         largest = max(map(packed_length, request.widths)) + max(request.widths)
         solve = {"normal equations": m * (tall + total + 3 * largest) * 8}
-    times = max(1, request.max_passes - max(1, request.turns))
+    times = max(1, request.max_passes - max(1, request.turns) - request.gives_back)
     sweep = pass_spec("sweep", matrix, axis, sweeping, flops=flops, kept_nbytes=kept,
                       work="skinny", stored=stored and not request.filled, thin=True, times=times,
                       likely=min(times, LIKELY))  # fmt: skip

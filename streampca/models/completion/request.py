@@ -25,6 +25,7 @@ LADDER = (1 / 128, 1 / 16, 1 / 4, 1 / 2, 1.0)  # penalties to choose from, by th
 RATED_RANKS = ((2, 4, 8, 16), (20,))  # of ratings, by default: Hard- and Soft-Impute
 RATED_TOL = 1e-3  # held-out errors do not resolve less
 RATED_SHARE = 0.05  # of their cells, held out by default
+LEAST_GIVING_BACK = 4  # passes: two looks, and a sweep after each
 TURNS = 3  # share of the passes that their means and scales may take: a third
 REASONS = {
     "als": "rows and columns solved exactly in turn: the fewest passes, and no old factors needed",
@@ -42,7 +43,8 @@ class CompletionRequest:
     biases : rows and columns have biases beside the factors.  bias_ridges : (of rows, of columns),
         which the look finds too.
     bounds : of predictions: "observed", None, or (low, high).
-    gives_back : in the end the candidate that is kept is fitted to all cells.
+    gives_back : in the end the candidate that is kept is fitted to all cells; only where
+        ``max_passes`` has room for two looks and two sweeps.
     soft : singular values are lowered by the ridge; else they are cut off at the rank.
     means : those of the columns are fitted too, so that the completed matrix has them.
     weights : (n,) of the samples, or None.
@@ -165,7 +167,10 @@ def completion_request(
         relative,
         center == BIASES,
         bounds=_bounds(model.bounds),
-        gives_back=by_default and model.validation is None and center == BIASES,
+        gives_back=by_default
+        and model.validation is None
+        and center == BIASES
+        and int(model.max_passes) >= LEAST_GIVING_BACK,
     )
 
 

@@ -87,6 +87,18 @@ def test_entries_give_the_solutions_and_equations_of_tiles(r: int, bias: bool) -
     np.testing.assert_allclose(right - 1, factors.T @ rest, atol=1e-12)
 
 
+def test_a_single_entry_beside_a_bias_leaves_no_factors_but_rounding() -> None:
+    from streampca.kernels.completion import Lines
+
+    rng = np.random.default_rng(0)
+    v, z = rng.standard_normal((50, 2)), rng.standard_normal(50)
+    for r, ridges in ((1, [0.0, 0.0]), (2, [0.0, 0.0, 0.0]), (2, [0.0, 0.0, 1e-6])):
+        lines = Lines(z, np.arange(50, dtype=np.int32), np.arange(51), v[:, :r], True)
+        x, singular = lines.solved(np.array(ridges))
+        assert singular == 50
+        np.testing.assert_allclose(x, solve_packed(*lines.equations(), np.array(ridges))[0].T)
+
+
 def test_held_out_cells_depend_on_their_place_alone() -> None:
     rows, columns = line_keys(np.arange(400), 3, 0), line_keys(np.arange(300), 3, 1)
     mask = chosen(rows[:, None], columns, 0.1)
@@ -277,6 +289,25 @@ def test_a_fit_interrupted_in_sweep_seven_goes_on_there(
     rows, columns = np.arange(300), np.arange(300) % 20
     np.testing.assert_array_equal(model.predict(rows, columns), whole.predict(rows, columns))
     assert not [one for one in (tmp_path / "state").glob("*") if one.name == "sweeps"]
+
+
+@pytest.mark.parametrize("solver", ["als", "impute"])
+def test_a_fit_interrupted_after_its_last_sweep_has_its_scores(
+    solver: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, _ = with_holes(60, 12, 2)
+    make = lambda: HardImpute(2, solver=solver, checkpoint=str(tmp_path), max_passes=5, tol=0.5)  # noqa: E731
+
+    def interrupted(*args: Any) -> Any:
+        raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fit_module._Fit, "completed", interrupted)
+        with pytest.raises(Interrupted):
+            make().fit(x)
+    whole, model = HardImpute(2, solver=solver, max_passes=5, tol=0.5).fit(x), make().fit(x)
+    np.testing.assert_array_equal(model.result_.scores, whole.result_.scores)
+    assert np.abs(whole.result_.scores).max() > 1.0
 
 
 def test_lazy_sparse_rows_are_scored_by_what_they_store() -> None:

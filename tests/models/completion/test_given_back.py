@@ -12,6 +12,7 @@ import pytest
 
 import streampca
 from streampca import HardImpute
+from streampca.errors import ConvergenceWarning
 from streampca.models.completion.trace import Sweep, hopeless, judged
 from tests.models.completion.ratings import movielens_like
 
@@ -90,6 +91,23 @@ def test_in_the_end_it_is_the_fit_to_all_cells(fitted: Any) -> None:
     assert told.validation_ == fitted.validation_
     assert (told.result_.missing >= one.missing).all()
     assert told.result_.missing.sum() > one.missing.sum()
+
+
+def test_to_stop_early_is_about_the_cells_that_are_held_out() -> None:
+    """The fit to all cells goes on until it has settled, or to the last pass."""
+    model = HardImpute(early_stop=True).fit(ratings())
+    chosen, end = model.trace_[-1].chosen, model.trace_[-1]
+    assert len(model.trace_) >= len(judged(model.trace_)) + 2
+    assert end.change[chosen] <= 1e-3
+
+
+@pytest.mark.parametrize("most", [3, 4, 5])
+def test_the_second_look_is_one_of_the_passes(most: int) -> None:
+    model = HardImpute(max_passes=most)
+    with pytest.warns(ConvergenceWarning, match=f"max_passes={most}"):
+        model.fit(ratings())
+    assert len(model.cost_) == model.plan_.n_passes == most
+    assert ("look 2" in [one.name for one in model.cost_]) == (most > 3)
 
 
 @pytest.mark.parametrize("where", ["look 2", "sweep 5", "last"])
