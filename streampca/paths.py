@@ -22,6 +22,8 @@ from streampca.errors import DamagedSourceError, InvalidInputError, MissingDepen
 # Windows lacks some flags, and calls that take a folder's handle or a position in a file; the
 # substitutes for them are here too.
 
+PARQUET = (".parquet", ".parq", ".pq")  # how the names of such files end
+
 BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)

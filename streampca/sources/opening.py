@@ -26,7 +26,7 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
 from streampca.matrix.kinds import check_dtype, is_sparse
-from streampca.paths import check_readable, paths_end, plain_errors, refuse_special
+from streampca.paths import PARQUET, check_readable, paths_end, plain_errors, refuse_special
 from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
@@ -42,7 +42,6 @@ from streampca.sources.images import are_images, open_images
 from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
 from streampca.sources.several import (
-    PARQUET,
     STORES,
     TABULAR,
     expand,

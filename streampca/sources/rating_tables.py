@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from streampca.errors import InvalidInputError, hide_secrets
+from streampca.paths import PARQUET
 from streampca.sources.frames import column_names, is_frame
-from streampca.sources.several import PARQUET
 
 DELIMITERS = ("::", "\t", ";", "|", ",")  # of text; what nobody writes into an id comes first
 EXAMPLE = "streampca.open_ratings({}, user={!r}, item={!r}, rating={!r})"

@@ -20,10 +20,10 @@ from streampca.errors import (
     shorten,
 )
 from streampca.matrix.columns import is_number, label_array
+from streampca.paths import PARQUET
 from streampca.sources.frames import column_names, is_frame
 from streampca.sources.rating_store import RULES, RatingsMatrix, Spill
 from streampca.sources.rating_tables import DELIMITERS
-from streampca.sources.several import PARQUET
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
 PIECE_NBYTES = 8 << 20  # of text

@@ -21,10 +21,10 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features, concat_samples
+from streampca.paths import PARQUET
 from streampca.sources.variants import refuse_duplicates
 
 TABULAR = ("columns", "index", "categorical")  # options of tables
-PARQUET = (".parquet", ".parq", ".pq")
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from streampca.errors import InvalidInputError, SourceError, hide_secrets
 from streampca.matrix import ChunkedMatrix
-from streampca.paths import check_readable
-from streampca.sources.several import PARQUET
+from streampca.paths import PARQUET, check_readable
 from streampca.sources.stacked import Dim
 from streampca.sources.tables.arrow import open_dataset, open_frame, open_ipc, open_query
 from streampca.sources.tables.columns import Wanted
