@@ -74,6 +74,21 @@ def _sum_line(z, indices, first, stop, v, r, fixed, scale, rows, flat, sides, a,
 
 
 @_compile
+def _pack(left, right, at, a, b, r, size, total, count):  # type: ignore[no-untyped-def]
+    """Lay the sums of a line into column ``at`` of packed equations, a bias last (size > r)."""
+    t = 0
+    for i in range(r):
+        right[i, at] = b[0, i]
+        for k in range(i + 1):
+            left[t, at] = a[k, i]
+            t += 1
+    if size > r:
+        right[r, at], left[t + r, at] = total, count
+        for k in range(r):
+            left[t + k, at] = b[1, k]
+
+
+@_compile
 def _solved(u, x, inverse, f):  # type: ignore[no-untyped-def]
     """Overwrite x (r,) by the solution of u x, of which the upper triangle counts.
 
@@ -176,16 +191,7 @@ def _equations(z, indices, indptr, which, v, r, fixed, scale, left, right):  # t
         total = _sum_line(
             z, indices, first, last, v, r, fixed, scale[line], rows, flat, sides, a, b
         )
-        t = 0
-        for i in range(r):
-            right[i, at] = b[0, i]
-            for k in range(i + 1):
-                left[t, at] = a[k, i]
-                t += 1
-        if size > r:
-            right[r, at], left[t + r, at] = total, last - first
-            for k in range(r):
-                left[t + k, at] = b[1, k]
+        _pack(left, right, at, a, b, r, size, total, float(last - first))
 
 
 @dataclass(frozen=True)
@@ -328,16 +334,7 @@ def _add_across(z, lines, ends, start, stop, x, r, level, ones, v, fixed, left, 
                 rows, flat, sides, a, b,
             )  # fmt: skip
             total += squares
-            t = 0
-            for i in range(r):
-                beside[i, g] = b[0, i]
-                for k in range(i + 1):
-                    out[t, g] = a[k, i]
-                    t += 1
-            if size > r:
-                beside[r, g], out[t + r, g] = along, weight
-                for k in range(r):
-                    out[t + k, g] = b[1, k]
+            _pack(out, beside, g, a, b, r, size, along, weight)
         for t in range(len(left)):
             for g in range(group):
                 left[t, place + g] += out[t, g]
