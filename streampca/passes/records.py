@@ -300,6 +300,7 @@ def larger(*moments: dict[str, int]) -> dict[str, int]:
 MERGED_NBYTES = 1024 * MiB  # of accumulators that may be merged in exchange for shorter spans
 LEAST_SHARES, MOST_SHARES = 32, 256
 LEAST_SPANS = 16
+FEW_BLOCKS = 32
 
 
 def shares(across: int) -> int:
@@ -323,12 +324,15 @@ def span_length(n_blocks: int, across: int) -> int:
 
     across : length of a streamed row. Each span costs one merge of accumulators with up to
     ``across ** 2`` numbers: 256 spans keep many lanes busy up to 724 columns, 16 are left from 2897
-    on, where further threads help the lanes with their blocks.
+    on, where further threads help the lanes with their blocks. With spans of one block each lane
+    would wait for its neighbour after every block: a tenth of the time at 500 columns. That is less
+    than what an odd number of spans costs where there are few.
     """
     if n_blocks < 8:
         return 1
     spans = int(np.clip(MERGED_NBYTES // max(1, 8 * across**2), LEAST_SPANS, MOST_SHARES))
-    return min(OPEN_BLOCKS, max(1 + (spans == LEAST_SPANS), n_blocks // spans))
+    least = 2 if n_blocks >= FEW_BLOCKS or spans == LEAST_SPANS else 1
+    return min(OPEN_BLOCKS, max(least, n_blocks // spans))
 
 
 def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:

@@ -417,8 +417,8 @@ def test_length_of_spans() -> None:
     Narrow rows, whose accumulators are merged at no cost, have spans for 256 lanes."""
     counts = (1, 7, 8, 47, 48, 255, 256, 10**6)
     assert [records.span_length(n, 3192) for n in counts] == [1, 1, 2, 2, 3, 15, 16, 16]
-    assert [records.span_length(n, 500) for n in counts] == [1, 1, 1, 1, 1, 1, 1, 16]
-    assert records.span_length(100, 0) == 1
+    assert [records.span_length(n, 500) for n in counts] == [1, 1, 1, 2, 2, 2, 2, 16]
+    assert records.span_length(100, 0) == 2
 
 
 # -- reads announced and reads counted ---------------------------------------------------------

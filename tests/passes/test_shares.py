@@ -63,7 +63,7 @@ def test_views_and_joins_tell_what_they_read() -> None:
     assert streampca.concat_features(plain, computed).computes
     assert not streampca.concat_features(plain, plain).computes
     assert plain.carried_nbytes == 40 * 4 * 8
-    assert blocks_per_span(plain, 0, np.arange(101)) == span_length(100, plain.shape[1]) == 1
+    assert blocks_per_span(plain, 0, np.arange(101)) == span_length(100, plain.shape[1]) == 2
 
 
 @pytest.mark.slow
