@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from streampca.models.pca.pca import PCA
     from streampca.models.pca.rotated_pca import RotatedDecomposition, RotatedPCA, rotate
     from streampca.models.pca.truncated_svd import TruncatedSVD
+    from streampca.models.principal_components import PrincipalComponents
     from streampca.models.principal_regression import PrincipalComponentRegression
     from streampca.models.r2_baselines import r2_baselines
     from streampca.models.random_projection import RandomProjection
@@ -88,6 +89,7 @@ else:  # the same, each when it is first used
             "streampca.models.pca.pca": "PCA",
             "streampca.models.pca.rotated_pca": "RotatedDecomposition RotatedPCA rotate",
             "streampca.models.pca.truncated_svd": "TruncatedSVD",
+            "streampca.models.principal_components": "PrincipalComponents",
             "streampca.models.principal_regression": "PrincipalComponentRegression",
             "streampca.models.r2_baselines": "r2_baselines",
             "streampca.models.random_projection": "RandomProjection",
@@ -125,6 +127,7 @@ __all__ = [
     "NystroemPCA",
     "Plan",
     "PrincipalComponentRegression",
+    "PrincipalComponents",
     "ProbabilisticDecomposition",
     "RandomProjection",
     "RotatedDecomposition",

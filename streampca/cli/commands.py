@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import streampca
-from streampca.cli.colours import RED, YELLOW, announced, painted, takes_colours
 from streampca.errors import (
     BusyError,
     ChangingSourceError,
@@ -172,6 +171,41 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
     for module in dict.fromkeys(COMMANDS[one][0] for one in wanted):
         import_module(f"streampca.cli.{module}").add_options(parsers, argv)
     return parser
+
+
+# --------------------------------------------------------------------------------------------------
+# Colours for a person at a terminal; files, pipes and ``NO_COLOR`` get plain text.
+
+BOLD, RED, YELLOW = "1", "31", "33"
+LOOKS = (  # what is shown how, in a text whose own control characters are escaped
+    (re.compile(r"^ *(?:component|rank) +(?:variance|penalty)\b.*$", re.MULTILINE), BOLD),
+    (re.compile(r"(?<=  )not determined|\(more than planned\)"), YELLOW),
+)
+
+
+def takes_colours(stream: Any) -> bool:
+    """Whether a stream is a terminal on which colours are wanted (no-color.org)."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and bool(getattr(stream, "isatty", bool)())
+
+
+def painted(text: str) -> str:
+    """A text with the heads of tables bold, and what is uncertain in yellow."""
+    for pattern, look in LOOKS:
+        text = pattern.sub(lambda found, look=look: in_look(found[0], look), text)  # type: ignore[misc]
+    return text
+
+
+def in_look(text: str, look: str) -> str:
+    """A text between the codes that turn a look on and off."""
+    return f"\x1b[{look}m{text}\x1b[0m"
+
+
+def announced(head: str, text: str, look: str, stream: Any) -> str:
+    """A message behind its head, which a terminal shows in colour, over the progress line."""
+    if not takes_colours(stream):
+        return f"{head}{text}"
+    return f"\r\x1b[K{in_look(head, look)}{text}"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -250,7 +250,7 @@ def run_project(arguments: argparse.Namespace) -> int:
     every = streampca.VariantFilter(chromosomes="all")
     matrix = filter_genotypes(open_source(arguments), every, arguments.keep, arguments.remove)
     result = model.result_
-    if not isinstance(result, streampca.Decomposition):
+    if not isinstance(result, streampca.PrincipalComponents):
         raise InvalidInputError(f"{arguments.model} holds a {result.kind}; expected components")
     if arguments.loadings:
         result = result.with_components(arguments.loadings)

@@ -228,9 +228,9 @@ def refuse_ratings(path: str) -> None:
         return
     user, item, rating = columns or (0, 1, 2)
     names = f"--user {quote(str(user))} --item {quote(str(item))} --rating {quote(str(rating))}"
-    told = "holds ratings" if columns else "is not opened, unless it holds ratings"
+    content = "holds ratings" if columns else "is not opened, unless it holds ratings"
     raise InvalidInputError(
-        f"{path} {told}, one in each line: streampca impute {quote(path)} {names} -o model"
+        f"{path} {content}, one in each line: streampca impute {quote(path)} {names} -o model"
     )
 
 

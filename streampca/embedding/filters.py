@@ -96,8 +96,8 @@ def filtered(
             kept = _left(one, stats, kept, ploidy)
             steps.append((str(one), int(np.count_nonzero(kept))))
         _refuse_nothing(steps, p)
-        told = ", ".join(map(str, by_columns))
-        chosen = select(matrix, features=np.flatnonzero(kept), chosen_by=told)
+        reason = ", ".join(map(str, by_columns))
+        chosen = select(matrix, features=np.flatnonzero(kept), chosen_by=reason)
     for one in (one for one in filters if one.name == "ld"):
         pruning = prune_ld(chosen, r2=one.value, **running)
         steps.append((str(one), int(np.count_nonzero(pruning.mask))))

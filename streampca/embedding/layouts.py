@@ -18,7 +18,7 @@ from streampca.passes.memory import MiB
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a library is told of neighbourhoods; it takes some of them."""
+    """Parameters of neighbourhoods; each library takes some of them."""
 
     n_neighbors: float = 0.0
     min_dist: float = 0.0
@@ -72,8 +72,8 @@ class Layout:
         return self.row_nbytes(k) + distances
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {value:g}" for name, value in self.settings.items())
-        return f"{self.name}, {told}" if told else self.name
+        listed = ", ".join(f"{name} {value:g}" for name, value in self.settings.items())
+        return f"{self.name}, {listed}" if listed else self.name
 
 
 def layout_of(method: Any, **settings: float | None) -> Layout:

@@ -48,11 +48,11 @@ class EmbeddingPlan:
 
     def __str__(self) -> str:
         n, p = self.shape
-        told = ", ".join(self.filters) or "none"
+        filters_used = ", ".join(self.filters) or "none"
         rest = f"; {n - self.landmarks:,} rows are placed" if self.landmarks < n else ""
         lines = [
             f"source    {n:,} x {p:,}",
-            f"filter    {told}; at most {self.features:,} features",
+            f"filter    {filters_used}; at most {self.features:,} features",
             f"fit       {self.fit.method}, {self.fit.solver}, at most {self.fit.n_passes} passes",
             f"layout    {self.layout} of {self.landmarks:,} rows{rest}",
         ]

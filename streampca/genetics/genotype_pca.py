@@ -25,9 +25,10 @@ from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.genotype_numbers import eigenvalues, eigenvectors, frequencies
 from streampca.models.linear import LinearModel
+from streampca.models.linear_result import COMPONENTS
 from streampca.models.parameters import Kept, parameter
-from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.routes import fit_pca, plan_pca
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.request import Cohort, Request, iteration_limits, seed_of
@@ -226,7 +227,7 @@ class GenotypePCA(LinearModel):
         self.plan_ = preceded(plan, *(counting for counting, _ in made))
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
-        self.result_ = assemble(
+        self.result_: PrincipalComponents = assemble(
             self.registered_name,
             fitted,
             fitted_on.shape[0],
@@ -352,7 +353,9 @@ class GenotypePCA(LinearModel):
     @property
     def tracy_widom_(self) -> TracyWidom:
         """Significance of each component (EIGENSOFT's test)."""
-        return self._fitted().tracy_widom()
+        result = self._fitted()
+        assert isinstance(result, PrincipalComponents)
+        return result.tracy_widom()
 
 
 def _text(path: str | os.PathLike[str] | None) -> str | None:

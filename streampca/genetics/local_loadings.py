@@ -38,26 +38,24 @@ class LocalComponent:
         )
 
 
-def local_components(
-    columns: Any, chromosome: Any, position: Any, window: int = WINDOW
-) -> list[LocalComponent]:
+def local_components(columns: Any, chromosome: Any, position: Any) -> list[LocalComponent]:
     """Components whose squared loadings concentrate in one window of the genome.
 
     columns : (p, k) unit columns: an array, or a Zarr array that is read once by chunks.
-    chromosome, position : (p,) arrays or columns.  window : base pairs.
+    chromosome, position : (p,) arrays or columns; positions in base pairs.
     A window counts if it holds over a quarter of the squared loadings and five times its share of
     the variants.
     Cost: O(k p), and the memory of a few blocks. If the variants are not sorted, a sort of p; then
     a few columns at a time are read and sorted (32 MB).
     """
     try:
-        return _in_order(columns, _Genome(Runs.of(chromosome), position, window))
+        return _in_order(columns, _Genome(Runs.of(chromosome), position, WINDOW))
     except _Unsorted:
         _, code = numbered(textual(chromosome))
         order = np.lexsort((np.asarray(position), code))
         del code
     sorted_chromosomes = Runs.of(textual(chromosome)[order])
-    genome = _Genome(sorted_chromosomes, np.asarray(position)[order], window)
+    genome = _Genome(sorted_chromosomes, np.asarray(position)[order], WINDOW)
     p, k = columns.shape
     few = max(1, COLUMNS_NBYTES // max(1, 8 * p))
     found = []

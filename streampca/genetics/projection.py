@@ -26,8 +26,8 @@ from streampca.genetics.variant_matching import VariantMatch, match_variants
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
-from streampca.models.decomposition import Decomposition
 from streampca.models.genotype_numbers import ploidy_of, used_variants
+from streampca.models.principal_components import PrincipalComponents
 from streampca.passes import (
     Candidate,
     Execution,
@@ -205,7 +205,7 @@ def project_samples(
     )
 
 
-def used_features(result: Decomposition) -> Array:
+def used_features(result: PrincipalComponents) -> Array:
     """Features that the fit used: not dropped, constant or filtered."""
     used = used_variants(result)
     if result.scale is not None:
@@ -213,17 +213,17 @@ def used_features(result: Decomposition) -> Array:
     return np.flatnonzero(used)
 
 
-def _decomposition(model: Any) -> Decomposition:
+def _decomposition(model: Any) -> PrincipalComponents:
     """The result of a fitted model, or a result itself. Raises InvalidTypeError, NotFittedError."""
     result = getattr(model, "result_", model)
-    if isinstance(result, Decomposition):
+    if isinstance(result, PrincipalComponents):
         return result
     if result is model and hasattr(model, "fit"):
         raise not_fitted(type(model).__name__)
     raise InvalidTypeError(f"got {type(result).__name__}; expected a fitted GenotypePCA")
 
 
-def _warn_of_fitted(result: Decomposition, new: AxisLabels) -> None:
+def _warn_of_fitted(result: PrincipalComponents, new: AxisLabels) -> None:
     """Warn of names that samples of the fit bear too."""
     samples = result.labels.samples
     if not (samples.named and new.named):
@@ -241,7 +241,7 @@ def _warn_of_fitted(result: Decomposition, new: AxisLabels) -> None:
 
 
 def _check_settings(
-    result: Decomposition,
+    result: PrincipalComponents,
     missing: str,
     min_coverage: float,
     shrinkage: str | None,
@@ -269,7 +269,7 @@ def _check_settings(
 # -- the pass -------------------------------------------------------------------------------------
 
 
-def _aligned(result: Decomposition, match: VariantMatch, ploidy: int) -> dict[str, Array]:
+def _aligned(result: PrincipalComponents, match: VariantMatch, ploidy: int) -> dict[str, Array]:
     """Center, scale (0 = not used) and loadings for each new variant.
 
     Where alleles are swapped, x stands for ploidy - x: z = -(x - (ploidy - mean)) / scale, so

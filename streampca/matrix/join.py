@@ -74,8 +74,10 @@ class JoinedMatrix(ChunkedMatrix):
         kept = parts[0].labels.axis(other)
         labels = Labels(kept, joint) if joined else _one_kind(parts).with_axes(joint, kept)
         if variables:
-            told = {name: part.labels.attrs for name, part in zip(variables, parts, strict=True)}
-            labels = replace(labels, attrs=told)
+            attrs_by_part = {
+                name: part.labels.attrs for name, part in zip(variables, parts, strict=True)
+            }
+            labels = replace(labels, attrs=attrs_by_part)
         self.labels = replace(labels, preprocessing=_joint_preprocessing(parts, joined))
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
@@ -300,8 +302,8 @@ class PartsBeside(Step, kind="parts side by side"):
 def _one_kind(parts: Sequence[ChunkedMatrix]) -> Labels:
     """Labels with the name and the attributes that all parts share."""
     first = parts[0].labels
-    told = {(part.labels.name, repr(part.labels.attrs)) for part in parts}
-    return first if len(told) == 1 else Labels(first.samples, first.features)
+    descriptions = {(part.labels.name, repr(part.labels.attrs)) for part in parts}
+    return first if len(descriptions) == 1 else Labels(first.samples, first.features)
 
 
 def _joint_preprocessing(parts: Sequence[ChunkedMatrix], joined: int) -> Preprocessing:

@@ -30,10 +30,10 @@ BOTH_PARTS = {  # as features, by the kind of object
 }
 
 
-def check_dtype(dtype: np.dtype[Any], what: str = "", kind: str = "array", dim: Any = None) -> None:
+def check_dtype(dtype: np.dtype[Any], kind: str = "array", dim: Any = None) -> None:
     """Raise InvalidTypeError for anything but real numbers.
 
-    what : has this dtype.  kind : of object, of BOTH_PARTS.  dim : of its samples, where named.
+    kind : of object, of BOTH_PARTS.  dim : of its samples, where named.
     """
     if dtype.kind in "buif" and dtype.itemsize <= 8:
         return
@@ -49,8 +49,7 @@ def check_dtype(dtype: np.dtype[Any], what: str = "", kind: str = "array", dim: 
             f"Take one of its fields, X[{dtype.names[0]!r}], or all of them as features: "
             "numpy.stack([X[name] for name in X.dtype.names], axis=-1)"
         )
-    of = f" of {what}" if what else ""
-    raise InvalidTypeError(f"dtype {dtype}{of} cannot be used; expected real numbers. {repair}.")
+    raise InvalidTypeError(f"dtype {dtype} cannot be used; expected real numbers. {repair}.")
 
 
 def refuse_gpu(values: Any, what: str = ITSELF) -> None:

@@ -324,7 +324,7 @@ def _check(axis: AxisLabels, name: str) -> None:
         g for g, (dims, one) in axis.grids.items()
         if not set(dims) <= set(size) or one.shape != tuple(size[d] for d in dims)
     ]  # fmt: skip
-    wrong += [d for d, told in axis.attrs.items() if not isinstance(told, dict)]
+    wrong += [d for d, own in axis.attrs.items() if not isinstance(own, dict)]
     if axis.parts and sum(map(len, axis.parts.values())) != total:
         wrong += list(axis.parts)
     if wrong or total >= MOST:
@@ -333,7 +333,7 @@ def _check(axis: AxisLabels, name: str) -> None:
 
 def _numbered(axis: AxisLabels) -> tuple[dict[str, Array], dict[str, Any]]:
     """(coordinates, attributes): dates of other calendars as numbers with CF units."""
-    coords, attrs = dict(axis.coords), {name: dict(told) for name, told in axis.attrs.items()}
+    coords, attrs = dict(axis.coords), {name: dict(own) for name, own in axis.attrs.items()}
     for name, values in axis.coords.items():
         calendar = getattr(values[0], "calendar", None) if len(values) else None
         if values.dtype.kind == "O" and isinstance(calendar, str):
@@ -346,18 +346,18 @@ def _numbered(axis: AxisLabels) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def _dated(axis: AxisLabels) -> AxisLabels:
     """The inverse of ``_numbered``; without cftime the numbers stay, with their units."""
-    units = {name for name, told in axis.attrs.items() if told.get("units") == DATES}
+    units = {name for name, own in axis.attrs.items() if own.get("units") == DATES}
     if not units or importlib.util.find_spec("cftime") is None:
         return axis
     import cftime
 
     coords, attrs = dict(axis.coords), dict(axis.attrs)
     for name in units & set(coords):
-        told = dict(attrs[name])
-        units_of, calendar = told.pop("units"), told.pop("calendar")
+        own = dict(attrs[name])
+        units_of, calendar = own.pop("units"), own.pop("calendar")
         coords[name] = np.asarray(cftime.num2date(coords[name], units_of, calendar=calendar))
-        attrs[name] = told
-    return replace(axis, coords=coords, attrs={n: told for n, told in attrs.items() if told})
+        attrs[name] = own
+    return replace(axis, coords=coords, attrs={n: own for n, own in attrs.items() if own})
 
 
 def _storable(values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From the result of a solver to a Decomposition: labels, provenance, warnings to the user."""
+"""From the result of a solver to principal components: labels, provenance, warnings to the user."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from streampca.errors import (
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.places import on_globe
-from streampca.models.decomposition import Decomposition
 from streampca.models.design import Removal
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.request import Request
 from streampca.passes import MemoryUse, PassCost, Plan
 from streampca.passes.memory import peak_nbytes
@@ -77,7 +77,7 @@ def assemble(
     source: str = "",
     warned: set[type[Warning]] | None = None,
     memory: MemoryUse | None = None,
-) -> Decomposition:
+) -> PrincipalComponents:
     """The frozen result of a fit. Warns the user where necessary.
 
     parameters : of the estimator, as they are stored with the result.
@@ -90,7 +90,7 @@ def assemble(
     spectrum, design, removal = fitted.spectrum, request.side.design, None
     if design is not None and fitted.removed is not None:
         removal = Removal(design, fitted.removed)
-    return Decomposition(
+    return PrincipalComponents(
         method=method,
         explained_variance=spectrum.values / divisor,
         total_variance=spectrum.total / divisor,

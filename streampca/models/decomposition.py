@@ -1,26 +1,39 @@
-"""The fitted result of a linear model, with everything that follows from it."""
+"""What every linear result answers, whatever its components mean.
+
+The kinds, each with its own fields and answers ::
+
+    Decomposition                mean + scores times components: names, views, rows and scores
+      OrthogonalProjection       rows are scored one by one: their errors
+        PrincipalComponents      eigenvectors of a covariance: its model, significance
+          RotatedDecomposition   other axes of the same space
+          LSADecomposition       documents and terms
+      CompletedDecomposition     of a matrix with holes: rows by least squares, cells
+      LatentDecomposition        a Gaussian model of the rows: likelihood, posterior
+        ProbabilisticDecomposition (an OrthogonalProjection too), FactorDecomposition
+
+What a kind cannot answer it does not have; ``instead`` says what to ask.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streampca.accumulators import FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, reciprocal
-from streampca.models.linear_result import LinearResult
-from streampca.models.pca.gram_outputs import read_components
-from streampca.models.projection import BackProjection, Likelihood, Projection, whitening
+from streampca.kernels import Array
+from streampca.models.linear_result import LinearResult, read_components
+from streampca.models.projection import BackProjection, Projection, whitening
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.models.views import EofViews, dataset_of, spectrum_table
-from streampca.solvers import TracyWidom, tracy_widom_test
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Decomposition(LinearResult, kind="model"):
+class Decomposition(LinearResult):
     """The result of a fit: saved, plotted, compared and applied as it is.
 
     components : (k, p) orthonormal rows, or None (a wide fit with ``components=False``).
@@ -31,12 +44,13 @@ class Decomposition(LinearResult, kind="model"):
     dropped : indices of features without any observation.  constant : of those that never vary.
     filtered : of those left out for their frequency, missing share or weight of 0.
     weights : (p,) that multiplied the centred and scaled features, or None.
-    row_mean, row_scale : (n,) of the samples of the fit, beside those of the features; or None.
     Where the fit streamed its components, what it knows of each feature lies beside them: such
     fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
     removal : what a design took out of the samples, or None; ``design`` and the coefficients of its
         columns, ``removed_coefficients``, are read from it.
     """
+
+    instead: ClassVar[Mapping[str, str]] = {}  # of what it cannot answer: what to ask
 
     @property
     def estimator(self) -> str:
@@ -109,35 +123,6 @@ class Decomposition(LinearResult, kind="model"):
         """
         return dataset_of(self)
 
-    def tracy_widom(self) -> TracyWidom:
-        """Significance of each component: statistic, p-value, effective number of features.
-
-        Raises InvalidInputError where the fit iterated: the test needs the sum of the squares of
-        all variances.
-        """
-        if not np.isfinite(self.total_squares):
-            raise InvalidInputError(
-                "an iterated fit does not know the sum of the squares of all variances, which the "
-                "Tracy-Widom test needs; fit with svd_solver='scatter' or 'gram'"
-            )
-        centred = self.feature_mean is None
-        most = self.n_samples - centred if self.n_samples else self.n_features
-        return tracy_widom_test(
-            self.explained_variance,
-            total=self.total_variance,
-            squares=self.total_squares,
-            count=min(most, self.n_features_used),
-            rounding=self._rounding(),
-        )
-
-    def _rounding(self) -> float:
-        """Relative error of the largest variance; of float32 sums where no bound is known."""
-        bounds = None if self.certificate is None else self.certificate.variance_bound
-        largest = float(self.explained_variance[0])
-        if bounds is None or not np.isfinite(bounds[0]) or not largest > 0:
-            return 1e-6
-        return 2.0 * float(bounds[0]) / largest
-
     # -- rows -----------------------------------------------------------------------------------
 
     def scores_of(self, options: RowOptions) -> RowMap:
@@ -148,22 +133,27 @@ class Decomposition(LinearResult, kind="model"):
         """The map from scores to rows, (rows, p).  again : add what a design removed."""
         return BackProjection.of(self, whiten, again)
 
-    def likelihood_of(self, options: RowOptions) -> RowMap:
-        """The map from rows to their log-likelihood under probabilistic PCA, (rows, 1)."""
-        return Likelihood.of(self, options)
-
     @property
     def score_deviation(self) -> Array:
         """(k,) by which whitening divides scores; never 0."""
         return whitening(self)
 
-    def r2_curve(self, rows: RowPasses | None) -> Array:
-        """(k + 1,) share of the variance that 0, 1, ..., k components carry.
+    def r2_curve(self) -> Array:
+        """(k + 1,) share of the variance of the fit that 0, 1, ..., k components carry."""
+        return np.concatenate([[0.0], np.cumsum(self.explained_variance_ratio)])
 
-        rows : to measure on, one pass; None for those of the fit, from the spectrum.
-        """
-        if rows is None:
-            return np.concatenate([[0.0], np.cumsum(self.explained_variance_ratio)])
+    def fields_of(self, kind: type[Decomposition]) -> dict[str, Any]:
+        """The fields that another kind has too, by name."""
+        known = {one.name for one in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class OrthogonalProjection(Decomposition):
+    """Components that are orthonormal, onto which rows are projected one by one."""
+
+    def r2_of(self, rows: RowPasses) -> Array:
+        """(k + 1,) share of the variance of rows that 0, 1, ..., k components carry: one pass."""
         errors = self._squared_errors(rows)
         return np.asarray(1.0 - errors / errors[0]) if errors[0] > 0 else np.zeros(len(errors))
 
@@ -178,46 +168,3 @@ class Decomposition(LinearResult, kind="model"):
         sums = {"total": total(**settings)}
         done = rows.fold("reconstruction", int(rows.by_features), sums, operands)["total"]
         return np.asarray(done.errors(rows.eps) if rows.by_features else done.errors())
-
-    # -- the probabilistic model ----------------------------------------------------------------
-
-    def covariance(self) -> Array:
-        """(p, p) V'(L - s2 I)V + s2 I, in the units of the data.  Cost: p^2 k flops.
-
-        Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", section 3.3.
-        """
-        v, noise = self.require_components(), self.noise_variance
-        covariance = (v.T * np.maximum(self.explained_variance - noise, 0.0)) @ v
-        covariance[np.diag_indices_from(covariance)] += noise
-        return scaled_matrix(covariance, self.divisors)
-
-    def precision(self) -> Array:
-        """(p, p) V'L^-1 V + (I - V'V) / s2, the inverse of the covariance, in the data's units.
-
-        0 beside features that the model leaves out. Raises InvalidInputError where the covariance
-        is singular.  Cost: p^2 k flops; nothing is inverted.
-        """
-        v, noise = self.require_components(), self.noise_variance
-        k, dimensions = self.n_components, self.n_dimensions
-        variance = np.maximum(self.explained_variance, noise)
-        smallest = float(variance.min(initial=np.inf)) if k >= dimensions else noise
-        if smallest <= np.finfo(np.float64).eps * dimensions * float(variance.max(initial=noise)):
-            raise InvalidInputError(
-                f"the covariance of this model has no inverse: {k} components hold all of the "
-                f"variance of {dimensions} features. Fit fewer components than the rank "
-                f"({self.rank}), so that a noise variance is left, for example "
-                f"n_components={max(1, min(k, self.rank) - 1)}."
-            )
-        precision = (v.T / variance) @ v
-        if k < dimensions:
-            precision -= (v.T @ v) / noise
-            precision[np.diag_indices_from(precision)] += 1.0 / noise
-        divisors = self.divisors
-        return scaled_matrix(precision, None if divisors is None else reciprocal(divisors))
-
-
-def scaled_matrix(values: Array, factors: Array | None) -> Array:
-    """Multiply rows and columns of a matrix by factors, in place; None: unchanged."""
-    if factors is not None:
-        values *= factors[:, None] * factors[None, :]
-    return np.asarray(values)

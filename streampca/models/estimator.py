@@ -310,8 +310,8 @@ class Estimator(Parameters):
             assert matrix is not None
             axes = [matrix.labels.samples, self._fitted().component_axis]
             power = 0 if getattr(self, "whiten", False) else 1
-            told = of_series(self._fitted(), "scores of", power)
-            return to_dataarray(scores, axes, "scores", told)
+            attrs = of_series(self._fitted(), "scores of", power)
+            return to_dataarray(scores, axes, "scores", attrs)
         if is_dask_array(scores):
             return scores
         table = self._table

@@ -15,9 +15,9 @@ from streampca.kernels import Array
 from streampca.kernels.columns import seeded
 from streampca.matrix import ChunkedMatrix, select
 from streampca.matrix.derived import Derivation, DerivedMatrix
-from streampca.models.decomposition import Decomposition
 from streampca.models.kernel_functions import Rows
 from streampca.models.pca.pca import PCA
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.request import seed_of, whole_number
 from streampca.models.row_passes import plan_one_pass
 from streampca.passes import Execution, PassCost, PassResult, PassSpec, Plan, pass_spec, run
@@ -149,6 +149,7 @@ def intrinsic_dimension(
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
     running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
     fitted = _pca(matrix, running)
+    assert isinstance(fitted.result_, PrincipalComponents)  # of a PCA without completion
     seen = _Seen(fitted.result_, share, matrix, running, list(fitted.cost_))
     if set(LOCAL) & set(names):
         seed = seed_of(random_state)
@@ -174,7 +175,7 @@ def _pca(matrix: ChunkedMatrix, running: dict[str, Any]) -> PCA:
 class _Seen:
     """What the methods look at.  squares : (queries, neighbours) squared distances, ascending."""
 
-    result: Decomposition
+    result: PrincipalComponents
     share: float
     matrix: ChunkedMatrix
     running: dict[str, Any]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.kernel_functions import KernelFound, KernelRequest
 from streampca.models.kernel_krylov import matrix_free, matrix_free_candidates
 from streampca.models.kernel_matrix import exact, exact_candidates
 from streampca.models.kernel_scratch import scratch, scratch_candidates, stored, stored_candidates
-from streampca.models.pca.routes import AFFORDABLE, GO_OVER, within
+from streampca.models.pca.routes import ordered
 from streampca.passes import (
-    Candidate,
     Execution,
     Plan,
     Rates,
@@ -50,19 +47,8 @@ def plan_kernel(
             f"solver={solver!r} finds fewer than n - 1 = {matrix.shape[0] - 1} components, and "
             f"n_components={request.count!r}; expected a smaller number, or solver='exact'"
         )
-    candidates = _ordered(rates.timed(matrix, exact), rates.timed(matrix, steps))
+    candidates = ordered(rates.timed(matrix, exact), rates.timed(matrix, steps))
     return make_plan(matrix, "KernelPCA", candidates, memory_limit)
-
-
-def _ordered(exact: list[Candidate], free: list[Candidate]) -> list[Candidate]:
-    """Exact ones that are soon done; iterations, which go over to one; and the other exact ones."""
-    if not exact or not free:
-        return exact + free
-    quickest = free[0].seconds
-    first = [one for one in exact if within(AFFORDABLE, one.seconds, quickest)]
-    last = [one for one in exact if within(GO_OVER, one.seconds, quickest)]
-    iterations = [replace(one, then=then) for then in (*last, None) for one in free]
-    return first + iterations + [one for one in exact if one not in first]
 
 
 def fit_kernel(

@@ -179,8 +179,8 @@ def _write(inputs: SolverInput[KernelRequest], tiles: Tiles) -> Steps[str]:
     """The path of the kernel matrix, written if it is not there."""
     matrix, kernel, n = inputs.matrix, tiles.kernel, inputs.matrix.shape[0]
     named = f"{replace(kernel, function=None)!r} {code_of(kernel.function)}"
-    told = f"{matrix.fingerprint()} {named} {n} {tiles.panels}"
-    mark = hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = f"{matrix.fingerprint()} {named} {n} {tiles.panels}"
+    mark = hashlib.sha256(identity.encode()).hexdigest()[:16]
     assert inputs.request.scratch is not None
     path = os.path.join(inputs.request.scratch, f"kernel-{mark}.zarr")
     there = marked(path) == mark

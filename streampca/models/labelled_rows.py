@@ -111,8 +111,8 @@ def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any
     features = labels.features
     if len(features) != rows.shape[1]:
         features = AxisLabels.plain("feature", rows.shape[1])
-    name, told = labels.name or "reconstruction", partial(of_values, labels)
-    return to_dataarray(rows, [samples, features], name, told)
+    name, attrs = labels.name or "reconstruction", partial(of_values, labels)
+    return to_dataarray(rows, [samples, features], name, attrs)
 
 
 def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
@@ -120,8 +120,8 @@ def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Ar
     if is_xarray(X):
         from streampca.sources.labelled import to_dataarray
 
-        axes, told = [matrix.labels.samples, features], partial(of_values, matrix.labels)
-        return to_dataarray(rows, axes, matrix.labels.name or "filled", told)
+        axes, attrs = [matrix.labels.samples, features], partial(of_values, matrix.labels)
+        return to_dataarray(rows, axes, matrix.labels.name or "filled", attrs)
     if is_dask_array(X) and X.ndim == 2:
         return rows_like(X, rows)
     return framed_like(X, rows)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import Estimator
@@ -34,6 +35,14 @@ class LinearModel(Estimator):
         result = super()._fitted()
         assert isinstance(result, Decomposition)
         return result
+
+    def _answering(self, question: str) -> Callable[..., Any]:
+        """A method of the result. Raises InvalidInputError where its kind has none."""
+        result = self._fitted()
+        if (why := result.instead.get(question)) is not None:
+            raise InvalidInputError(why.format(method=result.method))
+        answer: Callable[..., Any] = getattr(result, question)
+        return answer
 
     def fit_transform(
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
@@ -94,8 +103,8 @@ class LinearModel(Estimator):
             X = X.expand_dims(dims)
         scores = self.transform(X, dim=dim, remove=remove) * factor
         if is_xarray(scores):
-            told = of_series(result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
-            scores = scores.assign_attrs(told)
+            attrs = of_series(result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
+            scores = scores.assign_attrs(attrs)
         return scores.isel(dict.fromkeys(dims, 0)) if one else scores
 
     def reconstruct(
@@ -150,8 +159,10 @@ class LinearModel(Estimator):
             Where chunks hold all samples, features are streamed, and what is left of a row is
             the difference of two sums: shares are right to 2e-6 in float32, 4e-15 in float64.
         """
-        rows = None if X is None else self._passes(self._matrix(X, remove=remove))
-        return self._fitted().r2_curve(rows)
+        if X is None:
+            return self._fitted().r2_curve()
+        measured = self._answering("r2_of")
+        return np.asarray(measured(self._passes(self._matrix(X, remove=remove))))
 
     def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
         """Mean over rows of X, (n, p), of ||x - reconstruction||^2, standardised where scaled.
@@ -159,7 +170,8 @@ class LinearModel(Estimator):
         On the training rows this is (n - ddof) / n times the sum of the dropped eigenvalues.
         Precision: as ``r2_curve``. Cost: one pass.
         """
-        return self._fitted().reconstruction_error(self._passes(self._matrix(X, remove=remove)))
+        measured = self._answering("reconstruction_error")
+        return float(measured(self._passes(self._matrix(X, remove=remove))))
 
     def score_samples(self, X: Any, *, remove: Any = None) -> Array:
         """(n,) log-likelihood of each row under the probabilistic PCA model.
@@ -167,8 +179,9 @@ class LinearModel(Estimator):
         Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
         """
+        likelihood_of = self._answering("likelihood_of")
         rows = self._passes(self._matrix(X, remove=remove))
-        return rows.table("score", self._fitted().likelihood_of(rows.options))[:, 0]
+        return rows.table("score", likelihood_of(rows.options))[:, 0]
 
     def score(self, X: Any, y: Any = None, *, remove: Any = None) -> float:
         """Mean log-likelihood of the rows of X, (n, p). Cost: one pass."""
@@ -176,7 +189,7 @@ class LinearModel(Estimator):
 
     def get_covariance(self) -> Array:
         """(p, p) covariance of the model, V'(L - s2 I)V + s2 I, in the units of the data."""
-        return self._fitted().covariance()
+        return np.asarray(self._answering("covariance")())
 
     def get_precision(self) -> Array:
         """(p, p) inverse of ``get_covariance``, V'L^-1 V + (I - V'V) / s2, in the data's units.
@@ -184,7 +197,7 @@ class LinearModel(Estimator):
         0 beside features that the model leaves out. Raises InvalidInputError where that
         covariance is singular: components for all of the variance, and fewer than features.
         """
-        return self._fitted().precision()
+        return np.asarray(self._answering("precision")())
 
     # -- under scikit-learn's names: views of ``result_``, none of which reads data --------------
 

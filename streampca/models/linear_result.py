@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,10 +14,21 @@ from streampca.matrix import ChunkedMatrix, weighted_divisors
 from streampca.matrix.labels import plain
 from streampca.matrix.places import on_globe
 from streampca.models.design import Design, Removal, basis_at
-from streampca.models.pca.gram_outputs import read_components
 from streampca.models.result import Result, places, shaped
-from streampca.solvers import Certificate
-from streampca.store import check_fields, check_shapes
+from streampca.passes import single_threaded_blas
+from streampca.solvers import Certificate, orthonormal_columns, signs_of_components
+from streampca.store import check_fields, check_shapes, read_labelled
+
+# Fields that every kind had in models that older versions saved.
+OF_ALL_KINDS = {
+    "total_squares",
+    "feature_mean",
+    "missing_by_sample",
+    "fitted",
+    "row_mean",
+    "row_scale",
+}
+COMPONENTS = "components"  # the name of the array to which a fit streams them
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -40,15 +52,9 @@ class LinearResult(Result):
     missing: Array | None = shaped("p", optional=True)  # missing cells among the rows of the fit
     certificate: Certificate | None = None
     weight: float = 0.0  # sum of the row weights (the number of rows without weights)
-    total_squares: float = float("nan")  # sum of the squares of all variances, kept or not
-    missing_by_sample: Array | None = shaped(None, optional=True)  # in all p features
     feature_variance: Array | None = shaped("p", optional=True)  # in the units of the data
-    feature_mean: Array | None = shaped("p", optional=True)  # where ``mean`` is not subtracted
     weights: Array | None = shaped("p", optional=True)
-    fitted: Array | None = shaped(None, optional=True)  # True for the rows of the fit, if not all
     removal: Removal | None = None
-    row_mean: Array | None = shaped(None, optional=True)
-    row_scale: Array | None = shaped(None, optional=True)
 
     principal: ClassVar[bool] = True  # explained variances are eigenvalues of the sample covariance
 
@@ -202,6 +208,10 @@ class LinearResult(Result):
             )
         return self.components
 
+    def of_samples(self) -> dict[str, Array]:
+        """Arrays of the samples, (n,), that ``to_xarray`` adds for this kind, by name."""
+        return {}
+
     # -- at rest --------------------------------------------------------------------------------
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -218,6 +228,9 @@ class LinearResult(Result):
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
         """The fields of what was saved, in their shapes, certificate and removal among them."""
         certificate, design = document.pop("certificate"), document.pop("design", None)
+        known = {one.name for one in fields(cls)}
+        for name in OF_ALL_KINDS - known:
+            document.pop(name, None), arrays.pop(name, None)
         found = {
             "certificate": certificate and Certificate.from_dict(certificate),
             "removal": design and Removal.from_saved(design, arrays),
@@ -275,3 +288,44 @@ class LinearResult(Result):
             gone += " (land?)"
         used = f"{self.n_features_used} of {self.n_features} used"
         return [f"features   {used}; {gone}, {len(self.constant)} constant"]
+
+
+# --------------------------------------------------------------------------------------------------
+# Components that a fit streamed to Zarr, and those after the rank.
+
+
+def read_components(path: str | os.PathLike[str], result: Any) -> Array:
+    """(k, p) float64 that the fit of this result streamed, orthonormal and completed after the
+    rank, as they are where a fit holds them.
+
+    Raises SourceError where they are not there, InvalidInputError where they are of another fit.
+    """
+    stored, variance = read_labelled(path, COMPONENTS, "explained_variance")
+    shape = (result.n_features, result.n_components)
+    if stored.shape != shape or not np.array_equal(variance, result.explained_variance):
+        raise InvalidInputError(
+            f"{path}: components of {stored.shape[0]} features x {stored.shape[1]} that another "
+            f"fit wrote; expected those of this one, {shape[0]} x {shape[1]}"
+        )
+    columns = np.array(stored, dtype=np.float64, order="F")
+    return finish_components(columns.T, result.rank, result, True)
+
+
+def finish_components(components: Array, rank: int, fitted: Any, centered: bool) -> Array:
+    """(k, p) orthonormal rows from Z'u / s, in place; directions beyond the numerical rank are
+    completed.
+
+    fitted : any object with ``dropped``, ``scale`` and ``constant``.
+    """
+    dead = fitted.dropped
+    if fitted.scale is not None:
+        dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
+    if centered:
+        dead = np.union1d(dead, fitted.constant)
+    columns = components.T
+    if not columns.shape[1]:
+        return components
+    with single_threaded_blas():
+        orthonormal_columns(columns, rank, dead)
+    columns[:, rank:] *= signs_of_components(columns[:, rank:])
+    return components

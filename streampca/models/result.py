@@ -61,18 +61,18 @@ def shaped(*shape: str | None, empty: Any = None, optional: bool = False) -> Any
     shape : "k" components, "p" features; None or another letter is any length.
     empty : the shape of what it is by default.  optional : None by default.
     """
-    told = {"shape": shape}
+    metadata = {"shape": shape}
     if optional:
-        return field(default=None, metadata=told)
+        return field(default=None, metadata=metadata)
     if empty is not None:
-        return field(default_factory=lambda: np.zeros(empty), metadata=told)
-    return field(metadata=told)
+        return field(default_factory=lambda: np.zeros(empty), metadata=metadata)
+    return field(metadata=metadata)
 
 
 def places() -> Any:
     """Declare an array of feature numbers; empty by default."""
-    told = {"shape": (None,), PLACES: True}
-    return field(default_factory=lambda: np.zeros(0, dtype=np.int64), metadata=told)
+    metadata = {"shape": (None,), PLACES: True}
+    return field(default_factory=lambda: np.zeros(0, dtype=np.int64), metadata=metadata)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -337,8 +337,9 @@ class Result:
                 raise DamagedSourceError(f"{where} is damaged: plan: {one_pass!r:.80} is no pass")
 
 
-def _check_entries(told: Any, types: dict[str, tuple[type, ...]], where: str) -> None:
+def _check_entries(document: Any, types: dict[str, tuple[type, ...]], where: str) -> None:
     """Check the types of the entries that are printed, if they are present."""
     for name, kinds in types.items():
-        if name in told and (not isinstance(told[name], kinds) or isinstance(told[name], bool)):
-            raise DamagedSourceError(f"{where} is damaged: {name} is {told[name]!r:.80}")
+        value = document.get(name)
+        if name in document and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise DamagedSourceError(f"{where} is damaged: {name} is {value!r:.80}")

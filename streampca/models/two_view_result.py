@@ -142,8 +142,8 @@ class TwoViewResult(Result, kind="two-view"):
         own = RAW
         if steps and isinstance(steps[0], PartsBeside):
             own = steps[0].parts[number]
-        told = labels.attrs_of(name)
-        return Labels(labels.samples, labels.features.parts[name], None, told, own)
+        attrs = labels.attrs_of(name)
+        return Labels(labels.samples, labels.features.parts[name], None, attrs, own)
 
     def scores_of(self, options: RowOptions) -> RowMap:
         raise InvalidInputError(f"a {self.method} has two views; use view('x') or view('y')")
@@ -180,9 +180,9 @@ class TwoViewResult(Result, kind="two-view"):
                     p_values = correlation_p_values(array, self.free_rows)
                     tables[f"{what}_p_value"] = (p_values, axes)
             about = {"method": self.method, "view": name, "n_samples": self.n_samples}
-            told = {"weights": partial(of_map, view, what="weights of", power=0)}
-            told |= {one: partial(of_correlation, view) for one in ("loadings", "cross_loadings")}
-            made.append(to_dataset(tables, about, told))
+            attrs = {"weights": partial(of_map, view, what="weights of", power=0)}
+            attrs |= {one: partial(of_correlation, view) for one in ("loadings", "cross_loadings")}
+            made.append(to_dataset(tables, about, attrs))
         return tuple(made)
 
     def summary(self) -> dict[str, Any]:

@@ -66,8 +66,8 @@ def of_values(labels: Labels, variable: str | None) -> dict[str, Any]:
 
     Of preprocessed values the unit of the raw ones is not theirs.
     """
-    told = dict(labels.attrs_of(str(variable)))
-    return {k: v for k, v in told.items() if not labels.preprocessing or k not in OF_ANOTHER_UNIT}
+    attrs = dict(labels.attrs_of(str(variable)))
+    return {k: v for k, v in attrs.items() if not labels.preprocessing or k not in OF_ANOTHER_UNIT}
 
 
 # -- units -----------------------------------------------------------------------------------------
@@ -114,18 +114,18 @@ def _attributes(
 ) -> dict[str, Any]:  # fmt: skip
     labels = result.labels
     names = [one if one is not None else labels.name for one in variables]
-    told: dict[str, Any] = {"long_name": f"{what} {_named(labels, variables)}".strip()}
+    attrs: dict[str, Any] = {"long_name": f"{what} {_named(labels, variables)}".strip()}
     if units is not None:
-        told["units"] = units
-    told["method"] = result.method
+        attrs["units"] = units
+    attrs["method"] = result.method
     if weighted and result.weighted:
-        told["comment"] = "of the variable times the weights of the fit"
+        attrs["comment"] = "of the variable times the weights of the fit"
     if known := [str(name) for name in names if name is not None]:
-        told["variable"] = ", ".join(known)
+        attrs["variable"] = ", ".join(known)
     if len(variables) == 1:
         own = labels.attrs_of(str(variables[0]))
-        told |= {f"variable_{name}": plain_attribute(value) for name, value in own.items()}
-    return told
+        attrs |= {f"variable_{name}": plain_attribute(value) for name, value in own.items()}
+    return attrs
 
 
 def _named(labels: Labels, variables: Sequence[str | None]) -> str:

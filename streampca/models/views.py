@@ -68,10 +68,9 @@ def dataset_of(result: LinearResult) -> Any:
         tables["components"] = (components, [component, features])
     if result.scores is not None:
         tables["scores"] = (result.scores, [result.labels.samples, component])
-    for name in ("row_mean", "row_scale"):
-        if (values := getattr(result, name)) is not None:
-            tables[name] = (values, [result.labels.samples])
-    told: dict[str, Any] = {
+    for name, values in result.of_samples().items():
+        tables[name] = (values, [result.labels.samples])
+    attrs_of: dict[str, Any] = {
         "mean": partial(of_values, result.labels),
         "components": partial(of_map, result, what="components (as they are) of", power=0),
         "scores": of_series(result, "scores of", 1),
@@ -82,7 +81,7 @@ def dataset_of(result: LinearResult) -> Any:
     if result.method == "GenotypePCA":
         tables |= genotype_tables(result, component)
         attributes["n_features_used"] = result.n_features_used
-    return to_dataset(tables, attributes, told)
+    return to_dataset(tables, attributes, attrs_of)
 
 
 SCALINGS = (0, 1, 2)
@@ -110,8 +109,8 @@ class EofViews:
         factor = scaling_factor(self.result.explained_variance, scaling)
         maps = self.result.require_components() * factor[:, None]
         what = f"EOFs ({HOW[scaling]}) of"
-        told = partial(of_map, self.result, what=what, power=(0, -1, 1)[scaling])
-        return self._maps("eofs", maps, told)
+        attrs = partial(of_map, self.result, what=what, power=(0, -1, 1)[scaling])
+        return self._maps("eofs", maps, attrs)
 
     def pcs(self, scaling: int = 0, scores: Any = None) -> Any:
         """(samples, component): projections (0), with unit variance (1), times the root (2).
@@ -126,8 +125,8 @@ class EofViews:
                 "pca.project(X, scaling=1)"
             )
         scaled = scores * scaling_factor(self.result.explained_variance, scaling)
-        told = of_series(self.result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
-        return self._wrap("pcs", scaled, [self.result.labels.samples, self._component()], told)
+        attrs = of_series(self.result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
+        return self._wrap("pcs", scaled, [self.result.labels.samples, self._component()], attrs)
 
     def as_correlation(self) -> Any:
         """(component, features): correlation of every PC with the data of every feature.
@@ -150,8 +149,8 @@ class EofViews:
         factor = {0: np.sqrt(variance), 1: np.ones(len(variance)), 2: variance}[
             check_scaling(scaling)
         ]
-        told = partial(of_covariance, self.result, scaling=scaling)
-        return self._maps("eofs_as_covariance", self._covariance() * factor[:, None], told)
+        attrs = partial(of_covariance, self.result, scaling=scaling)
+        return self._maps("eofs_as_covariance", self._covariance() * factor[:, None], attrs)
 
     def eigenvalues(self) -> Any:
         """(component,) variance of every PC."""
@@ -215,11 +214,11 @@ class EofViews:
 
     def _settings(self) -> dict[str, str]:
         """What was done to the field, by the names of the parameters, where it has a name."""
-        told = {name: self.result.settings.get(name) for name in ("weights", "remove", "scale")}
-        removed = told["remove"]
+        settings = {name: self.result.settings.get(name) for name in ("weights", "remove", "scale")}
+        removed = settings["remove"]
         if isinstance(removed, (list, tuple)) and all(isinstance(one, str) for one in removed):
-            told["remove"] = ", ".join(removed)
-        return {name: one for name, one in told.items() if isinstance(one, str) and one}
+            settings["remove"] = ", ".join(removed)
+        return {name: one for name, one in settings.items() if isinstance(one, str) and one}
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -244,18 +243,18 @@ class EofViews:
     def _values(self, name: str, values: Array, what: str, power: int) -> Any:
         return self._wrap(name, values, [self._component()], of_series(self.result, what, power))
 
-    def _maps(self, name: str, maps: Array, told: Any) -> Any:
-        """told : the attributes of the maps of a variable."""
+    def _maps(self, name: str, maps: Array, attrs: Any) -> Any:
+        """attrs : the attributes of the maps of a variable."""
         maps[:, self.result.dropped] = np.nan
-        return self._wrap(name, maps, [self._component(), self.result.labels.features], told)
+        return self._wrap(name, maps, [self._component(), self.result.labels.features], attrs)
 
-    def _wrap(self, name: str, values: Any, axes: list[AxisLabels], told: Any) -> Any:
+    def _wrap(self, name: str, values: Any, axes: list[AxisLabels], attrs: Any) -> Any:
         """The values with labels, if the data had named dimensions."""
         if not self.result.labels.dims_named:
             return values
         from streampca.sources.labelled import to_dataarray
 
-        return to_dataarray(values, axes, name, told)
+        return to_dataarray(values, axes, name, attrs)
 
 
 def scaling_factor(variance: Array, scaling: int) -> Array:

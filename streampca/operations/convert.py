@@ -210,11 +210,13 @@ class DemoReport:
     source: str
 
 
+SHOWN = 10  # components of the demonstrations
+
+
 def genotype_demo(
     folder: Path,
     recipe: GenotypeRecipe,
     *,
-    n_components: int = 10,
     memory_limit: int | str | None = None,
     progress: Any = None,
     writing: Callable[[int, int], None] | None = None,
@@ -226,7 +228,7 @@ def genotype_demo(
     write_genotypes(path, recipe, overwrite=True, progress=writing)
     written = time.perf_counter()
     model = PCA(
-        n_components,
+        SHOWN,
         scale="std",
         missing="mean",
         missing_value=MISSING_CALL,
@@ -237,7 +239,7 @@ def genotype_demo(
     fitted = time.perf_counter()
     labels = recipe.population_of
     leading = recipe.populations - 1
-    scores = np.asarray(model.result_.scores)[:, : min(leading, n_components)]
+    scores = np.asarray(model.result_.scores)[:, : min(leading, SHOWN)]
     share = nearest_centroid_share(scores, labels)
     check = (
         f"{share:.1%} of the samples lie nearest to the centre of the population they were drawn "
@@ -247,7 +249,7 @@ def genotype_demo(
     return DemoReport(model, names, check, written - begun, fitted - written, str(path))
 
 
-def digits_demo(*, n_components: int = 10, progress: Any = None) -> DemoReport:
+def digits_demo(*, progress: Any = None) -> DemoReport:
     """scikit-learn's 1797 handwritten digits, and its own PCA of them as the check."""
     try:
         from sklearn.datasets import load_digits
@@ -258,9 +260,9 @@ def digits_demo(*, n_components: int = 10, progress: Any = None) -> DemoReport:
         ) from None
     digits = load_digits()
     begun = time.perf_counter()
-    model = PCA(n_components, progress=progress).fit(digits.data)
+    model = PCA(SHOWN, progress=progress).fit(digits.data)
     seconds = time.perf_counter() - begun
-    reference = Reference(n_components, svd_solver="full").fit(digits.data)
+    reference = Reference(SHOWN, svd_solver="full").fit(digits.data)
     ratio = model.explained_variance_ / reference.explained_variance_
     check = (
         f"largest relative difference from scikit-learn's full SVD: {np.abs(ratio - 1).max():.1e}"

@@ -150,14 +150,14 @@ class MemoryUse:
     high : the process's high-water mark at the beginning. It is never reset: other observers of
         the process use it too.
     more : of threads beyond the lanes of the plan.
-    told : whether the caller was warned of it.
+    warned : whether the caller was.
     """
 
     held: int
     high: int
     sampled: int
     more: int = 0
-    told: bool = False
+    warned: bool = False
 
     @classmethod
     def begun(cls) -> Self:
@@ -182,12 +182,12 @@ class MemoryUse:
 
 def warn_of_excess(plan: Plan | None, use: MemoryUse) -> None:
     """Warn, once, if what ran with a memory limit took more than its plan."""
-    if plan is None or plan.memory_limit is None or use.told:
+    if plan is None or plan.memory_limit is None or use.warned:
         return
     taken = use.of_plan(plan) - use.more
     if taken <= plan.peak_nbytes + SLACK_NBYTES:
         return
-    use.told = True
+    use.warned = True
     warn_caller(
         f"{plan.method} took {size(taken)} of memory and had planned {size(plan.peak_nbytes)} for "
         f"memory_limit={as_limit(plan.memory_limit)!r}. The result is right. For a machine that "

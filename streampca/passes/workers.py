@@ -97,7 +97,7 @@ def answer_of(client: Any, call: Coroutine[Any, Any, Any], seconds: float,
 
 
 def computes(client: Any, key: str) -> bool:
-    """Whether a worker computes this task, or what it needs; True if that is not told."""
+    """Whether a worker computes this task, or what it needs; True if that is not known."""
     asked = client.scheduler.call_stack
     try:
         return bool(client.sync(asked, keys=[key], callback_timeout=VERSION_SECONDS))

@@ -39,8 +39,8 @@ def estimator_card(name: str, settings: str) -> str:
 
 def settings_line(result: Any) -> str:
     """The settings that were set, as text."""
-    told = {name: value for name, value in result.settings.items() if value is not None}
-    return json.dumps(told, default=str)
+    values = {name: value for name, value in result.settings.items() if value is not None}
+    return json.dumps(values, default=str)
 
 
 def rows_of(result: Any) -> str:
@@ -89,15 +89,16 @@ def memory_line(result: Any) -> str:
 
 def source_line(result: Any) -> str:
     """The fingerprint of the source, and what reading it took; empty without provenance."""
-    told = result.provenance
-    known = f"{str(told.get('source', ''))[:SHOWN]}: " if told.get("source") else ""
-    if "reads" not in told:
+    provenance = result.provenance
+    known = f"{str(provenance.get('source', ''))[:SHOWN]}: " if provenance.get("source") else ""
+    if "reads" not in provenance:
         return known.rstrip(": ")
-    passes = len(told.get("passes", ()))
+    passes = len(provenance.get("passes", ()))
     many = f"{passes} pass" + ("es" if passes != 1 else "")
     return (
-        f"{known}{many}, {told['reads']:,} chunk reads, {size(told.get('bytes') or 0)}, "
-        f"{told.get('seconds') or 0:.1f} s"
+        f"{known}{many}, {provenance['reads']:,} chunk reads, "
+        f"{size(provenance.get('bytes') or 0)}, "
+        f"{provenance.get('seconds') or 0:.1f} s"
     )
 
 

@@ -234,8 +234,8 @@ def _certificate(result: Any) -> str:
 
 def _costs(result: Any) -> str:
     """What was announced, beside what it took."""
-    told = result.summary()
-    plan, cost = told["planned"], {**told["measured"], "peak_bytes": result.peak_nbytes}
+    summary = result.summary()
+    plan, cost = summary["planned"], {**summary["measured"], "peak_bytes": result.peak_nbytes}
     rows = []
     for name, key in (("passes", "passes"), ("chunk reads", "reads"), ("bytes read", "bytes"),
                       ("peak memory", "peak_bytes"), ("seconds in passes", "seconds")):  # fmt: skip
@@ -324,14 +324,14 @@ def packed(
     rows : of the scores that are drawn.  titles : of the components.
     """
     shown = range(min(scores.shape[1], MOST_COMPONENTS))
-    told = {
+    data = {
         "count": len(rows),
         "axes": [{"title": titles[j], **_quantised(scores[rows, j])} for j in shown],
         "labels": [_label(name, values, rows, len(scores)) for name, values in labels.items()],
         "names": None if names is None else names,
         "rows": (rows + 1).tolist() if names is None and len(rows) < len(scores) else None,
     }
-    return json.dumps(told, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
 def _quantised(values: Array) -> dict[str, Any]:

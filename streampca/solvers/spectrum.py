@@ -138,7 +138,7 @@ def _leading_by_lapack(a: Array, count: int) -> tuple[Array, Array]:
     return values, vectors
 
 
-def svd_of_r(r: Array, k: int | None = None) -> Spectrum:
+def svd_of_r(r: Array) -> Spectrum:
     """Eigenpairs of R'R from the singular values of R, without forming R'R.
 
     r : (p, p) upper triangular. Values are squared singular values.
@@ -154,8 +154,7 @@ def svd_of_r(r: Array, k: int | None = None) -> Spectrum:
         )
     values = singular**2
     vectors = np.ascontiguousarray(vt.T)
-    whole = Spectrum(values, vectors, 0.0, float(np.sum(values)), float(np.sum(values**2)))
-    return whole if k is None else whole.head(k)
+    return Spectrum(values, vectors, 0.0, float(np.sum(values)), float(np.sum(values**2)))
 
 
 def _sum_of_squares(lower: Array) -> float:

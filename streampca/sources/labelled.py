@@ -177,8 +177,8 @@ def _axis_labels(
         else:
             grids[name] = (dims, values)
     sizes = tuple(int(array.shape[d]) for d in numbers)
-    told = {name: each for name, each in attrs.items() if each}
-    return AxisLabels(tuple(names), sizes, coords, told, extra, grids)
+    described = {name: each for name, each in attrs.items() if each}
+    return AxisLabels(tuple(names), sizes, coords, described, extra, grids)
 
 
 def _bounds(dataset: xarray.Dataset) -> set[Any]:
@@ -233,26 +233,26 @@ def to_dataarray(
             for variable, where in axis.slices.items():
                 index = (slice(None),) * number + (where,)
                 own = [*axes[:number], axis.parts[variable], *axes[number + 1 :]]
-                told = attrs(variable) if callable(attrs) else attrs
-                arrays[variable] = to_dataarray(values[index], own, variable, told)
+                described = attrs(variable) if callable(attrs) else attrs
+                arrays[variable] = to_dataarray(values[index], own, variable, described)
             return xarray.Dataset(arrays, attrs={"name": name} if name else {})
-    told = attrs(None) if callable(attrs) else attrs
-    return _unstacked(values, axes, name, dict(told or {}))
+    described = attrs(None) if callable(attrs) else attrs
+    return _unstacked(values, axes, name, dict(described or {}))
 
 
 def to_dataset(
     tables: Mapping[str, tuple[np.ndarray[Any, Any], Sequence[AxisLabels]]],
     attrs: Mapping[str, Any],
-    told: Mapping[str, Attributes] | None = None,
+    described: Mapping[str, Attributes] | None = None,
 ) -> xarray.Dataset:
     """Several labelled arrays (values and the labels of their axes, by name) as one Dataset.
 
-    told : attributes of the arrays, as :func:`to_dataarray` takes them.
+    described : attributes of the arrays, as :func:`to_dataarray` takes them.
     Along an axis of several variables there is one for each of them: ``components_sst``.
     """
     arrays: dict[str, xarray.DataArray] = {}
     for name, (values, axes) in tables.items():
-        made = to_dataarray(values, axes, name, (told or {}).get(name))
+        made = to_dataarray(values, axes, name, (described or {}).get(name))
         if isinstance(made, xarray.Dataset):
             arrays |= {f"{name}_{variable}": one for variable, one in made.data_vars.items()}
         else:
@@ -284,15 +284,15 @@ def _unstacked(
             )
         dims += axis.dims
         sizes += axis.sizes
-        told = {n: dict(a) for n, a in axis.attrs.items()}
+        described = {n: dict(a) for n, a in axis.attrs.items()}
         known = {d: ((d,), c) for d, c in axis.coords.items()} | dict(axis.grids)
         known |= {n: ((axis.dims[0],), c) for n, c in axis.extra.items()}
         for d in axis.dims:
-            names = told.get(d, {}).pop(LEVELS, [])
+            names = described.get(d, {}).pop(LEVELS, [])
             if names and set(names) <= set(known):
                 levels[d] = names
                 del known[d]
-        coords |= {n: (d, np.asarray(c), told.get(n, {})) for n, (d, c) in known.items()}
+        coords |= {n: (d, np.asarray(c), described.get(n, {})) for n, (d, c) in known.items()}
     if len(set(dims)) != len(dims):
         raise InvalidInputError(
             f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"

@@ -65,23 +65,25 @@ class GenotypeRecipe:
         return result
 
 
+CHUNK = 1024  # variants
+
+
 def write_genotypes(
     path: str | os.PathLike[str],
     recipe: GenotypeRecipe,
     *,
-    chunk: int = 1024,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Write the recipe's matrix as a Zarr v3 array, samples x variants, int8.
 
-    chunk : variants per chunk; a chunk holds all samples. Blosc zstd, bitshuffle, crc32c.
+    A chunk holds CHUNK variants of all samples. Blosc zstd, bitshuffle, crc32c.
     """
     try:
         array = zarr.create_array(
             os.fspath(path),
             shape=(recipe.samples, recipe.variants),
-            chunks=(recipe.samples, min(chunk, recipe.variants)),
+            chunks=(recipe.samples, min(CHUNK, recipe.variants)),
             dtype="int8",
             fill_value=0,
             compressors=[
@@ -95,8 +97,8 @@ def write_genotypes(
         )
     except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
         raise OccupiedError(f"{path} exists already; remove it or pass overwrite") from None
-    for start in range(0, recipe.variants, chunk):
-        stop = min(start + chunk, recipe.variants)
+    for start in range(0, recipe.variants, CHUNK):
+        stop = min(start + CHUNK, recipe.variants)
         array[:, start:stop] = recipe.block(start, stop)
         if progress is not None:
             progress(stop, recipe.variants)

@@ -157,17 +157,10 @@ class StoredArray:
         return FREE if self.dtype.kind == "T" else math.prod(self.chunks) * self.dtype.itemsize
 
 
-def read_array(get: Get, known: Iterable[str], name: str) -> Array:
-    """The array whose files ``get(path, most)`` returns, chunk by chunk.
-
-    known : the existing paths. Raises SourceError if a chunk is not among them.
-    """
-    return decode_array(get, find_array(get, known, name))
-
-
 def find_array(get: Get, known: Iterable[str], name: str) -> StoredArray:
-    """Read only the metadata of an array.  get, known : see :func:`read_array`.
+    """The metadata of the array whose files ``get(path, most)`` returns; see ``decode_array``.
 
+    known : the existing paths.
     Raises SourceError if streampca does not write such arrays, or a chunk is absent.
     """
     folder = f"arrays/{name}/"

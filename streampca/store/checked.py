@@ -322,11 +322,10 @@ def _check_versions(names: list[Any], where: str) -> None:
             raise DamagedSourceError(f"{where} names a version {one!r:.80}; expected its id")
 
 
-def check_number(value: Any, where: str, most: int = 2**63) -> int:
-    """Check a count in a document, and return it. Raises DamagedSourceError."""
-    if type(value) is not int or not 0 <= value < most:
+def check_number(value: Any, where: str) -> None:
+    """Check a count in a document. Raises DamagedSourceError."""
+    if type(value) is not int or not 0 <= value < 2**63:
         raise DamagedSourceError(f"{where} is {value!r:.80}; expected a number from 0 on")
-    return int(value)
 
 
 def _check_types(

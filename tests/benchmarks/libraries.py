@@ -68,7 +68,7 @@ def version_of_a_model() -> dict[str, Any]:
 def arrays() -> None:
     import zarr
 
-    from streampca.store.array_files import read_array, write_array
+    from streampca.store.array_files import decode_array, find_array, write_array
 
     made, ours, theirs = version_of_a_model(), {}, {}
     codecs = [zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()]
@@ -85,7 +85,8 @@ def arrays() -> None:
 
     def read_ours() -> None:
         for name in made:
-            read_array(lambda path, most: ours[path], ours, name)
+            get = lambda path, most: ours[path]  # noqa: E731
+            decode_array(get, find_array(get, ours, name))
 
     def read_theirs() -> None:
         group = zarr.open_group(zarr.storage.MemoryStore(theirs), mode="r")

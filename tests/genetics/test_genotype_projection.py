@@ -16,7 +16,7 @@ from streampca.errors import DroppedFeaturesWarning, InvalidInputError, MemoryLi
 from streampca.genetics.projection import project_samples, used_features
 from streampca.genetics.sample_scores import LowCoverageWarning, oadp_scores
 from streampca.matrix import AxisLabels, Labels
-from streampca.models.decomposition import Decomposition
+from streampca.models.principal_components import PrincipalComponents
 from streampca.sources.arrays import ArrayReader
 from streampca.sources.stacked import StackedMatrix
 
@@ -235,7 +235,7 @@ def test_a_direction_that_nobody_observes_is_not_invented(study):
     """Half the variants are there, and all of the others carry one component alone."""
     v = np.zeros((2, P))
     v[0, : P // 2], v[1, P // 2 :] = (P // 2) ** -0.5, (P // 2) ** -0.5
-    result = Decomposition(
+    result = PrincipalComponents(
         method="PCA", explained_variance=np.ones(2), total_variance=2.0, mean=np.ones(P),
         n_samples=10, ddof=1, rank=2, components=v, weight=10.0,
         labels=Labels(AxisLabels.plain("sample", 10), study.features),
@@ -296,7 +296,7 @@ def test_labels_and_table(study):
 
 def test_a_saved_model_projects_alike(study, tmp_path):
     study.result.save(tmp_path / "model")
-    loaded = Decomposition.load(tmp_path / "model")
+    loaded = PrincipalComponents.load(tmp_path / "model")
     matrix = genotypes(study.new, study.features)
     np.testing.assert_array_equal(
         project_samples(loaded, matrix).scores, project_samples(study.result, matrix).scores
@@ -332,7 +332,7 @@ def test_oadp_is_the_decomposition_with_the_sample_put_below():
 
 
 def test_oadp_needs_to_know_the_spread(study):
-    unknown = Decomposition(
+    unknown = PrincipalComponents(
         method="PCA", explained_variance=np.ones(1), total_variance=1.0, n_samples=0, ddof=1,
         rank=1, mean=study.result.mean, labels=study.result.labels,
         components=np.eye(1, P), scale=study.result.scale, weight=np.nan,

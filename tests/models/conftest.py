@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+Resumed = Callable[[str, Callable[[], Any]], Any]
+
+
+class Interrupted(Exception):
+    """Stands for a power failure."""
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +26,32 @@ def client() -> Iterator[Any]:
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+@pytest.fixture
+def resumed(monkeypatch: pytest.MonkeyPatch) -> Resumed:
+    """``resumed("sweep 2", fit)``: what the second call of ``fit`` returns.
+
+    The first one is interrupted before that pass, and the second one begins with it.
+    """
+
+    def interrupted(where: str, fit: Callable[[], Any]) -> Any:
+        passes = sys.modules["streampca.passes.run"]
+        calls: list[str] = []
+        run, failing = passes.run, True
+
+        def watched(plan: Any, *args: Any, **more: Any) -> Any:
+            calls.append(plan.name)
+            if failing and plan.name == where:
+                raise Interrupted
+            return run(plan, *args, **more)
+
+        monkeypatch.setattr(passes, "run", watched)
+        with pytest.raises(Interrupted):
+            fit()
+        before, failing = len(calls), False
+        found = fit()
+        assert calls[before] == where
+        return found
+
+    return interrupted

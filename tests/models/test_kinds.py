@@ -473,3 +473,33 @@ def test_only_fits_name_a_kind() -> None:
     assert named_kind(["fit", "x", "--model", "PPCA"]) == "PPCA"
     assert named_kind(["store", "export", "m", "--model", "path"]) is None
     assert named_kind([]) is None
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
+def test_a_kind_has_only_what_it_can_answer() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 6))
+    holes = np.where(rng.random(x.shape) < 0.1, np.nan, x)
+    factors = streampca.FactorAnalysis(2, progress=False).fit(data("PCA"))
+    completed = streampca.HardImpute(2, progress=False, max_passes=9).fit(holes)
+    lacking = {
+        factors: ("tracy_widom", "r2_of", "reconstruction_error", "row_mean", "total_squares"),
+        completed: ("tracy_widom", "r2_of", "likelihood_of", "covariance", "fitted"),
+        streampca.PCA(2, progress=False).fit(x): ("row_mean", "likelihood", "uniquenesses"),
+    }
+    for model, names in lacking.items():
+        assert not [name for name in names if hasattr(model.result_, name)]
+        assert len(model.r2_curve()) == 3
+    with pytest.raises(InvalidInputError, match=r"compare models by score\(X\)"):
+        factors.reconstruction_error(x)
+    with pytest.raises(InvalidInputError, match=r"a HardImpute of .* fit streampca\.PPCA"):
+        completed.get_covariance()
+
+
+def test_fields_that_every_kind_had_before_are_left_out() -> None:
+    model = streampca.FactorAnalysis(2, progress=False).fit(data("PCA"))
+    arrays, document = model.result_.to_saved()
+    old = {"total_squares": float("nan"), "feature_mean": None, "fitted": None}
+    counted = {"missing_by_sample": np.zeros(60, np.int64)}
+    again = streampca.Decomposition.from_saved(arrays | counted, document | old, "here")
+    np.testing.assert_array_equal(again.loadings, model.result_.loadings)

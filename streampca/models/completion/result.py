@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,13 +27,15 @@ from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep, judged
 from streampca.models.decomposition import Decomposition
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.projection import BackProjection
 from streampca.models.result import shaped
-from streampca.models.row_passes import RowMap, RowOptions, RowPasses
+from streampca.models.row_passes import RowOptions, RowPasses
 from streampca.passes import Execution, Plan
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
+NO_MODEL = "a {method} of data with holes has no likelihood; fit streampca.PPCA"
 PENALTIES = ("ridge", "lambda_")  # the parameter that holds it: of rank, of singular values
 
 
@@ -41,13 +43,24 @@ PENALTIES = ("ridge", "lambda_")  # the parameter that holds it: of rank, of sin
 class CompletedDecomposition(Decomposition, kind="completed model"):
     """Components of a matrix with holes: rows are scored by least squares over what they observe.
 
-    penalty : of the factors of a row.  ``row_mean`` and ``row_scale`` belong to the rows of the
-    fit: after them scores alone do not make rows.
+    penalty : of the factors of a row.
+    row_mean, row_scale : (n,) of the rows of the fit, or None; after them scores alone do not make
+        rows.
     seen_starts, seen_items : of a fit of ratings (n + 1,) where the items that each user has rated
         begin, and these, by number.
     """
 
+    instead: ClassVar[Mapping[str, str]] = {
+        "likelihood_of": NO_MODEL,
+        "covariance": NO_MODEL,
+        "precision": NO_MODEL,
+        "r2_of": "r2_curve(X) of a {method} with holes: the components of an estimate are fitted "
+        "together; use r2_curve(), or reconstruction_error(X)",
+    }
+
     penalty: float = 0.0
+    row_mean: Array | None = shaped(None, optional=True)
+    row_scale: Array | None = shaped(None, optional=True)
     seen_starts: Array | None = shaped(None, optional=True)
     seen_items: Array | None = shaped(None, optional=True)
 
@@ -72,7 +85,7 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
     def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
         """Whether an older version saved this as a model like any other."""
         saved = document.get("settings")
-        if kind != Decomposition.kind or not isinstance(saved, Mapping):
+        if kind != PrincipalComponents.kind or not isinstance(saved, Mapping):
             return False
         completed = "rank" in saved and not set(PENALTIES).isdisjoint(saved)
         return completed or saved.get("missing") == "impute"
@@ -97,7 +110,13 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
 
     def scores_of(self, options: RowOptions) -> RowSolve:
         """The map from rows to their scores, (rows, r)."""
-        return RowSolve.of(self, self.penalty, self._absent)
+        means, scales = self.row_mean is not None, self.row_scale is not None
+        return RowSolve.of(self, self.penalty, self._absent, means, scales)
+
+    def of_samples(self) -> dict[str, Array]:
+        """The means and scales of the rows, (n,), where they have any."""
+        found = {"row_mean": self.row_mean, "row_scale": self.row_scale}
+        return {name: values for name, values in found.items() if values is not None}
 
     def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
         """The map from scores to rows; refused where rows have means of their own."""
@@ -131,21 +150,6 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         """Mean over rows of the squared errors of the observed cells."""
         errors = ObservedErrors(self.scores_of(rows.options))
         return float(np.mean(rows.mapped("errors", errors).in_memory(1)))
-
-    def r2_curve(self, rows: RowPasses | None) -> Array:
-        """(r + 1,) of the estimate only: its components are fitted together."""
-        if rows is not None:
-            raise InvalidInputError(
-                f"r2_curve(X) of a {self.method} with holes: the components of an estimate are "
-                "fitted together; use r2_curve(), or reconstruction_error(X)"
-            )
-        return super().r2_curve(None)
-
-    def likelihood_of(self, options: RowOptions) -> RowMap:
-        """Refused: a completion is no probability model. ``PPCA`` is one, and allows holes."""
-        raise InvalidInputError(
-            f"a {self.method} of data with holes has no likelihood; fit streampca.PPCA"
-        )
 
 
 def result_of(

@@ -48,21 +48,22 @@ class RowSolve(RowMap):
     absent: bool = False  # cells that sparse rows in memory do not store are missing
 
     @classmethod
-    def of(cls, result: Decomposition, ridge: float, absent: bool) -> RowSolve:
-        """The map of a fitted completion."""
+    def of(
+        cls, result: Decomposition, ridge: float, absent: bool, about_rows: bool, rows_scaled: bool
+    ) -> RowSolve:
+        """The map of a fitted completion.  about_rows, rows_scaled : rows have means, scales."""
         values = result.singular_values
         if len(values) and values[0] > 0:
             roots = np.sqrt(np.maximum(values, 1e-6 * float(values[0])))
         else:  # an estimate of 0 has scores of 0
             roots = np.zeros(len(values))
         v, bias = result.require_components().T * roots, _bias_ridge(result)
-        about_rows = result.row_mean is not None and bias is None
         if bias is not None:
             inside = np.ones((len(v), 1))
             inside[result.dropped] = 0.0
             v = np.hstack([v, inside])
         return cls(np.ascontiguousarray(v), roots, result.mean, result.divisors, ridge,
-                   about_rows, result.row_scale is not None, bias, absent)  # fmt: skip
+                   about_rows and bias is None, rows_scaled, bias, absent)  # fmt: skip
 
     @property
     def width(self) -> int:

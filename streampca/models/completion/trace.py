@@ -133,14 +133,17 @@ def judged(trace: list[Sweep]) -> list[Sweep]:
     return [one for one in trace if not np.isnan(one.held_out).any()] or trace
 
 
-def stops_early(trace: list[Sweep], ranks: tuple[int, ...], patience: int = 2) -> bool:
-    """Whether the best held-out error was reached more than ``patience`` sweeps ago.
+PATIENCE = 2  # sweeps that the best held-out error may lie back
+
+
+def stops_early(trace: list[Sweep], ranks: tuple[int, ...]) -> bool:
+    """Whether the best held-out error was reached more than PATIENCE sweeps ago.
 
     Of candidates with components: without, the first sweeps may have the least error of all.
     """
     some = [c for c, rank in enumerate(ranks) if rank or not any(ranks)]
     best = [min(one.held_out[c] for c in some) for one in trace]
-    return len(best) > patience and int(np.argmin(best)) < len(best) - patience
+    return len(best) > PATIENCE and int(np.argmin(best)) < len(best) - PATIENCE
 
 
 FOUND = tuple[int, ColumnStats, dict[str, Array], list[Sweep]]

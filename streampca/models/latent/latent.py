@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -14,16 +15,17 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.kernels.least_squares import unpacked_triangle
 from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.models.decomposition import Decomposition, scaled_matrix
+from streampca.models.decomposition import Decomposition
 from streampca.models.latent.rows import FactorScores, LatentLikelihood, PosteriorRows
 from streampca.models.linear import LinearModel
+from streampca.models.principal_components import scaled_matrix
 from streampca.models.projection import BackProjection
 from streampca.models.request import whole_number
 from streampca.models.result import places, shaped
-from streampca.models.row_passes import RowOptions, RowPasses, plan_one_pass
+from streampca.models.row_passes import RowOptions, plan_one_pass
 from streampca.models.value_attributes import of_values
 from streampca.passes import Execution, PassCost, easier_axis, pass_spec, run
-from streampca.solvers import FactorModel, TracyWidom
+from streampca.solvers import FactorModel
 
 # --------------------------------------------------------------------------------------------------
 # A fitted linear Gaussian model: what probabilistic PCA and factor analysis have in common.
@@ -262,6 +264,12 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         its end.  gain : what the log-likelihood may still lack, estimated.
     """
 
+    instead: ClassVar[Mapping[str, str]] = {
+        "r2_of": "factors are no orthogonal projection of rows; compare models by score(X), or "
+        "take PCA for the variance of other rows",
+        "reconstruction_error": "factors explain correlations; compare models by score(X)",
+    }
+
     uniquenesses: Array = shaped("p", empty=0)
     rotation: Array = shaped("k", "k", empty=(0, 0))
     correlations: Array = shaped("k", "k", empty=(0, 0))
@@ -302,28 +310,6 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         """Loadings but for a rotation, uniquenesses, means and standard deviations."""
         p, k = self.n_features_used, self.n_components
         return p * k - k * (k - 1) // 2 + 2 * p
-
-    def r2_curve(self, rows: RowPasses | None) -> Array:
-        """(k + 1,) share of the variance that 0, 1, ..., k factors explain, in the fit: no pass.
-
-        Raises InvalidInputError for other rows."""
-        if rows is not None:
-            raise InvalidInputError(
-                "factors are no orthogonal projection of rows; compare models by score(X), or "
-                "take PCA for the variance of other rows"
-            )
-        return super().r2_curve(None)
-
-    def reconstruction_error(self, rows: RowPasses) -> float:
-        """Refused before any pass: factors explain correlations. Raises InvalidInputError."""
-        raise InvalidInputError("factors explain correlations; compare models by score(X)")
-
-    def tracy_widom(self) -> TracyWidom:
-        """Raises InvalidInputError: the test is for principal components."""
-        raise InvalidInputError(
-            "the Tracy-Widom test is one of principal components; factors have result.statistic, "
-            "result.freedom and result.p_value"
-        )
 
     def rotate(self, *_: Any, **__: Any) -> Any:
         """Raises InvalidInputError: factors are rotated by their fit."""

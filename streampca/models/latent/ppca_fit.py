@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from streampca.errors import AccuracyWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.decomposition import Decomposition
+from streampca.models.decomposition import Decomposition, OrthogonalProjection
 from streampca.models.latent.em import EmRequest, run_em
 from streampca.models.latent.latent import LatentDecomposition
 from streampca.models.result import shaped
@@ -23,7 +23,9 @@ from streampca.solvers.latent import LOG_2_PI
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"):
+class ProbabilisticDecomposition(
+    LatentDecomposition, OrthogonalProjection, kind="probabilistic model"
+):
     """Components of the model V'(Lambda - noise I)V + noise I of standardised rows.
 
     explained_variance : (k,) Lambda, variances of the model along the components.
@@ -43,7 +45,7 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
 
         Source: Tipping and Bishop 1999, eqs. 3.7 and 3.8.
         """
-        kept = {one.name: getattr(result, one.name) for one in fields(Decomposition)}
+        kept = result.fields_of(Decomposition)
         noise = noise_of(result, result.n_components)
         scores = result.scores
         made = cls(**(kept | {"method": method, "scores": None}), noise=noise)
@@ -67,7 +69,7 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
         with single_threaded_blas():
             u, singular, _ = np.linalg.svd(state.loadings, full_matrices=False)
         variance = singular**2 + noise
-        kept = {one.name: getattr(result, one.name) for one in fields(Decomposition)}
+        kept = result.fields_of(Decomposition)
         kept |= {
             "method": "PPCA",
             "explained_variance": variance,
@@ -78,7 +80,6 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
             "scores": None,
             "spectrum": None,
             "certificate": None,
-            "total_squares": float("nan"),
             "log_likelihood": float(trace[-1]),
         }
         return cls(**kept, noise=noise, trace=trace, converged=converged, gain=gain)

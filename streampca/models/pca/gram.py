@@ -10,6 +10,7 @@ import numpy as np
 from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.matrix import ChunkedMatrix, found, work_dtype
 from streampca.models.assemble import Fitted
+from streampca.models.linear_result import finish_components
 from streampca.models.pca.eigenproblem import (
     RowsSink,
     SampleSpace,
@@ -25,7 +26,6 @@ from streampca.models.pca.gram_outputs import (
     FeatureStatistics,
     FeatureSummary,
     components_sink,
-    finish_components,
     statistics_nbytes,
     streamed_nbytes,
     write_relationship,

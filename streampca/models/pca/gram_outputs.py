@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import (
     AxisLabels,
@@ -21,14 +19,13 @@ from streampca.matrix import (
     Standardize,
     work_dtype,
 )
+from streampca.models.linear_result import COMPONENTS
 from streampca.models.request import Request
-from streampca.passes import single_threaded_blas
-from streampca.solvers import orthonormal_columns, signs_of_components
-from streampca.store import ColumnsSink, LabelledSink, labelled_vector, read_labelled
+from streampca.store import ColumnsSink, LabelledSink, labelled_vector
 from streampca.store.chunks import writing_nbytes
 from streampca.store.sinks import CHUNK_NBYTES, chunk_for
 
-RELATIONSHIP, COMPONENTS = "relationship", "components"  # names of the arrays
+RELATIONSHIP = "relationship"  # the name of the array
 
 
 def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> LabelledSink:
@@ -80,43 +77,6 @@ def components_sink(
         {"component": {"explained_variance": variance}},
         {"rank": rank},
     )
-
-
-def read_components(path: str | os.PathLike[str], result: Any) -> Array:
-    """(k, p) float64 that the fit of this result streamed, orthonormal and completed after the
-    rank, as they are where a fit holds them.
-
-    Raises SourceError where they are not there, InvalidInputError where they are of another fit.
-    """
-    stored, variance = read_labelled(path, COMPONENTS, "explained_variance")
-    shape = (result.n_features, result.n_components)
-    if stored.shape != shape or not np.array_equal(variance, result.explained_variance):
-        raise InvalidInputError(
-            f"{path}: components of {stored.shape[0]} features x {stored.shape[1]} that another "
-            f"fit wrote; expected those of this one, {shape[0]} x {shape[1]}"
-        )
-    columns = np.array(stored, dtype=np.float64, order="F")
-    return finish_components(columns.T, result.rank, result, True)
-
-
-def finish_components(components: Array, rank: int, fitted: Any, centered: bool) -> Array:
-    """(k, p) orthonormal rows from Z'u / s, in place; directions beyond the numerical rank are
-    completed.
-
-    fitted : any object with ``dropped``, ``scale`` and ``constant``.
-    """
-    dead = fitted.dropped
-    if fitted.scale is not None:
-        dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
-    if centered:
-        dead = np.union1d(dead, fitted.constant)
-    columns = components.T
-    if not columns.shape[1]:
-        return components
-    with single_threaded_blas():
-        orthonormal_columns(columns, rank, dead)
-    columns[:, rank:] *= signs_of_components(columns[:, rank:])
-    return components
 
 
 def streamed_nbytes(k: int, itemsize: int, length: int) -> int:

@@ -300,7 +300,7 @@ class IncrementalPCA(LinearModel):
             "work_dtype": str(self._resolution.work),
             "sample_dims": list(self._labels.samples.dims),
             "features": labels.pop("features"),
-            "values": {name: told for name, told in labels.items() if name != "samples"},
+            "values": {name: value for name, value in labels.items() if name != "samples"},
         }
         return arrays | columns, document
 

@@ -139,7 +139,7 @@ def from_saved(
 def _spans_of(
     arrays: Mapping[str, Array], document: Mapping[str, Any], total: IncrementalPCA
 ) -> tuple[Span, ...]:
-    columns, told = total.state_to_saved()
+    columns, state_document = total.state_to_saved()
     labels = {name: one for name, one in columns.items() if not name.startswith(STATE)}
     at = dict.fromkeys(document["shapes"], 0)
     spans = []
@@ -150,6 +150,6 @@ def _spans_of(
                 end = at[name] + int(np.prod(shapes[i], dtype=np.int64))
                 state[name] = arrays[name][at[name] : end].reshape(shapes[i])
                 at[name] = end
-        model = IncrementalPCA.state_from_saved(state, {**told, **about}, f"span {i}")
+        model = IncrementalPCA.state_from_saved(state, {**state_document, **about}, f"span {i}")
         spans.append(Span(tuple((int(a), int(b)) for a, b in parts), model))
     return tuple(spans)

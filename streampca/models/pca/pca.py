@@ -28,6 +28,7 @@ from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.registry import estimator
 from streampca.models.request import (
     Request,
@@ -250,25 +251,26 @@ class PCA(ScoresEmptySamples, LinearModel):
         request = self._request(matrix, sample_weight, seed)
         self.n_features_in_, self.dim_ = matrix.shape[1], dim
         try:
-            return self._fit(matrix, request, seed)
+            self.result_ = self._fit(matrix, request, seed)
+            return self
         except NonFiniteError:
             field = self.missing == "raise" and is_field(X, matrix.labels)
             observed = ObservedSamples.of(matrix, **self._running) if field else None
             if observed is None:
                 raise
         request = self._request(matrix, observed.weights(sample_weight), seed)
-        self._fit(observed.matrix, observed.request(request, sample_weight is not None), seed)
+        request = observed.request(request, sample_weight is not None)
+        self.result_ = observed.result(self._fit(observed.matrix, request, seed))
         self.cost_ = observed.costs + self.cost_
-        self.result_ = observed.result(self.result_)
         return self
 
-    def _fit(self, matrix: ChunkedMatrix, request: Request, seed: int) -> Self:
+    def _fit(self, matrix: ChunkedMatrix, request: Request, seed: int) -> PrincipalComponents:
         """Fit to this matrix."""
         plan = plan_pca(matrix, request)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         fitted = fit_pca(plan, matrix, request, execution, self._carry(matrix, request))
-        self.plan_, self.cost_ = plan, execution.costs
-        self.result_ = assemble(
+        self.plan_, self.cost_, self.gap_ = plan, execution.costs, fitted.gap
+        return assemble(
             self.registered_name,
             fitted,
             matrix.shape[0],
@@ -280,8 +282,6 @@ class PCA(ScoresEmptySamples, LinearModel):
             matrix.fingerprint(),
             memory=execution.memory,
         )
-        self.gap_ = fitted.gap
-        return self
 
     def _stored_parameters(self, seed: int) -> dict[str, Any]:
         """The parameters as they are kept with a result."""

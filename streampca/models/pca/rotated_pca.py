@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, overload
 
 import numpy as np
@@ -14,6 +14,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.pca.pca import PCA
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.registry import loaded
 from streampca.models.request import whole_number
 from streampca.models.result import shaped
@@ -23,7 +24,7 @@ from streampca.solvers import TracyWidom, rotate_loadings, signs_of_components
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class RotatedDecomposition(Decomposition, kind="rotated model"):
+class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
     """Loadings turned by varimax, quartimax or promax; ``method`` says by which.
 
     loadings : (p, k) rotated; the unrotated ones times ``rotation``.
@@ -83,7 +84,7 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
                 "components: k=...",
                 AccuracyWarning,
             )
-        kept = {one.name: getattr(result, one.name) for one in fields(Decomposition)}
+        kept = result.fields_of(PrincipalComponents)
         kept |= {
             "method": method,
             "components": np.ascontiguousarray((unit * signs).T),
@@ -102,11 +103,11 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
             converged=found.converged,
         )
 
-    def unrotated(self) -> Decomposition:
+    def unrotated(self) -> PrincipalComponents:
         """The decomposition that was rotated: its first k components."""
         lengths, deviation = np.sqrt(self.explained_variance), np.sqrt(self.base_variance)
         back = np.linalg.inv(self.rotation).T * lengths / deviation[:, None]
-        kept = {one.name: getattr(self, one.name) for one in fields(Decomposition)}
+        kept = self.fields_of(PrincipalComponents)
         kept |= {
             "method": self.base_method,
             "components": back @ self.require_components(),
@@ -114,7 +115,7 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
         }
         if self.scores is not None:
             kept["scores"] = (self.scores / lengths) @ self.rotation.T * deviation
-        return Decomposition(**kept)
+        return PrincipalComponents(**kept)
 
     @property
     def estimator(self) -> str:
@@ -140,16 +141,19 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
         left = min(self.n_samples or self.n_dimensions, self.n_dimensions) - self.n_components
         return max(float(self.total_variance) - kept, 0.0) / left if left > 0 else 0.0
 
-    # -- properties of the space, which rotation does not change
-    # ------------------------------------------
+    # -- properties of the space, which rotation does not change ---------------------------------
 
     def likelihood_of(self, options: RowOptions) -> RowMap:
-        """(p, p) as of the unrotated components: the model is the same."""
+        """As of the unrotated components: the model is the same."""
         return self.unrotated().likelihood_of(options)
 
-    def r2_curve(self, rows: RowPasses | None) -> Array:
-        """(k + 1,) as of the unrotated components; one pass over ``rows``, if they are given."""
-        return self.unrotated().r2_curve(rows)
+    def r2_curve(self) -> Array:
+        """(k + 1,) as of the unrotated components."""
+        return self.unrotated().r2_curve()
+
+    def r2_of(self, rows: RowPasses) -> Array:
+        """(k + 1,) as of the unrotated components: one pass."""
+        return self.unrotated().r2_of(rows)
 
     def reconstruction_error(self, rows: RowPasses) -> float:
         """As of the unrotated components: the reconstruction is the same. One pass."""

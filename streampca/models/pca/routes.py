@@ -151,12 +151,28 @@ def _ordered(
     """
     rates = Rates.of(request.rates)
     exact, iterative = (rates.timed(matrix, some) for some in (exact, iterative))
-    if not exact or not iterative or request.exact_first:
+    if request.exact_first:
+        return exact + iterative
+    return ordered(exact, iterative, request.iterate, request.may_go_over)
+
+
+def ordered(
+    exact: list[Candidate],
+    iterative: list[Candidate],
+    iterate: bool = False,
+    may_go_over: bool = True,
+) -> list[Candidate]:
+    """Exact ones that are affordable, iterative ones, each followed by an exact one that it may go
+    over to, and the other exact ones; both lists are in the order of their predicted times.
+
+    iterate : none comes before the iterative ones.
+    """
+    if not exact or not iterative:
         return exact + iterative
     quickest = iterative[0].seconds
     first = [one for one in exact if within(AFFORDABLE, one.seconds, quickest)]
     last_resorts = [one for one in exact if within(GO_OVER, one.seconds, quickest)]
-    first, last_resorts = first * (not request.iterate), last_resorts * request.may_go_over
+    first, last_resorts = first * (not iterate), last_resorts * may_go_over
     iterative = [replace(one, then=then) for then in (*last_resorts, None) for one in iterative]
     return first + iterative + [one for one in exact if one not in first]
 

@@ -15,6 +15,7 @@ from streampca.models import shared_parameters as shared
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.pca import PCA
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.registry import estimator
 from streampca.passes import Plan
 from streampca.sources import as_matrix, counted
@@ -179,7 +180,8 @@ class TruncatedSVD(LinearModel):
         return variance / whole if whole > 0 else np.zeros(len(variance))
 
     def _feature_mean(self) -> Array:
-        mean = self._fitted().feature_mean
+        result = self._fitted()
+        mean = result.feature_mean if isinstance(result, PrincipalComponents) else None
         if mean is None:
             raise InvalidInputError("this result was not made by TruncatedSVD: it has no means")
         return mean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +14,13 @@ from streampca.matrix import ChunkedMatrix, FeatureWeights, Preprocessing, RowLe
 from streampca.matrix.join import concat_samples
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
-from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import RUNNING, attach
 from streampca.models.line_sums import columns_plan, row_sums, row_sums_in_memory, rows_plan
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.preprocessing import LogEntropy, Preprocessor, TfIdf
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.row_passes import plan_one_pass, score_dtype, with_writing
@@ -174,7 +174,7 @@ class LSA(LinearModel):
         plan = self._plan(matrix)
         weighted, costs = self._weighted(matrix)
         svd = self._svd().fit(weighted)
-        kept = {one.name: getattr(svd.result_, one.name) for one in fields(Decomposition)}
+        kept = svd.result_.fields_of(PrincipalComponents)
         kept |= {"method": "LSA", "settings": self.stored_params(), "scores": None}
         tokens = matrix.labels.attrs.get(TOKENS, "")
         attach(self, LSADecomposition(**kept, tokens=tokens))

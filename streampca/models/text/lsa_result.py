@@ -14,7 +14,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.decomposition import Decomposition
+from streampca.models.principal_components import PrincipalComponents
 from streampca.models.request import whole_number
 from streampca.models.text.counting import Tokens
 from streampca.store.sinks import append_rows, marked, open_written
@@ -46,8 +46,8 @@ class Folded(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class LSADecomposition(Decomposition, kind="latent semantic analysis"):
-    """X = U S V' of weighted counts (documents, terms), truncated; a :class:`Decomposition`.
+class LSADecomposition(PrincipalComponents, kind="latent semantic analysis"):
+    """X = U S V' of weighted counts (documents, terms), truncated and not centred.
 
     components : (k, p) V'.  scores : (n, k) U S, the coordinates of the documents, or None where
         they lie in the Zarr array ``settings["coordinates"]``.

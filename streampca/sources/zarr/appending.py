@@ -87,8 +87,8 @@ def commit_rows(
     _check_dim(array, dim)
     if not 0 <= rows <= array.shape[dim]:
         raise InvalidInputError(f"rows={rows}; expected 0 to {array.shape[dim]}")
-    told = {COMMITTED: int(rows)} if RowMark.of(array.attrs).decides else {MARK: [0, int(rows)]}
-    _save(array, array.metadata.update_attributes({**array.attrs, **told}))
+    marks = {COMMITTED: int(rows)} if RowMark.of(array.attrs).decides else {MARK: [0, int(rows)]}
+    _save(array, array.metadata.update_attributes({**array.attrs, **marks}))
 
 
 def _opened(

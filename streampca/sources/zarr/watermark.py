@@ -35,9 +35,9 @@ class RowMark:
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Self:
         """The mark in the attributes of an array; an empty one if there is none."""
-        told = attributes.get(COMMITTED)
-        if isinstance(told, int) and not isinstance(told, bool):
-            return cls(_joined([(0, told)]), True)
+        committed = attributes.get(COMMITTED)
+        if isinstance(committed, int) and not isinstance(committed, bool):
+            return cls(_joined([(0, committed)]), True)
         spans = attributes.get(MARK)
         if _is_span(spans):
             spans = [spans]
@@ -77,8 +77,8 @@ class RowMark:
         return [(a, b) for a, b in (*gaps, (first, end)) if a < b]
 
 
-def _is_span(told: Any) -> bool:
-    return isinstance(told, list) and [type(one) for one in told] == [int, int]
+def _is_span(value: Any) -> bool:
+    return isinstance(value, list) and [type(one) for one in value] == [int, int]
 
 
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:

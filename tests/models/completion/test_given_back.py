@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from typing import Any
 
@@ -15,12 +14,6 @@ from streampca import HardImpute
 from streampca.errors import ConvergenceWarning
 from streampca.models.completion.trace import Sweep, hopeless, judged
 from tests.models.completion.ratings import movielens_like
-
-run_module = sys.modules["streampca.passes.run"]
-
-
-class Interrupted(Exception):
-    """Raised in place of a pass."""
 
 
 def ratings() -> Any:
@@ -112,24 +105,10 @@ def test_the_second_look_is_one_of_the_passes(most: int) -> None:
 
 @pytest.mark.parametrize("where", ["look 2", "sweep 5", "last"])
 def test_an_interrupted_fit_goes_on_there(
-    where: str, fitted: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    where: str, fitted: Any, tmp_path: Any, resumed: Any
 ) -> None:
     where = f"sweep {fitted.n_iter_}" if where == "last" else where
-    calls: list[str] = []
-    run, failing = run_module.run, True
-
-    def watched(plan: Any, *args: Any, **more: Any) -> Any:
-        calls.append(plan.name)
-        if failing and plan.name == where:
-            raise Interrupted
-        return run(plan, *args, **more)
-
-    monkeypatch.setattr(run_module, "run", watched)
-    with pytest.raises(Interrupted):
-        HardImpute(checkpoint=str(tmp_path)).fit(ratings())
-    before, failing = len(calls), False
-    model = HardImpute(checkpoint=str(tmp_path)).fit(ratings())
-    assert calls[before] == where
+    model = resumed(where, lambda: HardImpute(checkpoint=str(tmp_path)).fit(ratings()))
     assert model.validation_ == fitted.validation_
     for name in ("components", "scores", "mean", "row_mean"):
         np.testing.assert_array_equal(

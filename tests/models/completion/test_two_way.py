@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ import streampca
 from streampca import HardImpute, SoftImpute
 from streampca.errors import ConvergenceWarning, InvalidInputError
 from tests.models.completions import classic, estimate_of
-
-run_module = sys.modules["streampca.passes.run"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 
@@ -214,31 +211,14 @@ def test_held_out_cells_do_not_enter_the_effects() -> None:
     assert min(one["held_out"] for one in model.validation_) == pytest.approx(error, rel=1e-3)
 
 
-class Interrupted(Exception):
-    """Stands for a power failure."""
-
-
 @pytest.mark.parametrize("where", ["turn 3", "sweep 2"])
-def test_interrupted_in_a_turn(where: str, tmp_path: Any, monkeypatch: Any) -> None:
+def test_interrupted_in_a_turn(where: str, tmp_path: Any, resumed: Any) -> None:
     x = uneven(60, 20)
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(20, 20))
     make = lambda **more: both(2, True, tol=0, max_passes=9, **more)  # noqa: E731
     whole = make().fit(str(tmp_path / "x.zarr"))
-    calls: list[str] = []
-    run, failing = run_module.run, True
-
-    def watched(plan: Any, *args: Any, **more: Any) -> Any:
-        calls.append(plan.name)
-        if failing and plan.name == where:
-            raise Interrupted
-        return run(plan, *args, **more)
-
-    monkeypatch.setattr(run_module, "run", watched)
-    with pytest.raises(Interrupted):
-        make(checkpoint=str(tmp_path / "state")).fit(str(tmp_path / "x.zarr"))
-    before, failing = len(calls), False
-    model = make(checkpoint=str(tmp_path / "state")).fit(str(tmp_path / "x.zarr"))
-    assert calls[before] == where
+    checkpoint = str(tmp_path / "state")
+    model = resumed(where, lambda: make(checkpoint=checkpoint).fit(str(tmp_path / "x.zarr")))
     np.testing.assert_array_equal(model.result_.scores, whole.result_.scores)
     assert model.turns_ == whole.turns_
 
