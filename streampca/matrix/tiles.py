@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -15,7 +13,10 @@ from streampca.kernels import (
     SUM_LENGTH,
     Array,
     ColumnStats,
+    added_in_order,
+    by_piece,
     each,
+    groups,
     pieces,
     reciprocal,
     row_pieces,
@@ -29,7 +30,6 @@ TILE_LENGTH = 512
 COLUMNS_NBYTES = (
     1024 * 1024
 )  # of a piece of whole columns: calls for fewer cost more than they save
-AT_ONCE = 4  # pieces that one call standardises
 THIN_LENGTH = 64  # the same for products with a few columns, which are read once per tile
 
 
@@ -164,9 +164,6 @@ class _Standard:
 class _Filling:
     """One tile while it is filled: a call standardises several pieces, which are summed apart.
 
-    Each call of NumPy gives up the lock of Python and asks for it again. Where several threads do
-    so every ten microseconds, they wait longer for the lock than they compute.
-
     part : rows and columns of the block.  out : their standardised values.
     groups : (rows of the tile, its columns, rows of a piece) that are standardised together.
     totals : (pieces, columns) float64 sums of the columns of each group, where they are known.
@@ -191,8 +188,8 @@ class _Filling:
         out = flat.reshape(cols, rows).T if by_feature else flat.reshape(rows, cols)
         weights = None if block.weights is None else block.weights[part[0]]
         root = None if weights is None else np.sqrt(weights).astype(out.dtype)
-        groups = _groups(rows, cols, out.itemsize, by_feature)
-        return cls(block, part, standard, out, groups, weights, root)
+        some = _groups(rows, cols, out.itemsize, by_feature)
+        return cls(block, part, standard, out, some, weights, root)
 
     def fill(self, raw: Array, look: bool) -> bool:
         """Standardise the raw values; returns whether to look for holes in the next tile.
@@ -240,8 +237,7 @@ class _Filling:
             each(lambda number: self._add_up(number, self.out[self.groups[number][:2]]), numbers)
         sums = np.zeros(self.out.shape[1])
         for number, (_, columns, _) in enumerate(self.groups):
-            terms = np.vstack([sums[columns], self.totals[number]])
-            sums[columns] = np.add.accumulate(terms)[-1]
+            sums[columns] = added_in_order(sums[columns], self.totals[number])
         return sums
 
     def tile(self) -> Tile:
@@ -261,20 +257,11 @@ def _by_feature(values: Any) -> bool:
 def _groups(
     rows: int, cols: int, itemsize: int, by_feature: bool
 ) -> list[tuple[slice, slice, int]]:
-    """(rows, columns, rows of a piece) of groups of AT_ONCE pieces, which stay in cache.
-
-    A group is of whole columns where these lie one after another.
-    """
+    """The groups of pieces of a tile; of whole columns where these lie one after another."""
     if by_feature:
         some = row_pieces(cols, rows * itemsize, COLUMNS_NBYTES)
         return [(slice(0, rows), columns, rows) for columns in some]
-    groups = []
-    for columns, alike in groupby(pieces(rows, cols, itemsize), key=itemgetter(1)):
-        lines = [piece for piece, _ in alike]
-        for some_lines in (lines[i : i + AT_ONCE] for i in range(0, len(lines), AT_ONCE)):
-            inside = slice(some_lines[0].start, some_lines[-1].stop)
-            groups.append((inside, columns, lines[0].stop))
-    return groups
+    return groups(pieces(rows, cols, itemsize))
 
 
 def compiled_tiles(
@@ -322,18 +309,12 @@ def _sums_of_pieces(z: Array, step: int, weights: Array | None) -> Array:
     In float32 over at most SUM_LENGTH rows, then pairwise in float64. (A narrow piece has up to
     65,536 rows; one float32 sum over them was off by 1e-4.)
     """
-    rows, cols = z.shape
     if weights is not None:
-        starts = range(0, rows, step)
+        starts = range(0, len(z), step)
         return np.array([weights[i : i + step] @ z[i : i + step] for i in starts])
     if z.strides[0] == z.itemsize < z.strides[1]:
         return _sums_of_columns(z)[None]
-    whole = rows // step
-    sums = np.empty((-(-rows // step), cols))
-    sums[:whole] = _sums_of_rows(z[: whole * step].reshape(whole, step, cols))
-    if whole < len(sums):
-        sums[whole] = _sums_of_rows(z[None, whole * step :])[0]
-    return sums
+    return np.concatenate([_sums_of_rows(one) for one in by_piece(z, step)], dtype=np.float64)
 
 
 def _sums_of_rows(z: Array) -> Array:
