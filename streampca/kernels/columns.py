@@ -37,7 +37,7 @@ def mixed(x: Array) -> Array:
 CACHE_NBYTES = 256 * 1024  # of a piece that stays in a core's L2 cache
 VARIES = 1e-300  # sum of squares of a column that varies, but whose squares underflow
 SUM_LENGTH = 8  # rows of a tile whose column sums are added in its dtype
-AT_ONCE = 4  # pieces that one call takes
+GROUP = 8  # consecutive pieces that one call takes
 PIECE_ROWS = 8  # least rows of a piece of an array with long rows
 
 
@@ -59,8 +59,8 @@ def pieces(
     ]
 
 
-def groups(parts: list[tuple[slice, slice]]) -> list[tuple[slice, slice, int]]:
-    """(rows, columns, rows of a piece) of AT_ONCE consecutive pieces each, with the same columns.
+def groups(parts: list[tuple[slice, slice]], count: int = GROUP) -> list[tuple[slice, slice, int]]:
+    """(rows, columns, rows of a piece) of ``count`` consecutive pieces each, with the same columns.
 
     A call of NumPy gives up the lock of Python and asks for it again. Where several threads do so
     every ten microseconds, they wait longer for the lock than they compute.
@@ -68,7 +68,7 @@ def groups(parts: list[tuple[slice, slice]]) -> list[tuple[slice, slice, int]]:
     made = []
     for columns, alike in groupby(parts, key=itemgetter(1)):
         lines = [rows for rows, _ in alike]
-        for some in (lines[i : i + AT_ONCE] for i in range(0, len(lines), AT_ONCE)):
+        for some in (lines[i : i + count] for i in range(0, len(lines), count)):
             made.append((slice(some[0].start, some[-1].stop), columns, lines[0].stop))
     return made
 
@@ -155,7 +155,7 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     """
     n, p = values.shape
     shift = provisional_mean(values, mask, weights)
-    room = np.empty(AT_ONCE * max(CACHE_NBYTES, 8 * PIECE_ROWS) // 8)  # for a group
+    room = np.empty(GROUP * max(CACHE_NBYTES, 8 * PIECE_ROWS) // 8)  # for a group
     total, square, weight = np.zeros(p), np.zeros(p), np.zeros(p)
     missing = np.zeros(p, dtype=np.int64)
     low, high = np.full(p, np.inf), np.full(p, -np.inf)
@@ -176,10 +176,13 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
             np.minimum(lowest, x.min(axis=0), out=lowest)
             np.maximum(highest, x.max(axis=0), out=highest)
             hole = None
-        for i in range(0, 0 if w is None else len(x), step):
-            empty, some = None if hole is None else hole[i : i + step], w[i : i + step]
-            whole = empty is None or not empty.any()
-            weight[cols] += some.sum() if whole else np.sum(some * ~empty, axis=0)
+        if w is not None:
+            for i in range(0, len(x), step):
+                some, empty = w[i : i + step], None if hole is None else hole[i : i + step]
+                if empty is None or not empty.any():
+                    weight[cols] += some.sum()
+                else:
+                    weight[cols] += np.sum(some * ~empty, axis=0)
         weighted = d if w is None else w * d
         for one, other in zip(by_piece(weighted, step), by_piece(d, step), strict=True):
             total[cols] = added_in_order(total[cols], one.sum(axis=1))
