@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ def mixed(x: Array) -> Array:
 CACHE_NBYTES = 256 * 1024  # of a piece that stays in a core's L2 cache
 VARIES = 1e-300  # sum of squares of a column that varies, but whose squares underflow
 SUM_LENGTH = 8  # rows of a tile whose column sums are added in its dtype
+GROUP = 8  # consecutive pieces that one call takes
 PIECE_ROWS = 8  # least rows of a piece of an array with long rows
 
 
@@ -54,6 +57,32 @@ def pieces(
         for columns in row_pieces(n_columns, 1, widest)
         for rows in row_pieces(n_rows, itemsize * (columns.stop - columns.start), nbytes)
     ]
+
+
+def groups(parts: list[tuple[slice, slice]], count: int = GROUP) -> list[tuple[slice, slice, int]]:
+    """(rows, columns, rows of a piece) of ``count`` consecutive pieces each, with the same columns.
+
+    A call of NumPy gives up the lock of Python and asks for it again. Where several threads do so
+    every ten microseconds, they wait longer for the lock than they compute.
+    """
+    made = []
+    for columns, alike in groupby(parts, key=itemgetter(1)):
+        lines = [rows for rows, _ in alike]
+        for some in (lines[i : i + count] for i in range(0, len(lines), count)):
+            made.append((slice(some[0].start, some[-1].stop), columns, lines[0].stop))
+    return made
+
+
+def by_piece(x: Array, step: int) -> list[Array]:
+    """(pieces, rows, columns) views of a group: its pieces of ``step`` rows, and what is left."""
+    whole = len(x) // step
+    parts = x[: whole * step].reshape(whole, step, x.shape[1]), x[None, whole * step :]
+    return [part for part in parts if part.size]
+
+
+def added_in_order(start: Array, terms: Array) -> Array:
+    """start + terms[0] + terms[1] + ..., in this order.  start : (columns,)."""
+    return np.asarray(np.add.accumulate(np.vstack([start, terms]))[-1])
 
 
 def sums_at(places: Array, values: Array, length: int) -> Array:
@@ -126,11 +155,11 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     """
     n, p = values.shape
     shift = provisional_mean(values, mask, weights)
-    room = np.empty(max(CACHE_NBYTES, 8 * PIECE_ROWS) // 8)  # for a piece
+    room = np.empty(GROUP * max(CACHE_NBYTES, 8 * PIECE_ROWS) // 8)  # for a group
     total, square, weight = np.zeros(p), np.zeros(p), np.zeros(p)
     missing = np.zeros(p, dtype=np.int64)
     low, high = np.full(p, np.inf), np.full(p, -np.inf)
-    for rows, cols in pieces(n, p, 8):
+    for rows, cols, step in groups(pieces(n, p, 8)):
         x = values[rows, cols]
         d = room[: x.size].reshape(x.shape)
         np.subtract(x, shift[cols], out=d)
@@ -143,16 +172,21 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
             np.minimum(lowest, np.fmin.reduce(seen, axis=0, initial=np.inf), out=lowest)
             np.maximum(highest, np.fmax.reduce(seen, axis=0, initial=-np.inf), out=highest)
             set_zero(d, hole)
-            if w is not None:
-                weight[cols] += np.sum(w * ~hole, axis=0)
         else:
             np.minimum(lowest, x.min(axis=0), out=lowest)
             np.maximum(highest, x.max(axis=0), out=highest)
-            if w is not None:
-                weight[cols] += w.sum()
+            hole = None
+        if w is not None:
+            for i in range(0, len(x), step):
+                some, empty = w[i : i + step], None if hole is None else hole[i : i + step]
+                if empty is None or not empty.any():
+                    weight[cols] += some.sum()
+                else:
+                    weight[cols] += np.sum(some * ~empty, axis=0)
         weighted = d if w is None else w * d
-        total[cols] += weighted.sum(axis=0)
-        square[cols] += np.einsum("ij,ij->j", weighted, d)
+        for one, other in zip(by_piece(weighted, step), by_piece(d, step), strict=True):
+            total[cols] = added_in_order(total[cols], one.sum(axis=1))
+            square[cols] = added_in_order(square[cols], np.einsum("kij,kij->kj", one, other))
     count = n - missing
     if weights is None:
         weight = count.astype(np.float64)

@@ -279,13 +279,13 @@ class Block:
         """Missing cells of a dense piece of this block, in its shape, or None.  where : of it."""
         hole: Array | None = None
         if x.dtype.kind == "f":
-            bad = ~np.isfinite(x)
-            if bad.any():
-                if np.count_nonzero(np.isnan(x)) < np.count_nonzero(bad):
+            finite = np.isfinite(x)
+            if not finite.all():
+                hole = np.isnan(x)
+                if np.count_nonzero(hole) + np.count_nonzero(finite) < x.size:
                     columns = np.flatnonzero(np.isinf(x).any(axis=0))
                     first = (where[1].start or 0) if isinstance(where, tuple) else 0
                     self._refuse_infinity(columns + first)
-                hole = bad
         if self.missing_value is not None:
             coded = x == self.missing_value
             if coded.any():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from streampca.kernels import (
     SUM_LENGTH,
     Array,
     ColumnStats,
+    added_in_order,
+    by_piece,
     each,
+    groups,
     pieces,
     reciprocal,
     row_pieces,
@@ -27,6 +30,7 @@ TILE_LENGTH = 512
 COLUMNS_NBYTES = (
     1024 * 1024
 )  # of a piece of whole columns: calls for fewer cost more than they save
+TILE_GROUP = 4  # pieces that one call standardises; other threads of a team take other groups
 THIN_LENGTH = 64  # the same for products with a few columns, which are read once per tile
 
 
@@ -112,11 +116,13 @@ def plain_tiles(
     """Tiles of any block, with ``length`` streamed rows in each."""
     rows, cols = block.shape
     buffer = block.borrow("tile", (length * (rows if block.axis == 1 else cols),), dtype)
-    standard = _Standard.of(center, scale, dtype)
+    standard, look = _Standard.of(center, scale, dtype), block.coded
     for begin in range(0, block.length, length):
         lines = slice(begin, min(begin + length, block.length))
         part = (slice(0, rows), lines) if block.axis == 1 else (lines, slice(0, cols))
-        yield _tile(block, part, buffer, standard)
+        filling = _Filling.of(block, part, buffer, standard)
+        look = filling.fill(block.expanded(block.values[part]), look)
+        yield filling.tile()
 
 
 @dataclass(frozen=True)
@@ -155,47 +161,93 @@ class _Standard:
                 out *= self.factor[columns]
 
 
-def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Standard) -> Tile:
-    """Fill one tile, in pieces that stay in cache. part : its rows and columns of the block."""
-    raw = block.expanded(block.values[part])
-    rows, cols = raw.shape
-    flat = buffer[: rows * cols]  # contiguous even where it is narrower
-    by_feature = block.axis == 0 and _by_feature(block.values)
-    out = flat.reshape(cols, rows).T if by_feature else flat.reshape(rows, cols)
-    weights = None if block.weights is None else block.weights[part[0]]
-    root = None if weights is None else np.sqrt(weights).astype(out.dtype)
-    parts = _pieces(rows, cols, out.itemsize, by_feature)
-    totals: list[Array] = [np.empty(0)] * len(parts)
-    holes: dict[int, Array] = {}
+@dataclass
+class _Filling:
+    """One tile while it is filled: a call standardises several pieces, which are summed apart.
 
-    def fill(number: int) -> None:
-        lines, columns = parts[number]
-        x, z = raw[lines, columns], out[lines, columns]
-        inside = (_shifted(lines, part[0].start), _shifted(columns, part[1].start))
-        w = None if weights is None else weights[lines]
-        standard.put(x, inside[1], z)
-        total: Array | None = None
-        if not (block.coded or holes):  # where one piece has holes, look for them in the others
-            total = _column_sums(z, w)
-        suspect = total is None or not np.isfinite(total).all()
-        if suspect and (hole := block.holes_in(x, inside)) is not None:
-            holes[number] = hole
+    part : rows and columns of the block.  out : their standardised values.
+    groups : (rows of the tile, its columns, rows of a piece) that are standardised together.
+    totals : (pieces, columns) float64 sums of the columns of each group, where they are known.
+    """
+
+    block: Raw
+    part: tuple[slice, slice]
+    standard: _Standard
+    out: Array
+    groups: list[tuple[slice, slice, int]]
+    weights: Array | None
+    root: Array | None
+    holes: dict[int, Array] = field(default_factory=dict)
+    totals: dict[int, Array] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Standard) -> Self:
+        """A tile of some rows and columns of the block, laid into the buffer."""
+        rows, cols = (one.stop - one.start for one in part)
+        flat = buffer[: rows * cols]  # contiguous even where it is narrower
+        by_feature = block.axis == 0 and _by_feature(block.values)
+        out = flat.reshape(cols, rows).T if by_feature else flat.reshape(rows, cols)
+        weights = None if block.weights is None else block.weights[part[0]]
+        root = None if weights is None else np.sqrt(weights).astype(out.dtype)
+        some = _groups(rows, cols, out.itemsize, by_feature)
+        return cls(block, part, standard, out, some, weights, root)
+
+    def fill(self, raw: Array, look: bool) -> bool:
+        """Standardise the raw values; returns whether to look for holes in the next tile.
+
+        look : for holes. Else all groups are looked through where a sum of one is not finite.
+        """
+        numbers = range(len(self.groups))
+        if not look:
+            each(lambda number: self._add_up(number, self._put(raw, number)), numbers)
+            if all(np.isfinite(total).all() for total in self.totals.values()):
+                return False
+            self.totals.clear()
+        each(lambda number: self._look_through(raw, number), numbers)
+        return bool(self.holes) or self.block.coded
+
+    def _put(self, raw: Array, number: int) -> Array:
+        """The standardised values of a group."""
+        lines, columns, _ = self.groups[number]
+        z = self.out[lines, columns]
+        self.standard.put(raw[lines, columns], _shifted(columns, self.part[1].start), z)
+        return z
+
+    def _look_through(self, raw: Array, number: int) -> None:
+        """As :meth:`_put`, with holes as 0. Sums are left to those who ask for them."""
+        z, (lines, columns, _) = self._put(raw, number), self.groups[number]
+        inside = (_shifted(lines, self.part[0].start), _shifted(columns, self.part[1].start))
+        if (hole := self.block.holes_in(raw[lines, columns], inside)) is not None:
+            self.holes[number] = hole
             set_zero(z, hole)
-            total = None
-        if total is None:
-            total = _column_sums(z, w)
-        if root is not None:
-            z *= root[lines, None]
-        totals[number] = total
+        if self.root is not None:
+            self._add_up(number, z)
 
-    each(fill, range(len(parts)))
-    sums, mask = np.zeros(cols), np.zeros((rows, cols), dtype=bool) if holes else None
-    for number, (lines, columns) in enumerate(parts):
-        sums[columns] += totals[number]
-        if mask is not None and number in holes:
-            mask[lines, columns] = holes.pop(number)
-    streamed = _shifted(part[block.axis], block.start)
-    return Tile(out, streamed.start, streamed.stop, lambda: sums, root, lambda: mask)
+    def _add_up(self, number: int, z: Array) -> None:
+        """Sum the columns of a group; then multiply its rows by the roots of their weights."""
+        lines, _, step = self.groups[number]
+        weights = None if self.weights is None else self.weights[lines]
+        self.totals[number] = total = _sums_of_pieces(z, step, weights)
+        if self.root is not None and np.isfinite(total).all():
+            z *= self.root[lines, None]
+
+    def sums(self) -> Array:
+        """(columns,) float64 sums of the columns."""
+        if not self.totals:
+            numbers = range(len(self.groups))
+            each(lambda number: self._add_up(number, self.out[self.groups[number][:2]]), numbers)
+        sums = np.zeros(self.out.shape[1])
+        for number, (_, columns, _) in enumerate(self.groups):
+            sums[columns] = added_in_order(sums[columns], self.totals[number])
+        return sums
+
+    def tile(self) -> Tile:
+        """The tile, filled."""
+        mask = np.zeros(self.out.shape, dtype=bool) if self.holes else None
+        for number in sorted(self.holes):
+            mask[self.groups[number][:2]] = self.holes.pop(number)  # type: ignore[index]
+        streamed = _shifted(self.part[self.block.axis], self.block.start)
+        return Tile(self.out, streamed.start, streamed.stop, self.sums, self.root, lambda: mask)
 
 
 def _by_feature(values: Any) -> bool:
@@ -203,12 +255,14 @@ def _by_feature(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.flags.fnc
 
 
-def _pieces(rows: int, cols: int, itemsize: int, by_feature: bool) -> list[tuple[slice, slice]]:
-    """Pieces of a tile that stay in cache; of whole columns where these lie one after another."""
-    if not by_feature:
-        return pieces(rows, cols, itemsize)
-    some = row_pieces(cols, rows * itemsize, COLUMNS_NBYTES)
-    return [(slice(0, rows), columns) for columns in some]
+def _groups(
+    rows: int, cols: int, itemsize: int, by_feature: bool
+) -> list[tuple[slice, slice, int]]:
+    """The groups of pieces of a tile; of whole columns where these lie one after another."""
+    if by_feature:
+        some = row_pieces(cols, rows * itemsize, COLUMNS_NBYTES)
+        return [(slice(0, rows), columns, rows) for columns in some]
+    return groups(pieces(rows, cols, itemsize), TILE_GROUP)
 
 
 def compiled_tiles(
@@ -250,25 +304,42 @@ def _holes_of_calls(block: Raw, part: slice) -> Array | None:
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _column_sums(z: Array, weights: Array | None) -> Array:
-    """Column sums of a piece, in float32 over at most SUM_LENGTH rows, then pairwise in float64.
+def _sums_of_pieces(z: Array, step: int, weights: Array | None) -> Array:
+    """(pieces, columns) float64 sums of the columns of pieces of ``step`` rows, the last of less.
 
-    (A narrow piece has up to 65,536 rows; one float32 sum over them was off by 1e-4.)
+    In float32 over at most SUM_LENGTH rows, then pairwise in float64. (A narrow piece has up to
+    65,536 rows; one float32 sum over them was off by 1e-4.)
     """
     if weights is not None:
-        return weights @ z
+        starts = range(0, len(z), step)
+        return np.array([weights[i : i + step] @ z[i : i + step] for i in starts])
+    if z.strides[0] == z.itemsize < z.strides[1]:
+        return _sums_of_columns(z)[None]
+    return np.concatenate([_sums_of_rows(one) for one in by_piece(z, step)], dtype=np.float64)
+
+
+def _sums_of_rows(z: Array) -> Array:
+    """(pieces, columns) of pieces of whole rows (pieces, rows, columns)."""
+    count, rows, cols = z.shape
+    runs = rows // SUM_LENGTH
+    if runs < 2:
+        return np.asarray(np.add.reduce(z, axis=1))
+    whole = SUM_LENGTH * runs
+    partial = np.add.reduce(z[:, :whole].reshape(count, SUM_LENGTH, runs * cols), axis=1)
+    lines = np.ascontiguousarray(partial.reshape(count, runs, cols).transpose(0, 2, 1))
+    return np.asarray(
+        np.add.reduce(lines, axis=2, dtype=np.float64) + np.add.reduce(z[:, whole:], axis=1)
+    )
+
+
+def _sums_of_columns(z: Array) -> Array:
+    """(columns,) where the columns lie one after another."""
     rows, cols = z.shape
     runs = rows // SUM_LENGTH
     if runs < 2:
-        return np.asarray(np.add.reduce(z, axis=0))
+        return np.asarray(np.add.reduce(z, axis=0), np.float64)
     whole = SUM_LENGTH * runs
-    if z.strides[0] == z.itemsize < z.strides[1]:
-        lines = np.add.reduce(z[:whole].T.reshape(cols, SUM_LENGTH, runs), axis=1)
-        return np.asarray(
-            np.add.reduce(lines, axis=1, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
-        )
-    partial = np.add.reduce(z[:whole].reshape(SUM_LENGTH, runs * cols), axis=0)
-    lines = np.ascontiguousarray(partial.reshape(runs, cols).T)
+    lines = np.add.reduce(z[:whole].T.reshape(cols, SUM_LENGTH, runs), axis=1)
     return np.asarray(
         np.add.reduce(lines, axis=1, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 from streampca.accumulators import Accumulator
@@ -12,6 +11,7 @@ from streampca.kernels import Team
 from streampca.passes.execution import Advance, Checkpoint, Execution, PassCost
 from streampca.passes.read_ahead import (
     PATIENCE,
+    InOrder,
     ReadAhead,
     SpanResult,
     Stopped,
@@ -193,9 +193,9 @@ def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution
 class _Lanes:
     """A few threads, each of which folds whole spans and reads ahead across their ends.
 
-    A lane claims a span, and may read its first block, only if it is within ``n_lanes`` of the
-    first unmerged one. It folds it only when its previous span is merged. So at most ``n_lanes``
-    partial accumulators are alive. A lane without spans helps the others.
+    The spans go round: a lane folds every ``n_lanes``-th one, and begins when its previous one is
+    merged. So at most ``n_lanes`` partial accumulators are alive, and all lanes work on consecutive
+    spans: with two in a row, a lane keeps the others waiting. A lane without spans helps them.
     """
 
     def __init__(self, work: Work, todo: list[tuple[int, range]], crew: Crew,
@@ -203,7 +203,6 @@ class _Lanes:
         self.work, self.todo, self.crew, self.n_lanes = work, todo, crew, crew.lanes
         self.fold, self.stop, self.team = fold, stop, team
         self.turn = threading.Condition()
-        self.claimed = 0
         self.error: BaseException | None = None
         self.alive = crew.lanes
 
@@ -213,7 +212,7 @@ class _Lanes:
         if self.n_lanes == 1:
             try:
                 with self.team.member():
-                    self._fold_spans(self.crew.ahead[0])
+                    self._fold_spans(0)
             except BaseException:
                 self.stop.set()
                 raise
@@ -223,10 +222,8 @@ class _Lanes:
 
     def _run_threads(self) -> None:
         threads = [
-            threading.Thread(
-                target=self._lane, args=(ahead,), name=f"streampca-lane-{i}", daemon=True
-            )
-            for i, ahead in enumerate(self.crew.ahead)
+            threading.Thread(target=self._lane, args=(i,), name=f"streampca-lane-{i}", daemon=True)
+            for i in range(self.n_lanes)
         ]
         try:
             for thread in threads:
@@ -253,28 +250,10 @@ class _Lanes:
             self.stop.set()
             self.turn.notify_all()
 
-    def claim(self, wait: bool) -> tuple[int, range] | None:
-        """The next span, once it is close enough to the first unmerged one; None if none is left.
-
-        wait : if False, return None also if it is not close enough yet.
-        """
-        with self.turn:
-            while not self.stop.is_set():
-                if self.claimed == len(self.todo):
-                    return None
-                number, span = self.todo[self.claimed]
-                if number <= self.fold.next + self.n_lanes:
-                    self.claimed += 1
-                    return number, span
-                if not wait:
-                    return None
-                self.turn.wait(0.5)
-            raise Stopped
-
-    def _lane(self, ahead: int) -> None:
+    def _lane(self, lane: int) -> None:
         try:
             with self.team.member():
-                self._fold_spans(ahead)
+                self._fold_spans(lane)
         except Stopped:
             pass
         except BaseException as error:
@@ -287,15 +266,17 @@ class _Lanes:
                 self.turn.notify_all()
         self.team.serve()
 
-    def _fold_spans(self, ahead: int) -> None:
-        order = _Claims(self)
-        reader = ReadAhead(self.work, order, ahead, self.stop)
+    def _fold_spans(self, lane: int) -> None:
+        spans = self.todo[lane :: self.n_lanes]
+        order = InOrder([span for _, span in spans])
+        reader = ReadAhead(self.work, order, self.crew.ahead[lane], self.stop)
+        waiting = iter(spans)
+        number, span = next(waiting)
         result = SpanResult(self.work.fresh(), [])
         with reader.blocks() as blocks:
             for block in blocks:
                 if self.stop.is_set():
                     raise Stopped
-                number, span = order.spans[0]
                 result.pieces += self.work.process(block, result.accumulators)
                 result.nbytes += values_nbytes(block)
                 result.n_blocks += 1
@@ -303,8 +284,8 @@ class _Lanes:
                 if block.index == span[-1]:  # merge before waiting for another span
                     result.live = reader.most_live
                     self.fold.take(number, result)
-                    order.spans.pop(0)
                     self._until_merged(number)
+                    number, span = next(waiting, (number, span))
                     # no other name may hold what was merged: it would stay for the next span
                     result = SpanResult(
                         {name: one.emptied() for name, one in result.accumulators.items()}, []
@@ -322,24 +303,3 @@ class _Lanes:
                 if self.stop.is_set():
                     raise Stopped
                 self.turn.wait(0.5)
-
-
-class _Claims:
-    """The blocks of the spans that one lane claims, in order."""
-
-    def __init__(self, lanes: _Lanes) -> None:
-        self._lanes = lanes
-        self.spans: list[tuple[int, range]] = []  # claimed and not yet folded
-        self._blocks: Iterator[int] = iter(())
-
-    def next(self, wait: bool) -> int | None:
-        if (i := next(self._blocks, None)) is not None:
-            return i
-        if (claim := self._lanes.claim(wait)) is None:
-            return None
-        self.spans.append(claim)
-        self._blocks = iter(claim[1])
-        return next(self._blocks)
-
-    def begins_span(self, block: int) -> bool:
-        return block == self.spans[-1][1][0]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -89,26 +90,19 @@ class Stopped(Exception):
     """The pass was stopped because of something else."""
 
 
-class Order(Protocol):
-    """The numbers of the blocks to read, one by one."""
-
-    def next(self, wait: bool) -> int | None:
-        """The next block; None at the end, or if none is due yet and ``wait`` is False."""
-
-    def begins_span(self, block: int) -> bool:
-        """Whether a block, the last one from ``next``, is the first of a span."""
-
-
 class InOrder:
-    """Consecutive blocks."""
+    """The numbers of the blocks of some spans, one by one."""
 
-    def __init__(self, blocks: range) -> None:
-        self._blocks, self._first = iter(blocks), blocks[:1]
+    def __init__(self, spans: Sequence[range]) -> None:
+        self._blocks = chain.from_iterable(spans)
+        self._first = {span[0] for span in spans}
 
-    def next(self, wait: bool) -> int | None:
+    def next(self) -> int | None:
+        """The next block; None at the end."""
         return next(self._blocks, None)
 
     def begins_span(self, block: int) -> bool:
+        """Whether a block is the first of a span."""
         return block in self._first
 
 
@@ -120,7 +114,7 @@ class ReadAhead:
         abandoned. None waits for ever.
     """
 
-    def __init__(self, work: Work, order: Order, ahead: int, stop: threading.Event,
+    def __init__(self, work: Work, order: InOrder, ahead: int, stop: threading.Event,
                  patience: float | None = None) -> None:  # fmt: skip
         self._work, self._order, self._ahead, self._stop = work, order, ahead, stop
         self._patience = patience
@@ -138,7 +132,7 @@ class ReadAhead:
     def _blocks(self) -> Generator[Block, None, None]:
         if not self._ahead:
             try:
-                while (i := self._order.next(wait=True)) is not None:
+                while (i := self._order.next()) is not None:
                     cache = self._cache_for(i)
                     apart = self._patience is not None
                     block = self._read_apart(cache, i) if apart else self._read(cache, i)
@@ -151,15 +145,13 @@ class ReadAhead:
         readers = Readers(self._ahead)
         waiting: list[tuple[int, Future[Block]]] = []
         try:
-            self._fill(readers, waiting, wait=True)
+            self._fill(readers, waiting)
             while waiting:
                 block = self._result(*waiting.pop(0))
-                self._fill(readers, waiting, wait=False)
+                self._fill(readers, waiting)
                 yield block
                 self._release(block)
                 del block
-                if not waiting:
-                    self._fill(readers, waiting, wait=True)
         finally:
             for _, future in waiting:
                 future.cancel()
@@ -186,11 +178,9 @@ class ReadAhead:
         finally:
             readers.close()
 
-    def _fill(self, readers: Readers, waiting: list[tuple[int, Future[Block]]],
-              wait: bool) -> None:  # fmt: skip
-        while len(waiting) < self._ahead and (i := self._order.next(wait)) is not None:
+    def _fill(self, readers: Readers, waiting: list[tuple[int, Future[Block]]]) -> None:
+        while len(waiting) < self._ahead and (i := self._order.next()) is not None:
             waiting.append((i, readers.submit(partial(self._read, self._cache_for(i)), i)))
-            wait = False
 
     def _result(self, i: int, future: Future[Block]) -> Block:
         """Wait for a block. Raises Stopped, NoAnswerError, and what reading raises."""
@@ -263,7 +253,7 @@ def fold_span(work: Work, span: range, ahead: int, stop: threading.Event | None 
     accumulators = work.fresh()
     result = SpanResult(accumulators, [])
     before = work.matrix.reads()
-    reader = ReadAhead(work, InOrder(span), ahead, stop, patience)
+    reader = ReadAhead(work, InOrder([span]), ahead, stop, patience)
     with reader.blocks() as blocks:
         for block in blocks:
             if stop.is_set():
