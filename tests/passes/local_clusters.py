@@ -23,8 +23,8 @@ def start_client(
     return Client(cluster, set_as_default=False)
 
 
-def stop_client(client: Any) -> None:
-    """With its cluster."""
+def stop_client(client: Any, timeout: float | None = None) -> None:
+    """With its cluster.  timeout : seconds to wait for it; raises TimeoutError."""
     cluster = client.cluster
     client.close()
-    cluster.close()
+    cluster.close(timeout)

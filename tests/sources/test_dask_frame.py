@@ -297,3 +297,16 @@ def test_what_was_removed_from_a_frame() -> None:
     found = model.transform(dd.from_pandas(TABLE, npartitions=4), remove=batch)
     assert isinstance(found, da.Array)
     np.testing.assert_allclose(found.compute(), expected, atol=1e-12)
+
+
+def test_a_frame_made_of_an_array_is_read_as_that_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pandas would copy each chunk twice. Masked chunks and changed columns are its own."""
+    x = da.from_array(RNG.normal(size=(40, 3)), chunks=(10, 3)) * 2
+    frame = dd.from_dask_array(x, columns=list("abc"))
+    plain, changed = streampca.open(frame), streampca.open(frame.assign(a=frame["a"] + 1))
+    masked = streampca.open(dd.from_dask_array(da.ma.masked_greater(x, 1.0)))
+    values = x.compute()
+    np.testing.assert_array_equal(masked.read(0, 0, 40), np.where(values > 1, np.nan, values))
+    np.testing.assert_array_equal(changed.read(0, 0, 40), values + np.array([1, 0, 0]))
+    monkeypatch.setattr(pd.DataFrame, "__init__", None)
+    np.testing.assert_array_equal(plain.read(0, 5, 35), values[5:35])

@@ -16,6 +16,7 @@ import dask
 import dask.array
 import dask.threaded
 import numpy as np
+from dask._task_spec import Task
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
@@ -38,7 +39,8 @@ COUNTED = 64  # frames whose row counts are cached
 COUNT_THREADS = 2  # each holds a partition
 # of a partition's numbers, that computing it takes: 3 measured over Zarr, whose chunks are
 # decoded by the thread that reads; 8 to 9.6 where files are read, by Arrow with memory of its own
-COPIES, COPIES_OF_FILES = 4, 10
+# 2 of an array that was made a frame: its chunk, and that in one piece
+COPIES, COPIES_OF_FILES, COPIES_OF_ARRAYS = 4, 10, 2
 FILES = ("ReadParquet", "ReadCSV")
 _counted: dict[str, tuple[int, ...]] = {}  # token of a frame -> rows of its partitions
 
@@ -101,6 +103,8 @@ class FrameReader(DaskReader):
 
 def _copies(frame: Any) -> int:
     """See :class:`FrameReader`."""
+    if _made_of_arrays(_numeric(frame)) is not None:
+        return COPIES_OF_ARRAYS
     reads = any(type(node).__name__.startswith(FILES) for node in frame.expr.walk())
     return COPIES_OF_FILES if reads else COPIES
 
@@ -112,7 +116,8 @@ def frame_array(frame: Any, lengths: Sequence[int] | None = None) -> Any:
     """
     dtype = _checked_dtype(frame)
     plain = frame.simplify()  # and not optimised: that would join partitions
-    keys = [tuple(key) for key in plain.__dask_keys__()]
+    below = _arrays_of(_numeric(plain))
+    keys = [tuple(key) for key in (plain.__dask_keys__() if below is None else below[0])]
     if lengths is None:
         lengths = _known_lengths(frame, len(keys))
     expected = (None,) * len(keys) if lengths is None else tuple(lengths)
@@ -122,7 +127,10 @@ def frame_array(frame: Any, lengths: Sequence[int] | None = None) -> Any:
         (name, i, 0): (FramePart(names, dtype, i, expected[i]), key) for i, key in enumerate(keys)
     }
     rows = tuple(float("nan") if n is None else n for n in expected)
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=[plain])
+    if below is None:
+        graph = HighLevelGraph.from_collections(name, layer, dependencies=[plain])
+    else:
+        graph = HighLevelGraph.from_collections(name, {**below[1], **layer})
     meta = np.empty((0, 0), dtype)
     return dask.array.Array(graph, name, (rows, (len(names),)), meta=meta)
 
@@ -155,7 +163,9 @@ class FramePart:
     def __call__(self, part: Any) -> np.ndarray[Any, Any]:
         where = "a partition" if self.number is None else f"partition {self.number}"
         where += " of this data frame"
-        if tuple(part.columns) != self.names:
+        if isinstance(part, np.ndarray):  # see :func:`_array_of`
+            part = self._framed(part) if part.dtype != self.dtype else part
+        if not isinstance(part, np.ndarray) and tuple(part.columns) != self.names:
             raise InvalidInputError(
                 f"{where} has the columns {list(part.columns)}; expected {list(self.names)}, as "
                 "the frame says. Put them in that order: X.map_partitions(lambda part: "
@@ -167,11 +177,18 @@ class FramePart:
                 "files have changed, or it is computed otherwise each time. Open it again, or keep "
                 "it: X = X.persist()"
             )
+        if isinstance(part, np.ndarray):
+            return part
         if all(_fits(dtype, self.dtype) for dtype in set(part.dtypes)):
             return np.asarray(part.to_numpy(dtype=self.dtype))
         refuse_text(part)
         refuse_wider(part, self.dtype, where)
         return numbers_of(part, self.dtype)
+
+    def _framed(self, values: np.ndarray[Any, Any]) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame(values, columns=list(self.names))
 
 
 @dataclass(frozen=True)
@@ -253,21 +270,63 @@ def _lengths_of_array(expr: Any) -> tuple[int, ...] | None:
 
     The task of each is given its first row and the one after its last; None of other expressions.
     """
-    if type(expr).__name__ != "FromGraph":
-        return None
-    nodes, found = expr.operand("layer"), []
-    for key in expr.operand("keys"):
-        task = nodes[key]
-        task = nodes.get(getattr(task, "target", None), task)  # an alias
-        if _function_name(task) == "_execute_subgraph":
-            task = task.args[0].get(key)
-        if _function_name(task) != "_partition_from_array" or len(task.args) != 2:
-            return None
-        rows = getattr(task.args[1], "value", None)
+    found = []
+    for _, part in (_made_of_arrays(expr) or {}).values():
+        rows = getattr(part.args[1], "value", None)
         if not (isinstance(rows, tuple) and len(rows) == 2):  # an index of its own
             return None
         found.append(int(rows[1]) - int(rows[0]))
-    return tuple(found)
+    return tuple(found) or None
+
+
+def _numeric(frame: Any) -> Any:
+    """The expression of a frame of numbers, below what Dask does to columns of text."""
+    expr = frame.expr
+    while type(expr).__name__ == "ArrowStringConversion":
+        expr = expr.frame
+    return expr
+
+
+def _made_of_arrays(expr: Any) -> dict[Any, tuple[Any, Any]] | None:
+    """Key of a partition -> (its task, what in that makes it of an array).
+
+    Of ``dask.dataframe.from_dask_array``; None of other expressions.
+    """
+    if type(expr).__name__ != "FromGraph":
+        return None
+    nodes, found = expr.operand("layer"), {}
+    for key in expr.operand("keys"):
+        task = nodes[key]
+        task = nodes.get(getattr(task, "target", None), task)  # an alias
+        part = task.args[0].get(key) if _function_name(task) == "_execute_subgraph" else task
+        if _function_name(part) != "_partition_from_array" or len(part.args) != 2:
+            return None
+        found[key] = task, part
+    return found
+
+
+def _arrays_of(expr: Any) -> tuple[list[Any], dict[Any, Any]] | None:
+    """(keys, nodes) of the arrays that the partitions are made of; None of other expressions.
+
+    pandas would copy each into columns, and its numbers would be copied back into rows.
+    """
+    parts = _made_of_arrays(expr)
+    if parts is None:
+        return None
+    nodes = dict(expr.operand("layer"))
+    for key, (task, part) in parts.items():
+        made = Task(key, _array_of, *part.args, make=part.func, **part.kwargs)
+        nodes.pop(task.key, None)
+        nodes[key] = made if task is part else Task(
+            key, task.func, {**task.args[0], key: made}, *task.args[1:], **task.kwargs
+        )  # fmt: skip
+    return list(parts), nodes
+
+
+def _array_of(data: Any, index: Any, *, make: Callable[..., Any], **named: Any) -> Any:
+    """An array of numbers as it is; anything else as the partition that Dask makes of it."""
+    plain = type(data) is np.ndarray and data.ndim == 2 and data.dtype.kind in "buif"
+    return data if plain else make(data, index, **named)
 
 
 def _function_name(task: Any) -> str:

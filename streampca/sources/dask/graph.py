@@ -13,7 +13,7 @@ from typing import Any
 import dask
 import dask.array.chunk
 import numpy as np
-from dask._task_spec import Alias, DataNode, GraphNode, Task
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.array.chunk import getitem
 from dask.core import flatten, get_dependencies, istask
 
@@ -26,6 +26,7 @@ from streampca.matrix.location import Held, laid_out
 Key = Any
 BETWEEN_WORKERS = ("rechunk-transfer-", "shuffle-p2p-")  # names of tasks that send to others
 SLICES = (operator.getitem, dask.array.chunk.getitem)
+PLAIN = {slice, int, float, str, bool, type(None), TaskRef}  # hold no futures
 READ_TIMEOUT = 600.0  # seconds, where Dask's configuration names none
 
 
@@ -162,17 +163,19 @@ def await_all(client: Any, futures: Sequence[Any], what: str) -> None:
 
 def _futures(node: Any) -> Iterator[Any]:
     """The futures among the arguments of a task, nested ones too."""
-    if is_future(node):
-        yield node
-    elif isinstance(node, GraphNode):
-        yield from _futures(getattr(node, "args", ()))
-        yield from _futures(getattr(node, "kwargs", {}) or {})
-    elif isinstance(node, (list, tuple)):
-        for part in node:
-            yield from _futures(part)
-    elif isinstance(node, dict):
-        for part in node.values():
-            yield from _futures(part)
+    todo = [node]
+    for part in todo:  # grows meanwhile
+        if type(part) in PLAIN:
+            continue
+        if is_future(part):
+            yield part
+        elif isinstance(part, GraphNode):
+            todo += getattr(part, "args", ())
+            todo += (getattr(part, "kwargs", None) or {}).values()
+        elif isinstance(part, (list, tuple)):
+            todo += part
+        elif isinstance(part, dict):
+            todo += part.values()
 
 
 # --------------------------------------------------------------------------------------------------

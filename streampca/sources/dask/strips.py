@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import itertools
@@ -76,6 +77,7 @@ class DaskReader(Reader):
         self._graph: Graph | None = None
         self.dim: int | None = None  # streamed; told by the matrix
         self._sharing: dict[int, Sharing] = {}
+        self._outlines: list[tuple[Graph | Layers, Outline]] = []  # one, until a strip is read
         self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
         self._ready: dict[int, Graph | Layers] = {}
         self._kept: dict[Key, Any] = {}
@@ -92,7 +94,7 @@ class DaskReader(Reader):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         del state["_lock"]
-        return {**state, "_places": None}
+        return {**state, "_places": None, "_outlines": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -197,7 +199,7 @@ class DaskReader(Reader):
         graph = self._prepare(dim).part(keys)
         nodes = graph.cull(keys)
         smaller = copy.copy(self)
-        smaller.tally, smaller.preparing = Tally(), Tally()
+        smaller.tally, smaller.preparing, smaller._outlines = Tally(), Tally(), []
         smaller._graph = Graph(nodes)
         smaller._array = smaller.layers = smaller.sizes = None
         smaller._sources, smaller._ready, smaller._kept = {}, {dim: smaller._graph}, {}
@@ -285,16 +287,13 @@ class DaskReader(Reader):
 
     def _outlined(self, dim: int) -> Outline:
         """The graph in outline: from its layers, or where these say too little from its tasks."""
-        if self.layers is not None:
-            try:
-                outline = outline_of_layers(self.layers, self.name)
-            except UnclearError:
-                pass
-            else:
-                self._sources[dim] = self.layers
-                return outline
-        self._sources[dim] = self.graph
-        return outline_of(self.graph)
+        if not self._outlines and self.layers is not None:
+            with contextlib.suppress(UnclearError):
+                self._outlines.append((self.layers, outline_of_layers(self.layers, self.name)))
+        if not self._outlines:
+            self._outlines.append((self.graph, outline_of(self.graph)))
+        self._sources[dim], outline = self._outlines[0]
+        return outline
 
     def futures(self) -> tuple[Any, ...]:
         if self.layers is not None:  # nothing lies on a cluster
@@ -310,6 +309,7 @@ class DaskReader(Reader):
                 return self._ready[dim]
             sharing = self.sharing(dim)
             source = self._sources[dim]
+            self._outlines.clear()
             values = {k: v for k, v in self._kept.items() if k in sharing.cuts}
             room = Room(dask_sharing.PREPARED_NBYTES)
             for stage in self._local_stages(sharing, values, room):
