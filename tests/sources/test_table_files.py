@@ -27,8 +27,8 @@ from streampca.errors import (
 )
 from streampca.matrix.chunked_matrix import SpanCache, reading_with
 from streampca.passes.records import between_entries
+from streampca.sources.tables import parquet, text
 from streampca.sources.tables import reader as table_reader
-from streampca.sources.tables import text
 from tests.passes.local_clusters import start_client, stop_client
 from tests.passes.pass_matrices import same_bits
 
@@ -164,6 +164,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces of every unit, and several ranges of text."""
     monkeypatch.setattr(table_reader, "PIECE_NBYTES", 64 * P * 8)
     monkeypatch.setattr(table_reader, "PIECE_ROWS", 1)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 64)
     monkeypatch.setattr(text, "RANGE_NBYTES", 9000)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * P * 8)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 16)
@@ -449,6 +450,17 @@ def fitted(matrix: Any, **more: Any) -> Any:
     """PCA of the table in one pass of many blocks."""
     model = streampca.PCA(3, missing="mean", svd_solver="scatter", memory_limit="2GiB", **more)
     return model.fit(matrix)
+
+
+def test_the_plan_counts_the_dictionaries_that_there_are(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    values = np.tile(np.arange(1000.0), 9)
+    pq.write_table(pa.table({"x": values, "plain": values}), path, use_dictionary=["x"])
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    with pa.OSFile(path) as file:
+        assert [parquet._dictionary_nbytes(group.column(i), file) for i in (0, 1)] == [8000, 0]
+    within = group.column(0).total_uncompressed_size  # where no look is taken
+    assert parquet._dictionary_nbytes(group.column(0), None) == within > 8000
 
 
 @pytest.mark.parametrize("make", [several, csv_file], ids=["Parquet", "CSV"])

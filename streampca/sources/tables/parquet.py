@@ -41,6 +41,8 @@ LEVEL_NBYTES = 5  # of a value in a batch, where it may be null
 KEPT = (
     1.25  # times what is held: Arrow's allocator keeps some of what was given back; 1.22 measured
 )
+HEADER_NBYTES = 16  # of the first numbers of a page
+DICTIONARY_PAGE = 2 * 2  # the kind of a page, doubled
 LOOKED_AT = 16  # row groups whose columns are looked at for the plan
 
 
@@ -120,6 +122,10 @@ class ParquetReader(TableReader):
     def column_names(self) -> list[str]:
         return list(self.schema.names)
 
+    def piece_rows(self) -> int:
+        """A batch: smaller blocks are folded and gone before the next batch is decoded."""
+        return self.batch_rows(1)
+
     def batch_rows(self, piece: int) -> int:
         """With few, the dictionaries of many columns leave the cache between two batches. Any
         number but a power of 2 makes Arrow copy the values of each column into less room."""
@@ -156,15 +162,16 @@ def _footer(file: TableFile) -> Footer:
     for name, value in file.keys.items():
         if name not in schema.names:
             schema = schema.append(pa.field(name, _key_type(value)))
-    return Footer(schema.remove_metadata(), rows, _column_nbytes(about, file.remote), index)
+    return Footer(schema.remove_metadata(), rows, _column_nbytes(about, file), index)
 
 
-def _column_nbytes(about: Any, remote: bool) -> int:
+def _column_nbytes(about: Any, file: TableFile) -> int:
     """What decoding a row group holds for a column, the mean over the columns.
 
-    Room for the largest page that was decompressed, which may be that of the dictionary, the
-    dictionary, and what is read ahead. (A page as it is stored is held for one column at a time.)
+    Room for the largest page that was decompressed, the dictionary, and what is read ahead. (A
+    page as it is stored is held for one column at a time.)
     """
+    stored = None if file.remote else file.open()
     groups = range(0, about.num_row_groups, max(1, about.num_row_groups // LOOKED_AT))
     most = 0
     for i in groups:
@@ -172,11 +179,29 @@ def _column_nbytes(about: Any, remote: bool) -> int:
         total = 0
         for j in range(group.num_columns):
             column = group.column(j)
-            pages = 1 + bool(column.has_dictionary_page)
-            total += pages * min(column.total_uncompressed_size, PAGE_NBYTES)
-            total += column.total_compressed_size if remote else BUFFER_NBYTES
+            total += min(column.total_uncompressed_size, PAGE_NBYTES)
+            total += _dictionary_nbytes(column, stored)
+            total += column.total_compressed_size if file.remote else BUFFER_NBYTES
         most = max(most, total // max(1, group.num_columns))
     return most
+
+
+def _dictionary_nbytes(column: Any, stored: Any) -> int:
+    """Of the values in the dictionary of a column, as the header of its page says.
+
+    stored : the file, or None where a look at it costs a request: then what it may be.
+    Source: parquet-format, parquet.thrift, PageHeader: two integers, the second of which is
+    uncompressed_page_size, each after a byte 0x15 and in groups of 7 bits, doubled.
+    """
+    if not column.has_dictionary_page:
+        return 0
+    if stored is not None:
+        stored.seek(column.dictionary_page_offset)
+        kind, mark, *number = stored.read(HEADER_NBYTES)[1:]
+        if (kind, mark) == (DICTIONARY_PAGE, 0x15):
+            end = next(i for i, byte in enumerate(number) if byte < 0x80)
+            return sum((byte & 0x7F) << 7 * i for i, byte in enumerate(number[: end + 1])) // 2
+    return int(min(column.total_uncompressed_size, PAGE_NBYTES))
 
 
 def _pandas_index(schema: Any) -> str | None:
