@@ -226,6 +226,11 @@ class LeadingDirections(Accumulator):
         norms = np.linalg.norm(rows, axis=1)
         return np.asarray((rows[norms > 0] / norms[norms > 0, None]).T)
 
+    def sizes(self) -> Array:
+        """Singular values that belong to ``directions``."""
+        norms = np.linalg.norm(self.rows(), axis=1)
+        return np.asarray(norms[norms > 0])
+
 
 # --------------------------------------------------------------------------------------------------
 # A product of the observed cells with random vectors, as the start of an iteration over ratings.
@@ -281,3 +286,12 @@ class ObservedPower(Accumulator):
     def directions(self) -> Array:
         """(m, width) orthonormal, leading ones first."""
         return np.asarray(np.linalg.svd(self.product, full_matrices=False)[0])
+
+    def sizes(self) -> Array:
+        """(width,) about the singular values of Z that belong to ``directions``.
+
+        A direction in which Z has the singular value d has d^2 times a normal row of norm about
+        sqrt(width) in the product.
+        """
+        found = np.linalg.svd(self.product, compute_uv=False)
+        return np.asarray(np.sqrt(found / np.sqrt(self.width)))

@@ -132,12 +132,19 @@ def _take(
                 f"{where}: no {name!r} in rating {row + 1}; expected one in every line. Remove "
                 "such lines"
             )
-    values = np.asarray(columns[2], np.float64)
+    values = np.asarray(_numbers(columns[2]), np.float64)
     if not np.isfinite(values).all():
         row = spill.entries + int(np.flatnonzero(~np.isfinite(values))[0])
         raise InvalidInputError(f"{where}: rating {row + 1} is not finite; remove such lines")
     times = None if fields.time is None else _seconds(columns[3], fields.time, where)
     spill.add(users.places(columns[0]), items.places(columns[1]), values, times)
+
+
+def _numbers(column: Any) -> np.ndarray[Any, Any]:
+    """(rows,) of an Arrow column without gaps. By DLPack: other ways load pandas, if installed."""
+    if hasattr(column, "__dlpack__") and str(column.type) in ("double", "float", "int32", "int64"):
+        return np.from_dlpack(column)
+    return np.asarray(column)
 
 
 def _seconds(column: Any, name: str, where: str) -> np.ndarray[Any, Any]:
@@ -172,7 +179,7 @@ class Ids:
         coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
         known = self.known
         found = [known.setdefault(one, len(known)) for one in coded.dictionary.to_pylist()]
-        return np.take(np.asarray(found, np.int32), np.asarray(coded.indices))
+        return np.take(np.asarray(found, np.int32), _numbers(coded.indices))
 
     def labels(self) -> np.ndarray[Any, Any]:
         """All ids: whole numbers where all are such, without leading zeros; else text."""

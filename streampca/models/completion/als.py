@@ -43,7 +43,10 @@ class AlternatingSweeps(CandidateFactors):
         self.fitted = np.ones(len(request.ranks), bool)  # candidates that are swept
 
     def begin(self, directions: Array) -> None:
-        """Begin with the leading ones of these orthonormal directions (m, most)."""
+        """Begin with the leading ones of these orthogonal directions (m, most).
+
+        Their lengths matter to a ridge: short ones let the first factors of the lines be small.
+        """
         for part, rank in zip(self.request.parts, self.request.ranks, strict=True):
             self.v[:, part.start : part.start + rank] = self._rounded(directions[:, :rank])
 

@@ -53,6 +53,8 @@ from streampca.passes import (
 from streampca.solvers import singular_form
 
 GIVING_BACK = 10  # sweeps that are left for the held-out cells, once they are given back
+FALL = 5e-5  # of the objective, in a sweep: 40 such ones change errors less than RATED_TOL
+LEAST = 1e-3  # of the largest first factor: one of 0 stays 0
 Sweeps = type[AlternatingSweeps] | type[FilledSweeps]
 SWEEPS: dict[str, Sweeps] = {
     "als": AlternatingSweeps,
@@ -166,7 +168,7 @@ class _Fit:
         self._take_stats(stats)
         self.start = np.ascontiguousarray(done["start"].directions())
         if not self.request.both:
-            self._begin()
+            self._begin(done["start"].sizes() if self.request.biases else None)
         self._save()
 
     def _turn(self, name: str, operands: dict[str, Any]) -> Steps[PassResult]:
@@ -199,16 +201,36 @@ class _Fit:
         """The number of turns so far; the first pass counts as one."""
         return 1 if self.effects is None else len(self.effects.changes)
 
-    def _begin(self) -> None:
-        """Begin the sweeps."""
+    def _begin(self, sizes: Array | None = None) -> None:
+        """Begin the sweeps.
+
+        sizes : singular values that belong to the start, of which factors have the roots.
+        """
         m, rng = self.matrix.shape[1 - self.axis], np.random.default_rng((self.request.seed, 1))
         if isinstance(self.sweeps, BiasedSweeps):
             self.sweeps.begin_about(self.scaling.center, mean_of_all(self.stats))
         with single_threaded_blas():
-            self.sweeps.begin(_directions(self.start, m, max(self.request.ranks), rng))
+            width = max(self.request.ranks)
+            start = _directions(self.start, m, width, rng)
+            if sizes is not None:
+                start = start * self._lengths(sizes, width)
+            self.sweeps.begin(start)
             if self.request.init is not None:
                 self._begin_with(*self.request.init)
         self.start = None
+
+    def _lengths(self, sizes: Array, width: int) -> Array:
+        """(width,) of the first factors: roots of singular values of the whole matrix.
+
+        The look sees those of the matrix with 0 in its holes, about the observed share of them.
+        """
+        n, p = self.matrix.shape
+        share = float(self.stats.count.sum()) / (float(n) * p)
+        largest = float(sizes.max(initial=0.0))
+        if not (share > 0 and largest > 0):
+            return np.ones(width)
+        sizes = np.pad(sizes[:width], (0, max(0, width - len(sizes))))
+        return np.asarray(np.sqrt(np.maximum(sizes, LEAST * largest) / share))
 
     def _take_request(self, request: CompletionRequest) -> None:
         """The request with the penalties that the first pass determined."""
@@ -323,6 +345,9 @@ class _Fit:
             return
         floor = FLOOR[self.plan.work_dtype] * squares
         done = settled(self.trace, self.request.tol, floor, self.most - self.number)
+        if self.given_back and len(self.trace) > 1:
+            last, now = (np.array(one.penalised) for one in self.trace[-2:])
+            done |= np.abs(last - now) <= FALL * now
         done |= ~self.sweeps.fitted
         early = self.request.early_stop and not self.given_back
         early = early and stops_early(self.trace, self.request.ranks)
@@ -330,7 +355,7 @@ class _Fit:
         self.stopped = early or bool(done[chosen])
         self.finished = early or bool(done.all()) or self.number >= self.most
         if self.withhold is not None and self.request.tol > 0 and not self.request.filled:
-            leaves = hopeless(self.trace)
+            leaves = hopeless(self.trace, balanced=self.request.biases)
             leaves[[0, chosen]] = False  # the first one is the simplest
             self.sweeps.fitted = self.sweeps.fitted & ~leaves
 

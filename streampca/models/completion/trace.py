@@ -31,7 +31,9 @@ from streampca.store import (
 )
 from streampca.store.sinks import chunk_for, open_written
 
-AHEAD = 8  # sweeps for which an error is assumed to fall as it did in the better of the last two
+# sweeps for which an error is assumed to fall as it did in the better of the last two: of sweeps
+# that begin with directions of length 1, and with balanced ones, from which no ridge is slow
+AHEAD, AHEAD_BALANCED = 8, 2
 FLOOR = {"float32": 1e-7, "float64": 1e-14}  # of the squares of the data: an objective of rounding
 
 
@@ -115,17 +117,19 @@ def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Arra
     return np.asarray(done)
 
 
-def hopeless(trace: list[Sweep]) -> Array:
+def hopeless(trace: list[Sweep], balanced: bool = False) -> Array:
     """(candidates,) whether each is too far behind to be fitted any further.
 
     It is where its held-out error would stay above the least if it fell in AHEAD more sweeps as
     much as in the better one of the last two.
+    balanced : the first sweep began with factors of the length that they come to have.
     """
     held = np.array([one.held_out for one in trace[-3:]])
-    if len(held) < 3 or np.isnan(held).any():
+    if len(held) < (2 if balanced else 3) or np.isnan(held).any():
         return np.zeros(held.shape[1], bool)
     falls = np.maximum(-np.diff(held, axis=0), 0.0).max(axis=0)
-    return np.asarray(held[-1] - AHEAD * falls > held[-1].min())
+    ahead = AHEAD_BALANCED if balanced else AHEAD
+    return np.asarray(held[-1] - ahead * falls > held[-1].min())
 
 
 def judged(trace: list[Sweep]) -> list[Sweep]:
