@@ -35,6 +35,7 @@ OF_ONE = {"loadings": "component", "manhattan": "component"}  # the option of th
 OF_SEVERAL = {
     "scores": "components", "projected": "components", "pairs": "components",
     "biplot": "components", "correlation_circle": "components", "map": "mode", "pcs": "mode",
+    "texts": "components",
 }  # fmt: skip
 KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
 LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
@@ -140,6 +141,8 @@ def run_plot(arguments: argparse.Namespace) -> int:
     options: dict[str, Any] = {}
     if kind in OF_SAMPLES:
         kind, options = _samples_of(arguments, result, labels, kind)
+    elif kind == "texts":
+        options["labels"] = labels
     if kind in OF_ONE:
         options[OF_ONE[kind]] = (chosen or [1])[0]
     elif kind in OF_SEVERAL and chosen:
