@@ -88,6 +88,7 @@ EXAMPLES = {  # command -> lines of its --help
     ],
     "plot": [
         "plot model --kind loadings -o loadings.png",
+        "plot model --kind images --images faces/ -o eigenfaces.png",
         "plot model --kind map --components 1 2 -o maps.pdf",
         "plot model --scores new.tsv --panel pops.txt -o projected.png",
     ],

@@ -235,7 +235,7 @@ def _texts() -> Any:
     said = [" ".join([*rng.choice(subjects[one].split(), 6), *rng.choice(("day", "night"), 2)])
             for one in of]  # fmt: skip
     names = [f"{one}/{i:03}.txt" for i, one in enumerate(of)]
-    return plots.texts(streampca.LSA(5, progress=False).fit(said, names=names))
+    return plots.texts(streampca.LSA(5, progress=False).fit(said, names=names), n=18)
 
 
 def main() -> None:
