@@ -18,6 +18,7 @@ from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.kinds import is_sparse
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
+from streampca.sources.images import are_images
 from streampca.sources.opening import TABLES
 from streampca.sources.rating_tables import recognised
 from streampca.sources.side_data import is_file_of_values, read_side_data
@@ -170,6 +171,10 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         choices=("samples", "features"),
         help="several files have more samples, or more features",
     )
+    parser.add_argument(
+        "--resize", nargs=2, type=int, metavar=("HEIGHT", "WIDTH"), help="of images, in pixels"
+    )
+    parser.add_argument("--mode", choices=("grey", "rgb"), help="of images: bring all to this kind")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
@@ -244,8 +249,14 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         paths.append(f"{arguments.bfile}.bed")
     if not paths:
         raise InvalidInputError("no source named; give a path, or --bfile PREFIX")
+    source = paths[0] if len(paths) == 1 else paths
+    if arguments.resize or arguments.mode:
+        if not are_images(source):
+            raise InvalidInputError(f"--resize and --mode are for images; {source} holds none")
+        size = tuple(arguments.resize) if arguments.resize else None
+        return streampca.open_images(source, mode=arguments.mode or "auto", resize=size)
     return streampca.open(
-        paths[0] if len(paths) == 1 else paths,
+        source,
         variable=arguments.variable[0]
         if len(arguments.variable or ()) == 1
         else arguments.variable,

@@ -35,6 +35,7 @@ OF_ONE = {"loadings": "component", "manhattan": "component"}  # the option of th
 OF_SEVERAL = {
     "scores": "components", "projected": "components", "pairs": "components",
     "biplot": "components", "correlation_circle": "components", "map": "mode", "pcs": "mode",
+    "texts": "components",
 }  # fmt: skip
 KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
 LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
@@ -58,6 +59,10 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         metavar="ZARR|TSV",
         help="scores to draw; new samples (streampca project) are drawn over those of the fit",
     )
+    one.add_argument(
+        "--images", metavar="FOLDER",
+        help="of --kind images: the first three of these, beside what components make of them",
+    )  # fmt: skip
 
     one = parsers["report"]
     one.set_defaults(run=run_report)
@@ -135,16 +140,21 @@ def run_plot(arguments: argparse.Namespace) -> int:
     kind = arguments.kind or ("scores" if arguments.scores else "scree")
     output = _picture(arguments.output or f"{kind}.png")
     labels = None if arguments.labels is None else read_labels(arguments.labels)
-    result = streampca.load(arguments.model).result_
+    model = streampca.load(arguments.model)
+    result = model.result_
     chosen = arguments.components
     options: dict[str, Any] = {}
     if kind in OF_SAMPLES:
         kind, options = _samples_of(arguments, result, labels, kind)
+    elif kind == "texts":
+        options["labels"] = labels
+    elif kind == "images" and arguments.images:
+        options["X"] = streampca.open(arguments.images)
     if kind in OF_ONE:
         options[OF_ONE[kind]] = (chosen or [1])[0]
     elif kind in OF_SEVERAL and chosen:
         options[OF_SEVERAL[kind]] = chosen[0] if kind == "map" and len(chosen) == 1 else chosen
-    draw(kind, result, output, **options)
+    draw(kind, model if "X" in options else result, output, **options)
     print(f"{kind} drawn to {output}")
     return 0
 

@@ -7,6 +7,7 @@ from streampca.plots.images import images
 from streampca.plots.maps import map, pcs
 from streampca.plots.scores import pairs, projected, scores
 from streampca.plots.spectrum import dimension, scree, spectrum
+from streampca.plots.texts import texts
 
 __all__ = [
     "baselines",
@@ -28,5 +29,6 @@ __all__ = [
     "scree",
     "spectrum",
     "sweeps",
+    "texts",
     "validation",
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
+from streampca.matrix import AxisLabels
 from streampca.matrix.places import genome_of
 from streampca.models.decomposition import Decomposition
 from streampca.plots.canvas import (
@@ -116,6 +117,7 @@ def _short(name: str) -> str:
 
 RASTER = (4000, 1000)  # cells along x and y in which one point hides others
 LABELLED = 26  # chromosomes with a name each
+WIDTH = 0.012  # of a letter beside an arrow, as a share of the picture
 LEAST_ARROW = 0.15  # of the longest: shorter ones would only cover the centre
 
 
@@ -200,15 +202,20 @@ def biplot(
     indices = [component_index(number, found) for number in components]
     count = at_most(n, found.n_features, "features")
     arrows = np.stack([_loadings_of(found, index) for index in indices])
-    chosen = _longest(arrows, count)
     drawn = draw_scores(result, scores, components=components, labels=labels, ax=ax)
-    reach = np.array([max(map(abs, limit)) for limit in (drawn.get_xlim(), drawn.get_ylim())])
-    longest = np.abs(arrows[:, chosen]).max(axis=1)
-    stretch = 0.85 * float(np.min(reach / np.where(longest > 0, longest, np.inf), initial=np.inf))
-    _draw_arrows(drawn, stretch * arrows[:, chosen], found.labels.features.shown(chosen.tolist()))
+    draw_features(drawn, arrows, found.labels.features, count)
     state(drawn, f"Samples, and the {count} features of {found.n_features:,} with the longest "
           "arrows")  # fmt: skip
     return drawn
+
+
+def draw_features(ax: Axes, arrows: Array, axis: AxisLabels, count: int) -> None:
+    """The longest of (2, p) arrows over a picture of samples, stretched so that they fill it."""
+    chosen = _longest(arrows, count)
+    reach = np.array([max(map(abs, limit)) for limit in (ax.get_xlim(), ax.get_ylim())])
+    longest = np.abs(arrows[:, chosen]).max(axis=1)
+    stretch = 0.85 * float(np.min(reach / np.where(longest > 0, longest, np.inf), initial=np.inf))
+    _draw_arrows(ax, stretch * arrows[:, chosen], axis.shown(chosen.tolist()))
 
 
 def correlation_circle(
@@ -279,6 +286,7 @@ def _draw_arrows(ax: Axes, tips: Array, names: list[str]) -> None:
     taken: list[Array] = []
     span = np.array([np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())])
     near = span * np.array([0.16, 0.035])
+    ends = [*np.array([ax.get_xlim(), ax.get_ylim()]).T]  # what the picture must reach
     for tip, name in zip(tips.T[long], compress(names, long), strict=True):
         ax.annotate("", tuple(tip), (0.0, 0.0), zorder=3,
                     arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.9})  # fmt: skip
@@ -286,8 +294,11 @@ def _draw_arrows(ax: Axes, tips: Array, names: list[str]) -> None:
         while any(np.all(np.abs(place - other) < near) for other in taken):
             place = place + np.array([0.0, near[1] * (1 if tip[1] >= 0 else -1)])
         taken.append(place)
+        ends.append(place + span * np.array([np.copysign(WIDTH * len(_short(name)), tip[0]), 0]))
         ax.annotate(
             _short(name), tuple(tip), tuple(place), ha="left" if tip[0] >= 0 else "right",
             va="center", color=INK, fontsize="small", zorder=4, annotation_clip=False,
             path_effects=[withStroke(linewidth=2.5, foreground="white")], parse_math=False,
         )  # fmt: skip
+    low, high = np.min(ends, axis=0), np.max(ends, axis=0)
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1] - near[1] / 2, high[1] + near[1] / 2))

@@ -225,12 +225,13 @@ def _common(
             height, width = first[0]
             raise InvalidInputError(
                 f"{path} is {size[0]} x {size[1]}, {paths[0]} {height} x {width} pixels; "
-                f"expected one size: open_images(..., resize=({height}, {width}))"
+                f"expected one size: open_images(..., resize=({height}, {width})), or "
+                f"--resize {height} {width}"
             )
         if here[1] != first[1]:
             raise InvalidInputError(
                 f"{path} is {_told(here[1])}, {paths[0]} {_told(first[1])}; "
-                "expected one kind: open_images(..., mode='grey')"
+                "expected one kind: open_images(..., mode='grey'), or --mode grey"
             )
     assert first is not None
     return first
@@ -261,8 +262,12 @@ def _opened(path: str) -> Iterator[Any]:
     except FileNotFoundError:
         raise SourceError(f"{path}: no such file") from None
     except UnidentifiedImageError:
-        raise DamagedSourceError(f"{path} is no image that Pillow reads") from None
+        raise DamagedSourceError(
+            f"{path} is no image that Pillow reads; put it there again, or take it out"
+        ) from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         if isinstance(error, SourceError):
             raise
-        raise DamagedSourceError(f"{path} cannot be read: {error}") from error
+        raise DamagedSourceError(
+            f"{path} cannot be read: {error}. Put it there again, or take it out"
+        ) from error

@@ -149,7 +149,10 @@ def _files(path: str) -> tuple[list[str], str]:
             "CSV. Of a file with a document a line: open(path)"
         )
     if not found:
-        raise SourceError(f"{path}: no file of text is there")
+        raise SourceError(
+            f"{path}: no file of text is there; expected a folder of them, a pattern such as "
+            "'docs/*.txt', or JSON lines or CSV"
+        )
     return sorted(found), root
 
 
@@ -189,7 +192,8 @@ def _decoded(held: bytes, encoding: str, where: str) -> str:
     except UnicodeDecodeError as error:
         raise SourceError(
             f"{where} is not {encoding}: byte {error.start} is 0x{held[error.start]:02x}. Say its "
-            "encoding, such as encoding='latin-1', or leave the file out if it is no text"
+            "encoding, such as encoding='latin-1', or take the file out if it is no text; a "
+            "folder of images is for streampca.PCA().fit(folder)"
         ) from None
     except LookupError:
         raise _unknown(encoding) from None

@@ -49,14 +49,17 @@ def measure(
     """Median of several fresh processes of ``python -m module --child name path``."""
     found: list[dict[str, Any]] = []
     for _ in range(runs):
-        done = subprocess.run(
-            [python, "-m", module, "--child", name, path],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [python, "-m", module, "--child", name, path],
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                env={**os.environ, "PYTHONWARNINGS": "ignore"},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return {"error": f"took more than {timeout:g} s"}
         line = next((x for x in done.stdout.splitlines() if x.startswith("RESULT ")), None)
         if line is None:
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]

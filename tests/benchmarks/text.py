@@ -219,7 +219,7 @@ def main() -> None:
                 continue
             kept = ("cpu", "peak_mb", "planned_mb", "passes", "note")
             told = {key: row[key] for key in kept if key in row}
-            rows.append({"name": name, **told, "relative_error": row["off"]})
+            rows.append({"name": name, **told, "relative_error": row["value"]})
             print(
                 f"{name:<26}{row['cpu']:>8.0f}{row['counted']:>16.0f}{row['seconds']:>8.0f}"
                 f"{row['peak_mb']:>9.0f}{row['found']:>9}{row['value']:>9.1e}  "

@@ -180,6 +180,7 @@ def pictures() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "baselines", lambda: plots.baselines(streampca.r2_baselines(cells()[1], 20))
     yield "dimension", _dimension
     yield "images", _images
+    yield "texts", _texts
 
 
 def _projected() -> Any:
@@ -222,6 +223,19 @@ def _images() -> Any:
     seen = (blobs + 0.05 * rng.normal(size=blobs.shape)).reshape(300, -1)
     model = streampca.PCA(60).fit(seen)
     return plots.images(model, seen[:3], shape=(24, 20))
+
+
+def _texts() -> Any:
+    rng = np.random.default_rng(8)
+    subjects = {
+        "sea": "wave tide salt harbour ship sail", "sky": "star moon comet orbit planet dust",
+        "field": "wheat plough barn rain seed soil",
+    }  # fmt: skip
+    of = rng.choice([*subjects], 200)
+    said = [" ".join([*rng.choice(subjects[one].split(), 6), *rng.choice(("day", "night"), 2)])
+            for one in of]  # fmt: skip
+    names = [f"{one}/{i:03}.txt" for i, one in enumerate(of)]
+    return plots.texts(streampca.LSA(5, progress=False).fit(said, names=names), n=18)
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import pytest
 import xarray as xr
 from pictures import GROUPS, NAMES, K, N, saved
 
-from streampca import PCA, HardImpute, plots
-from streampca.errors import InvalidInputError
+from streampca import LSA, PCA, HardImpute, plots
+from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.places import genome_of, grid_of
 from streampca.plots.density import CELLS
@@ -251,6 +251,23 @@ def test_a_biplot_names_the_longest_arrows(pca: PCA, projected: Any) -> None:
     length = np.linalg.norm(pca.result_.loadings[:, :2], axis=1)
     longest = {NAMES[i] for i in np.argsort(-length)[:3]}
     assert {t.get_text() for t in ax.texts} - {""} == longest
+
+
+def test_documents_lie_among_their_terms(pca: PCA) -> None:
+    said = ["wave tide tide", "tide ship", "wave ship", "star moon", "moon comet", "star comet"]
+    names = ["sea/1", "sea/2", "sea/3", "sky/1", "sky/2", "sky/3"]
+    model = LSA(2, weighting="raw", progress=False).fit(said, names=names)
+    ax = plots.texts(model, n=4)
+    points = np.concatenate([np.asarray(one.get_offsets()) for one in ax.collections])
+    coordinates = np.asarray(model.document_coordinates_)
+    np.testing.assert_allclose(np.sort(points, axis=0), np.sort(coordinates, axis=0), atol=1e-6)
+    length = np.linalg.norm(model.term_coordinates_, axis=1)
+    longest = {model.vocabulary_[i] for i in np.argsort(-length)[:4]}
+    assert {one.get_text() for one in ax.texts} - {"", "1", "2", "3"} == longest
+    assert [one.get_text() for one in ax.get_legend().get_texts()] == ["sea", "sky"]
+    assert ax.get_xlabel().startswith("Factor 1")
+    with pytest.raises(InvalidTypeError, match=r"expected a fitted LSA: streampca.LSA\(\)"):
+        plots.texts(pca)
 
 
 def test_held_out_rows_stand_beside_those_of_the_fit(pca: PCA, frame: pd.DataFrame) -> None:

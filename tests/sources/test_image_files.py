@@ -74,7 +74,9 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     folder = written(tmp_path / "faces", GREY)
     odd = folder / "person1" / "13.png"
     Image.fromarray(GREY[0, :5]).save(odd)
-    with pytest.raises(InvalidInputError, match=r"13.png is 5 x 7, .*resize=\(9, 7\)"):
+    with pytest.raises(
+        InvalidInputError, match=r"13.png is 5 x 7, .*resize=\(9, 7\).*--resize 9 7"
+    ):
         streampca.open_images(folder)
     Image.fromarray(np.stack([GREY[0]] * 3, axis=-1)).save(odd)
     with pytest.raises(InvalidInputError, match=r"13\.png is in colour.*mode='grey'"):
@@ -109,7 +111,16 @@ def test_converted_images_are_pictures_still(tmp_path: Path, capsys: Any) -> Non
     model, picture = str(tmp_path / "model"), tmp_path / "faces.png"
     assert main(["fit", str(tmp_path / "faces.zarr"), "-k", "5", "-o", model]) == 0
     assert main(["plot", model, "--kind", "images", "-o", str(picture)]) == 0
-    assert picture.stat().st_size > 5000
+    alone = picture.stat().st_size
+    beside = ["--images", str(folder), "-o", str(picture)]
+    assert main(["plot", model, "--kind", "images", *beside]) == 0
+    assert picture.stat().st_size > alone > 5000  # three images, and what is made of them
+    small = str(tmp_path / "small.zarr")
+    assert main(["convert", str(folder), "--resize", "4", "3", "--mode", "rgb", "-o", small]) == 0
+    assert streampca.open(small).labels.features.sizes == (4, 3, 3)
+    capsys.readouterr()
+    assert main(["convert", small, "--mode", "grey", "-o", str(tmp_path / "grey.zarr")]) == 65
+    assert "--resize and --mode are for images" in capsys.readouterr().err
 
 
 def test_the_picture_of_a_model(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def folder_contents(path: str) -> str:
         return ""
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
     if not names:
-        return f": the folder is empty{suggestion(path)}"
+        return f": the folder is empty; expected a store, images or tables{suggestion(path)}"
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     held = f": the folder holds {', '.join(names[:SHOWN])}{more}"
     return held + _line_for(path, names) + suggestion(path)
@@ -94,6 +94,8 @@ def _line_for(path: str, names: list[str]) -> str:
         if suffix in JOINED and len(found) > 1:
             return f". Use streampca.open({os.path.join(path, '*' + suffix)!r}), or one of them"
         return f". Use streampca.open({one!r})"
+    if any(name.endswith((".txt", ".md")) for name in names):
+        return f". Of texts: streampca.LSA().fit({path!r}), or streampca lsa fit {path}"
     return ""
 
 
