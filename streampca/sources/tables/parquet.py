@@ -200,7 +200,8 @@ def _dictionary_nbytes(column: Any, stored: Any) -> int:
         kind, mark, *number = stored.read(HEADER_NBYTES)[1:]
         if (kind, mark) == (DICTIONARY_PAGE, 0x15):
             end = next(i for i, byte in enumerate(number) if byte < 0x80)
-            return sum((byte & 0x7F) << 7 * i for i, byte in enumerate(number[: end + 1])) // 2
+            doubled: int = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(number[: end + 1]))
+            return doubled // 2
     return int(min(column.total_uncompressed_size, PAGE_NBYTES))
 
 
