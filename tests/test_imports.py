@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "solvers",
         "store",
     },
-    "plots": {"errors", "matrix", "models.decomposition"},
+    "plots": {"errors", "matrix", "models.decomposition", "models.text"},
     "genetics": {
         "errors",
         "kernels",

@@ -235,3 +235,28 @@ class BiasedSweeps(AlternatingSweeps):
     def state(self) -> dict[str, Array]:
         """All that the next sweep needs."""
         return super().state() | {"center": self.center, "common": self.common}
+
+
+# --------------------------------------------------------------------------------------------------
+# Where sweeps begin.
+
+LEAST = 1e-3  # of the largest first factor: one of 0 stays 0
+
+
+def first_directions(found: Array, m: int, width: int, rng: np.random.Generator) -> Array:
+    """(m, width) orthonormal directions of the first pass, filled up with random ones."""
+    found = found[:, :width]
+    random = rng.standard_normal((m, width - found.shape[1]))
+    return np.asarray(np.linalg.qr(np.hstack([found, random]))[0])
+
+
+def lengths_of_factors(sizes: Array, width: int, share: float) -> Array:
+    """(width,) of the first factors: roots of the singular values of the whole matrix.
+
+    sizes : singular values of the matrix with 0 in its holes: about the observed share of them.
+    """
+    largest = float(sizes.max(initial=0.0))
+    if not (share > 0 and largest > 0):
+        return np.ones(width)
+    sizes = np.pad(sizes[:width], (0, max(0, width - len(sizes))))
+    return np.asarray(np.sqrt(np.maximum(sizes, LEAST * largest) / share))

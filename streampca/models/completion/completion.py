@@ -13,6 +13,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.completion import fit
 from streampca.models.completion.fit import fit_completion, plan_completion
+from streampca.models.completion.plan import in_scratch
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import (
@@ -171,7 +172,7 @@ class Completion(LinearModel):
         plan = self._plan_request(matrix, request)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         folder = None
-        if fit.in_scratch(plan):
+        if in_scratch(plan):
             folder = scratch_folder(self, self.scratch or self.checkpoint)
         done = fit_completion(plan, matrix, request, execution, folder)
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim

@@ -6,6 +6,7 @@ others, before the sweeps begin.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +16,17 @@ from streampca.accumulators import HeldOutError
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
-from streampca.models.completion.als import AlternatingSweeps, BiasedSweeps
+from streampca.models.completion.als import (
+    AlternatingSweeps,
+    BiasedSweeps,
+    first_directions,
+    lengths_of_factors,
+)
 from streampca.models.completion.filled import Completed, FilledSweeps
 from streampca.models.completion.plan import (
     columns_outside,
     completion_candidates,
+    in_scratch,
     mean_of_all,
     observed_range,
     penalties_of,
@@ -32,6 +39,7 @@ from streampca.models.completion.trace import (
     SavedSweeps,
     Sweep,
     hopeless,
+    levelled,
     next_sweep,
     settled,
     stops_early,
@@ -53,8 +61,6 @@ from streampca.passes import (
 from streampca.solvers import singular_form
 
 GIVING_BACK = 10  # sweeps that are left for the held-out cells, once they are given back
-FALL = 5e-5  # of the objective, in a sweep: 40 such ones change errors less than RATED_TOL
-LEAST = 1e-3  # of the largest first factor: one of 0 stays 0
 Sweeps = type[AlternatingSweeps] | type[FilledSweeps]
 SWEEPS: dict[str, Sweeps] = {
     "als": AlternatingSweeps,
@@ -210,27 +216,14 @@ class _Fit:
         if isinstance(self.sweeps, BiasedSweeps):
             self.sweeps.begin_about(self.scaling.center, mean_of_all(self.stats))
         with single_threaded_blas():
-            width = max(self.request.ranks)
-            start = _directions(self.start, m, width, rng)
+            start = first_directions(self.start, m, max(self.request.ranks), rng)
             if sizes is not None:
-                start = start * self._lengths(sizes, width)
+                share = float(self.stats.count.sum()) / math.prod(self.matrix.shape)
+                start = start * lengths_of_factors(sizes, start.shape[1], share)
             self.sweeps.begin(start)
             if self.request.init is not None:
                 self._begin_with(*self.request.init)
         self.start = None
-
-    def _lengths(self, sizes: Array, width: int) -> Array:
-        """(width,) of the first factors: roots of singular values of the whole matrix.
-
-        The look sees those of the matrix with 0 in its holes, about the observed share of them.
-        """
-        n, p = self.matrix.shape
-        share = float(self.stats.count.sum()) / (float(n) * p)
-        largest = float(sizes.max(initial=0.0))
-        if not (share > 0 and largest > 0):
-            return np.ones(width)
-        sizes = np.pad(sizes[:width], (0, max(0, width - len(sizes))))
-        return np.asarray(np.sqrt(np.maximum(sizes, LEAST * largest) / share))
 
     def _take_request(self, request: CompletionRequest) -> None:
         """The request with the penalties that the first pass determined."""
@@ -345,9 +338,8 @@ class _Fit:
             return
         floor = FLOOR[self.plan.work_dtype] * squares
         done = settled(self.trace, self.request.tol, floor, self.most - self.number)
-        if self.given_back and len(self.trace) > 1:
-            last, now = (np.array(one.penalised) for one in self.trace[-2:])
-            done |= np.abs(last - now) <= FALL * now
+        if self.given_back and self.request.tol > 0:
+            done |= levelled(self.trace)
         done |= ~self.sweeps.fitted
         early = self.request.early_stop and not self.given_back
         early = early and stops_early(self.trace, self.request.ranks)
@@ -408,15 +400,3 @@ class _Fit:
             self.center() + self.sweeps.added(c), self.factors, part, self.stats, self.scaling,
             self.trace, self.stopped, self.axis, self.request, self.effects,
         )  # fmt: skip
-
-
-def in_scratch(plan: Plan) -> bool:
-    """Whether the plan keeps the factors of the lines in a scratch store."""
-    return bool(plan.sizes["scratch"])
-
-
-def _directions(found: Array, m: int, width: int, rng: np.random.Generator) -> Array:
-    """(m, width) orthonormal directions of the first pass, filled up with random ones."""
-    found = found[:, :width]
-    random = rng.standard_normal((m, width - found.shape[1]))
-    return np.asarray(np.linalg.qr(np.hstack([found, random]))[0])

@@ -30,7 +30,7 @@ from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix, Scaling
 from streampca.models.completion.request import REASONS, CompletionRequest
 from streampca.models.row_passes import score_dtype
-from streampca.passes import Candidate, PassSpec, larger, pass_spec
+from streampca.passes import Candidate, PassSpec, Plan, larger, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
 BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
@@ -262,3 +262,8 @@ def observed_range(stats: ColumnStats) -> list[float] | None:
     if not (stats.count > 0).any():
         return None
     return [float(stats.minimum.min()), float(stats.maximum.max())]
+
+
+def in_scratch(plan: Plan) -> bool:
+    """Whether the plan keeps the factors of the lines in a scratch store."""
+    return bool(plan.sizes["scratch"])
