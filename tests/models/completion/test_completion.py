@@ -19,7 +19,7 @@ from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitErro
 from streampca.kernels.columns import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
 from streampca.matrix import Block
-from streampca.models.completion.trace import LineFactors
+from streampca.models.completion.trace import LineFactors, SavedSweeps
 from streampca.models.completion.withheld import Withhold
 from tests.models.completions import centred, estimate_of, with_holes
 
@@ -100,6 +100,16 @@ def test_a_single_entry_beside_a_bias_leaves_no_factors_but_rounding() -> None:
         x, singular = lines.solved(np.array(ridges))
         assert singular == 50
         np.testing.assert_allclose(x, solve_packed(*lines.equations(), np.array(ridges))[0].T)
+
+
+def test_sweeps_of_another_fit_are_not_taken_up(tmp_path: Any) -> None:
+    stats = Block(np.ones((3, 2)), 0, 0, 3).stats
+    factors = LineFactors(3, 1, "f8", np.array([0, 3]))
+    SavedSweeps(tmp_path / "sweeps", "mine").write(1, stats, {"v": np.ones((2, 1))}, [], factors)
+    assert SavedSweeps(tmp_path / "sweeps", "another").read(factors) is None
+    found = SavedSweeps(tmp_path / "sweeps", "mine").read(factors)
+    assert found is not None
+    assert found[0] == 1
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
