@@ -20,8 +20,15 @@ os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 # plans count two threads, and so do measurements of memory; tests that mean others say so
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
-# of examples that a test asks for no other number of; how long one takes is the machine's affair
-hypothesis.settings.register_profile("streampca", max_examples=40, deadline=None)
+# of examples that a test asks for no other number of; how long one takes is the machine's affair.
+# They are the same in every run: what a rare one finds is for whoever searches, with
+# --hypothesis-profile=search, and not for whoever's change is tested that day.
+hypothesis.settings.register_profile(
+    "streampca", max_examples=40, deadline=None, derandomize=True, database=None
+)
+hypothesis.settings.register_profile(
+    "search", max_examples=400, deadline=None, derandomize=False, print_blob=True
+)
 hypothesis.settings.load_profile("streampca")
 
 

@@ -62,6 +62,15 @@ def test_plan_prints_and_reads_nothing(store, capsys):
     assert "projected peak" in capsys.readouterr().out
 
 
+def test_scores_of_a_whitened_fit_are_whitened(tmp_path, capsys):
+    X = np.random.default_rng(0).standard_normal((12, 30))  # wide: the fit knows its scores
+    np.save(tmp_path / "x.npy", X)
+    scores = str(tmp_path / "scores.zarr")
+    words = ["--model", "pca", "-k", "2", "--whiten", "--svd-solver", "gram", "--scores", scores]
+    assert main(["fit", str(tmp_path / "x.npy"), *words]) == 0
+    np.testing.assert_allclose(zarr.open_array(scores)[:].std(axis=0, ddof=1), 1.0, rtol=1e-6)
+
+
 def test_fit_transform_info_plot(store, tmp_path, capsys):
     path, X = store
     model, scores = str(tmp_path / "model"), str(tmp_path / "scores.zarr")

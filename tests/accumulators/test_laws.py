@@ -350,6 +350,12 @@ def test_holes_are_left_out_or_filled(case: Case, dtype: str, share: float) -> N
     d = with_nan(d, np.random.default_rng(0).random(d.x.shape) < share)
     edges = (0, 1, 6, d.x.shape[case.axis])
     assert_close(case.read(fold(case, d, edges)), case.oracle(d), tolerance(d))
+    merged = case.make()
+    for block in blocks(case, d, edges):
+        one = case.make()
+        one.update(block)
+        merged.merge(one)
+    assert_close(case.read(merged), case.oracle(d), tolerance(d))
 
 
 @pytest.mark.parametrize("case", FILLING, ids=str)

@@ -137,7 +137,7 @@ def test_of_eight_at_once_one_publishes(tmp_path: Path, server: Any) -> None:
     race(tmp_path, server, 1, locked=False)
 
 
-@pytest.mark.parametrize("rounds", [slow(6), soak(100)])
+@pytest.mark.parametrize("rounds", [slow(3), soak(100)])
 @pytest.mark.parametrize("locked", [True, False], ids=["with a lock", "by the log alone"])
 def test_of_eight_at_once_one_publishes_every_time(
     locked: bool, rounds: int, tmp_path: Path, server: Any

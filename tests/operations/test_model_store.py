@@ -15,7 +15,7 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import InvalidInputError, SourceError
-from streampca.models.drift import compare, principal_angles
+from streampca.models.drift import align, compare, permuted, principal_angles
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -313,3 +313,14 @@ def test_both_are_published_and_copied_by_the_command_line(
     np.testing.assert_allclose(np.asarray(copy[...]), model.transform(X), atol=1e-12)
     assert main(["models", "export", place]) == 65
     assert "nothing to copy" in capsys.readouterr().err
+
+
+def test_scores_follow_components_that_change_places_and_signs() -> None:
+    X = np.random.default_rng(0).standard_normal((12, 30)) * np.linspace(1, 3, 30)
+    model = streampca.PCA(3, svd_solver="gram", progress=False).fit(X)
+    turned = permuted(model.result_, np.array([2, 0, 1]), np.array([1.0, -1.0, 1.0]))
+    centred = X - X.mean(axis=0)
+    np.testing.assert_allclose(turned.scores, centred @ turned.components.T, atol=1e-10)
+    back = align(turned, model.result_)
+    np.testing.assert_allclose(back.scores, model.result_.scores, atol=1e-12)
+    np.testing.assert_allclose(back.components, model.components_, atol=1e-12)

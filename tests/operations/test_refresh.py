@@ -18,9 +18,11 @@ import zarr
 
 import streampca
 from streampca.cli import main
+from streampca.cli.config import as_text
 from streampca.errors import BusyError, ChangingSourceError, DamagedSourceError, InvalidInputError
 from streampca.operations import refresh as refresh_module
 from streampca.operations.config import check_job
+from streampca.operations.outcome import Outcome
 from streampca.operations.refresh import refresh
 from streampca.operations.work_folder import only_one
 
@@ -567,6 +569,13 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     assert len(fits) == 2
     expected = np.linalg.svd(data(50, 2) - data(50, 2).mean(axis=0), compute_uv=False)[:3] ** 2 / 49
     np.testing.assert_allclose(nightly.store.load().explained_variance_, expected, rtol=1e-12)
+
+
+def test_a_refusal_names_the_candidate_and_what_is_served() -> None:
+    outcome = Outcome("refused", "models", version=3, served=2, gate="the mean moved")
+    said = "version 3 is a candidate: the mean moved; version 2 is served"
+    assert said in as_text(outcome)
+    assert "streampca models promote models 3" in as_text(outcome)
 
 
 def test_old_versions_go(nightly: Nightly) -> None:

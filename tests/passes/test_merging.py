@@ -376,9 +376,9 @@ def test_a_worker_that_is_not_heard_of_has_lost_it(workers: Any, monkeypatch: An
         goes_on.set()
 
 
-def kept() -> int:
-    """Totals of all workers of this process."""
-    return sum(map(len, parcel._totals.values()))
+def kept() -> set[str]:
+    """Totals of all workers of this process, by their keys. Those of earlier tests may go."""
+    return set().union(*list(parcel._totals.values()))
 
 
 def test_a_total_that_nobody_wants_is_dropped(workers: Any, monkeypatch: Any) -> None:
@@ -387,10 +387,10 @@ def test_a_total_that_nobody_wants_is_dropped(workers: Any, monkeypatch: Any) ->
     total, (first, _) = held(workers, min(workers.nthreads()))
     total.merge(0, first)
     time.sleep(0.1)
-    assert kept() == before + 1
+    (mine,) = kept() - before
     total.release()
-    deadline = time.monotonic() + 10
-    while kept() > before:
+    deadline = time.monotonic() + 60
+    while mine in kept():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -404,8 +404,8 @@ def test_nothing_is_left_on_the_workers(workers: Any, log: Log) -> None:
     before = kept()
     for _ in range(3):
         summed(workers)
-        assert kept() == before
-    deadline = time.monotonic() + 10
+        assert kept() <= before
+    deadline = time.monotonic() + 60
     while any(workers.run(spans).values()):  # those that were let go of last
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -414,9 +414,10 @@ def test_nothing_is_left_on_the_workers(workers: Any, log: Log) -> None:
 def test_a_span_on_its_way_is_not_in_what_is_fetched(workers: Any, monkeypatch: Any) -> None:
     """Whoever waited for it gave up; it arrives afterwards."""
     total, (first, _) = held(workers, min(workers.nthreads()))
-    arrives, brought = threading.Event(), parcel._brought
+    begun, arrives, brought = threading.Event(), threading.Event(), parcel._brought
 
     async def late(*args: Any) -> Any:
+        begun.set()
         while not arrives.is_set():
             await asyncio.sleep(0.01)
         return await brought(*args)
@@ -424,11 +425,14 @@ def test_a_span_on_its_way_is_not_in_what_is_fetched(workers: Any, monkeypatch: 
     monkeypatch.setattr(parcel, "_brought", late)
     with ThreadPoolExecutor(1) as pool:
         merging = pool.submit(total.merge, 0, first)
-        time.sleep(0.1)
+        assert begun.wait(60)
         found, ahead = total.fetched(0)
         arrives.set()
         assert merging.result().n_blocks == 0  # type: ignore[union-attr]
     assert (found["s"].rows, ahead) == (0, None)
+
+
+half_way = threading.Event()
 
 
 class Waits(Sum):
@@ -436,6 +440,7 @@ class Waits(Sum):
 
     def merge(self, other: Any) -> None:
         self.rows += other.rows
+        half_way.set()
         goes_on.wait(30)
         self.rows -= other.rows
         super().merge(other)
@@ -444,10 +449,11 @@ class Waits(Sum):
 def test_a_span_that_is_being_merged_is_in_what_is_fetched(workers: Any) -> None:
     """It is waited for, and what it gave comes with it."""
     goes_on.clear()
+    half_way.clear()
     total, (first, _) = held(workers, min(workers.nthreads()), Waits())
     with ThreadPoolExecutor(2) as pool:
         merging = pool.submit(total.merge, 0, first)
-        time.sleep(0.2)
+        assert half_way.wait(60)
         fetching = pool.submit(total.fetched, 0)
         time.sleep(0.2)
         assert not fetching.done()

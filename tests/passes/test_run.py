@@ -372,15 +372,17 @@ HANGING = """
     from pass_matrices import Sum, ToyMatrix, toy_plan
     from streampca.passes import Execution, run
 
-    read = ToyMatrix.read
+    read, hangs = ToyMatrix.read, threading.Event()
 
     def hang(self, axis, start, stop, buffer=None):
         if start >= 500:
+            hangs.set()
             threading.Event().wait()
         return read(self, axis, start, stop, buffer)
 
     def press():
-        time.sleep(1)
+        hangs.wait()
+        time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGINT)
 
     ToyMatrix.read = hang

@@ -195,6 +195,13 @@ def test_pairs_draw_every_two_components_once(pca: PCA, projected: Any) -> None:
     panel = frame.child_axes[4]  # PC3 across, PC5 upwards
     drawn = np.asarray(panel.collections[0].get_offsets())
     assert set(map(tuple, drawn)) == set(map(tuple, projected[:, [2, 4]]))
+    names, counts = np.unique(GROUPS, return_counts=True)
+    for i, row in ((0, 0), (2, 2), (5, 4)):  # on the diagonal a line for each group
+        lines = [one.get_data() for one in frame.child_axes[i].patches]
+        assert sorted(int(line.values.sum()) for line in lines) == sorted(counts)
+        for name in names:
+            own = np.histogram(projected[name == GROUPS, row], lines[0].edges)[0]
+            assert any(np.array_equal(own, line.values) for line in lines)
     assert saved(frame) > 2000
 
 

@@ -18,6 +18,9 @@ from streampca import HardImpute, SoftImpute
 from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitError
 from streampca.kernels.columns import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
+from streampca.matrix import Block
+from streampca.models.completion.trace import LineFactors, SavedSweeps
+from streampca.models.completion.withheld import Withhold
 from tests.models.completions import centred, estimate_of, with_holes
 
 run_module = sys.modules["streampca.passes.run"]
@@ -97,6 +100,50 @@ def test_a_single_entry_beside_a_bias_leaves_no_factors_but_rounding() -> None:
         x, singular = lines.solved(np.array(ridges))
         assert singular == 50
         np.testing.assert_allclose(x, solve_packed(*lines.equations(), np.array(ridges))[0].T)
+
+
+def test_sweeps_of_another_fit_are_not_taken_up(tmp_path: Any) -> None:
+    stats = Block(np.ones((3, 2)), 0, 0, 3).stats
+    factors = LineFactors(3, 1, "f8", np.array([0, 3]))
+    SavedSweeps(tmp_path / "sweeps", "mine").write(1, stats, {"v": np.ones((2, 1))}, [], factors)
+    assert SavedSweeps(tmp_path / "sweeps", "another").read(factors) is None
+    found = SavedSweeps(tmp_path / "sweeps", "mine").read(factors)
+    assert found is not None
+    assert found[0] == 1
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_sweep_that_is_begun_again_reads_what_it_began_with(on_disk: bool, tmp_path: Any) -> None:
+    folder = str(tmp_path) if on_disk else None
+    factors = LineFactors(6, 2, "f8", np.array([0, 3, 6]), folder)
+    for number in (1, 2, 3):
+        before = np.array(factors.rows(slice(0, 2), 0, 6))
+        sink = factors.sink(number)
+        sink.write(0, np.full((3, 2), float(number)))
+        np.testing.assert_array_equal(factors.rows(slice(0, 2), 0, 6), before)
+        sink.write(3, np.full((3, 2), float(number)))
+        sink.finish()
+        factors.written(number)
+        assert (factors.rows(slice(0, 2), 0, 6) == number).all()
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_the_same_cells_are_held_out_along_either_axis(absent: bool) -> None:
+    """In blocks, some cells of which are missing."""
+    x = np.arange(1.0, 201.0).reshape(20, 10)
+    x[3:6, 2:5] = np.nan
+    found = []
+    for axis in (0, 1):
+        held = []
+        for start, stop in ((0, 4), (4, x.shape[axis])):
+            values: Any = x[:, start:stop] if axis else x[start:stop]
+            if absent:
+                kind = scipy.sparse.csc_matrix if axis else scipy.sparse.csr_matrix
+                values = kind(np.nan_to_num(values))
+            held += list(Withhold(0.3, 7)(Block(values, axis, start, stop, absent=absent)).values)
+        found.append(sorted(held))
+    assert 30 < len(found[0]) < 90
+    np.testing.assert_array_equal(found[0], found[1])  # and no NaN among them
 
 
 def test_held_out_cells_depend_on_their_place_alone() -> None:

@@ -30,6 +30,7 @@ from streampca.errors import (
     NotFittedError,
     SourceError,
 )
+from streampca.kernels import probe
 from tests.models.invariants import check_invariants
 
 EXACT = ("scatter", "tsqr", "gram")
@@ -83,6 +84,7 @@ def test_every_path_gives_the_same_signs():
         np.testing.assert_allclose(model.components_, models[0].components_, atol=1e-9)
         np.testing.assert_allclose(model.transform(X), models[0].transform(X), atol=1e-8)
     np.testing.assert_allclose(bare.result_.scores, models[0].transform(X), atol=1e-8)
+    assert (models[0].components_ @ probe(0, 45) > 0).all()  # in every version
 
 
 @settings(max_examples=25, deadline=None)
