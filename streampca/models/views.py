@@ -214,11 +214,11 @@ class EofViews:
 
     def _settings(self) -> dict[str, str]:
         """What was done to the field, by the names of the parameters, where it has a name."""
-        settings = {name: self.result.settings.get(name) for name in ("weights", "remove", "scale")}
-        removed = settings["remove"]
+        done = {name: self.result.settings.get(name) for name in ("weights", "remove", "scale")}
+        removed = done["remove"]
         if isinstance(removed, (list, tuple)) and all(isinstance(one, str) for one in removed):
-            settings["remove"] = ", ".join(removed)
-        return {name: one for name, one in settings.items() if isinstance(one, str) and one}
+            done["remove"] = ", ".join(removed)
+        return {name: one for name, one in done.items() if isinstance(one, str) and one}
 
     # -- inside ---------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
-from streampca.models.completion import fit
 from streampca.models.completion.fit import fit_completion, plan_completion
 from streampca.models.completion.plan import in_scratch
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of

@@ -39,7 +39,6 @@ from streampca.models.completion.trace import (
     SavedSweeps,
     Sweep,
     hopeless,
-    levelled,
     next_sweep,
     settled,
     stops_early,
@@ -208,10 +207,7 @@ class _Fit:
         return 1 if self.effects is None else len(self.effects.changes)
 
     def _begin(self, sizes: Array | None = None) -> None:
-        """Begin the sweeps.
-
-        sizes : singular values that belong to the start, of which factors have the roots.
-        """
+        """Begin the sweeps.  sizes : the singular values of the start; factors have their roots."""
         m, rng = self.matrix.shape[1 - self.axis], np.random.default_rng((self.request.seed, 1))
         if isinstance(self.sweeps, BiasedSweeps):
             self.sweeps.begin_about(self.scaling.center, mean_of_all(self.stats))
@@ -338,8 +334,6 @@ class _Fit:
             return
         floor = FLOOR[self.plan.work_dtype] * squares
         done = settled(self.trace, self.request.tol, floor, self.most - self.number)
-        if self.given_back and self.request.tol > 0:
-            done |= levelled(self.trace)
         done |= ~self.sweeps.fitted
         early = self.request.early_stop and not self.given_back
         early = early and stops_early(self.trace, self.request.ranks)

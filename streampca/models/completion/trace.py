@@ -117,17 +117,6 @@ def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Arra
     return np.asarray(done)
 
 
-FALL = 5e-5  # of the objective, in a sweep: 40 such ones change errors less than RATED_TOL
-
-
-def levelled(trace: list[Sweep]) -> Array:
-    """(candidates,) whether the objective of each changed by at most FALL in the last sweep."""
-    if len(trace) == 1:
-        return np.zeros(len(trace[0].penalised), bool)
-    last, now = (np.array(one.penalised) for one in trace[-2:])
-    return np.asarray(np.abs(last - now) <= FALL * now)
-
-
 def hopeless(trace: list[Sweep], balanced: bool = False) -> Array:
     """(candidates,) whether each is too far behind to be fitted any further.
 
