@@ -37,7 +37,7 @@ def mixed(x: Array) -> Array:
 CACHE_NBYTES = 256 * 1024  # of a piece that stays in a core's L2 cache
 VARIES = 1e-300  # sum of squares of a column that varies, but whose squares underflow
 SUM_LENGTH = 8  # rows of a tile whose column sums are added in its dtype
-GROUP = 8  # consecutive pieces that one call takes
+GROUP = 4  # consecutive pieces that one call takes; more would not fit the plan
 PIECE_ROWS = 8  # least rows of a piece of an array with long rows
 
 
@@ -60,7 +60,7 @@ def pieces(
 
 
 def groups(parts: list[tuple[slice, slice]], count: int = GROUP) -> list[tuple[slice, slice, int]]:
-    """(rows, columns, rows of a piece) of ``count`` consecutive pieces each, with the same columns.
+    """(rows, columns, rows of a piece) of GROUP consecutive pieces each, with the same columns.
 
     A call of NumPy gives up the lock of Python and asks for it again. Where several threads do so
     every ten microseconds, they wait longer for the lock than they compute.
@@ -68,7 +68,7 @@ def groups(parts: list[tuple[slice, slice]], count: int = GROUP) -> list[tuple[s
     made = []
     for columns, alike in groupby(parts, key=itemgetter(1)):
         lines = [rows for rows, _ in alike]
-        for some in (lines[i : i + count] for i in range(0, len(lines), count)):
+        for some in (lines[i : i + GROUP] for i in range(0, len(lines), GROUP)):
             made.append((slice(some[0].start, some[-1].stop), columns, lines[0].stop))
     return made
 

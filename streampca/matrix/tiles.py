@@ -30,7 +30,6 @@ TILE_LENGTH = 512
 COLUMNS_NBYTES = (
     1024 * 1024
 )  # of a piece of whole columns: calls for fewer cost more than they save
-TILE_GROUP = 4  # pieces that one call standardises; other threads of a team take other groups
 THIN_LENGTH = 64  # the same for products with a few columns, which are read once per tile
 
 
@@ -262,7 +261,7 @@ def _groups(
     if by_feature:
         some = row_pieces(cols, rows * itemsize, COLUMNS_NBYTES)
         return [(slice(0, rows), columns, rows) for columns in some]
-    return groups(pieces(rows, cols, itemsize), TILE_GROUP)
+    return groups(pieces(rows, cols, itemsize))
 
 
 def compiled_tiles(
