@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streampca.models.completion.impute import HardImpute, SoftImpute
     from streampca.models.covariance import correlation, covariance
     from streampca.models.cross_correlation import cross_correlation
-    from streampca.models.decomposition import Decomposition
+    from streampca.models.decomposition import Decomposition, PrincipalComponents
     from streampca.models.feature_maps import map_features, random_fourier
     from streampca.models.hilbert import analytic, complex_modes
     from streampca.models.intrinsic_dimension import intrinsic_dimension
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from streampca.models.pca.pca import PCA
     from streampca.models.pca.rotated_pca import RotatedDecomposition, RotatedPCA, rotate
     from streampca.models.pca.truncated_svd import TruncatedSVD
-    from streampca.models.principal_components import PrincipalComponents
     from streampca.models.principal_regression import PrincipalComponentRegression
     from streampca.models.r2_baselines import r2_baselines
     from streampca.models.random_projection import RandomProjection
@@ -73,7 +72,7 @@ else:  # the same, each when it is first used
             "streampca.models.completion.impute": "HardImpute SoftImpute",
             "streampca.models.covariance": "correlation covariance",
             "streampca.models.cross_correlation": "cross_correlation",
-            "streampca.models.decomposition": "Decomposition",
+            "streampca.models.decomposition": "Decomposition PrincipalComponents",
             "streampca.models.feature_maps": "map_features random_fourier",
             "streampca.models.hilbert": "analytic complex_modes",
             "streampca.models.intrinsic_dimension": "intrinsic_dimension",
@@ -89,7 +88,6 @@ else:  # the same, each when it is first used
             "streampca.models.pca.pca": "PCA",
             "streampca.models.pca.rotated_pca": "RotatedDecomposition RotatedPCA rotate",
             "streampca.models.pca.truncated_svd": "TruncatedSVD",
-            "streampca.models.principal_components": "PrincipalComponents",
             "streampca.models.principal_regression": "PrincipalComponentRegression",
             "streampca.models.r2_baselines": "r2_baselines",
             "streampca.models.random_projection": "RandomProjection",

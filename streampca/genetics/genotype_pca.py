@@ -23,12 +23,12 @@ from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Labels, select
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.genotype_numbers import eigenvalues, eigenvectors, frequencies
 from streampca.models.linear import LinearModel
 from streampca.models.linear_result import COMPONENTS
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.routes import fit_pca, plan_pca
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.request import Cohort, Request, iteration_limits, seed_of

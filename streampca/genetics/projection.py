@@ -26,8 +26,8 @@ from streampca.genetics.variant_matching import VariantMatch, match_variants
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.genotype_numbers import ploidy_of, used_variants
-from streampca.models.principal_components import PrincipalComponents
 from streampca.passes import (
     Candidate,
     Execution,

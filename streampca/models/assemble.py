@@ -24,8 +24,8 @@ from streampca.errors import (
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.places import on_globe
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.design import Removal
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.request import Request
 from streampca.passes import MemoryUse, PassCost, Plan
 from streampca.passes.memory import peak_nbytes

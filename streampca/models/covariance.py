@@ -13,9 +13,9 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.columns import label_array
 from streampca.models.assemble import NO_GAP
 from streampca.models.by_name import refuse_masked
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.estimator import attach
 from streampca.models.pca.eigenproblem import count_components
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.request import Request, check_ddof, degrees_of_freedom, sample_weights
 from streampca.passes import (
     Candidate,

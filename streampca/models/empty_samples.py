@@ -18,11 +18,11 @@ from streampca.errors import EmptySamplesWarning, NonFiniteError, shorten, warn_
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels
 from streampca.matrix.select import SelectedMatrix
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.estimator import RUNNING, Estimator
 from streampca.models.feature_names import is_xarray
 from streampca.models.line_sums import planned_pass
 from streampca.models.pca.eigenproblem import count_missing
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.request import Request, sample_weights
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, RowPasses
 from streampca.passes import PassCost, PassSpec, pass_spec, run

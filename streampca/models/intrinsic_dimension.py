@@ -15,9 +15,9 @@ from streampca.kernels import Array
 from streampca.kernels.columns import seeded
 from streampca.matrix import ChunkedMatrix, select
 from streampca.matrix.derived import Derivation, DerivedMatrix
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.kernel_functions import Rows
 from streampca.models.pca.pca import PCA
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.request import seed_of, whole_number
 from streampca.models.row_passes import plan_one_pass
 from streampca.passes import Execution, PassCost, PassResult, PassSpec, Plan, pass_spec, run

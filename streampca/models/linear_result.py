@@ -16,7 +16,7 @@ from streampca.matrix.places import on_globe
 from streampca.models.design import Design, Removal, basis_at
 from streampca.models.result import Result, places, shaped
 from streampca.passes import single_threaded_blas
-from streampca.solvers import Certificate, orthonormal_columns, signs_of_components
+from streampca.solvers import Certificate, complete_columns
 from streampca.store import check_fields, check_shapes, read_labelled
 
 # Fields that every kind had in models that older versions saved.
@@ -291,7 +291,7 @@ class LinearResult(Result):
 
 
 # --------------------------------------------------------------------------------------------------
-# Components that a fit streamed to Zarr, and those after the rank.
+# Components that a fit streamed to Zarr.
 
 
 def read_components(path: str | os.PathLike[str], result: Any) -> Array:
@@ -308,24 +308,9 @@ def read_components(path: str | os.PathLike[str], result: Any) -> Array:
             f"fit wrote; expected those of this one, {shape[0]} x {shape[1]}"
         )
     columns = np.array(stored, dtype=np.float64, order="F")
-    return finish_components(columns.T, result.rank, result, True)
-
-
-def finish_components(components: Array, rank: int, fitted: Any, centered: bool) -> Array:
-    """(k, p) orthonormal rows from Z'u / s, in place; directions beyond the numerical rank are
-    completed.
-
-    fitted : any object with ``dropped``, ``scale`` and ``constant``.
-    """
-    dead = fitted.dropped
-    if fitted.scale is not None:
-        dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
-    if centered:
-        dead = np.union1d(dead, fitted.constant)
-    columns = components.T
-    if not columns.shape[1]:
-        return components
+    dead = np.union1d(result.dropped, result.constant)
+    if result.scale is not None:
+        dead = np.union1d(dead, np.flatnonzero(result.scale == 0.0))
     with single_threaded_blas():
-        orthonormal_columns(columns, rank, dead)
-    columns[:, rank:] *= signs_of_components(columns[:, rank:])
-    return components
+        complete_columns(columns, result.rank, dead)
+    return columns.T

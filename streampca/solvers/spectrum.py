@@ -188,6 +188,13 @@ def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
     v[dead] = 0.0
 
 
+def complete_columns(v: Array, rank: int, dead: Array) -> None:
+    """``orthonormal_columns``, with the sign rule of components in those after ``rank``."""
+    if v.shape[1]:
+        orthonormal_columns(v, rank, dead)
+        v[:, rank:] *= signs_of_components(v[:, rank:])
+
+
 # --------------------------------------------------------------------------------------------------
 # A low-rank estimate U V', known by U'U and V: its singular form, and the change of a step.
 

@@ -26,8 +26,7 @@ from streampca.models.completion.plan import columns_outside, mean_of_all, obser
 from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep, judged
-from streampca.models.decomposition import Decomposition
-from streampca.models.principal_components import PrincipalComponents
+from streampca.models.decomposition import Decomposition, PrincipalComponents
 from streampca.models.projection import BackProjection
 from streampca.models.result import shaped
 from streampca.models.row_passes import RowOptions, RowPasses

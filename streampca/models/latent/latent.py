@@ -15,10 +15,9 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.kernels.least_squares import unpacked_triangle
 from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.models.decomposition import Decomposition
+from streampca.models.decomposition import Decomposition, scaled_matrix
 from streampca.models.latent.rows import FactorScores, LatentLikelihood, PosteriorRows
 from streampca.models.linear import LinearModel
-from streampca.models.principal_components import scaled_matrix
 from streampca.models.projection import BackProjection
 from streampca.models.request import whole_number
 from streampca.models.result import places, shaped

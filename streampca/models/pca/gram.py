@@ -10,7 +10,6 @@ import numpy as np
 from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.matrix import ChunkedMatrix, found, work_dtype
 from streampca.models.assemble import Fitted
-from streampca.models.linear_result import finish_components
 from streampca.models.pca.eigenproblem import (
     RowsSink,
     SampleSpace,
@@ -26,6 +25,7 @@ from streampca.models.pca.gram_outputs import (
     FeatureStatistics,
     FeatureSummary,
     components_sink,
+    finish_components,
     statistics_nbytes,
     streamed_nbytes,
     write_relationship,

@@ -21,6 +21,8 @@ from streampca.matrix import (
 )
 from streampca.models.linear_result import COMPONENTS
 from streampca.models.request import Request
+from streampca.passes import single_threaded_blas
+from streampca.solvers import complete_columns
 from streampca.store import ColumnsSink, LabelledSink, labelled_vector
 from streampca.store.chunks import writing_nbytes
 from streampca.store.sinks import CHUNK_NBYTES, chunk_for
@@ -77,6 +79,22 @@ def components_sink(
         {"component": {"explained_variance": variance}},
         {"rank": rank},
     )
+
+
+def finish_components(components: Array, rank: int, fitted: Any, centered: bool) -> Array:
+    """(k, p) orthonormal rows from Z'u / s, in place; directions beyond the numerical rank are
+    completed.
+
+    fitted : any object with ``dropped``, ``scale`` and ``constant``.
+    """
+    dead = fitted.dropped
+    if fitted.scale is not None:
+        dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
+    if centered:
+        dead = np.union1d(dead, fitted.constant)
+    with single_threaded_blas():
+        complete_columns(components.T, rank, dead)
+    return components
 
 
 def streamed_nbytes(k: int, itemsize: int, length: int) -> int:

@@ -17,9 +17,8 @@ from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found
 from streampca.models.assemble import Fitted
 from streampca.models.design import residual_stats
-from streampca.models.linear_result import finish_components
 from streampca.models.pca.eigenproblem import RowsSink, count_missing, unweighted_rows
-from streampca.models.pca.gram_outputs import FeatureSummary
+from streampca.models.pca.gram_outputs import FeatureSummary, finish_components
 from streampca.models.pca.krylov_plan import RANDOM, STEPS, Judge, KrylovShape, Verdict, space_dtype
 from streampca.models.projection import FeatureLoadings
 from streampca.models.request import Request

@@ -22,7 +22,6 @@ from streampca.kernels import (
 from streampca.matrix import ChunkedMatrix, Resolution, weighted_divisors, work_dtype
 from streampca.models.assemble import Fitted
 from streampca.models.design import residual_stats
-from streampca.models.linear_result import finish_components
 from streampca.models.pca.eigenproblem import (
     RowsSink,
     count_missing,
@@ -33,7 +32,7 @@ from streampca.models.pca.eigenproblem import (
     sample_space_nbytes,
     solve_sample_space,
 )
-from streampca.models.pca.gram_outputs import FeatureSummary
+from streampca.models.pca.gram_outputs import FeatureSummary, finish_components
 from streampca.models.request import Request
 from streampca.passes import (
     Candidate,

@@ -22,13 +22,12 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.completion.impute import HardImpute
-from streampca.models.decomposition import Decomposition
+from streampca.models.decomposition import Decomposition, PrincipalComponents
 from streampca.models.empty_samples import ObservedSamples, ScoresEmptySamples, is_field
 from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.registry import estimator
 from streampca.models.request import (
     Request,

@@ -10,11 +10,10 @@ import numpy as np
 
 from streampca.errors import AccuracyWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
-from streampca.models.decomposition import Decomposition
+from streampca.models.decomposition import Decomposition, PrincipalComponents
 from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.pca.pca import PCA
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.registry import loaded
 from streampca.models.request import whole_number
 from streampca.models.result import shaped

@@ -9,7 +9,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
 from streampca.models.assemble import Fitted
-from streampca.models.linear_result import finish_components
+from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.request import Request
 from streampca.passes import (
     Candidate,

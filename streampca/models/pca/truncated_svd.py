@@ -12,10 +12,10 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.models import shared_parameters as shared
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.pca import PCA
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.registry import estimator
 from streampca.passes import Plan
 from streampca.sources import as_matrix, counted

@@ -14,13 +14,13 @@ from streampca.matrix import ChunkedMatrix, FeatureWeights, Preprocessing, RowLe
 from streampca.matrix.join import concat_samples
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.estimator import RUNNING, attach
 from streampca.models.line_sums import columns_plan, row_sums, row_sums_in_memory, rows_plan
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.preprocessing import LogEntropy, Preprocessor, TfIdf
-from streampca.models.principal_components import PrincipalComponents
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.row_passes import plan_one_pass, score_dtype, with_writing

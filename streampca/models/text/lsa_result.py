@@ -14,7 +14,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.principal_components import PrincipalComponents
+from streampca.models.decomposition import PrincipalComponents
 from streampca.models.request import whole_number
 from streampca.models.text.counting import Tokens
 from streampca.store.sinks import append_rows, marked, open_written
