@@ -83,10 +83,10 @@ EXAMPLES = {  # command -> lines of its --help
         "lsa fit articles/ -k 100 --stop-words english --min-df 2 -o model",
         'lsa search model "heart attack" -n 5',
         "lsa similar model --term infarction",
-        "plot model --kind texts -o texts.png",
     ],
     "plot": [
         "plot model --kind loadings -o loadings.png",
+        "plot model --kind texts -o texts.png",
         "plot model --kind images --images faces/ -o eigenfaces.png",
         "plot model --kind map --components 1 2 -o maps.pdf",
         "plot model --scores new.tsv --panel pops.txt -o projected.png",

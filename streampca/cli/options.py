@@ -174,7 +174,9 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resize", nargs=2, type=int, metavar=("HEIGHT", "WIDTH"), help="of images, in pixels"
     )
-    parser.add_argument("--mode", choices=("grey", "rgb"), help="of images: bring all to this kind")
+    parser.add_argument(
+        "--image-mode", choices=("grey", "rgb"), help="of images: bring all to this kind"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
@@ -250,11 +252,13 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
     if not paths:
         raise InvalidInputError("no source named; give a path, or --bfile PREFIX")
     source = paths[0] if len(paths) == 1 else paths
-    if arguments.resize or arguments.mode:
+    if arguments.resize or arguments.image_mode:
         if not are_images(source):
-            raise InvalidInputError(f"--resize and --mode are for images; {source} holds none")
+            raise InvalidInputError(
+                f"--resize and --image-mode are for images; {source} holds none"
+            )
         size = tuple(arguments.resize) if arguments.resize else None
-        return streampca.open_images(source, mode=arguments.mode or "auto", resize=size)
+        return streampca.open_images(source, mode=arguments.image_mode or "auto", resize=size)
     return streampca.open(
         source,
         variable=arguments.variable[0]

@@ -231,7 +231,7 @@ def _common(
         if here[1] != first[1]:
             raise InvalidInputError(
                 f"{path} is {_told(here[1])}, {paths[0]} {_told(first[1])}; "
-                "expected one kind: open_images(..., mode='grey'), or --mode grey"
+                "expected one kind: open_images(..., mode='grey'), or --image-mode grey"
             )
     assert first is not None
     return first

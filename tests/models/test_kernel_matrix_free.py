@@ -15,7 +15,8 @@ import zarr
 import streampca
 from streampca import KernelPCA
 from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
-from streampca.models import kernel_krylov, kernel_routes, kernel_scratch
+from streampca.models import kernel_krylov, kernel_scratch
+from streampca.models.pca import routes
 from streampca.models.pca import panels
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
@@ -146,7 +147,7 @@ def test_auto_takes_it_where_the_matrix_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_it_goes_over_to_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_routes, "AFFORDABLE", ())
+    monkeypatch.setattr(routes, "AFFORDABLE", ())
     model = quiet(solver="auto", kernel="rbf", gamma=0.05, max_passes=1).fit(X)
     assert (model.plan_.solver, model.plan_.then.solver) == ("matrix-free", "features")
     exact = KernelPCA(4, kernel="rbf", gamma=0.05, solver="exact", progress=False).fit(X)

@@ -116,11 +116,14 @@ def test_converted_images_are_pictures_still(tmp_path: Path, capsys: Any) -> Non
     assert main(["plot", model, "--kind", "images", *beside]) == 0
     assert picture.stat().st_size > alone > 5000  # three images, and what is made of them
     small = str(tmp_path / "small.zarr")
-    assert main(["convert", str(folder), "--resize", "4", "3", "--mode", "rgb", "-o", small]) == 0
+    assert (
+        main(["convert", str(folder), "--resize", "4", "3", "--image-mode", "rgb", "-o", small])
+        == 0
+    )
     assert streampca.open(small).labels.features.sizes == (4, 3, 3)
     capsys.readouterr()
-    assert main(["convert", small, "--mode", "grey", "-o", str(tmp_path / "grey.zarr")]) == 65
-    assert "--resize and --mode are for images" in capsys.readouterr().err
+    assert main(["convert", small, "--image-mode", "grey", "-o", str(tmp_path / "grey.zarr")]) == 65
+    assert "--resize and --image-mode are for images" in capsys.readouterr().err
 
 
 def test_the_picture_of_a_model(tmp_path: Path) -> None:

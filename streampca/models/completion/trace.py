@@ -34,6 +34,9 @@ from streampca.store.sinks import chunk_for, open_written
 # sweeps for which an error is assumed to fall as it did in the better of the last two: of sweeps
 # that begin with directions of length 1, and with balanced ones, from which no ridge is slow
 AHEAD, AHEAD_BALANCED = 8, 2
+NEAR = (
+    0.005  # of the least held-out error: who is as near may yet be the best, where the best rises
+)
 FLOOR = {"float32": 1e-7, "float64": 1e-14}  # of the squares of the data: an objective of rounding
 
 
@@ -120,8 +123,8 @@ def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Arra
 def hopeless(trace: list[Sweep], balanced: bool = False) -> Array:
     """(candidates,) whether each is too far behind to be fitted any further.
 
-    It is where its held-out error would stay above the least if it fell in AHEAD more sweeps as
-    much as in the better one of the last two.
+    It is where its held-out error would stay above the least by a share of NEAR if it fell in AHEAD
+    more sweeps as much as in the better one of the last two.
     balanced : the first sweep began with factors of the length that they come to have.
     """
     held = np.array([one.held_out for one in trace[-3:]])
@@ -129,7 +132,7 @@ def hopeless(trace: list[Sweep], balanced: bool = False) -> Array:
         return np.zeros(held.shape[1], bool)
     falls = np.maximum(-np.diff(held, axis=0), 0.0).max(axis=0)
     ahead = AHEAD_BALANCED if balanced else AHEAD
-    return np.asarray(held[-1] - ahead * falls > held[-1].min())
+    return np.asarray(held[-1] - ahead * falls > (1.0 + NEAR) * held[-1].min())
 
 
 def judged(trace: list[Sweep]) -> list[Sweep]:
