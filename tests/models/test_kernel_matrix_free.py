@@ -16,8 +16,7 @@ import streampca
 from streampca import KernelPCA
 from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
 from streampca.models import kernel_krylov, kernel_scratch
-from streampca.models.pca import routes
-from streampca.models.pca import panels
+from streampca.models.pca import panels, routes
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
 
