@@ -45,7 +45,8 @@ class IncrementalPCA(LinearModel):
     means reading them again (``PCA`` does that).
 
     ``fit`` starts anew; ``partial_fit`` appends. The decomposition is made when it is first
-    asked for after a change, from the state alone.
+    asked for after a change, from the state alone. ``save_state`` keeps the state, to append more
+    rows in another process (``load_state``); ``save`` keeps the model alone, as of any PCA.
 
     Cost: one pass over each batch; p^2 float64 of state. Raises MemoryLimitError where the state
     does not fit, naming its size.
