@@ -218,6 +218,7 @@ def mirror_lower(c: Array) -> None:
 
 
 BLOCK_ROWS = 256  # of a triangle that are expanded at a time
+UPPER = np.tri(BLOCK_ROWS, k=-1, dtype=bool).T  # of such a block, above the diagonal
 ADDED_NBYTES = 1 << 22  # of a sum that one thread adds to
 
 
@@ -233,8 +234,9 @@ def lower_product(c: Array, v: Array) -> Array:
 
     def rows(own: slice) -> None:
         left = c[own, : own.start].astype(np.float64, copy=False)
-        corner = np.tril(c[own, own]).astype(np.float64, copy=False)
-        out[own] += left @ v[: own.start] + (corner + np.tril(corner, -1).T) @ v[own]
+        corner = c[own, own].astype(np.float64)
+        np.copyto(corner, corner.T, where=UPPER[: len(corner), : len(corner)])
+        out[own] += left @ v[: own.start] + corner @ v[own]
         for start in range(own.stop, len(c), run):
             below = c[start : start + run, own].astype(np.float64, copy=False)
             out[own] += below.T @ v[start : start + run]
