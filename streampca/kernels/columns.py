@@ -37,7 +37,7 @@ def mixed(x: Array) -> Array:
 CACHE_NBYTES = 256 * 1024  # of a piece that stays in a core's L2 cache
 VARIES = 1e-300  # sum of squares of a column that varies, but whose squares underflow
 SUM_LENGTH = 8  # rows of a tile whose column sums are added in its dtype
-GROUP = 4  # consecutive pieces that one call takes; more would not fit the plan
+GROUP = 4  # most consecutive pieces that one call takes; the plan has no room for more
 PIECE_ROWS = 8  # least rows of a piece of an array with long rows
 
 
@@ -59,11 +59,11 @@ def pieces(
     ]
 
 
-def groups(parts: list[tuple[slice, slice]], count: int = GROUP) -> list[tuple[slice, slice, int]]:
-    """(rows, columns, rows of a piece) of GROUP consecutive pieces each, with the same columns.
+def groups(parts: list[tuple[slice, slice]]) -> list[tuple[slice, slice, int]]:
+    """(rows, columns, rows of a piece) of up to GROUP consecutive pieces with the same columns.
 
-    A call of NumPy gives up the lock of Python and asks for it again. Where several threads do so
-    every ten microseconds, they wait longer for the lock than they compute.
+    A call of NumPy releases the GIL and takes it again. Where several threads do so every ten
+    microseconds, they wait for it longer than they compute.
     """
     made = []
     for columns, alike in groupby(parts, key=itemgetter(1)):
@@ -308,9 +308,8 @@ def probe_vectors(m: int) -> Array:
 
 def norm_estimate(probed: Array) -> Array:
     """(k,) upper estimates of |x_i| from x_i'H, (k, PROBES)."""
-    unit = float(
-        np.abs(probed).max(initial=0.0)
-    )  # squares of huge or tiny numbers overflow or underflow
+    # without it, squares of huge or tiny numbers would overflow or underflow
+    unit = float(np.abs(probed).max(initial=0.0))
     if unit == 0.0 or not np.isfinite(unit):
         return np.full(len(probed), unit)
     return np.asarray(CONFIDENCE * unit * np.sqrt(np.mean((probed / unit) ** 2, axis=1)))
