@@ -7,7 +7,12 @@ from typing import Any, Self
 import numpy as np
 import scipy
 
-from streampca.accumulators.base import Accumulator, joint_missing, refuse_partly_missing
+from streampca.accumulators.base import (
+    Accumulator,
+    divisor_of,
+    joint_missing,
+    refuse_partly_missing,
+)
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_exactly, triangular_factor
 
@@ -127,9 +132,7 @@ class RFactor(Accumulator):
 
     def covariance(self, ddof: int = 1) -> Array:
         """(p, p) scatter / (sum of weights - ddof)."""
-        if self.weight - ddof <= 0:
-            raise InvalidInputError(f"covariance of {self.count} rows with ddof={ddof}")
-        return self.scatter() / (self.weight - ddof)
+        return self.scatter() / divisor_of(self.weight, ddof)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -85,7 +85,8 @@ class NearestDistances(Accumulator):
     def _check_seen(self, features: int) -> None:
         if self.features not in (None, features):
             raise InvalidInputError(
-                f"NearestDistances has seen {self.features} features, now came {features}"
+                f"NearestDistances has seen {self.features} features, and these rows have "
+                f"{features}"
             )
         self.features = features
 

@@ -6,7 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import OPEN_BLOCKS, TILE_NBYTES, Accumulator, refuse_incomplete
+from streampca.accumulators.base import (
+    OPEN_BLOCKS,
+    TILE_NBYTES,
+    Accumulator,
+    divisor_of,
+    refuse_incomplete,
+)
 from streampca.errors import InvalidInputError
 from streampca.kernels import (
     PROBES,
@@ -324,6 +330,4 @@ class MeanImputedScatter(Accumulator):
 
     def covariance(self, ddof: int = 1) -> Array:
         """(p, p) scatter / (sum of weights - ddof)."""
-        if self.weight - ddof <= 0:
-            raise InvalidInputError(f"covariance of {self.count} rows with ddof={ddof}")
-        return self.scatter() / (self.weight - ddof)
+        return self.scatter() / divisor_of(self.weight, ddof)

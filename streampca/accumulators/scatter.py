@@ -10,6 +10,7 @@ import numpy as np
 from streampca.accumulators.base import (
     OPEN_BLOCKS,
     Accumulator,
+    divisor_of,
     joint_missing,
     refuse_impossible_missing,
     refuse_impossible_scatter,
@@ -366,10 +367,7 @@ class Scatter(Accumulator):
     def covariance(self, ddof: int = 1) -> Array:
         """(p, p) scatter / (sum of weights - ddof)."""
         scatter = self.scatter()
-        freedom = self.weight + self._open_weight - ddof
-        if freedom <= 0:
-            raise InvalidInputError(f"covariance of {self.count} rows with ddof={ddof}")
-        scatter /= freedom
+        scatter /= divisor_of(self.weight + self._open_weight, ddof)
         return scatter
 
 

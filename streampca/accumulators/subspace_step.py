@@ -85,8 +85,8 @@ class SubspaceStep(Accumulator):
                 f"the operand q has shape {q.shape}; this block needs {(m, self.width)}"
             )
         self._check_width(self._open if self.product is None else self.product, m)
-        given = (block.arrays.get(name) for name in ("center", "scale"))
-        center, scale = (None if one is None else one[block.columns] for one in given)
+        found = (block.arrays.get(name) for name in ("center", "scale"))
+        center, scale = (None if one is None else one[block.columns] for one in found)
         if self.standardize is not None:
             weights = block.arrays.get("feature_weights")
             scaling = self.standardize.resolve(block.stats, block.eps, weights)

@@ -472,7 +472,7 @@ def test_a_damaged_dictionary_is_named(tmp_path: Path) -> None:
     where = column.dictionary_page_offset + 3
     held[where : where + 8] = b"\xff" * 8
     path.write_bytes(held)
-    with pytest.raises(DamagedSourceError, match="x.parquet.*damaged"):
+    with pytest.raises(DamagedSourceError, match=r"x.parquet.*damaged"):
         streampca.PCA(1).fit(path)
 
 
