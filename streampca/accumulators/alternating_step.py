@@ -350,5 +350,5 @@ class AlternatingStep(Accumulator):
         inside = slice(first, first + packed_length(self.across[c]))
         left, right = self._left.total(inside), self._right.total(side_by_side(self.across)[c])
         if left is None or right is None:
-            raise InvalidInputError("AlternatingStep has seen no block")
+            raise self._nothing_seen()
         return left, right

@@ -22,7 +22,10 @@ OPEN_BLOCKS = 16  # float32 sums are folded into float64 after at most this many
 
 
 class Accumulator(ABC):
-    """Base class. State is plain attributes named in ``fields``: arrays, numbers or None."""
+    """Base class. State is plain attributes named in ``fields``: arrays, numbers or None.
+
+    Results raise InvalidInputError where no block has been seen.
+    """
 
     settings: ClassVar[tuple[str, ...]] = ()  # constructor arguments
     fields: ClassVar[tuple[str, ...]] = ()  # what ``state`` saves
@@ -96,6 +99,11 @@ class Accumulator(ABC):
     def _check_state(self, state: Mapping[str, Array]) -> None:
         if unknown := set(state) - set(self.fields):
             raise InvalidInputError(f"{type(self).__name__} has no fields {sorted(unknown)}")
+
+    def _nothing_seen(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"{type(self).__name__} has seen no block; call update() with one first"
+        )
 
     def _check_width(self, mine: Array | None, width: int) -> None:
         if mine is not None and len(mine) != width:

@@ -13,7 +13,6 @@ from streampca.accumulators.base import (
     joint_missing,
     refuse_partly_missing,
 )
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_exactly, triangular_factor
 
 # --------------------------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ class RFactor(Accumulator):
     def r_factor(self) -> Array:
         """(p, p) float64 upper triangular, C order."""
         if self.r is None:
-            raise InvalidInputError("RFactor has seen no block")
+            raise self._nothing_seen()
         return np.array(self.r, order="C")
 
     def scatter(self) -> Array:
@@ -254,5 +253,5 @@ class TruncatedFactor(Accumulator):
     def factor(self) -> Array:
         """(at most rows, p) float64, a fresh array."""
         if self.b is None:
-            raise InvalidInputError("TruncatedFactor has seen no block")
+            raise self._nothing_seen()
         return np.array(self.b)

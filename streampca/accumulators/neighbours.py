@@ -93,7 +93,7 @@ class NearestDistances(Accumulator):
     def nearest_squares(self) -> Array:
         """(m, nearest) squared distances, a fresh array."""
         if self.squares is None:
-            raise InvalidInputError("NearestDistances has seen no block")
+            raise self._nothing_seen()
         return np.array(self.squares)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:

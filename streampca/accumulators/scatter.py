@@ -345,7 +345,7 @@ class Scatter(Accumulator):
         """(p, p) float64 with the lower triangle valid: the state itself, not a copy."""
         self.settle()
         if self.s is None:
-            raise InvalidInputError("Scatter has seen no block")
+            raise self._nothing_seen()
         return np.asarray(self.s)
 
     def rounding(self) -> Array | None:

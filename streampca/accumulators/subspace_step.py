@@ -218,7 +218,7 @@ class SubspaceStep(Accumulator):
         if self._open is not None:
             product = _added(product, self._open[:, : self.width])
         if product is None:
-            raise InvalidInputError("SubspaceStep has seen no block")
+            raise self._nothing_seen()
         if self.sums is None:
             return product
         if self.axis == 1:
