@@ -70,10 +70,12 @@ class Moments(Accumulator):
 
     @property
     def starts(self) -> Array:
+        """(segments, 2) first column and number of columns of each segment."""
         return np.array([(s, len(self.parts[s].mean)) for s in sorted(self.parts)], dtype=np.int64)
 
     @property
     def table(self) -> Array | None:
+        """(statistics, columns) of all segments side by side."""
         if not self.parts:
             return None
         seen = self.columns()

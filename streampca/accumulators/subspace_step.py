@@ -238,11 +238,13 @@ class SubspaceStep(Accumulator):
 
     @property
     def starts(self) -> Array | None:
+        """(parts, 2) first entry and length of each part of the image."""
         lengths = [(start, len(self.parts[start])) for start in sorted(self.parts)]
         return np.array(lengths, dtype=np.int64) if lengths else None
 
     @property
     def table(self) -> Array | None:
+        """The image, or None."""
         return self.image() if self.parts else None
 
     def from_state(self, state: Mapping[str, Array]) -> Self:

@@ -104,7 +104,7 @@ class TwoWayStep(Accumulator):
     def across(self, center: Array, scale: Array, eps: float) -> Across:
         """The effects across after this turn, from those before it.
 
-        eps : of the working dtype.
+        center, scale : (m,) before the turn.  eps : of the working dtype.
         """
         if self.table is None:
             raise self._nothing_seen()

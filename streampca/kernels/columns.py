@@ -135,7 +135,7 @@ def set_zero(x: Array, where: Array) -> None:
 
 
 def set_nan(x: Array, where: Array) -> None:
-    """x[where] = NaN of a float array, in place, as :func:`set_zero`."""
+    """x[where] = NaN of a float array, in place.  where : bool, of the shape of x."""
     if (bits := _bits(x)) is None:
         x[where] = np.nan
     else:
@@ -201,12 +201,12 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
 
 
 def reciprocal(scale: Array) -> Array:
-    """1 / scale, 0 where the scale is 0 (an excluded column)."""
+    """(p,) 1 / scale, 0 where the scale is 0 (an excluded column)."""
     return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b as the rounded sum and its rounding error (Knuth's two-sum).
+    """a + b, of one shape, as the rounded sum and its rounding error (Knuth's two-sum).
 
     A mean is kept as such a pair: float64 resolves a mean of 1e6 to 1e-10, and the scatter of two
     parts needs the difference of their means to all digits.
@@ -217,7 +217,7 @@ def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def provisional_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:
-    """A shift near each column's mean: the mean of the observed cells among a few rows.
+    """(p,) a shift near each column's mean: the mean of the observed cells among a few rows.
 
     Rows of weight 0 are ignored, so a column that is constant in all others is shifted to 0.
     """
@@ -231,7 +231,7 @@ def provisional_mean(values: Array, mask: Array | None, weights: Array | None = 
 
 
 def leading_rows(n: int, weights: Array | None) -> slice | Array:
-    """The first rows of positive weight, at most 64."""
+    """The first rows of positive weight (n,), at most 64, as a slice or numbers."""
     return slice(0, min(n, 64)) if weights is None else np.flatnonzero(weights)[:64]
 
 

@@ -158,6 +158,8 @@ class LinearModel(Estimator):
         remove : as for ``transform``, also below.
             Where chunks hold all samples, features are streamed, and what is left of a row is
             the difference of two sums: shares are right to 2e-6 in float32, 4e-15 in float64.
+
+        Raises InvalidInputError for other rows after a completion or a factor analysis.
         """
         result = self._fitted()
         if X is None:
@@ -170,7 +172,8 @@ class LinearModel(Estimator):
         """Mean over rows of X, (n, p), of ||x - reconstruction||^2, standardised where scaled.
 
         On the training rows this is (n - ddof) / n times the sum of the dropped eigenvalues.
-        Precision: as ``r2_curve``. Cost: one pass.
+        Precision: as ``r2_curve``. Cost: one pass. Raises InvalidInputError after a factor
+        analysis, whose factors are no projection.
         """
         result = self._fitted()
         if not isinstance(result, Reconstructing):
@@ -182,24 +185,28 @@ class LinearModel(Estimator):
 
         Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
+        Raises InvalidInputError after a completion, which has no likelihood.
         """
         model = self._gaussian("likelihood_of")
         rows = self._passes(self._matrix(X, remove=remove))
         return rows.table("score", model.likelihood_of(rows.options))[:, 0]
 
     def score(self, X: Any, y: Any = None, *, remove: Any = None) -> float:
-        """Mean log-likelihood of the rows of X, (n, p). Cost: one pass."""
+        """Mean log-likelihood of the rows of X, (n, p). Cost and errors: as ``score_samples``."""
         return float(np.mean(self.score_samples(X, remove=remove)))
 
     def get_covariance(self) -> Array:
-        """(p, p) covariance of the model, V'(L - s2 I)V + s2 I, in the units of the data."""
+        """(p, p) covariance of the model, V'(L - s2 I)V + s2 I, in the units of the data.
+
+        Raises InvalidInputError after a completion, which is no probability model.
+        """
         return self._gaussian("covariance").covariance()
 
     def get_precision(self) -> Array:
         """(p, p) inverse of ``get_covariance``, V'L^-1 V + (I - V'V) / s2, in the data's units.
 
-        0 beside features that the model leaves out. Raises InvalidInputError where that
-        covariance is singular: components for all of the variance, and fewer than features.
+        0 beside features that the model leaves out. Raises InvalidInputError after a completion,
+        and where that covariance is singular: the components hold all of the variance.
         """
         return self._gaussian("precision").precision()
 
