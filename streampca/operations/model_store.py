@@ -179,7 +179,7 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     """
     place = os.fspath(path)
     if "://" in place or not is_bundle(place):
-        store = VersionStore(open_backend(place), StoredVersion)
+        store: VersionStore[StoredVersion] = VersionStore(open_backend(place))
         if store.exists():
             return store.read_current(model_of)
     return estimator_of(Result.load(place))

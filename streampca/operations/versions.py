@@ -57,23 +57,16 @@ from streampca.store.checked import sign, unsign
 FORMAT_VERSION = 1
 MARKER = "streampca-store.json"
 Record = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
-
 OneVersion = TypeVar("OneVersion", bound=StoredVersion)
 Answer = TypeVar("Answer")
 
 
 class VersionStore(Generic[OneVersion]):
-    """Versions in one backend. Any number of processes may read and write at once.
+    """Versions in one backend. Any number of processes may read and write at once."""
 
-    kind : the class of the versions that it returns.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        kind: type[OneVersion] = StoredVersion,  # type: ignore[assignment]
-    ) -> None:
-        self.backend, self.kind = backend, kind
+    def __init__(self, backend: Backend, kind: Any = StoredVersion) -> None:
+        self.backend = backend
+        self.kind: type[OneVersion] = kind  # of the versions that it returns
 
     def history(self) -> History:
         """The log. Of a damaged log, what is left; ``damage`` names the rest.

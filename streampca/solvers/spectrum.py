@@ -67,8 +67,7 @@ class Spectrum:
 def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     """Eigenpairs of a symmetric matrix given by its lower triangle (C order).
 
-    lower : (m, m), writable for a subset: the upper triangle serves as workspace, and is zeroed
-        then.
+    lower : (m, m), writable for a subset: the upper triangle is workspace, and zeroed then.
     k : how many, or None for all.
     Cost: 4/3 m^3 flops, and no copy; for all vectors a copy and 16 m^2 bytes more.
     Raises NonFiniteError where the sums overflowed.
@@ -223,10 +222,7 @@ def balanced(values: Array, vectors: Array) -> Array:
 
 
 def relative_change(gram: Array, before: Array, after: Array) -> float:
-    """|U (after - before)'| / |U after'| in the Frobenius norm; 0 where both are 0.
-
-    gram : (r, r) U'U.  before, after : (m, r).
-    """
+    """|U (after - before)'| / |U after'|, (m, r) each; gram : U'U (r, r). 0 where both are 0."""
     difference = after - before
     moved = float(np.sum((difference @ gram) * difference))
     size = float(np.sum((after @ gram) * after))
