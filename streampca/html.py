@@ -1,6 +1,6 @@
 """Pieces of HTML for notebooks and reports: cards, bars, sparklines. No script; all text escaped.
 
-Colours are those of the page around them, and greys that are seen on light and on dark.
+Colours come from the surrounding page, or are visible on light and on dark backgrounds.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def preformatted(value: Any) -> str:
     return f"<pre>{text(value)}</pre>"
 
 
-def sparkline(values: Sequence[float], said: str, certain: Sequence[bool] = ()) -> str:
-    """Bars of positive values.  said : the same in words.  certain : False draws a bar hollow."""
+def sparkline(values: Sequence[float], label: str, certain: Sequence[bool] = ()) -> str:
+    """Bars of positive values.  label : the same in words.  certain : False draws a bar hollow."""
     shown = [max(float(one), 0.0) for one in values[:MOST_BARS]]
     top = max(shown, default=0.0) or 1.0
     bars = []
@@ -79,12 +79,12 @@ def sparkline(values: Sequence[float], said: str, certain: Sequence[bool] = ()) 
     width = max(6 * len(shown), 6)
     return (
         f'<svg role="img" width="{width}" height="26" viewBox="0 0 {width} 26">'
-        f"<title>{text(said)}</title>{''.join(bars)}</svg>"
+        f"<title>{text(label)}</title>{''.join(bars)}</svg>"
     )
 
 
-def memory_bar(terms: Mapping[str, int], limit: int | None, said: str) -> str:
-    """Bytes by what takes them, as one bar up to a limit.  said : the same in words."""
+def memory_bar(terms: Mapping[str, int], limit: int | None, label: str) -> str:
+    """Bytes by what takes them, as one bar up to a limit.  label : the same in words."""
     total = sum(terms.values())
     whole = max(total, limit or 0, 1)
     x, parts = 0.0, []
@@ -96,7 +96,7 @@ def memory_bar(terms: Mapping[str, int], limit: int | None, said: str) -> str:
                          f'fill="{shade}"><title>{text(name)}</title></rect>')  # fmt: skip
         x += width
     return (
-        f'<svg role="img" width="302" height="14" viewBox="0 0 302 14"><title>{text(said)}</title>'
+        f'<svg role="img" width="302" height="14" viewBox="0 0 302 14"><title>{text(label)}</title>'
         f'{"".join(parts)}<rect x="0.5" y="0.5" width="301" height="13" fill="none" '
-        f'stroke="currentColor" stroke-opacity="0.5"/></svg> {text(said)}'
+        f'stroke="currentColor" stroke-opacity="0.5"/></svg> {text(label)}'
     )

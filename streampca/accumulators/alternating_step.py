@@ -37,10 +37,10 @@ class AlternatingStep(Accumulator):
     biases : for every candidate the ridge of its line biases, or None for no biases. With biases
         z_ij = u_i'v_j + a_i + b_j, and factors are wider by two: (u_i, a_i, 1) for a line,
         (v_j, 1, b_j) across. Both ones are fixed, and the equations are those of (v_j, b_j).
-        Samples are the lines; "row_scale" multiplies the 1 as with means.
-    fitted : which candidates are; all others have factors and sums of 0. None: all.
+        Samples are the lines; "row_scale" divides the 1 as with means.
+    fitted : whether each candidate is fitted; others have factors and sums of 0. None: all are.
     means : the equations are those of V and a mean m_j, z_j = U v_j + m_j: a 1 follows the factors
-        of every line, or the value that "row_scale" of the samples turns it into.
+        of every line, divided by the "row_scale" of the sample if there is one.
 
     absent : blocks hold observed cells only, for the projection of memory.
 
@@ -266,11 +266,11 @@ class AlternatingStep(Accumulator):
 
     def _ones(self, block: Any, start: int, lines: int) -> Array:
         """(lines,) the factor that multiplies a column's mean in these lines."""
-        alike = self.means or self.biases is not None
-        spread = block.arrays.get("row_scale") if alike else None
-        if spread is None:
+        with_means = self.means or self.biases is not None
+        row_scale = block.arrays.get("row_scale") if with_means else None
+        if row_scale is None:
             return np.ones(lines)
-        return np.asarray(1.0 / spread[start - block.start :][:lines])
+        return np.asarray(1.0 / row_scale[start - block.start :][:lines])
 
     def _with_one(self, u: Array, ones: Array) -> Array:
         """Factors (r, lines), with ones below them where means or biases are solved for too."""
@@ -350,5 +350,5 @@ class AlternatingStep(Accumulator):
         inside = slice(first, first + packed_length(self.across[c]))
         left, right = self._left.total(inside), self._right.total(side_by_side(self.across)[c])
         if left is None or right is None:
-            raise InvalidInputError("AlternatingStep has seen no block")
+            raise self._nothing_seen()
         return left, right

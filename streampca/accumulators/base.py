@@ -22,7 +22,10 @@ OPEN_BLOCKS = 16  # float32 sums are folded into float64 after at most this many
 
 
 class Accumulator(ABC):
-    """Base class. State is plain attributes named in ``fields``: arrays, numbers or None."""
+    """Base class. State is plain attributes named in ``fields``: arrays, numbers or None.
+
+    Results raise InvalidInputError where no block has been seen.
+    """
 
     settings: ClassVar[tuple[str, ...]] = ()  # constructor arguments
     fields: ClassVar[tuple[str, ...]] = ()  # what ``state`` saves
@@ -97,11 +100,26 @@ class Accumulator(ABC):
         if unknown := set(state) - set(self.fields):
             raise InvalidInputError(f"{type(self).__name__} has no fields {sorted(unknown)}")
 
+    def _nothing_seen(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"{type(self).__name__} has seen no block; call update() with one first"
+        )
+
     def _check_width(self, mine: Array | None, width: int) -> None:
         if mine is not None and len(mine) != width:
             raise InvalidInputError(
-                f"{type(self).__name__} has seen width {len(mine)}, now came {width}"
+                f"{type(self).__name__} has seen width {len(mine)}, and this block has {width}"
             )
+
+
+def divisor_of(weight: float, ddof: int) -> float:
+    """Sum of weights - ddof. Raises InvalidInputError where a covariance has no divisor."""
+    if weight - ddof <= 0:
+        raise InvalidInputError(
+            f"covariance of rows of total weight {weight:g} with ddof={ddof}; expected more rows, "
+            "or a smaller ddof"
+        )
+    return weight - ddof
 
 
 def joint_missing(mine: Array | None, theirs: Array | None, count: int) -> Array | None:
@@ -213,7 +231,7 @@ class OpenSum:
         for part in (self.closed, self._open):
             if part is not None and part.shape != shape:
                 raise InvalidInputError(
-                    f"sums have seen width {part.shape[-1]}, now came {shape[-1]}"
+                    f"sums have seen width {part.shape[-1]}, and this block has {shape[-1]}"
                 )
 
     def settle(self) -> None:

@@ -7,8 +7,12 @@ from typing import Any, Self
 import numpy as np
 import scipy
 
-from streampca.accumulators.base import Accumulator, joint_missing, refuse_partly_missing
-from streampca.errors import InvalidInputError
+from streampca.accumulators.base import (
+    Accumulator,
+    divisor_of,
+    joint_missing,
+    refuse_partly_missing,
+)
 from streampca.kernels import Array, add_exactly, triangular_factor
 
 # --------------------------------------------------------------------------------------------------
@@ -117,7 +121,7 @@ class RFactor(Accumulator):
     def r_factor(self) -> Array:
         """(p, p) float64 upper triangular, C order."""
         if self.r is None:
-            raise InvalidInputError("RFactor has seen no block")
+            raise self._nothing_seen()
         return np.array(self.r, order="C")
 
     def scatter(self) -> Array:
@@ -127,9 +131,7 @@ class RFactor(Accumulator):
 
     def covariance(self, ddof: int = 1) -> Array:
         """(p, p) scatter / (sum of weights - ddof)."""
-        if self.weight - ddof <= 0:
-            raise InvalidInputError(f"covariance of {self.count} rows with ddof={ddof}")
-        return self.scatter() / (self.weight - ddof)
+        return self.scatter() / divisor_of(self.weight, ddof)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -251,5 +253,5 @@ class TruncatedFactor(Accumulator):
     def factor(self) -> Array:
         """(at most rows, p) float64, a fresh array."""
         if self.b is None:
-            raise InvalidInputError("TruncatedFactor has seen no block")
+            raise self._nothing_seen()
         return np.array(self.b)

@@ -168,7 +168,7 @@ class FilledStep(Accumulator):
 
     def _require(self) -> Array:
         if (product := self._product.total()) is None:
-            raise InvalidInputError("FilledStep has seen no block")
+            raise self._nothing_seen()
         return product
 
 

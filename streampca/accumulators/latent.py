@@ -143,7 +143,7 @@ class LatentEquations(Accumulator):
         """((p, k + 1, k + 1), (p, k + 1)): normal equations of each column's loadings and centre,
         fresh arrays; the centre comes last. 0 for excluded columns."""
         if self.second is None:
-            raise InvalidInputError("LatentEquations has seen no block")
+            raise self._nothing_seen()
         k = self.first.shape[1]
         left = np.empty((len(self.seen), k + 1, k + 1))
         left[:, :k, :k] = unpacked_triangle(self.second, k)
@@ -245,7 +245,7 @@ class FeaturePosterior(Accumulator):
     def sums(self) -> tuple[Array, Array, Array]:
         """((n, k) w z / noise, (n,) z^2 / noise, (n, t) of the table), fresh arrays."""
         if self.b is None:
-            raise InvalidInputError("FeaturePosterior has seen no block")
+            raise self._nothing_seen()
         return np.array(self.b), np.array(self.squares), np.array(self.tables)
 
 
@@ -338,6 +338,6 @@ class RowInformation(Accumulator):
     def sums(self) -> tuple[Array, Array, Array, Array, Array]:
         """Fresh arrays: information (n, k (k + 1) / 2), b (n, k), squares, logs and seen (n,)."""
         if self.b is None:
-            raise InvalidInputError("RowInformation has seen no block")
+            raise self._nothing_seen()
         first, *rest = (np.array(getattr(self, name)) for name in self.fields[:5])
         return first, rest[0], rest[1], rest[2], rest[3]

@@ -53,7 +53,7 @@ class Moments(Accumulator):
         """Everything, one entry per column, fresh arrays."""
         ordered = [self.parts[start] for start in sorted(self.parts)]
         if not ordered:
-            raise InvalidInputError("Moments has seen no block")
+            raise self._nothing_seen()
         return ColumnStats(*(np.concatenate([getattr(s, n) for s in ordered]) for n in NAMES))
 
     def mean(self) -> Array:
@@ -70,10 +70,12 @@ class Moments(Accumulator):
 
     @property
     def starts(self) -> Array:
+        """(segments, 2) first column and number of columns of each segment."""
         return np.array([(s, len(self.parts[s].mean)) for s in sorted(self.parts)], dtype=np.int64)
 
     @property
     def table(self) -> Array | None:
+        """(statistics, columns) of all segments side by side."""
         if not self.parts:
             return None
         seen = self.columns()
@@ -146,7 +148,7 @@ class RowMissing(Accumulator):
     def counts(self) -> Array:
         """(n,) int64, a fresh array."""
         if self.missing is None:
-            raise InvalidInputError("RowMissing has seen no block")
+            raise self._nothing_seen()
         return np.array(self.missing)
 
 
@@ -242,5 +244,5 @@ class CrossMoments(Accumulator):
     def deviations(self) -> Array:
         """(p, c) float64 sum w (x - mean)(y - mean)', a fresh array."""
         if self.cross is None:
-            raise InvalidInputError("CrossMoments has seen no block")
+            raise self._nothing_seen()
         return np.array(self.cross)

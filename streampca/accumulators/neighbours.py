@@ -85,14 +85,15 @@ class NearestDistances(Accumulator):
     def _check_seen(self, features: int) -> None:
         if self.features not in (None, features):
             raise InvalidInputError(
-                f"NearestDistances has seen {self.features} features, now came {features}"
+                f"NearestDistances has seen {self.features} features, and these rows have "
+                f"{features}"
             )
         self.features = features
 
     def nearest_squares(self) -> Array:
         """(m, nearest) squared distances, a fresh array."""
         if self.squares is None:
-            raise InvalidInputError("NearestDistances has seen no block")
+            raise self._nothing_seen()
         return np.array(self.squares)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:

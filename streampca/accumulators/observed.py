@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streampca.accumulators.base import Accumulator
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal, row_pieces, side_by_side
 
 # --------------------------------------------------------------------------------------------------
@@ -203,7 +202,7 @@ class RowSpread(Accumulator):
     def sums(self) -> RowSums:
         """The sums so far. Raises InvalidInputError where no block was seen."""
         if self.width is None:
-            raise InvalidInputError("RowSpread has seen no block")
+            raise self._nothing_seen()
         return RowSums(self.rows, self.cells, self.cells_squared, self.mean, self.between)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:

@@ -6,8 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import OPEN_BLOCKS, TILE_NBYTES, Accumulator, refuse_incomplete
-from streampca.errors import InvalidInputError
+from streampca.accumulators.base import (
+    OPEN_BLOCKS,
+    TILE_NBYTES,
+    Accumulator,
+    divisor_of,
+    refuse_incomplete,
+)
 from streampca.kernels import (
     PROBES,
     Array,
@@ -118,7 +123,7 @@ class Gram(Accumulator):
         """(n, n) float64 with the lower triangle valid: the state itself, not a copy."""
         self.settle()
         if self.g is None:
-            raise InvalidInputError("Gram has seen no block")
+            raise self._nothing_seen()
         return np.asarray(self.g)
 
     def rounding(self) -> Array:
@@ -188,7 +193,7 @@ class CrossProduct(Accumulator):
     def cross_product(self) -> Array:
         """(p, k) float64, a fresh array."""
         if self.product is None:
-            raise InvalidInputError("CrossProduct has seen no block")
+            raise self._nothing_seen()
         return np.array(self.product)
 
 
@@ -299,7 +304,7 @@ class MeanImputedScatter(Accumulator):
     def mean(self) -> Array:
         """(p,) mean of the observed cells; 0 where there is none."""
         if self.shift is None or self.total is None or self.holes is None:
-            raise InvalidInputError("MeanImputedScatter has seen no block")
+            raise self._nothing_seen()
         seen = self.weight - self.holes
         return np.where(seen > 0, self.shift + self._from_shift(), 0.0)
 
@@ -314,7 +319,7 @@ class MeanImputedScatter(Accumulator):
         With holes, an error of the mean counts linearly, not squared: it must not be rounded.
         """
         if self.shift is None:
-            raise InvalidInputError("MeanImputedScatter has seen no block")
+            raise self._nothing_seen()
         zz = self._about(self._from_shift())[0]
         return zz.copy() if zz is self.zz else zz
 
@@ -324,6 +329,4 @@ class MeanImputedScatter(Accumulator):
 
     def covariance(self, ddof: int = 1) -> Array:
         """(p, p) scatter / (sum of weights - ddof)."""
-        if self.weight - ddof <= 0:
-            raise InvalidInputError(f"covariance of {self.count} rows with ddof={ddof}")
-        return self.scatter() / (self.weight - ddof)
+        return self.scatter() / divisor_of(self.weight, ddof)

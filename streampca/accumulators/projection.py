@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_holes, refuse_sparse_holes
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
 # --------------------------------------------------------------------------------------------------
@@ -95,7 +94,7 @@ class Reconstruction(Accumulator):
     def errors(self) -> Array:
         """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""
         if self.captured is None:
-            raise InvalidInputError("Reconstruction has seen no block")
+            raise self._nothing_seen()
         return errors_of(self.captured, self.residual)
 
 
@@ -186,7 +185,7 @@ class FeatureProjection(Accumulator):
     def projected(self) -> Array:
         """(n, k) scores, a fresh array."""
         if self.scores is None:
-            raise InvalidInputError("FeatureProjection has seen no block")
+            raise self._nothing_seen()
         return np.array(self.scores)
 
     def residuals(self, eps: float) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from streampca.accumulators.base import (
     OPEN_BLOCKS,
     Accumulator,
+    divisor_of,
     joint_missing,
     refuse_impossible_missing,
     refuse_impossible_scatter,
@@ -344,7 +345,7 @@ class Scatter(Accumulator):
         """(p, p) float64 with the lower triangle valid: the state itself, not a copy."""
         self.settle()
         if self.s is None:
-            raise InvalidInputError("Scatter has seen no block")
+            raise self._nothing_seen()
         return np.asarray(self.s)
 
     def rounding(self) -> Array | None:
@@ -366,10 +367,7 @@ class Scatter(Accumulator):
     def covariance(self, ddof: int = 1) -> Array:
         """(p, p) scatter / (sum of weights - ddof)."""
         scatter = self.scatter()
-        freedom = self.weight + self._open_weight - ddof
-        if freedom <= 0:
-            raise InvalidInputError(f"covariance of {self.count} rows with ddof={ddof}")
-        scatter /= freedom
+        scatter /= divisor_of(self.weight + self._open_weight, ddof)
         return scatter
 
 

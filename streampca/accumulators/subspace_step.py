@@ -85,8 +85,8 @@ class SubspaceStep(Accumulator):
                 f"the operand q has shape {q.shape}; this block needs {(m, self.width)}"
             )
         self._check_width(self._open if self.product is None else self.product, m)
-        given = (block.arrays.get(name) for name in ("center", "scale"))
-        center, scale = (None if one is None else one[block.columns] for one in given)
+        found = (block.arrays.get(name) for name in ("center", "scale"))
+        center, scale = (None if one is None else one[block.columns] for one in found)
         if self.standardize is not None:
             weights = block.arrays.get("feature_weights")
             scaling = self.standardize.resolve(block.stats, block.eps, weights)
@@ -218,7 +218,7 @@ class SubspaceStep(Accumulator):
         if self._open is not None:
             product = _added(product, self._open[:, : self.width])
         if product is None:
-            raise InvalidInputError("SubspaceStep has seen no block")
+            raise self._nothing_seen()
         if self.sums is None:
             return product
         if self.axis == 1:
@@ -238,11 +238,13 @@ class SubspaceStep(Accumulator):
 
     @property
     def starts(self) -> Array | None:
+        """(parts, 2) first entry and length of each part of the image."""
         lengths = [(start, len(self.parts[start])) for start in sorted(self.parts)]
         return np.array(lengths, dtype=np.int64) if lengths else None
 
     @property
     def table(self) -> Array | None:
+        """The image, or None."""
         return self.image() if self.parts else None
 
     def from_state(self, state: Mapping[str, Array]) -> Self:

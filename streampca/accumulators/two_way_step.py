@@ -15,7 +15,6 @@ import numpy as np
 
 from streampca.accumulators.base import TILE_NBYTES, Accumulator
 from streampca.accumulators.observed import observed_tiles, observed_values
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal, sums_at
 
 NOISE = 8.0  # a spread below this multiple of the rounding of the centre counts as 0
@@ -105,10 +104,10 @@ class TwoWayStep(Accumulator):
     def across(self, center: Array, scale: Array, eps: float) -> Across:
         """The effects across after this turn, from those before it.
 
-        eps : of the working dtype.
+        center, scale : (m,) before the turn.  eps : of the working dtype.
         """
         if self.table is None:
-            raise InvalidInputError("TwoWayStep has seen no block")
+            raise self._nothing_seen()
         weight, once, twice, sums, tilted, squares, cells = self.table
         step = np.divide(sums, once, out=np.zeros_like(sums), where=once > 0)
         left = np.maximum(squares - 2.0 * step * tilted + step**2 * twice, 0.0)

@@ -147,7 +147,7 @@ def model_of_kind(arguments: argparse.Namespace, *matrices: ChunkedMatrix) -> tu
 
     Raises InvalidInputError, also for values of a wrong type.
     """
-    settings: dict[str, Any] = {"progress": progress_of(arguments)}
+    values: dict[str, Any] = {"progress": progress_of(arguments)}
     parameters = kind_named(arguments.kind).parameters
     for name, one in parameters.items():
         value = getattr(arguments, f"model_{name}", getattr(arguments, name, UNSET))
@@ -158,9 +158,9 @@ def model_of_kind(arguments: argparse.Namespace, *matrices: ChunkedMatrix) -> tu
         elif name == "n_components" and value is UNSET and one.default is None:
             value = min(COMPONENTS, *(size for one in matrices for size in one.shape))
         if name != "progress" and value is not UNSET:
-            settings[name] = value
+            values[name] = value
     try:
-        model = build(arguments.kind, {n: v for n, v in settings.items() if n in parameters})
+        model = build(arguments.kind, {n: v for n, v in values.items() if n in parameters})
         return model, model.plan(*matrices)
     except StreamPCAError:
         raise

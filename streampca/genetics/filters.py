@@ -243,7 +243,7 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
     """(n,) True for the named samples: individual ids, or family and individual.
 
     names : a sequence of "IID", "FID IID" or "FID:IID", or a file with one of these a line. A
-        sample whose own name has a blank goes by that.
+        sample whose own name holds a blank is named by all of it.
     Raises InvalidInputError where none of them is there.
     """
     columns = [_names(labels)]
@@ -308,17 +308,19 @@ def _warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str
 def read_names(names: Names, columns: int | None = None) -> list[str]:
     """Names of a sequence or a file: all its words (PLINK's --extract), or one name a line.
 
-    columns : words that make up the name of a line; what comes after them is not looked at.
+    columns : words of a line that make up the name; further words are ignored.
     """
     if not isinstance(names, (str, os.PathLike)):
         return [str(name) for name in names]
     try:
-        lines = Path(names).read_text().splitlines()
+        lines = Path(names).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise SourceError(f"{names}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{names} is not a text file of ids: {error}") from None
     words = [line.split() for line in lines if line.strip() and line[0] != "#"]
     if not words:
-        raise InvalidInputError(f"{names} names nothing")
+        raise InvalidInputError(f"{names} is empty; expected ids, one or more in a line")
     if columns is None:
         return [word for line in words for word in line]
     return [" ".join(line[:columns]) for line in words]
@@ -369,5 +371,8 @@ def _column(labels: AxisLabels, name: str, option: str) -> Any:
 
 def _names(labels: AxisLabels) -> Any:
     if len(labels.dims) != 1 or labels.dims[0] not in labels.coords:
-        raise InvalidInputError("names were given, and this source does not name its entries")
+        raise InvalidInputError(
+            "ids were given, and this source has none; open one that has, such as a .bed or a VCF "
+            "Zarr"
+        )
     return textual(labels.coords[labels.dims[0]])

@@ -218,7 +218,7 @@ class GenotypePCA(LinearModel):
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         self.n_features_in_ = matrix.shape[1]
         execution.costs += [cost for _, cost in made]
-        fitted_on = _fitted(cohort)
+        fitted_on = _fitted_rows(cohort)
         warn_of_children(fitted_on.labels.samples)
         partial = cohort if fitted_on is not cohort.everyone else None
         seed = seed_of(self.random_state)
@@ -301,7 +301,7 @@ class GenotypePCA(LinearModel):
         return Cohort(matrix, rows)
 
     def _plan(self, cohort: Cohort) -> Plan:
-        fitted_on = _fitted(cohort)
+        fitted_on = _fitted_rows(cohort)
         request = self._request()
         request.check(fitted_on.shape)
         partial = cohort if fitted_on is not cohort.everyone else None
@@ -326,6 +326,9 @@ class GenotypePCA(LinearModel):
         return values[:, :-1].copy(), values[:, -1].astype(np.int64)
 
     # -- results --------------------------------------------------------------------------------
+
+    def _fitted(self) -> PrincipalComponents:
+        return self._result_as(PrincipalComponents)
 
     @property
     def scores_(self) -> Array:
@@ -353,16 +356,14 @@ class GenotypePCA(LinearModel):
     @property
     def tracy_widom_(self) -> TracyWidom:
         """Significance of each component (EIGENSOFT's test)."""
-        result = self._fitted()
-        assert isinstance(result, PrincipalComponents)
-        return result.tracy_widom()
+        return self._fitted().tracy_widom()
 
 
 def _text(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-def _fitted(cohort: Cohort) -> ChunkedMatrix:
+def _fitted_rows(cohort: Cohort) -> ChunkedMatrix:
     if len(cohort.rows) == cohort.everyone.shape[0]:
         return cohort.everyone
     return select(cohort.everyone, samples=cohort.rows)

@@ -49,13 +49,13 @@ def local_components(columns: Any, chromosome: Any, position: Any) -> list[Local
     a few columns at a time are read and sorted (32 MB).
     """
     try:
-        return _in_order(columns, _Genome(Runs.of(chromosome), position, WINDOW))
+        return _in_order(columns, _Genome(Runs.of(chromosome), position))
     except _Unsorted:
         _, code = numbered(textual(chromosome))
         order = np.lexsort((np.asarray(position), code))
         del code
     sorted_chromosomes = Runs.of(textual(chromosome)[order])
-    genome = _Genome(sorted_chromosomes, np.asarray(position)[order], WINDOW)
+    genome = _Genome(sorted_chromosomes, np.asarray(position)[order])
     p, k = columns.shape
     few = max(1, COLUMNS_NBYTES // max(1, 8 * p))
     found = []
@@ -95,10 +95,10 @@ class _Unsorted(Exception):
 class _Genome:
     """Positions of the variants. Raises _Unsorted if a chromosome occurs twice."""
 
-    def __init__(self, chromosome: Runs, position: Any, window: int) -> None:
+    def __init__(self, chromosome: Runs, position: Any) -> None:
         if len(numbered(chromosome.values)[0]) < len(chromosome.values):
             raise _Unsorted
-        self.chromosome, self.position, self.window = chromosome, position, window
+        self.chromosome, self.position = chromosome, position
 
     def __len__(self) -> int:
         return len(self.position)
@@ -180,7 +180,7 @@ def _heaviest(columns: Any, genome: _Genome) -> _Heaviest:
             raise _Unsorted
         reached, done = int(line[-1]), 0
         while done < len(line):
-            wanted = line[done:] - genome.window
+            wanted = line[done:] - WINDOW
             lag, earlier = sums.block(behind)
             here = int(np.searchsorted(wanted, lag[-1], side="right"))
             low = np.searchsorted(lag, wanted[:here], side="left")

@@ -131,22 +131,22 @@ def project_samples(
     model : a fitted GenotypePCA, or its ``result_``.
     X : genotypes with alleles (PLINK, VCF Zarr or another labelled matrix), (n, m): copies of
         the counted allele, dosages allowed. Variants are found and alleles turned by
-        :func:`match_variants`; ``match`` and ``ambiguous`` are its settings. Those of no use
-        (dropped, constant or filtered in the fit) are not looked for.
+        :func:`match_variants`; ``match`` and ``ambiguous`` are its settings. Variants
+        that the fit did not use (dropped, constant or filtered) are ignored.
     n_components : how many of the model's first components to return; None = all. All k of the
         model are fitted in any case.
     ploidy : copies of an autosome; None = as in the fit.
     missing : "least_squares": with V_o the loadings of the variants observed in a sample,
         its scores are (V_o'V_o)^-1 V_o'z, so that they do not shrink towards 0 with every
-        variant that is missing; "mean": a missing call is worth the mean of the fit, 0.
+        missing variant; "mean": a missing call counts as the mean of the fit.
     min_coverage : samples in which a smaller share of the model's variants is observed get NaN,
-        with a LowCoverageWarning. Likewise those that leave a direction of the components
-        all but undetermined (less than 0.001 of its squared loadings observed).
+        with a LowCoverageWarning. So do samples that leave a direction of the components
+        almost undetermined (less than 0.001 of its squared loadings observed).
     shrinkage : None, or "oadp": undo the shrinkage of samples that were not in the fit
-        (:func:`oadp_scores`), using all components of the model; twice as many as are looked at
-        are recommended. What lies outside the components is taken to be as large, per variant,
-        among those missing as among those observed. Not for samples of the fit: a warning says
-        how many bear the name of one.
+        (:func:`oadp_scores`), using all components of the model: fit about twice as many as you
+        interpret. The part of a sample outside the components is taken to be as large, per
+        variant, among the missing variants as among the observed ones. Not for samples of the
+        fit: a warning says how many have the name of one.
 
     Centre and scale are those of the fit. With all variants observed, the plain scores are those
     that ``transform`` gives.
@@ -224,7 +224,7 @@ def _decomposition(model: Any) -> PrincipalComponents:
 
 
 def _warn_of_fitted(result: PrincipalComponents, new: AxisLabels) -> None:
-    """Warn of names that samples of the fit bear too."""
+    """Warn of samples that have the name of a sample of the fit."""
     samples = result.labels.samples
     if not (samples.named and new.named):
         return
@@ -232,9 +232,9 @@ def _warn_of_fitted(result: PrincipalComponents, new: AxisLabels) -> None:
     both = [name for name in new.names() if name in fitted]
     if both:
         warn_caller(
-            f"{len(both)} of {len(new)} samples bear the name of a sample of the fit "
+            f"{len(both)} of {len(new)} samples have the name of a sample of the fit "
             f"({shorten(both)}). Scores of those in the fit are not shrunken, so "
-            "that the correction makes them too large: leave such samples out (streampca project "
+            "the correction makes them too large: leave such samples out (streampca project "
             "--remove FILE), or take their scores from the fit",
             UserWarning,
         )
@@ -262,7 +262,8 @@ def _check_settings(
     if shrinkage is not None and not np.all(np.isfinite(result.singular_values)):
         raise InvalidInputError(
             f"shrinkage={shrinkage!r} needs singular values, and this model, made from a "
-            "covariance, does not know how many samples there were"
+            "covariance, does not know the number of samples; fit GenotypePCA to genotypes, or "
+            "take shrinkage=None"
         )
 
 

@@ -39,7 +39,7 @@ _ones: Any = intrinsic(_count_ones)
 def _pack_by_feature(x: Array, code: int, bits: Array) -> int:
     """Calls (m, n) to bits (m, 2, words); returns the number of invalid cells."""
     m, n = x.shape
-    strange = 0
+    invalid = 0
     for j in range(m):
         for w in range(bits.shape[2]):
             counted, other = np.uint64(0), np.uint64(0)
@@ -47,18 +47,18 @@ def _pack_by_feature(x: Array, code: int, bits: Array) -> int:
             for k in range(min(WORD, n - first)):
                 v = np.int32(x[j, first + k])
                 seen = v != code
-                strange += seen & ((v < 0) | (v > 2))
+                invalid += seen & ((v < 0) | (v > 2))
                 counted |= np.uint64(seen & (v > 0)) << np.uint64(k)
                 other |= np.uint64(seen & (v < 2)) << np.uint64(k)
             bits[j, 0, w], bits[j, 1, w] = counted, other
-    return strange
+    return invalid
 
 
 @_compile
 def _pack_by_sample(x: Array, code: int, bits: Array) -> int:
     """The same for calls (n, m)."""
     n, m = x.shape
-    strange = 0
+    invalid = 0
     counted, other = np.empty(m, np.uint64), np.empty(m, np.uint64)
     for w in range(bits.shape[2]):
         for j in range(m):
@@ -68,12 +68,12 @@ def _pack_by_sample(x: Array, code: int, bits: Array) -> int:
             for j in range(m):
                 v = np.int32(x[first + k, j])
                 seen = v != code
-                strange += seen & ((v < 0) | (v > 2))
+                invalid += seen & ((v < 0) | (v > 2))
                 counted[j] |= np.uint64(seen & (v > 0)) << np.uint64(k)
                 other[j] |= np.uint64(seen & (v < 2)) << np.uint64(k)
-        for j in range(m):  # an assignment of arrays compiles seconds of text for its error
+        for j in range(m):  # Numba takes seconds to compile an assignment of whole arrays
             bits[j, 0, w], bits[j, 1, w] = counted[j], other[j]
-    return strange
+    return invalid
 
 
 def pack_calls(values: Array, code: int) -> tuple[Array, int]:

@@ -49,18 +49,18 @@ class LDScan(Accumulator):
         if block.start != self.seen:
             raise InvalidInputError(
                 f"{type(self).__name__} needs blocks in order: it has seen {self.seen} variants, "
-                f"now came {block.start} to {block.stop - 1}"
+                f"and the next block holds variants {block.start} to {block.stop - 1}"
             )
         values, code = _calls(block)
-        bits, strange = pack_calls(values, code)
-        if strange:
+        bits, n_invalid = pack_calls(values, code)
+        if n_invalid:
             raise _not_calls(block, values, code)
         counts = np.empty((len(bits), 3), np.int64)
         count_calls(bits, counts)
         self.seen = block.stop
         self.keep = np.concatenate([self.keep, np.ones(len(bits), bool)])
-        still = counts[:, 2] * counts[:, 0] <= counts[:, 1] ** 2
-        self.constant = np.concatenate([self.constant, still])
+        constant = counts[:, 2] * counts[:, 0] <= counts[:, 1] ** 2
+        self.constant = np.concatenate([self.constant, constant])
         if self.bits is not None and self.counts is not None:
             bits = np.concatenate([self.bits, bits])
             counts = np.concatenate([self.counts, counts])
@@ -127,8 +127,8 @@ def _not_calls(block: Any, values: Array, code: int) -> InvalidInputError:
     advice = ""
     if block.missing_value is None and len(found) == 1:
         advice = f" If {found[0]:g} means missing, say missing_value={found[0]:g}."
-    words = shorten([f"{value:g}" for value in found])
+    examples = shorten([f"{value:g}" for value in found])
     return InvalidInputError(
-        f"{block.describe()}, {block.name_columns(columns)} hold {words}; LD pruning needs calls "
-        f"0, 1 or 2 (copies of an allele) or missing.{advice}"
+        f"{block.describe()}, {block.name_columns(columns)} hold {examples}; LD pruning needs "
+        f"calls 0, 1 or 2 (copies of an allele) or missing.{advice}"
     )

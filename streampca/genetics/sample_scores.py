@@ -20,13 +20,13 @@ RESOLVED = 1e-8  # of the largest singular value: smaller directions are left un
 def oadp_scores(singular_values: Array, projected: Array, residual: Array) -> Array:
     """(n, k) scores that a decomposition together with each new sample would have given.
 
-    The components of a fit follow the noise of its own samples, so that a new one, projected on
-    them, falls short. Online augmentation, decomposition and Procrustes: put the one new sample z
-    below the reference U S V', decompose that, and turn (and scale) the reference's new scores
-    back onto its old ones; the new sample's scores turn with them. In the basis of V and of what
-    z has beside it, the augmented matrix is [S 0; c' r] with c = V'z and r = ||z - V c||; U
-    drops out of all inner products, so that neither the reference samples nor its features are
-    needed.
+    The components of a fit follow the noise of its own samples, so the projection of a new sample
+    is shrunken. Online augmentation, decomposition and Procrustes: append the new sample z to the
+    reference U S V', decompose the result, and rotate and scale the reference's new scores onto
+    its old ones; the new sample's scores are transformed with them. In the basis of V and of the
+    part of z outside its span, the augmented matrix is [S 0; c' r] with c = V'z and
+    r = ||z - V c||. U drops out of all inner products, so neither the reference samples nor their
+    features are needed.
 
     singular_values : (k,) of the reference.  projected : (n, k) c of each new sample.
     residual : (n,) r of each.
@@ -56,8 +56,8 @@ def _augmented(s: Array, c: Array, r: Array) -> Array:
     old = s[:, None] * w[:, :k]  # U times this: those of the reference
     left, values, right = np.linalg.svd(s[:, None] * old)
     scale = values.sum(axis=1) / np.einsum("nij,nij->n", old, old)
-    turned = new @ (left @ right).transpose(0, 2, 1)
-    return np.asarray(scale[:, None] * turned[:, 0])
+    rotated = new @ (left @ right).transpose(0, 2, 1)
+    return np.asarray(scale[:, None] * rotated[:, 0])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -227,10 +227,10 @@ def solve_scores(
     n_used: int,
     min_coverage: float,
 ) -> SampleScores:
-    """Scores from the sums over the variants that were looked for.
+    """Scores from the sums over the matched variants.
 
-    sums : (n, layout.width), see :class:`SumsLayout`.  loadings : (m, k), 0 for variants of no use.
-    n_matched : variants that were found.  n_used : that the fit used.
+    sums : (n, layout.width), see :class:`SumsLayout`.  loadings : (m, k), 0 for unused variants.
+    n_matched : variants of the fit that were found.  n_used : variants of the fit.
 
     Cost: with ``layout.gram`` n systems of k equations, SOLVE_NBYTES of them at a time.
     """

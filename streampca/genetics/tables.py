@@ -88,7 +88,7 @@ def write_afreq(
 
     variants : labels, with the extra columns chromosome, counted_allele (ALT, the one whose
         frequency it is) and other_allele (REF); "." stands for what is not known, PLINK 1's "0".
-    frequencies : (p,), nan where nothing was observed.  observed : (p,) alleles behind them.
+    frequencies : (p,), nan for a variant without calls.  observed : (p,) alleles behind them.
     overwrite : see :func:`write_lines`.
     """
 
@@ -115,10 +115,10 @@ def write_afreq(
 
 
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str], overwrite: bool = True) -> None:
-    """A text file that is there whole or not at all. Its folder is made where it is absent.
+    """Write a text file, complete or not at all. Its folder is made if there is none.
 
-    overwrite : replace a file that lies there, or came there meanwhile. Raises InvalidInputError
-        where it is false, or where something else than a file lies there; that stays.
+    overwrite : replace an existing file, also one that was written meanwhile. Raises
+        InvalidInputError if it is False, or if what exists is not a file; nothing is changed then.
     """
     target = Path(path)
     may_go = os.path.isfile if overwrite else _nothing

@@ -201,14 +201,14 @@ def triangular_factor(stack: Array) -> Array:
 
 
 def symmetrize(c: Array) -> Array:
-    """A full symmetric float64 copy of a matrix whose lower triangle is valid."""
+    """A full symmetric float64 copy of c (n, n), whose lower triangle is valid."""
     full = np.array(c, dtype=np.float64, order="C")
     mirror_lower(full)
     return full
 
 
 def mirror_lower(c: Array) -> None:
-    """Copy the lower triangle onto the upper one, in place."""
+    """Copy the lower triangle of c (n, n) onto the upper one, in place."""
     step = 512
     for i in range(0, len(c), step):
         j = min(i + step, len(c))
@@ -283,7 +283,7 @@ def give_back() -> None:
 
 
 def zeros(shape: tuple[int, ...], dtype: Any = float, spare: Array | None = None) -> Array:
-    """``np.zeros``; a large array gets its own pages.
+    """``np.zeros(shape)``; a large array gets its own pages.
 
     spare : an array to overwrite, if it fits: allocating new pages costs more than clearing.
     """

@@ -37,7 +37,7 @@ def mixed(x: Array) -> Array:
 CACHE_NBYTES = 256 * 1024  # of a piece that stays in a core's L2 cache
 VARIES = 1e-300  # sum of squares of a column that varies, but whose squares underflow
 SUM_LENGTH = 8  # rows of a tile whose column sums are added in its dtype
-GROUP = 4  # consecutive pieces that one call takes; more would not fit the plan
+GROUP = 4  # most consecutive pieces that one call takes; the plan has no room for more
 PIECE_ROWS = 8  # least rows of a piece of an array with long rows
 
 
@@ -59,11 +59,11 @@ def pieces(
     ]
 
 
-def groups(parts: list[tuple[slice, slice]], count: int = GROUP) -> list[tuple[slice, slice, int]]:
-    """(rows, columns, rows of a piece) of GROUP consecutive pieces each, with the same columns.
+def groups(parts: list[tuple[slice, slice]]) -> list[tuple[slice, slice, int]]:
+    """(rows, columns, rows of a piece) of up to GROUP consecutive pieces with the same columns.
 
-    A call of NumPy gives up the lock of Python and asks for it again. Where several threads do so
-    every ten microseconds, they wait longer for the lock than they compute.
+    A call of NumPy releases the GIL and takes it again. Where several threads do so every ten
+    microseconds, they wait for it longer than they compute.
     """
     made = []
     for columns, alike in groupby(parts, key=itemgetter(1)):
@@ -135,7 +135,7 @@ def set_zero(x: Array, where: Array) -> None:
 
 
 def set_nan(x: Array, where: Array) -> None:
-    """x[where] = NaN of a float array, in place, as :func:`set_zero`."""
+    """x[where] = NaN of a float array, in place.  where : bool, of the shape of x."""
     if (bits := _bits(x)) is None:
         x[where] = np.nan
     else:
@@ -201,12 +201,12 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
 
 
 def reciprocal(scale: Array) -> Array:
-    """1 / scale, 0 where the scale is 0 (an excluded column)."""
+    """(p,) 1 / scale, 0 where the scale is 0 (an excluded column)."""
     return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b as the rounded sum and its rounding error (Knuth's two-sum).
+    """a + b, of one shape, as the rounded sum and its rounding error (Knuth's two-sum).
 
     A mean is kept as such a pair: float64 resolves a mean of 1e6 to 1e-10, and the scatter of two
     parts needs the difference of their means to all digits.
@@ -217,7 +217,7 @@ def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def provisional_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:
-    """A shift near each column's mean: the mean of the observed cells among a few rows.
+    """(p,) a shift near each column's mean: the mean of the observed cells among a few rows.
 
     Rows of weight 0 are ignored, so a column that is constant in all others is shifted to 0.
     """
@@ -231,7 +231,7 @@ def provisional_mean(values: Array, mask: Array | None, weights: Array | None = 
 
 
 def leading_rows(n: int, weights: Array | None) -> slice | Array:
-    """The first rows of positive weight, at most 64."""
+    """The first rows of positive weight (n,), at most 64, as a slice or numbers."""
     return slice(0, min(n, 64)) if weights is None else np.flatnonzero(weights)[:64]
 
 
@@ -308,9 +308,8 @@ def probe_vectors(m: int) -> Array:
 
 def norm_estimate(probed: Array) -> Array:
     """(k,) upper estimates of |x_i| from x_i'H, (k, PROBES)."""
-    unit = float(
-        np.abs(probed).max(initial=0.0)
-    )  # squares of huge or tiny numbers overflow or underflow
+    # without it, squares of huge or tiny numbers would overflow or underflow
+    unit = float(np.abs(probed).max(initial=0.0))
     if unit == 0.0 or not np.isfinite(unit):
         return np.full(len(probed), unit)
     return np.asarray(CONFIDENCE * unit * np.sqrt(np.mean((probed / unit) ** 2, axis=1)))

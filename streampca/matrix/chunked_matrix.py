@@ -288,7 +288,7 @@ class ChunkedMatrix(ABC):
 
 
 def regular_edges(length: int, step: int) -> np.ndarray[Any, Any]:
-    """0, step, 2 step, ..., length."""
+    """(blocks + 1,) 0, step, 2 step, ..., length."""
     return np.append(np.arange(0, length, max(1, step), dtype=np.int64), length)
 
 

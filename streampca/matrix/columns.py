@@ -128,7 +128,7 @@ class Column(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
-        """Entries [start, stop), 0 <= start <= stop <= n, as an array of ``dtype``."""
+        """(stop - start,) entries of ``dtype``, 0 <= start <= stop <= n."""
 
     @property
     def shape(self) -> tuple[int]:
@@ -141,17 +141,17 @@ class Column(NDArrayOperatorsMixin, ABC):
         return len(self)
 
     def pieces(self) -> Iterator[Array]:
-        """All entries in order, a piece at a time."""
+        """All entries in order, (m,) at a time."""
         length = self.piece
         for start in range(0, len(self), length):
             yield self.read(start, min(start + length, len(self)))
 
     def pick(self, numbers: Array) -> Column:
-        """The entries of these increasing numbers, still not read."""
+        """A column of the entries of these increasing numbers (m,), not read yet."""
         return Picked(self, numbers)
 
     def gather(self, numbers: Array) -> Array:
-        """Entries of any numbers, read piece by piece."""
+        """(m,) entries of any m numbers, read piece by piece."""
         numbers = np.asarray(numbers)
         found = np.empty(len(numbers), self.dtype)
         order = np.argsort(numbers, kind="stable") if np.any(np.diff(numbers) < 0) else None

@@ -240,8 +240,9 @@ def select(
     *,
     chosen_by: str = "",
 ) -> ChunkedMatrix:
-    """Some samples and features, by boolean mask or increasing numbers. Read lazily.
+    """Some samples and features, read lazily.
 
+    samples, features : boolean masks (n,) and (p,), or increasing numbers; None takes all.
     chosen_by : as :class:`SelectedMatrix`.
     Raises InvalidInputError where nothing is left, or numbers are out of range or out of order.
     """

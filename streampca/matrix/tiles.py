@@ -27,9 +27,8 @@ TILE_NBYTES = 4 * 1024 * 1024  # of a tile: large enough for BLAS, small in the 
 # least streamed rows of a tile: with fewer, updating a large symmetric accumulator costs more in
 # memory traffic than in arithmetic
 TILE_LENGTH = 512
-COLUMNS_NBYTES = (
-    1024 * 1024
-)  # of a piece of whole columns: calls for fewer cost more than they save
+# of a piece of whole columns: calls for fewer cost more than they save
+COLUMNS_NBYTES = 1024 * 1024
 THIN_LENGTH = 64  # the same for products with a few columns, which are read once per tile
 
 
@@ -194,7 +193,7 @@ class _Filling:
     def fill(self, raw: Array, look: bool) -> bool:
         """Standardise the raw values; returns whether to look for holes in the next tile.
 
-        look : for holes. Else all groups are looked through where a sum of one is not finite.
+        look : for holes at once. Else only where the sum of a column is not finite.
         """
         numbers = range(len(self.groups))
         if not look:
@@ -304,7 +303,7 @@ def _holes_of_calls(block: Raw, part: slice) -> Array | None:
 
 @np.errstate(invalid="ignore", over="ignore")
 def _sums_of_pieces(z: Array, step: int, weights: Array | None) -> Array:
-    """(pieces, columns) float64 sums of the columns of pieces of ``step`` rows, the last of less.
+    """(pieces, columns) float64 column sums of each ``step`` rows, and of the rows that are left.
 
     In float32 over at most SUM_LENGTH rows, then pairwise in float64. (A narrow piece has up to
     65,536 rows; one float32 sum over them was off by 1e-4.)

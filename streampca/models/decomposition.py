@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -125,6 +125,11 @@ class Decomposition(LinearResult):
         """
         return dataset_of(self)
 
+    def refusal(self, question: str) -> InvalidInputError:
+        """The error for a method that this kind does not have."""
+        why = self.instead.get(question, f"a {{method}} has no {question}")
+        return InvalidInputError(why.format(method=self.method))
+
     # -- rows -----------------------------------------------------------------------------------
 
     def scores_of(self, options: RowOptions) -> RowMap:
@@ -148,6 +153,28 @@ class Decomposition(LinearResult):
         """The fields that another kind has too, by name."""
         known = {one.name for one in fields(self)}
         return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
+
+
+@runtime_checkable
+class Reconstructing(Protocol):
+    """A kind that measures how well it reconstructs rows."""
+
+    def reconstruction_error(self, rows: RowPasses) -> float:
+        """Mean over rows of the squared error of their reconstruction: one pass."""
+
+
+@runtime_checkable
+class GaussianModel(Protocol):
+    """A kind that gives rows a Gaussian density."""
+
+    def likelihood_of(self, options: RowOptions) -> RowMap:
+        """The map from rows to their log-likelihood, (rows, 1)."""
+
+    def covariance(self) -> Array:
+        """(p, p) in the units of the data."""
+
+    def precision(self) -> Array:
+        """(p, p) inverse of the covariance. Raises InvalidInputError where it is singular."""
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

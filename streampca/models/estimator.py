@@ -12,11 +12,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, not_fitted
+from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.feature_names import is_xarray, text_names
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 RUNNING = ("memory_limit", "scheduler", "progress")
 OUTPUTS = ("default", "pandas", "polars")
+Kind = TypeVar("Kind", bound=Result)
 
 
 class Estimator(Parameters):
@@ -241,9 +242,20 @@ class Estimator(Parameters):
     # -- rows, in and out -----------------------------------------------------------------------
 
     def _fitted(self) -> Result:
+        """The result; an estimator that knows its kind narrows the type."""
+        return self._result_as(Result)
+
+    def _result_as(self, kind: type[Kind]) -> Kind:
+        """The result of the fit. Raises NotFittedError, InvalidTypeError for another kind."""
         if not hasattr(self, "result_"):
             raise not_fitted(type(self).__name__)
-        return self.result_
+        result = self.result_
+        if not isinstance(result, kind):
+            raise InvalidTypeError(
+                f"this {type(self).__name__} holds a {type(result).__name__}; expected a "
+                f"{kind.__name__}. streampca.load(path) opens a model as its own kind"
+            )
+        return result
 
     def _labels_of_fit(self) -> Labels:
         return self._fitted().labels

@@ -276,8 +276,7 @@ class KernelPCA(Estimator):
         step ("fixed point"); "ridge" takes 16 n^2 bytes and n^3 / 3 flops once.
         Raises InvalidInputError, MemoryLimitError; SourceError where training rows have changed.
         """
-        result = self._fitted()
-        assert isinstance(result, KernelResult)
+        result = self._result_as(KernelResult)
         back = result.rows_of(method, self.alpha)
         return rows_of_scores(result, self._passes, "inverse transform", X, back,
                               out=out, overwrite=overwrite)  # fmt: skip

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.models.decomposition import Decomposition
+from streampca.models.decomposition import (
+    Decomposition,
+    GaussianModel,
+    OrthogonalProjection,
+    Reconstructing,
+)
 from streampca.models.estimator import Estimator
 from streampca.models.feature_names import is_xarray
 from streampca.models.labelled_rows import lazy_rows_of_scores, rows_of_scores
@@ -32,17 +36,14 @@ class LinearModel(Estimator):
     missing: str
 
     def _fitted(self) -> Decomposition:
-        result = super()._fitted()
-        assert isinstance(result, Decomposition)
-        return result
+        return self._result_as(Decomposition)
 
-    def _answering(self, question: str) -> Callable[..., Any]:
-        """A method of the result. Raises InvalidInputError where its kind has none."""
+    def _gaussian(self, question: str) -> GaussianModel:
+        """The result as a model of its rows. Raises InvalidInputError where it is none."""
         result = self._fitted()
-        if (why := result.instead.get(question)) is not None:
-            raise InvalidInputError(why.format(method=result.method))
-        answer: Callable[..., Any] = getattr(result, question)
-        return answer
+        if not isinstance(result, GaussianModel):
+            raise result.refusal(question)
+        return result
 
     def fit_transform(
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
@@ -148,8 +149,7 @@ class LinearModel(Estimator):
             out=out, overwrite=overwrite, remove=remove,
         )  # fmt: skip
 
-    # -- quality of the fit
-    # -------------------------------------------------------------------------
+    # -- quality of the fit ---------------------------------------------------------------------
 
     def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
         """(k + 1,) share of the variance about the mean that 0, 1, ..., k components carry.
@@ -158,46 +158,57 @@ class LinearModel(Estimator):
         remove : as for ``transform``, also below.
             Where chunks hold all samples, features are streamed, and what is left of a row is
             the difference of two sums: shares are right to 2e-6 in float32, 4e-15 in float64.
+
+        Raises InvalidInputError for other rows after a completion or a factor analysis.
         """
+        result = self._fitted()
         if X is None:
-            return self._fitted().r2_curve()
-        measured = self._answering("r2_of")
-        return np.asarray(measured(self._passes(self._matrix(X, remove=remove))))
+            return result.r2_curve()
+        if not isinstance(result, OrthogonalProjection):
+            raise result.refusal("r2_of")
+        return result.r2_of(self._passes(self._matrix(X, remove=remove)))
 
     def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
         """Mean over rows of X, (n, p), of ||x - reconstruction||^2, standardised where scaled.
 
         On the training rows this is (n - ddof) / n times the sum of the dropped eigenvalues.
-        Precision: as ``r2_curve``. Cost: one pass.
+        Precision: as ``r2_curve``. Cost: one pass. Raises InvalidInputError after a factor
+        analysis, whose factors are no projection.
         """
-        measured = self._answering("reconstruction_error")
-        return float(measured(self._passes(self._matrix(X, remove=remove))))
+        result = self._fitted()
+        if not isinstance(result, Reconstructing):
+            raise result.refusal("reconstruction_error")
+        return result.reconstruction_error(self._passes(self._matrix(X, remove=remove)))
 
     def score_samples(self, X: Any, *, remove: Any = None) -> Array:
         """(n,) log-likelihood of each row under the probabilistic PCA model.
 
         Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
+        Raises InvalidInputError after a completion, which has no likelihood.
         """
-        likelihood_of = self._answering("likelihood_of")
+        model = self._gaussian("likelihood_of")
         rows = self._passes(self._matrix(X, remove=remove))
-        return rows.table("score", likelihood_of(rows.options))[:, 0]
+        return rows.table("score", model.likelihood_of(rows.options))[:, 0]
 
     def score(self, X: Any, y: Any = None, *, remove: Any = None) -> float:
-        """Mean log-likelihood of the rows of X, (n, p). Cost: one pass."""
+        """Mean log-likelihood of the rows of X, (n, p). Cost and errors: as ``score_samples``."""
         return float(np.mean(self.score_samples(X, remove=remove)))
 
     def get_covariance(self) -> Array:
-        """(p, p) covariance of the model, V'(L - s2 I)V + s2 I, in the units of the data."""
-        return np.asarray(self._answering("covariance")())
+        """(p, p) covariance of the model, V'(L - s2 I)V + s2 I, in the units of the data.
+
+        Raises InvalidInputError after a completion, which is no probability model.
+        """
+        return self._gaussian("covariance").covariance()
 
     def get_precision(self) -> Array:
         """(p, p) inverse of ``get_covariance``, V'L^-1 V + (I - V'V) / s2, in the data's units.
 
-        0 beside features that the model leaves out. Raises InvalidInputError where that
-        covariance is singular: components for all of the variance, and fewer than features.
+        0 beside features that the model leaves out. Raises InvalidInputError after a completion,
+        and where that covariance is singular: the components hold all of the variance.
         """
-        return np.asarray(self._answering("precision")())
+        return self._gaussian("precision").precision()
 
     # -- under scikit-learn's names: views of ``result_``, none of which reads data --------------
 

@@ -230,7 +230,8 @@ class LinearResult(Result):
         certificate, design = document.pop("certificate"), document.pop("design", None)
         known = {one.name for one in fields(cls)}
         for name in OF_ALL_KINDS - known:
-            document.pop(name, None), arrays.pop(name, None)
+            document.pop(name, None)
+            arrays.pop(name, None)
         found = {
             "certificate": certificate and Certificate.from_dict(certificate),
             "removal": design and Removal.from_saved(design, arrays),

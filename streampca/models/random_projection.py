@@ -315,8 +315,7 @@ class RandomProjection(Estimator):
         out : path of a new Zarr array to write block by block. Lazy on Dask, labelled where X is.
         Cost: one pass over the scores; k p (k + 2 n) flops.
         """
-        result = self._fitted()
-        assert isinstance(result, RandomResult)
+        result = self._result_as(RandomResult)
         rows = RandomRows(result.matrix, result.matrix.factor() if least_squares else None)
         return rows_of_scores(result, self._passes, "inverse transform", X, rows,
                               out=out, overwrite=overwrite)  # fmt: skip

@@ -218,8 +218,7 @@ class SparsePCA(ScoresEmptySamples):
 
         out : path of a new Zarr array to write, in one pass. Lazy on Dask, labelled where X is.
         """
-        result = self._fitted()
-        assert isinstance(result, SparseResult)
+        result = self._result_as(SparseResult)
         rows = np.linalg.pinv(np.asarray(result.components)).T
         center = np.array(result.mean)
         center[result.dropped] = np.nan

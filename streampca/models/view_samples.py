@@ -137,7 +137,7 @@ def by_samples(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
 
 
 def _components_of(inputs: SolverInput[ViewRequest], i: int, view: ChunkedMatrix) -> Steps[Fitted]:
-    """The PCA of one view by one of its own routes, whose passes bear the name of the view."""
+    """The PCA of one view by one of its own routes, whose passes have the name of the view."""
     prefix, request = f"{VIEWS[i]} ", inputs.request.of_view(i)
     own = tuple(
         replace(one, name=one.name.removeprefix(prefix))

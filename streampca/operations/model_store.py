@@ -59,7 +59,7 @@ class Version(StoredVersion):
         return f"<Version {self.number} ({self.id}) in {self.backend.place}>"
 
 
-class ModelStore(VersionStore):
+class ModelStore(VersionStore[Version]):
     """Versions of a model in a directory or an object store.
 
     place : a local path, or a URL (``s3://``, ``gs://``, ``az://``) with ``obstore`` installed.
@@ -78,31 +78,25 @@ class ModelStore(VersionStore):
     ``versions`` come from :class:`streampca.operations.versions.VersionStore`.
     """
 
-    kind = Version
-
     def __init__(
         self, place: str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None
     ) -> None:
-        super().__init__(open_backend(os.fspath(place), storage_options))
+        super().__init__(open_backend(os.fspath(place), storage_options), Version)
 
     def latest(self) -> Version:
         """The promoted version. Raises SourceError if there is none."""
-        found = self.find()
-        assert isinstance(found, Version)
-        return found
+        return self.find()
 
     def load(self) -> Estimator:
         """The promoted model, ready to transform."""
-        model: Estimator = self.read_current(model_of)
-        return model
+        return self.read_current(model_of)
 
     def load_with_scores(self) -> tuple[Estimator, StoredRows]:
         """The promoted model and its scores, always of the same version.
 
         Raises SourceError if it has no scores, or no version is promoted.
         """
-        found: tuple[Estimator, StoredRows] = self.read_current(_model_and_scores)
-        return found
+        return self.read_current(_model_and_scores)
 
     def publish(
         self, model: Any, *, state: bool = True, promote: bool = True, key: str = "",
@@ -136,12 +130,10 @@ class ModelStore(VersionStore):
         def whole(number: int) -> dict[str, Any]:
             return {**own, **((record(number) if callable(record) else record) or {})}
 
-        found = self.commit(
+        return self.commit(
             {**parts, **(more or {})}, whole, promote=promote, key=key, base=base, reason=reason,
             version=version, just_before=just_before,
         )  # fmt: skip
-        assert isinstance(found, Version)
-        return found
 
     def _outside(self, removed: list[Entry]) -> list[str]:
         """Paths that a refresh filled with scores of removed versions, if these are still there.
@@ -187,10 +179,9 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     """
     place = os.fspath(path)
     if "://" in place or not is_bundle(place):
-        store = VersionStore(open_backend(place))
+        store: VersionStore[StoredVersion] = VersionStore(open_backend(place))
         if store.exists():
-            result: Estimator = store.read_current(model_of)
-            return result
+            return store.read_current(model_of)
     return estimator_of(Result.load(place))
 
 

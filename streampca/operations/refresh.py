@@ -129,11 +129,9 @@ class _Run:
         self.work_folder = WorkFolder(self.job.store)
         self.base = self.store.history() if self.store.exists() else History()
         if self.base.current is not None:
-            found = self.store.find(history=self.base)
-            assert isinstance(found, Version)
-            self.current = found
-            if "ledger" in found.parts:
-                self.old = _ledger_of(found)
+            self.current = self.store.find(history=self.base)
+            if "ledger" in self.current.parts:
+                self.old = _ledger_of(self.current)
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Find out what changed, do the work, publish."""

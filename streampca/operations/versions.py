@@ -12,7 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from streampca.errors import (
     BusyError,
@@ -57,15 +57,16 @@ from streampca.store.checked import sign, unsign
 FORMAT_VERSION = 1
 MARKER = "streampca-store.json"
 Record = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
+OneVersion = TypeVar("OneVersion", bound=StoredVersion)
+Answer = TypeVar("Answer")
 
 
-class VersionStore:
+class VersionStore(Generic[OneVersion]):
     """Versions in one backend. Any number of processes may read and write at once."""
 
-    kind: type[StoredVersion] = StoredVersion  # the class of the versions that it returns
-
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, kind: Any = StoredVersion) -> None:
         self.backend = backend
+        self.kind: type[OneVersion] = kind  # of the versions that it returns
 
     def history(self) -> History:
         """The log. Of a damaged log, what is left; ``damage`` names the rest.
@@ -80,7 +81,7 @@ class VersionStore:
         """Whether there is a model store, damaged or not."""
         return any(_lies(self.backend, name) for name in (MARKER, HEAD))
 
-    def find(self, which: int | str | None = None, history: History | None = None) -> StoredVersion:
+    def find(self, which: int | str | None = None, history: History | None = None) -> OneVersion:
         """A version by its number, its id or the beginning of its id; None: the promoted one.
 
         Raises InvalidInputError for an unknown or removed version, SourceError.
@@ -103,7 +104,7 @@ class VersionStore:
             )
         return self.kind(self.backend, same[0])
 
-    def versions(self, history: History | None = None) -> list[StoredVersion]:
+    def versions(self, history: History | None = None) -> list[OneVersion]:
         """All versions that were not removed, in the order of publication."""
         history = self.history() if history is None else history
         return [
@@ -112,7 +113,7 @@ class VersionStore:
             if version not in history.removed
         ]
 
-    def read_current(self, read: Callable[[StoredVersion], Any]) -> Any:
+    def read_current(self, read: Callable[[OneVersion], Answer]) -> Answer:
         """``read(the promoted version)``, repeated if that fails and another was promoted."""
         while True:
             version = self.find()
@@ -128,7 +129,7 @@ class VersionStore:
         self, parts: Mapping[str, Part], record: Record, *, promote: bool = True,
         key: str = "", base: History | None = None, reason: str = "",
         version: str | None = None, just_before: Callable[[], None] | None = None,
-    ) -> StoredVersion:  # fmt: skip
+    ) -> OneVersion:  # fmt: skip
         """Write a version and commit it in one log entry, which also promotes it if asked.
 
         record : the record, or a function that returns it for a version number; called again if
@@ -150,7 +151,7 @@ class VersionStore:
     def _commit(
         self, version: str, parts: Mapping[str, Part], record: Record, promote: bool,
         key: str, base: History | None, reason: str, just_before: Callable[[], None] | None,
-    ) -> StoredVersion:  # fmt: skip
+    ) -> OneVersion:  # fmt: skip
         began = head_number(self.backend) if base is None else base.n
         try:
             written = write_parts(self.backend, version, parts)
@@ -196,14 +197,14 @@ class VersionStore:
             discard_version(self.backend, version)
         return self.kind(self.backend, entry or twin[0])
 
-    def promote(self, which: int | str, reason: str = "") -> StoredVersion:
+    def promote(self, which: int | str, reason: str = "") -> OneVersion:
         """Serve a version from now on, after every byte of it was checked.
 
         Raises InvalidInputError, SourceError.
         """
         return self._turn_to(PROMOTE, lambda history: self.find(which, history), reason)
 
-    def rollback(self, which: int | str | None = None, reason: str = "") -> StoredVersion:
+    def rollback(self, which: int | str | None = None, reason: str = "") -> OneVersion:
         """Serve an earlier version again: the one promoted before, or the named one.
 
         Without a name, damaged and removed versions are skipped. The current version may be
@@ -214,9 +215,9 @@ class VersionStore:
         return self._turn_to(ROLLBACK, lambda history: self.find(which, history), reason)
 
     def _turn_to(
-        self, action: str, choose: Callable[[History], StoredVersion], reason: str
-    ) -> StoredVersion:
-        chosen: list[StoredVersion] = []
+        self, action: str, choose: Callable[[History], OneVersion], reason: str
+    ) -> OneVersion:
+        chosen: list[OneVersion] = []
 
         def make(history: History) -> dict[str, Any] | None:
             chosen[:] = [choose(history)]
@@ -230,7 +231,7 @@ class VersionStore:
         append(self.backend, make)
         return chosen[0]
 
-    def _before_current(self, history: History) -> StoredVersion:
+    def _before_current(self, history: History) -> OneVersion:
         for version in reversed([one for one in history.promoted if one != history.current]):
             entry = history.published.get(version)
             if entry is None or version in history.removed:

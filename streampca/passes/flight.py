@@ -250,11 +250,11 @@ class Flight:
         self._alone, self._warned = None, False
         key, patience = span.future.key, setting("pause-timeout")
         where = {one for one, keys in self.client.processing().items() if key in keys}
-        may = set(span.workers or states) & states.keys()
-        ill = {one: states[one] for one in where or may if states.get(one)}
-        if waited >= patience and ill and (where or len(ill) == len(may)):
-            said = ", ".join(f"worker {one} is {state}" for one, state in sorted(ill.items()))
-            return set(ill), ClusterError(f"{span} wait after {waited:.0f} s: {said}")
+        allowed = set(span.workers or states) & states.keys()
+        unfit = {one: states[one] for one in where or allowed if states.get(one)}
+        if waited >= patience and unfit and (where or len(unfit) == len(allowed)):
+            said = ", ".join(f"worker {one} is {state}" for one, state in sorted(unfit.items()))
+            return set(unfit), ClusterError(f"{span} wait after {waited:.0f} s: {said}")
         if self.placement is not None and waited >= patience and not where:
             self.placement.refuse_lost()
         if span.home and waited >= patience and where and not computes(self.client, key):

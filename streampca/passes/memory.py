@@ -25,7 +25,7 @@ UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 
 
 def parse_nbytes(limit: int | float | str | None) -> int | None:
-    """``"512MiB"``, ``"2 GB"`` or a number of bytes, as an integer."""
+    """``"512MiB"``, ``"2 GB"`` or a number of bytes, as an integer. Raises InvalidInputError."""
     if limit is None:
         return None
     if isinstance(limit, str):

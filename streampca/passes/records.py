@@ -325,8 +325,8 @@ def span_length(n_blocks: int, across: int) -> int:
     across : length of a streamed row. Each span costs one merge of accumulators with up to
     ``across ** 2`` numbers: 256 spans keep many lanes busy up to 724 columns, 16 are left from 2897
     on, where further threads help the lanes with their blocks. With spans of one block each lane
-    would wait for its neighbour after every block: a tenth of the time at 500 columns. That is less
-    than what an odd number of spans costs where there are few.
+    would wait for its neighbour after every block, a tenth of the time at 500 columns. With fewer
+    than FEW_BLOCKS blocks, lanes that get unequal numbers of longer spans would lose more.
     """
     if n_blocks < 8:
         return 1

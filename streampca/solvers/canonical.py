@@ -47,7 +47,7 @@ class Joint(Protocol):
         rounding."""
 
     def between(self, x: Array, y: Array) -> Array:
-        """x' S_xy y."""
+        """(k, l) x' S_xy y for x (p, k) and y (q, l)."""
 
     def times(self, vectors: Array) -> Array:
         """S v for (p + q, k) vectors."""
@@ -195,7 +195,7 @@ class Pairs(NamedTuple):
 
 
 def singular_pairs(between: Array, count: int | None) -> Pairs:
-    """The leading ``count`` singular pairs of a matrix, and all of its singular values."""
+    """The leading ``count`` singular pairs of a matrix (p, q), and all of its singular values."""
     left, values, right = scipy.linalg.svd(between, full_matrices=False, check_finite=False)
     return Pairs(values, left[:, :count], right[:count].T)
 
@@ -304,7 +304,8 @@ def canonical_tests(values: Array, n: float, p: int, q: int) -> CanonicalTests:
 def correlation_p_values(correlations: Array, n: float) -> Array:
     """Two-sided p-values of correlations of n independent rows, by Student's t with n - 2.
 
-    Rows that resemble their neighbours (time series) count for fewer: these values are then small.
+    Returns an array of the shape of ``correlations``. For autocorrelated rows (time series) the
+    p-values are too small.
     """
     if n < 3:
         return np.full(np.shape(correlations), np.nan)

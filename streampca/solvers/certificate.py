@@ -260,7 +260,7 @@ def residual_norms(lower: Array, spectrum: Spectrum) -> Array:
 
 
 def solver_floor(values: Array, m: int) -> float:
-    """Rounding error of eigenvalues from dense float64 algebra on vectors of length m."""
+    """Rounding error of eigenvalues (k,) from dense float64 algebra on vectors of length m."""
     return float(
         4.0 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(values[:1].max(initial=0.0))
     )
@@ -311,6 +311,7 @@ def product_floor(
 
     Errors of single entries are independent. Their effect on S v is eps times the largest value
     where v is concentrated in a few entries, and eps sqrt(trace value / size) where v is spread.
+    values : (k,) eigenvalues.  total : their sum, of all of S.
     terms : entries of the streamed axis that are added in ``work``.
     """
     eps = float(np.finfo(work).eps)

@@ -171,7 +171,7 @@ class FactorSurrogate:
         return np.asarray(self._factor @ (self._factor.T @ x) + left - q @ (q.T @ left))
 
     def exact_times(self, x: Array) -> Array:
-        """S x for x in the span of the basis."""
+        """S x for x (p, k) in the span of the basis."""
         return np.asarray(self.products @ (self.basis.T @ x))
 
     def residual(self, x: Array) -> Array:
@@ -198,7 +198,10 @@ class FactorSurrogate:
         return loadings, np.maximum(unique, self.lower)
 
     def point(self, loadings: Array, uniquenesses: Array, exact: bool) -> FactorPoint:
-        """Likelihood of parameters.  exact : under S itself; W / N must be in the basis."""
+        """Likelihood of loadings (p, k) and uniquenesses (p,).
+
+        exact : under S itself; W / N must be in the basis.
+        """
         weighted = loadings / uniquenesses[:, None]
         image = self.exact_times(weighted) if exact else self.times(weighted)
         inverse, logdet = _inner(loadings, weighted)

@@ -173,7 +173,7 @@ class KrylovSpace:
         return self.orthonormal(out)
 
     def orthonormal(self, block: Array) -> Array:
-        """The block orthonormalised against the basis and in itself: in place, then in dtype."""
+        """The block (m, b), orthonormal to the basis and in itself: in place, then in dtype."""
         d = self.size
         for _ in range(2):
             inner = np.zeros((d, block.shape[1]))

@@ -48,7 +48,7 @@ def rotate_loadings(
     power: float = 4.0,
     growth: float = 0.0,
 ) -> Rotation:
-    """Rotate by a method of METHODS, starting from the loadings as they are.
+    """Rotate loadings (p, k) by a method of METHODS, starting from them as they are.
 
     growth : 0 finds the optimum; otherwise R's iteration and stopping rule (:func:`varimax_of_r`).
 
@@ -107,6 +107,7 @@ def varimax_of_r(
 ) -> Rotation:
     """Varimax of all planes at once with R's stopping rule: reproduces what R prints.
 
+    loadings : (p, k).
     growth : stop when the sum of singular values, which tracks the criterion, grows by less than
         this share (R's ``eps``). The criterion is flat near its optimum: for loadings without
         simple structure the result can be 0.01 radians away from it, as in R.
@@ -137,7 +138,7 @@ def promax(simple: Rotation, power: float = 4.0) -> Rotation:
 
     power : exponent of the target, signs kept; 1 gives the varimax solution, 3 or 4 are usual.
 
-    Cost: 4 p k^2 flops, one copy of the loadings.
+    Cost: 4 p k^2 flops, one copy of the loadings. Raises InvalidInputError for another power.
     Source: Hendrickson and White 1964, "Promax: a quick method for rotation to oblique simple
     structure", Brit. J. Stat. Psych. 17, 65-70.
     """

@@ -67,9 +67,10 @@ class Spectrum:
 def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     """Eigenpairs of a symmetric matrix given by its lower triangle (C order).
 
-    lower : writable for a subset: the upper triangle serves as workspace, and is then zeroed.
+    lower : (m, m), writable for a subset: the upper triangle is workspace, and zeroed then.
     k : how many, or None for all.
     Cost: 4/3 m^3 flops, and no copy; for all vectors a copy and 16 m^2 bytes more.
+    Raises NonFiniteError where the sums overflowed.
     Source: LAPACK's dsyevr (subset; of large matrices :mod:`streampca.kernels.band`) and
     dsyevd (all).
     """
@@ -189,7 +190,7 @@ def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
 
 
 def complete_columns(v: Array, rank: int, dead: Array) -> None:
-    """``orthonormal_columns``, with the sign rule of components in those after ``rank``."""
+    """``orthonormal_columns`` of v (p, k), with the sign rule of components after ``rank``."""
     if v.shape[1]:
         orthonormal_columns(v, rank, dead)
         v[:, rank:] *= signs_of_components(v[:, rank:])
@@ -221,7 +222,7 @@ def balanced(values: Array, vectors: Array) -> Array:
 
 
 def relative_change(gram: Array, before: Array, after: Array) -> float:
-    """|U (after - before)'| / |U after'| in the Frobenius norm; 0 where both are 0."""
+    """|U (after - before)'| / |U after'|, (m, r) each; gram : U'U (r, r). 0 where both are 0."""
     difference = after - before
     moved = float(np.sum((difference @ gram) * difference))
     size = float(np.sum((after @ gram) * after))
@@ -260,7 +261,7 @@ def check_mle(known: int, n: int | None, p: int) -> None:
 def by_mle(values: Array, p: int, n: int | None, rank: int | None = None) -> int:
     """The k, at least 1 and at most p - 1, for which ``log_evidence`` is largest.
 
-    values : all p eigenvalues, decreasing.  n : samples.  rank : those after it are rounding of 0.
+    values : (p,) eigenvalues, decreasing.  n : samples.  rank : those after it are rounding of 0.
     Raises InvalidInputError where some eigenvalues are unknown, or n < p.
     """
     check_mle(len(values), n, p)
@@ -317,7 +318,7 @@ TRACY_WIDOM = "tracy-widom"  # the components that are significant by that test
 
 
 def check_n_components(n_components: Any, n: int, p: int, least: int = 1) -> None:
-    """Raise where no data of this shape can satisfy the setting, or it is less than ``least``."""
+    """Raises InvalidInputError where no data of shape (n, p) satisfy it, or below ``least``."""
     limit = min(n, p)
     if n_components is None or n_components in ("gap", TRACY_WIDOM):
         return
@@ -350,7 +351,7 @@ def known_count(n_components: Any, n: int, p: int) -> int | None:
 
 
 def by_share(values: Array, total: float, share: float) -> int:
-    """The smallest k whose first k values reach ``share`` of the total (>=, to rounding)."""
+    """The smallest k whose first k values (m,) reach ``share`` of the total (>=, to rounding)."""
     if total <= 0:
         return 1
     reached = np.cumsum(values) / total
@@ -388,7 +389,8 @@ def by_gap(values: Array, n: int | None, room: int) -> int | None:
 def numerical_rank(values: Array, size: int, floor: float | Array = 0.0) -> int:
     """The number of leading (eigen- or singular) values above rounding.
 
-    size : of the decomposed matrix; float64 decompositions leave up to size eps value[0].
+    values : (m,) decreasing.
+    size : of the decomposed matrix; float64 decompositions leave up to size eps values[0].
     floor : estimated rounding of the matrix itself (:func:`rank_floor`), for all values or for
         each. Ten times this estimate counts as rounding.
     """

@@ -19,7 +19,7 @@ def as_pair(
     """X and Y as :func:`as_matrix` opens them; rows of Y in the order of X's index, if both have
     an index of integers. Other labels are left to :func:`streampca.matrix.pair.paired`.
 
-    Raises InvalidInputError where the two indices hold different integers.
+    Cost: reads no values. Raises InvalidInputError where the two indices hold different integers.
     """
     x, y = (as_matrix(counted(one), dim=dim, missing_value=missing_value) for one in (X, Y))
     order = _order(row_numbers(X), row_numbers(Y)) if dim in (None, 0) else None

@@ -134,7 +134,7 @@ class GroupColumnsSink(ChunkedSink):
 
 
 def read_labelled(path: str | os.PathLike[str], name: str, other: str) -> tuple[Array, Array]:
-    """The array that a ``LabelledSink`` wrote, and another array of its group.
+    """The array (n, width) that a ``LabelledSink`` wrote, and another array of its group.
 
     Raises SourceError if it is absent or unfinished.
     """

@@ -100,7 +100,7 @@ class GroupSink(Sink):
         return () if "://" in self.path else (os.path.realpath(self.path),)
 
     def write(self, start: int, values: Array) -> None:
-        """Put values at [start, start + len(values))."""
+        """Put values (rows, width) at [start, start + rows)."""
         whole = self.concurrent(np.array([start, start + len(values)]))
         if whole and not self._waiting:
             self._put(start, values)

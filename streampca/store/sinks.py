@@ -57,7 +57,7 @@ class Sink(Protocol):
     """Output aligned with the streamed axis. A subclass inherits defaults for the last five."""
 
     def write(self, start: int, values: Array) -> None:
-        """Put values at [start, start + len(values))."""
+        """Put values (rows, width) at [start, start + rows)."""
 
     def concurrent(self, edges: Array) -> bool:
         """Whether several workers may write blocks with these edges at the same time."""

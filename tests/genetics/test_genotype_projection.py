@@ -169,7 +169,7 @@ def test_samples_of_the_fit_keep_their_scores(study):
     done = project_samples(model, matrix)
     np.testing.assert_allclose(done.scores, model.result_.scores, atol=2e-5)  # a float32 fit
     assert done.match.n_matched == P - 1  # constant: 2 in all samples
-    with pytest.warns(UserWarning, match=f"{N} of {N} samples bear the name of a sample of the"):
+    with pytest.warns(UserWarning, match=f"{N} of {N} samples have the name of a sample of the"):
         project_samples(model, matrix, shrinkage="oadp")
 
 

@@ -18,6 +18,7 @@ import streampca
 from streampca.cli.commands import main
 from streampca.errors import (
     ChangingSourceError,
+    DamagedSourceError,
     IncompleteSourceWarning,
     InvalidInputError,
     InvalidTypeError,
@@ -461,6 +462,18 @@ def test_the_plan_counts_the_dictionaries_that_there_are(tmp_path: Path) -> None
         assert [parquet._dictionary_nbytes(group.column(i), file) for i in (0, 1)] == [8000, 0]
     within = group.column(0).total_uncompressed_size  # where no look is taken
     assert parquet._dictionary_nbytes(group.column(0), None) == within > 8000
+
+
+def test_a_damaged_dictionary_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": np.arange(400.0) % 7, "b": np.arange(400.0) % 5}), path)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    held = bytearray(path.read_bytes())
+    where = column.dictionary_page_offset + 3
+    held[where : where + 8] = b"\xff" * 8
+    path.write_bytes(held)
+    with pytest.raises(DamagedSourceError, match=r"x.parquet.*damaged"):
+        streampca.PCA(1).fit(path)
 
 
 @pytest.mark.parametrize("make", [several, csv_file], ids=["Parquet", "CSV"])

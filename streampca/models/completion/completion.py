@@ -245,9 +245,7 @@ class Completion(LinearModel):
         return largest + (self.best_penalty_ if self._soft else 0.0)
 
     def _fitted(self) -> CompletedDecomposition:
-        result = super()._fitted()
-        assert isinstance(result, CompletedDecomposition)
-        return result
+        return self._result_as(CompletedDecomposition)
 
     # -- rows -----------------------------------------------------------------------------------
 

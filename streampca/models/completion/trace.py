@@ -34,9 +34,8 @@ from streampca.store.sinks import chunk_for, open_written
 # sweeps for which an error is assumed to fall as it did in the better of the last two: of sweeps
 # that begin with directions of length 1, and with balanced ones, from which no ridge is slow
 AHEAD, AHEAD_BALANCED = 8, 2
-NEAR = (
-    0.005  # of the least held-out error: who is as near may yet be the best, where the best rises
-)
+# of the least held-out error, which may rise: a candidate as near to it may yet be the best
+NEAR = 0.005
 FLOOR = {"float32": 1e-7, "float64": 1e-14}  # of the squares of the data: an objective of rounding
 
 

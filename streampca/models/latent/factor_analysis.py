@@ -236,62 +236,60 @@ class FactorAnalysis(LatentModel):
 
     # -- what was found -------------------------------------------------------------------------
 
-    def _factors(self) -> FactorDecomposition:
-        result = self._fitted()
-        assert isinstance(result, FactorDecomposition)
-        return result
+    def _fitted(self) -> FactorDecomposition:
+        return self._result_as(FactorDecomposition)
 
     @property
     def components_(self) -> Array:
         """(k, p) loadings in the units of the data, as scikit-learn has them."""
-        result = self._factors()
+        result = self._fitted()
         return np.asarray(result.loadings.T * result.scale)
 
     @property
     def loadings_(self) -> Array:
         """(p, k) loadings on the scale of correlations."""
-        return self._factors().loadings
+        return self._fitted().loadings
 
     @property
     def uniquenesses_(self) -> Array:
         """(p,) shares of the variances that no factor explains; 0 where nothing varies."""
-        return self._factors().uniquenesses
+        return self._fitted().uniquenesses
 
     @property
     def noise_variance_(self) -> Array:  # type: ignore[override]
         """(p,) variances that no factor explains, in the units of the data."""
-        result = self._factors()
+        result = self._fitted()
         return np.asarray(result.uniquenesses * np.asarray(result.scale) ** 2)
 
     @property
     def correlations_(self) -> Array:
         """(k, k) of the factors; the identity unless promax rotated them."""
-        return self._factors().correlations
+        return self._fitted().correlations
 
     @property
     def heywood_(self) -> Array:
         """(m,) numbers of the features whose uniqueness lies at its lower bound."""
-        return self._factors().heywood
+        return self._fitted().heywood
 
     @property
     def test_statistic_(self) -> float:
         """Chi-square statistic of the hypothesis that k factors are enough."""
-        return self._factors().statistic
+        return self._fitted().statistic
 
     @property
     def degrees_of_freedom_(self) -> int:
         """Degrees of freedom of the test; negative if there are too many factors."""
-        return self._factors().freedom
+        return self._fitted().freedom
 
     @property
     def p_value_(self) -> float:
         """P-value of the test; NaN if there is no test."""
-        return self._factors().p_value
+        return self._fitted().p_value
 
     @property
     def trace_(self) -> Array:
         """(steps,) log-likelihoods on the way; of "streamed" the best one known."""
-        return self._factors().trace
+        return self._fitted().trace
 
     @property
     def loglike_(self) -> list[float]:
@@ -304,9 +302,9 @@ class FactorAnalysis(LatentModel):
     @property
     def converged_(self) -> bool:
         """Whether the likelihood equations are solved."""
-        return self._factors().converged
+        return self._fitted().converged
 
     @property
     def n_iter_(self) -> int:
         """Newton steps of "scatter", reads with products of "streamed"."""
-        return self._factors().steps
+        return self._fitted().steps

@@ -355,21 +355,21 @@ def _warn(result: FactorDecomposition, request: FactorRequest) -> None:
         shown = shorten(names.names(at_bound[:4].tolist()), len(at_bound))
         warn_caller(
             f"a Heywood case: the uniqueness of {shown} lies at its lower bound, "
-            f"min_uniqueness={result.lower:g}; the likelihood grows towards 0. Fewer factors, or "
-            "more samples, may give a proper solution",
+            f"min_uniqueness={result.lower:g}, and the likelihood would grow below it. Fewer "
+            "factors, or more samples, may give a proper solution",
             HeywoodWarning,
         )
     p, k = result.n_features_used, result.n_components
     if result.freedom < 0 or p < k:
         warn_caller(
-            f"{k} factors are too many for {p} features that vary: the likelihood does not say "
-            "which loadings they have",
+            f"{k} factors are too many for {p} features that vary: the likelihood does not "
+            "determine their loadings. Fit a smaller n_components",
             AccuracyWarning,
         )
     if not result.converged and request.missing != "em":  # EM gives its own warning
         left = f"{result.gain:.1e} (tol={request.tol:g})" if result.gain else "little"
         warn_caller(
-            f"the factors are not certain: the likelihood equations are solved to "
+            f"the factors have not converged: the likelihood equations are solved to "
             f"{result.gradient:.1e} after {result.steps} steps, and the log-likelihood may gain "
             f"{left}; max_passes={request.max_passes}, max_iter={request.max_iter} or rounding "
             "ended the iteration",

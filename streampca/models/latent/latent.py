@@ -150,10 +150,9 @@ class LatentModel(LinearModel):
 
     scores: str = "regression"
 
-    def _latent(self) -> LatentDecomposition:
-        result = self._fitted()
-        assert isinstance(result, LatentDecomposition)
-        return result
+    @abstractmethod
+    def _fitted(self) -> LatentDecomposition:
+        """The result, of the kind of the model."""
 
     def _has_holes(
         self, matrix: ChunkedMatrix, features: Array, weights: Array | None, costs: list[PassCost]
@@ -183,7 +182,7 @@ class LatentModel(LinearModel):
         X, dim, remove : as for ``transform``.
         Cost: one pass; 8 n k (k + 3) / 2 bytes beside a few blocks.
         """
-        result = self._latent()
+        result = self._fitted()
         matrix, k = self._matrix(X, dim, remove), result.n_components
         factor = np.ones(k) if self.whiten else result.factor_scale
         scale = factor[:, None] * factor[None, :]
@@ -196,17 +195,17 @@ class LatentModel(LinearModel):
     @property
     def log_likelihood_(self) -> float:
         """Of the rows of the fit, in the units of the data."""
-        return self._latent().log_likelihood
+        return self._fitted().log_likelihood
 
     @property
     def aic_(self) -> float:
         """Akaike's criterion of the fit; smaller is better."""
-        return self._latent().aic
+        return self._fitted().aic
 
     @property
     def bic_(self) -> float:
         """Schwarz's criterion of the fit; smaller is better."""
-        return self._latent().bic
+        return self._fitted().bic
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """(n_samples, p) rows drawn from the model, in the units of the data.
@@ -216,7 +215,7 @@ class LatentModel(LinearModel):
         random_state : as :class:`PCA` takes it; the same seed gives the same rows.
         Raises InvalidInputError for fewer than one row.
         """
-        count, result = whole_number("n_samples", n_samples), self._latent()
+        count, result = whole_number("n_samples", n_samples), self._fitted()
         model = result.factor_model
         rng = np.random.default_rng(random_state)
         factors = rng.standard_normal((count, result.n_components))

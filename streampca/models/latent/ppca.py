@@ -185,17 +185,15 @@ class PPCA(LatentModel):
     @property
     def trace_(self) -> Array:
         """(passes,) log-likelihood at every pass of EM; empty where the form is closed."""
-        return self._probabilistic().trace
+        return self._fitted().trace
 
     @property
     def converged_(self) -> bool:
         """Whether EM did; True where the form is closed."""
-        return self._probabilistic().converged
+        return self._fitted().converged
 
-    def _probabilistic(self) -> ProbabilisticDecomposition:
-        result = self._fitted()
-        assert isinstance(result, ProbabilisticDecomposition)
-        return result
+    def _fitted(self) -> ProbabilisticDecomposition:
+        return self._result_as(ProbabilisticDecomposition)
 
     def likelihood_curve(self, X: Any = None) -> Array:
         """(k + 1,) mean log-likelihood of a row under 0, 1, ..., k components, in one pass.
@@ -204,7 +202,7 @@ class PPCA(LatentModel):
             nothing. The largest entry of held-out rows chooses k.
         Raises InvalidInputError after a fit by EM, whose models of fewer components are others.
         """
-        result = self._probabilistic()
+        result = self._fitted()
         if len(result.trace):
             raise InvalidInputError(
                 "with holes each number of components has an EM of its own: compare "
@@ -229,7 +227,7 @@ class PPCA(LatentModel):
 
         Raises InvalidInputError after a fit by EM.
         """
-        result = self._probabilistic()
+        result = self._fitted()
         count = np.arange(result.n_components + 1)
         likelihood = result.weight * self.likelihood_curve()
         return bic_of(likelihood, count, result.n_dimensions, result.weight)

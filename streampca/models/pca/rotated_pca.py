@@ -267,9 +267,7 @@ class RotatedPCA(LinearModel):
     def unrotated(self) -> PCA:
         """The PCA that was rotated, fitted, with its first k components."""
         model = copy.copy(self._base())
-        result = self._fitted()
-        assert isinstance(result, RotatedDecomposition)
-        attach(model, result.unrotated())
+        attach(model, self._result_as(RotatedDecomposition).unrotated())
         model.dim_ = self.dim_
         return model
 

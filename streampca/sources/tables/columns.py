@@ -149,8 +149,8 @@ def _put_categories(values: Any, column: Column, chosen: slice, out: Array, wher
     """1 in the feature of a row's category, 0 in the others; NaN in all where it is null."""
     codes = codes_of(values, column.categories)
     null, known = plain(values.is_null()), plain(codes.is_valid())
-    if (strange := ~known & ~null).any():
-        value = values[int(np.argmax(strange))].as_py()
+    if (new := ~known & ~null).any():
+        value = values[int(np.argmax(new))].as_py()
         raise ChangingSourceError(
             f"{where}: column {column.name!r} holds {value!r}, which it did not when it was "
             "opened; open it again"

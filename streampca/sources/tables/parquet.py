@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,11 +40,13 @@ PAGE_NBYTES = 1 << 20  # most writers' limit of a page, and of a dictionary
 BATCH_ROWS = 1 << 15  # that are decoded at a time; 5,000 take twice the time
 BATCH_NBYTES = 32 << 20  # at most
 LEVEL_NBYTES = 5  # of a value in a batch, where it may be null
-KEPT = (
-    1.25  # times what is held: Arrow's allocator keeps some of what was given back; 1.22 measured
-)
-HEADER_NBYTES = 16  # of the first numbers of a page
-DICTIONARY_PAGE = 2 * 2  # the kind of a page, doubled
+# times what is held: Arrow's allocator keeps some of what was given back; 1.22 measured
+KEPT = 1.25
+# How a page with a dictionary begins: its kind, and its size in groups of 7 bits. A byte 0x15
+# stands before each, and both are doubled.
+# Source: parquet-format, parquet.thrift, PageHeader: type, uncompressed_page_size.
+DICTIONARY_PAGE = re.compile(rb"\x15\x04\x15([\x80-\xff]{0,4}[\x00-\x7f])")
+HEADER_NBYTES = 8
 LOOKED_AT = 16  # row groups whose columns are looked at for the plan
 
 
@@ -171,38 +175,36 @@ def _column_nbytes(about: Any, file: TableFile) -> int:
     Room for the largest page that was decompressed, the dictionary, and what is read ahead. (A
     page as it is stored is held for one column at a time.)
     """
-    stored = None if file.remote else file.open()
     groups = range(0, about.num_row_groups, max(1, about.num_row_groups // LOOKED_AT))
     most = 0
-    for i in groups:
-        group = about.row_group(i)
-        total = 0
-        for j in range(group.num_columns):
-            column = group.column(j)
-            total += min(column.total_uncompressed_size, PAGE_NBYTES)
-            total += _dictionary_nbytes(column, stored)
-            total += column.total_compressed_size if file.remote else BUFFER_NBYTES
-        most = max(most, total // max(1, group.num_columns))
+    with nullcontext() if file.remote else file.open() as stored:
+        for i in groups:
+            group = about.row_group(i)
+            total = 0
+            for j in range(group.num_columns):
+                column = group.column(j)
+                total += min(column.total_uncompressed_size, PAGE_NBYTES)
+                total += _dictionary_nbytes(column, stored)
+                total += column.total_compressed_size if file.remote else BUFFER_NBYTES
+            most = max(most, total // max(1, group.num_columns))
     return most
 
 
 def _dictionary_nbytes(column: Any, stored: Any) -> int:
-    """Of the values in the dictionary of a column, as the header of its page says.
+    """Bytes of the values in the dictionary of a column, as the header of its page says.
 
-    stored : the file, or None where a look at it costs a request: then what it may be.
-    Source: parquet-format, parquet.thrift, PageHeader: two integers, the second of which is
-    uncompressed_page_size, each after a byte 0x15 and in groups of 7 bits, doubled.
+    stored : the file; None where a look at it costs a request. Then, and where the header is
+        damaged, the most that it may be.
     """
     if not column.has_dictionary_page:
         return 0
+    whole = int(column.total_uncompressed_size)
     if stored is not None:
         stored.seek(column.dictionary_page_offset)
-        kind, mark, *number = stored.read(HEADER_NBYTES)[1:]
-        if (kind, mark) == (DICTIONARY_PAGE, 0x15):
-            end = next(i for i, byte in enumerate(number) if byte < 0x80)
-            doubled: int = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(number[: end + 1]))
-            return doubled // 2
-    return int(min(column.total_uncompressed_size, PAGE_NBYTES))
+        if header := DICTIONARY_PAGE.match(stored.read(HEADER_NBYTES)):
+            doubled: int = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(header[1]))
+            return min(doubled // 2, whole)
+    return min(whole, PAGE_NBYTES)
 
 
 def _pandas_index(schema: Any) -> str | None:

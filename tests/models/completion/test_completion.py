@@ -19,6 +19,7 @@ from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitErro
 from streampca.kernels.columns import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
 from streampca.matrix import Block
+from streampca.models.completion.als import lengths_of_factors
 from streampca.models.completion.trace import LineFactors, SavedSweeps
 from streampca.models.completion.withheld import Withhold
 from tests.models.completions import centred, estimate_of, with_holes
@@ -29,6 +30,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWar
 
 
 # -- kernels ------------------------------------------------------------------------------------
+
+
+def test_first_factors_share_the_singular_values_of_the_whole_matrix() -> None:
+    lengths = lengths_of_factors(np.array([8.0, 2.0]), 3, 0.25)
+    np.testing.assert_allclose(lengths**2, [32.0, 8.0, 0.032])
+    np.testing.assert_array_equal(lengths_of_factors(np.zeros(2), 2, 0.25), 1.0)
 
 
 @pytest.mark.parametrize("r", [1, 3, 8])
