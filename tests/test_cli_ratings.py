@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
             "impute", path, *COLUMNS, "--rank", "1", "--test", "0.1", "--relevant", "nan",
         ],
         "the line 'p4' has 1 of 2 columns": ["recommend", model, "--predict", short],
-        "user='whom'": ["impute", path, "--user", "whom"],
+        "--user whom": ["impute", path, "--user", "whom"],
         "--user userId --item movieId": ["fit", named],
         "--user 0 --item 1 --rating 2": ["impute", lines],
         "with those of the fit": ["recommend", model, "--predict", named],
