@@ -94,6 +94,11 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
             metavar="NAME",
             help=f"another model{_known(argv)}; --model NAME --help shows its options",
         )
+        one.add_argument(
+            "--rotate",
+            choices=ROTATIONS,
+            help="turn the components towards simple structure; what is written is then rotated",
+        )
         if kind is not None:
             running_options(one)
         else:
@@ -155,11 +160,6 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         choices=("raise", "mean", "impute"),
         help="treatment of missing cells (default raise; genotypes: always the mean of the "
         "variant); impute: predict them from the components",
-    )
-    parser.add_argument(
-        "--rotate",
-        choices=ROTATIONS,
-        help="turn the components towards simple structure; what is written is then rotated",
     )
     parser.add_argument(
         "--solver", default="auto", choices=SOLVERS, help="default auto: the cheapest that fits"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import streampca
 from streampca.cli.config import load_config
 from streampca.cli.info import report, summary
 from streampca.cli.options import (
@@ -26,6 +27,7 @@ from streampca.operations.config import build
 from streampca.operations.sections import scalar
 from streampca.passes import Plan
 
+ROTATED = ("PCA", "IncrementalPCA", "TruncatedSVD")  # whose scores are those of projections
 UNSET = object()  # the value of an absent option, since None is a value
 TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
 # options of all commands, and what a command does anyhow
@@ -147,6 +149,7 @@ def model_of_kind(arguments: argparse.Namespace, *matrices: ChunkedMatrix) -> tu
 
     Raises InvalidInputError, also for values of a wrong type.
     """
+    _check_rotation(arguments)
     settings: dict[str, Any] = {"progress": progress_of(arguments)}
     parameters = kind_named(arguments.kind).parameters
     for name, one in parameters.items():
@@ -171,6 +174,17 @@ def model_of_kind(arguments: argparse.Namespace, *matrices: ChunkedMatrix) -> tu
         ) from error
 
 
+def _check_rotation(arguments: argparse.Namespace) -> None:
+    """Raise InvalidInputError for --rotate of a kind whose components it cannot turn."""
+    if arguments.rotate and arguments.kind not in ROTATED:
+        known = ", ".join(map(option_name, ROTATED))
+        own = "rotation" in kind_named(arguments.kind).parameters
+        raise InvalidInputError(
+            f"--rotate does not go with --model {option_name(arguments.kind)}; "
+            + (f"say --rotation {arguments.rotate}" if own else f"it goes with {known}")
+        )
+
+
 def run_plan_of_kind(arguments: argparse.Namespace) -> int:
     """``streampca plan --model NAME``: print what a fit would do."""
     _, plan = model_of_kind(arguments, *sources_of_kind(arguments))
@@ -192,6 +206,9 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     print_plan(arguments, lambda: plan)
     model.fit(*matrices)
     text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
+    if arguments.rotate:
+        model = streampca.rotate(model, arguments.rotate)
+        text = f"{text}\n\n{model.result_}\n"
     if arguments.output:
         model.save(arguments.output)
     if len(scores) == 2:
