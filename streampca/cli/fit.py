@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,6 +63,7 @@ from streampca.cli.selection import (
 )
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
+from streampca.matrix.labels import json_of
 from streampca.models.pca.routes import SOLVERS
 from streampca.models.registry import all_kinds, kind_named
 from streampca.solvers.rotation import METHODS as ROTATIONS
@@ -266,7 +266,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     counts = {} if chosen is None else chosen.left_out(model.result_)
     if arguments.json:
         whole = summary(model)
-        print(json.dumps({**whole, "left_out": counts} if counts else whole, indent=1))
+        print(json_of({**whole, "left_out": counts} if counts else whole, indent=1))
     elif not arguments.quiet:
         print(text)
         if counts:
@@ -316,7 +316,7 @@ def run_transform(arguments: argparse.Namespace) -> int:
     output = " and ".join(paths)
     text = {"rows": scores.shape[0], "components": scores.shape[1], "output": output}
     print(
-        json.dumps(text)
+        json_of(text)
         if arguments.json
         else f"{text['rows']} x {text['components']} scores written to {output}"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from streampca.cli.options import (
 from streampca.cli.outputs import check_outputs, score_paths, write_scores
 from streampca.errors import InvalidInputError, StreamPCAError, nearest
 from streampca.matrix import ChunkedMatrix
+from streampca.matrix.labels import json_of
 from streampca.models.parameters import Parameter
 from streampca.models.registry import all_kinds, kind_named
 from streampca.operations.config import build
@@ -216,7 +216,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     elif arguments.scores:
         write_scores(model, matrices[0], arguments.scores, arguments.overwrite)
     if arguments.json:
-        print(json.dumps(summary(model), indent=1))
+        print(json_of(summary(model), indent=1))
     elif not arguments.quiet:
         print(text)
         if arguments.output:
