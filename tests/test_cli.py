@@ -735,3 +735,9 @@ def test_components_that_are_not_turned_are_refused_by_name(store, capsys):
         assert "it goes with pca, incremental-pca, truncated-svd" in capsys.readouterr().err
     assert main(["fit", *words, "factor-analysis"]) == 65
     assert "say --rotation varimax" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [[], ["--model", "kernel-pca"], ["--model", "cca"]])
+def test_plan_takes_the_options_of_fit(kind):
+    taken = {one: build_parser([one, *kind]).commands[one].options() for one in ("plan", "fit")}
+    assert taken["plan"] == taken["fit"]

@@ -21,7 +21,6 @@ from streampca.cli.options import (
     running_options,
     settings_of_run,
     source_options,
-    warn_of_counts,
 )
 from streampca.cli.outputs import check_outputs
 from streampca.cli.pictures import LABELS, PICTURES, read_labels
@@ -104,7 +103,6 @@ def run_embed(arguments: argparse.Namespace) -> int:
     matrix = open_source(arguments)
     options = _options(arguments)
     if not arguments.plan:
-        warn_of_counts(arguments, matrix)
         matrix = prepared_counts(arguments, matrix)
     if arguments.plan or (arguments.verbose and not arguments.json):
         from streampca.embedding import plan_embedding

@@ -29,8 +29,10 @@ from streampca.cli.options import (
     counts_options,
     open_source,
     output_options,
+    planned_counts,
     prepared_counts,
     print_plan,
+    print_planned,
     progress_of,
     refuse_ratings,
     removal_wanted,
@@ -40,7 +42,6 @@ from streampca.cli.options import (
     settings_of_fit,
     side_data_options,
     source_options,
-    warn_of_counts,
     weights_wanted,
 )
 from streampca.cli.outputs import (
@@ -105,7 +106,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
             model_options(one)
             labelled_options(one)
             genotype_options(one)
-        if name == "fit" and (kind is None or _takes_counts(kind)):
+        if kind is None or _takes_counts(kind):
             counts_options(one)
         cluster_options(one)
         output_options(one)
@@ -207,9 +208,10 @@ def run_plan(arguments: argparse.Namespace) -> int:
             pruning_rules(arguments, chosen.matrix)
         plan = genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
     else:
+        matrix = planned_counts(arguments, matrix)
         weight = sample_weight_wanted(arguments, matrix)
         plan = pca_model(arguments, matrix).plan(matrix, sample_weight=weight)
-    print(plan.to_json() if arguments.json else plan)
+    print_planned(arguments, plan)
     if arguments.ld_r2 is not None and not arguments.json:
         counted = (arguments.mind < 1.0) + (arguments.maf > 0.0 or arguments.geno < 1.0)
         print(
@@ -244,7 +246,6 @@ def run_fit(arguments: argparse.Namespace) -> int:
         model: Any = genotype_model(arguments, chosen, matrix)
         matrix = chosen.matrix
     else:
-        warn_of_counts(arguments, matrix)
         matrix = prepared_counts(arguments, matrix)
         model = pca_model(arguments, matrix)
         weight = {"sample_weight": sample_weight_wanted(arguments, matrix)}

@@ -13,8 +13,10 @@ from streampca.cli.info import report, summary
 from streampca.cli.options import (
     COMPONENTS,
     open_source,
+    planned_counts,
     prepared_counts,
     print_plan,
+    print_planned,
     progress_of,
 )
 from streampca.cli.outputs import check_outputs, score_paths, write_scores
@@ -128,11 +130,11 @@ def _reader(one: Parameter, as_text: bool) -> Any:
     return read
 
 
-def sources_of_kind(arguments: argparse.Namespace) -> list[ChunkedMatrix]:
+def sources_of_kind(arguments: argparse.Namespace, counts: Any) -> list[ChunkedMatrix]:
     """The matrix that a kind of model takes, or the two of a kind of two views, a source each."""
     if kind_named(arguments.kind).views == 1:
         matrix = open_source(arguments)
-        return [prepared_counts(arguments, matrix) if "log1p" in arguments else matrix]
+        return [counts(arguments, matrix) if "log1p" in arguments else matrix]
     return two_sources(arguments, f"--model {option_name(arguments.kind)}")
 
 
@@ -187,8 +189,8 @@ def _check_rotation(arguments: argparse.Namespace) -> None:
 
 def run_plan_of_kind(arguments: argparse.Namespace) -> int:
     """``streampca plan --model NAME``: print what a fit would do."""
-    _, plan = model_of_kind(arguments, *sources_of_kind(arguments))
-    print(plan.to_json() if arguments.json else plan)
+    _, plan = model_of_kind(arguments, *sources_of_kind(arguments, planned_counts))
+    print_planned(arguments, plan)
     return 0
 
 
@@ -201,7 +203,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
         sources=arguments.source,
         overwrite=arguments.overwrite,
     )
-    matrices = sources_of_kind(arguments)
+    matrices = sources_of_kind(arguments, prepared_counts)
     model, plan = model_of_kind(arguments, *matrices)
     print_plan(arguments, lambda: plan)
     model.fit(*matrices)
