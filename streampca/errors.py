@@ -96,6 +96,12 @@ class MemoryLimitError(StreamPCAError, MemoryError):
         return type(self), (*self.args, self.smallest)
 
 
+FILL = (
+    "The policy is missing='raise'; use missing='mean' to put each feature's mean in their place, "
+    "or, of a model without that parameter, fill them before: streampca.HardImpute"
+)
+
+
 class SourceError(StreamPCAError, OSError):
     """A source is absent, unreadable or incomplete."""
 

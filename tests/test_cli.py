@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 import streampca
 from streampca.cli import main
+from streampca.cli.commands import as_options, build_parser
+from streampca.cli.kinds import option_name
 
 
 @pytest.fixture
@@ -22,8 +26,6 @@ def store(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _restore_warnings():
-    import warnings
-
     with warnings.catch_warnings():
         yield
 
@@ -664,3 +666,78 @@ def test_new_samples_on_streamed_components(fileset, tmp_path, capsys):
     scores = streampca.load(model).scores_
     assert np.corrcoef(np.array(rows, float)[:, 0], scores[:, 0])[0, 1] > 0.999
     capsys.readouterr()
+
+
+SAID = {  # command -> what Python is told, and what the command line says
+    "fit x": [
+        ("Use streampca.open('my file.nc', variable='sea ice').", "Use --variable 'sea ice'."),
+        ("streampca.open(X, dim=0), and", "--dim 0, and"),
+        ("streampca.open(..., missing_chunks='fill'), or", "--missing-chunks fill, or"),
+        ("columns=[...], categorical='onehot'", "--columns ..., --categorical onehot"),
+        ("(tol=1e-05). Choose n_components=0.9.", "(--tol 1e-05). Choose --n-components 0.9."),
+        ("say missing_value=-0.14", "say --missing-value=-0.14"),
+        ("svd_solver='gram' center=False", "--solver gram --no-center"),
+        ("fit with PCA(missing='impute')", "fit with --missing impute"),
+        ("plots.map(x=3), HardImpute([1], tol=0.05)", "plots.map(x=3), HardImpute([1], tol=0.05)"),
+        ("year=2000/a weights=np.ones(3)", "year=2000/a weights=np.ones(3)"),
+    ],
+    "impute x": [
+        ("early_stop=True needs init=<a model>", "--early-stop needs --init <a model>"),
+        ("scale=None, center=True or center='both'", "scale=None, center=True or --center both"),
+        ("streampca.open_ratings('r.csv', user='u', item=1)", "--user u --item 1"),
+    ],
+    "transform m x": [("missing='mean' dim=1", "fit --missing mean --dim 1")],
+    "fit x --model kernel-pca": [("missing='mean' gamma=0.1", "missing='mean' --gamma 0.1")],
+}
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_messages_name_options_in_the_place_of_parameters(command):
+    parser = build_parser(command.split())
+    for text, expected in SAID[command]:
+        assert as_options(text, parser) == expected
+
+
+def test_options_that_errors_and_warnings_name_are_taken(tmp_path, capsys):
+    X = np.random.default_rng(0).standard_normal((40, 4, 3))
+    X[0] *= 1e3
+    data = {name: (("time", "lat", "lon"), X) for name in ("sst", "slp")}
+    path, model, out = (str(tmp_path / name) for name in ("climate.nc", "model", "out.zarr"))
+    xr.Dataset(data).to_netcdf(path)
+    assert main(["fit", path, "-k", "2", "-o", model, "-q"]) == 65
+    remedy = capsys.readouterr().err.split("Use ")[-1].rstrip(".\n").split()
+    assert remedy == ["--variable", "sst"]
+    assert main(["fit", path, *remedy, "-k", "2", "-o", model, "-q"]) == 0
+    assert main(["transform", model, path, "-o", out]) == 65
+    assert capsys.readouterr().err.endswith("Use --variable sst.\n")
+    assert main(["transform", model, path, "-o", out, *remedy]) == 0
+    np.save(tmp_path / "x.npy", X[:, :, 0] * [1e3, 1, 1, 1])
+    warnings.simplefilter("always")
+    assert main(["fit", str(tmp_path / "x.npy"), "-k", "2", "-q"]) == 0
+    assert "use --scale std." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["PCA", "IncrementalPCA", "TruncatedSVD"])
+def test_components_of_other_models_are_turned(kind, store, tmp_path, capsys):
+    path, X = store
+    model = str(tmp_path / "model")
+    words = ["--model", option_name(kind), "-k", "3", "--rotate", "quartimax"]
+    assert main(["fit", path, *words, "-o", model]) == 0
+    assert "quartimax: 3 components" in capsys.readouterr().out
+    expected = streampca.rotate(getattr(streampca, kind)(3).fit(X), "quartimax")
+    np.testing.assert_allclose(streampca.load(model).components_, expected.components_, atol=1e-7)
+
+
+def test_components_that_are_not_turned_are_refused_by_name(store, capsys):
+    words = [store[0], "-k", "2", "--rotate", "varimax", "--model"]
+    for command in ("fit", "plan"):
+        assert main([command, *words, "ppca"]) == 65
+        assert "it goes with pca, incremental-pca, truncated-svd" in capsys.readouterr().err
+    assert main(["fit", *words, "factor-analysis"]) == 65
+    assert "say --rotation varimax" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [[], ["--model", "kernel-pca"], ["--model", "cca"]])
+def test_plan_takes_the_options_of_fit(kind):
+    taken = {one: build_parser([one, *kind]).commands[one].options() for one in ("plan", "fit")}
+    assert taken["plan"] == taken["fit"]

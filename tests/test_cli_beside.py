@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import h5py
@@ -287,6 +288,15 @@ def test_the_steps_of_scanpy_come_before_the_fit(cells, tmp_path, capsys):
         opened.close()
     assert fit(cells, "-k", 2, "--normalize-total") == 0
     assert "these cells have raw counts" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="raw counts") as caught:
+        streampca.PCA(2).fit(str(cells))
+    assert caught[0].filename == __file__
+    assert main(["plan", str(cells), "-k", "2", *map(str, steps), "--json"]) == 0
+    planned, made = json.loads(capsys.readouterr().out), found.result_.plan
+    for name in ("solver", "shape", "peak_bytes"):
+        assert planned[name] == made[name]
+    assert main(["plan", str(cells), "--model", "ppca", "-k", "2", *map(str, steps)]) == 0
+    assert "before these, for --highly-variable" in capsys.readouterr().out
     calls = tmp_path / "calls.npy"
     np.save(calls, np.ones((4, 3), np.int8))
     assert fit(calls, "--scale", "hwe", "--highly-variable", 2) == 65

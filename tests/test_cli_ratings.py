@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import streampca
 from streampca.cli import main
+from streampca.matrix.labels import json_of
 from tests.models.completion.ratings import movielens_like
 
 COLUMNS = ["--user", "who", "--item", "item", "--rating", "stars"]
@@ -74,7 +76,7 @@ def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
             "impute", path, *COLUMNS, "--rank", "1", "--test", "0.1", "--relevant", "nan",
         ],
         "the line 'p4' has 1 of 2 columns": ["recommend", model, "--predict", short],
-        "user='whom'": ["impute", path, "--user", "whom"],
+        "--user whom": ["impute", path, "--user", "whom"],
         "--user userId --item movieId": ["fit", named],
         "--user 0 --item 1 --rating 2": ["impute", lines],
         "with those of the fit": ["recommend", model, "--predict", named],
@@ -83,3 +85,20 @@ def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
     }.items():  # fmt: skip
         assert main(arguments) == 65
         assert words in capsys.readouterr().err
+
+
+def test_json_has_null_for_what_is_no_number(tmp_path, capsys):
+    """Python reads NaN in JSON, other languages refuse it."""
+    values = np.random.default_rng(0).standard_normal((30, 6))
+    values[3, 2] = np.nan
+    np.save(tmp_path / "holes.npy", values)
+    assert main(["impute", str(tmp_path / "holes.npy"), "--rank", "1", "--json", "-q"]) == 0
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    found = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert found["candidates"][0]["held_out"] is None
+    assert json_of({"a": np.float32("inf"), "b": [np.array([1.0, np.nan])], "c": (2, True)}) == (
+        '{"a": null, "b": [[1.0, null]], "c": [2, true]}'
+    )

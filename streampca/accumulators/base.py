@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, NonFiniteError
+from streampca.errors import FILL, InvalidInputError, NonFiniteError
 from streampca.kernels import Array, add_in_place, zeros
 
 # An accumulator is a summary of the rows seen so far that is far smaller than they are:
@@ -146,8 +146,7 @@ def refuse_partly_missing(missing: Array, count: int, block: Any = None) -> None
         raise block.refuse_missing(partly, lost, count * partly.size - lost)
     raise NonFiniteError(
         f"Input X contains NaN: {partly.size} columns (first: column {int(partly[0])}) have {lost} "
-        f"missing cells among {count} rows so far. The policy is missing='raise'; use "
-        "missing='mean' to put each feature's mean in their place."
+        f"missing cells among {count} rows so far. {FILL}"
     )
 
 

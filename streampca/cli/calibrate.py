@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from streampca.accumulators import RFactor, Scatter, SubspaceStep
 from streampca.cli.commands import Parser
 from streampca.kernels import Array
 from streampca.matrix import Block
+from streampca.matrix.labels import json_of
 from streampca.passes import Rates, all_threads, limited_threads, single_threaded_blas, thread_count
 from streampca.solvers import eigh_lower
 from streampca.sources import as_matrix
@@ -39,7 +39,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 def _calibrate(arguments: argparse.Namespace) -> int:
     threads = thread_count()
     found = calibrate(threads)
-    text = json.dumps(found.to_dict(), indent=1)
+    text = json_of(found.to_dict(), indent=1)
     if threads > 1:
         print(_gain(calibrate(1), found, threads), file=sys.stderr)
     if arguments.output is None:

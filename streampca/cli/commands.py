@@ -11,7 +11,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
+from shlex import quote
 from typing import Any, NoReturn
 
 import streampca
@@ -176,6 +178,56 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
 
 
 # --------------------------------------------------------------------------------------------------
+# Messages name parameters as Python takes them; a command line shows its options in their place.
+
+VALUE = r"""'[^']*'|"[^"]*"|\[[^]]*\]|<[^>]*>|-?\d[\d.e-]*\b|True|False|None|\.{3}|(?=[,;.\s)]|$)"""
+IN_MESSAGES = re.compile(
+    r"(?:streampca\.)?(?:open\w*\((?:'[^']*'|[^'=(),]*), |[A-Z]\w*\()(?P<settings>\w+=[^()]*)\)"
+    rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
+)
+
+
+def as_options(text: str, parser: Parser) -> str:
+    """A message with what Python takes, ``missing='mean'``, as the options of the command.
+
+    What the command does not take stays; of ``transform`` it may be an option of its ``fit``.
+    """
+    known = _options(named := parser.named or parser)
+    if named.prog.endswith(" transform"):
+        known = _options(parser.commands["fit"], "fit ") | known
+
+    def said(found: re.Match[str]) -> str:
+        if found["name"]:
+            return _as_option(known, found["name"], found["value"]) or found[0]
+        inside = IN_MESSAGES.sub(said, found["settings"] or "")
+        return inside.replace(", --", " --") if inside.startswith(("--", "fit --")) else found[0]
+
+    text = IN_MESSAGES.sub(said, text)
+    return re.sub(r"streampca\.(?:Hard|Soft)Impute\b(?!\()", "streampca impute", text)
+
+
+def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any]:
+    """Parameter -> (words before the option that sets it, the option)."""
+    found = {one.dest: one for one in parser._actions if one.option_strings}
+    named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in found.values()}
+    return {name: (before, one) for name, one in (found | named).items()}
+
+
+def _as_option(known: dict[str, Any], name: str, value: str) -> str:
+    """``--missing mean`` for ``missing`` and ``'mean'``; "" where the command cannot say that."""
+    name = name if name in known else {"svd_solver": "solver"}.get(name, name.strip("_"))
+    before, one = known.get(f"no_{name}" if value == "False" else name, ("", None))
+    if one is None or value == "None" or (value in ("True", "False")) != (one.nargs == 0):
+        return ""
+    words = re.findall(r"[^\s,\[\]'\"]+", value) if value[:1] == "[" else [value.strip("'\"")]
+    free = value[:1] in ("<", ".")  # whatever the user takes
+    if one.choices and not free and not {*filter(None, words)} <= {*map(str, one.choices)}:
+        return ""
+    shown = value if free else " ".join(quote(word) for word in words if word and one.nargs != 0)
+    return f"{before}{one.option_strings[-1]}{'=' if value[:1] == '-' else ' '}{shown}".rstrip()
+
+
+# --------------------------------------------------------------------------------------------------
 # Colours for a person at a terminal; files, pipes and ``NO_COLOR`` get plain text.
 
 BOLD, RED, YELLOW = "1", "31", "33"
@@ -269,7 +321,6 @@ EXIT = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``streampca``. Returns the exit code."""
-    warnings.showwarning = _show_warning  # type: ignore[assignment]
     with printable_output(), _terminable():
         return _main(argv)
 
@@ -292,13 +343,14 @@ def _terminated(*_: Any) -> NoReturn:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    folder = None
+    folder, parser = None, None
     try:
         argv = sys.argv[1:] if argv is None else argv
         if not argv:
             print(WELCOME)
             return 0
         parser = build_parser(argv)
+        warnings.showwarning = partial(_show_warning, parser)
         arguments = parser.parse_args(argv)
         if getattr(arguments, "config", None):
             arguments.apply_config(arguments.parser, arguments.config)
@@ -314,7 +366,7 @@ def _main(argv: Sequence[str] | None) -> int:
             _say("terminated", stop)
         raise
     except StreamPCAError as error:
-        _say(error)
+        _say(error if parser is None else as_options(str(error), parser), error)
         return next(code for kind, code in EXIT if isinstance(error, kind))
     except KeyboardInterrupt:
         print("streampca: stopped", file=sys.stderr)
@@ -342,7 +394,7 @@ def _say(error: BaseException | str, noted: BaseException | None = None) -> None
         print(printable(f"  {hide_secrets(note)}"), file=sys.stderr)
 
 
-def _show_warning(message: Any, category: Any, *_: Any) -> None:
-    text = printable(hide_secrets(str(message)))
+def _show_warning(parser: Parser, message: Any, category: Any, *_: Any) -> None:
+    text = printable(hide_secrets(as_options(str(message), parser)))
     head = f"streampca: {category.__name__}: "
     print(announced(head, text, YELLOW, sys.stderr), file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from streampca.cli.commands import Parser
 from streampca.errors import ConfigError, InvalidInputError, SourceError, nearest
+from streampca.matrix.labels import json_of
 from streampca.operations.config import check_cluster, check_job, read_job
 from streampca.operations.outcome import Outcome
 from streampca.operations.refresh import refresh
@@ -226,5 +226,5 @@ def _command_for(parsers: dict[str, Any], path: str) -> str:
 
 def run_schema(arguments: argparse.Namespace) -> int:
     """``streampca config schema``."""
-    print(json.dumps(schema(), indent=1))
+    print(json_of(schema(), indent=1))
     return 0

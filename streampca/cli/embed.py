@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,12 +21,12 @@ from streampca.cli.options import (
     running_options,
     settings_of_run,
     source_options,
-    warn_of_counts,
 )
 from streampca.cli.outputs import check_outputs
 from streampca.cli.pictures import LABELS, PICTURES, read_labels
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, SCALES
+from streampca.matrix.labels import json_of
 from streampca.store.places import writing
 
 
@@ -104,7 +103,6 @@ def run_embed(arguments: argparse.Namespace) -> int:
     matrix = open_source(arguments)
     options = _options(arguments)
     if not arguments.plan:
-        warn_of_counts(arguments, matrix)
         matrix = prepared_counts(arguments, matrix)
     if arguments.plan or (arguments.verbose and not arguments.json):
         from streampca.embedding import plan_embedding
@@ -121,7 +119,7 @@ def run_embed(arguments: argparse.Namespace) -> int:
         _draw(found, Path(arguments.plot), labels)
     written = [one for one in (arguments.output, arguments.plot) if one]
     if arguments.json:
-        print(json.dumps(_summary(found) | {"written": written}, indent=1))
+        print(json_of(_summary(found) | {"written": written}, indent=1))
     elif not arguments.quiet:
         print(found)
         for path in written:

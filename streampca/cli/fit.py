@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,8 +29,10 @@ from streampca.cli.options import (
     counts_options,
     open_source,
     output_options,
+    planned_counts,
     prepared_counts,
     print_plan,
+    print_planned,
     progress_of,
     refuse_ratings,
     removal_wanted,
@@ -41,7 +42,6 @@ from streampca.cli.options import (
     settings_of_fit,
     side_data_options,
     source_options,
-    warn_of_counts,
     weights_wanted,
 )
 from streampca.cli.outputs import (
@@ -64,6 +64,7 @@ from streampca.cli.selection import (
 )
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
+from streampca.matrix.labels import json_of
 from streampca.models.pca.routes import SOLVERS
 from streampca.models.registry import all_kinds, kind_named
 from streampca.solvers.rotation import METHODS as ROTATIONS
@@ -94,13 +95,18 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
             metavar="NAME",
             help=f"another model{_known(argv)}; --model NAME --help shows its options",
         )
+        one.add_argument(
+            "--rotate",
+            choices=ROTATIONS,
+            help="turn the components towards simple structure; what is written is then rotated",
+        )
         if kind is not None:
             running_options(one)
         else:
             model_options(one)
             labelled_options(one)
             genotype_options(one)
-        if name == "fit" and (kind is None or _takes_counts(kind)):
+        if kind is None or _takes_counts(kind):
             counts_options(one)
         cluster_options(one)
         output_options(one)
@@ -157,11 +163,6 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         "variant); impute: predict them from the components",
     )
     parser.add_argument(
-        "--rotate",
-        choices=ROTATIONS,
-        help="turn the components towards simple structure; what is written is then rotated",
-    )
-    parser.add_argument(
         "--solver", default="auto", choices=SOLVERS, help="default auto: the cheapest that fits"
     )
     parser.add_argument(
@@ -207,9 +208,10 @@ def run_plan(arguments: argparse.Namespace) -> int:
             pruning_rules(arguments, chosen.matrix)
         plan = genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
     else:
+        matrix = planned_counts(arguments, matrix)
         weight = sample_weight_wanted(arguments, matrix)
         plan = pca_model(arguments, matrix).plan(matrix, sample_weight=weight)
-    print(plan.to_json() if arguments.json else plan)
+    print_planned(arguments, plan)
     if arguments.ld_r2 is not None and not arguments.json:
         counted = (arguments.mind < 1.0) + (arguments.maf > 0.0 or arguments.geno < 1.0)
         print(
@@ -244,7 +246,6 @@ def run_fit(arguments: argparse.Namespace) -> int:
         model: Any = genotype_model(arguments, chosen, matrix)
         matrix = chosen.matrix
     else:
-        warn_of_counts(arguments, matrix)
         matrix = prepared_counts(arguments, matrix)
         model = pca_model(arguments, matrix)
         weight = {"sample_weight": sample_weight_wanted(arguments, matrix)}
@@ -266,7 +267,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     counts = {} if chosen is None else chosen.left_out(model.result_)
     if arguments.json:
         whole = summary(model)
-        print(json.dumps({**whole, "left_out": counts} if counts else whole, indent=1))
+        print(json_of({**whole, "left_out": counts} if counts else whole, indent=1))
     elif not arguments.quiet:
         print(text)
         if counts:
@@ -316,7 +317,7 @@ def run_transform(arguments: argparse.Namespace) -> int:
     output = " and ".join(paths)
     text = {"rows": scores.shape[0], "components": scores.shape[1], "output": output}
     print(
-        json.dumps(text)
+        json_of(text)
         if arguments.json
         else f"{text['rows']} x {text['components']} scores written to {output}"
     )

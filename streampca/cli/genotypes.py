@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +30,7 @@ from streampca.genetics.projection import project_samples
 from streampca.genetics.tables import write_eigenvec
 from streampca.genetics.variant_matching import AMBIGUOUS, BY
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
+from streampca.matrix.labels import json_of
 
 # any of these options implies that the matrix holds genotypes
 SIGNS = ("bfile", "maf", "geno", "mind", "keep", "extract", "exclude", "chr",
@@ -239,7 +239,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
         **settings_of_run(arguments),
     )
     pruning.write(arguments.output, arguments.overwrite)
-    print(json.dumps(pruning.to_dict()) if arguments.json else pruning)
+    print(json_of(pruning.to_dict()) if arguments.json else pruning)
     return 0
 
 
@@ -277,7 +277,7 @@ def run_project(arguments: argparse.Namespace) -> int:
             "coverage": {"least": seen.min(), "mean": seen.mean(), "most": seen.max()},
             "output": arguments.output,
         }
-        print(json.dumps(text, default=float))
+        print(json_of(text))
     else:
         n, k = projection.scores.shape
         print(f"{n} samples on {k} components\n{projection.match}")
@@ -312,5 +312,5 @@ def run_convert(arguments: argparse.Namespace) -> int:
         "resumed": done.resumed,
         "seconds": done.seconds,
     }
-    print(json.dumps(text, default=float))
+    print(json_of(text))
     return 0

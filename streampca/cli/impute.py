@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from streampca.cli.options import (
 )
 from streampca.cli.outputs import check_outputs, write_scores
 from streampca.errors import InvalidInputError
+from streampca.matrix.labels import json_of
 from streampca.models.completion.request import SOLVERS
 from streampca.sources.rating_store import RULES, SPLITS
 
@@ -200,7 +200,7 @@ def run_impute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         whole = summary(model)
         found = {"test": test["model"], "baseline": test["biases alone"]} if test else {}
-        print(json.dumps(whole | found, indent=1))
+        print(json_of(whole | found, indent=1))
     elif not arguments.quiet:
         print(report(model))
         if test:

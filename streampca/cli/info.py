@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import open_source, source_options
 from streampca.errors import InvalidInputError
+from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
 from streampca.models.decomposition import Decomposition
 from streampca.models.genotype_numbers import eigenvalues
@@ -42,7 +42,7 @@ def _info_of_model(arguments: argparse.Namespace) -> int:
         version: Any = store.latest()
         model, served = version.load(), {"version": version.number, "id": version.id}
     if arguments.json:
-        print(json.dumps({**served, **summary(model)}, indent=1))
+        print(json_of({**served, **summary(model)}, indent=1))
         return 0
     if served:
         print(f"version    {served['version']} ({served['id']}), promoted")
@@ -73,7 +73,7 @@ def run_info(arguments: argparse.Namespace) -> int:
     if matrix.note:
         text["note"] = matrix.note
     print(
-        json.dumps(text)
+        json_of(text)
         if arguments.json
         else "\n".join(f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items())
     )
@@ -247,7 +247,7 @@ def describe(result: Any) -> str:
     if result.plan.get("solver"):  # a model updated by appended rows has no plan
         lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
     lines.append(
-        f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
+        f"settings   {json_of({k: v for k, v in result.settings.items() if v is not None})}"
     )
     lines += before_it(result)
     lines += genotype_lines(result) or [*result.notes(), *sampling_lines(result)]

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
+import streampca
 from streampca.cli.config import load_config
 from streampca.cli.info import report, summary
 from streampca.cli.options import (
     COMPONENTS,
     open_source,
+    planned_counts,
     prepared_counts,
     print_plan,
+    print_planned,
     progress_of,
 )
 from streampca.cli.outputs import check_outputs, score_paths, write_scores
 from streampca.errors import InvalidInputError, StreamPCAError, nearest
 from streampca.matrix import ChunkedMatrix
+from streampca.matrix.labels import json_of
 from streampca.models.parameters import Parameter
 from streampca.models.registry import all_kinds, kind_named
 from streampca.operations.config import build
 from streampca.operations.sections import scalar
 from streampca.passes import Plan
 
+ROTATED = ("PCA", "IncrementalPCA", "TruncatedSVD")  # whose scores are those of projections
 UNSET = object()  # the value of an absent option, since None is a value
 TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
 # options of all commands, and what a command does anyhow
@@ -126,11 +130,11 @@ def _reader(one: Parameter, as_text: bool) -> Any:
     return read
 
 
-def sources_of_kind(arguments: argparse.Namespace) -> list[ChunkedMatrix]:
+def sources_of_kind(arguments: argparse.Namespace, counts: Any) -> list[ChunkedMatrix]:
     """The matrix that a kind of model takes, or the two of a kind of two views, a source each."""
     if kind_named(arguments.kind).views == 1:
         matrix = open_source(arguments)
-        return [prepared_counts(arguments, matrix) if "log1p" in arguments else matrix]
+        return [counts(arguments, matrix) if "log1p" in arguments else matrix]
     return two_sources(arguments, f"--model {option_name(arguments.kind)}")
 
 
@@ -147,6 +151,7 @@ def model_of_kind(arguments: argparse.Namespace, *matrices: ChunkedMatrix) -> tu
 
     Raises InvalidInputError, also for values of a wrong type.
     """
+    _check_rotation(arguments)
     values: dict[str, Any] = {"progress": progress_of(arguments)}
     parameters = kind_named(arguments.kind).parameters
     for name, one in parameters.items():
@@ -171,10 +176,21 @@ def model_of_kind(arguments: argparse.Namespace, *matrices: ChunkedMatrix) -> tu
         ) from error
 
 
+def _check_rotation(arguments: argparse.Namespace) -> None:
+    """Raise InvalidInputError for --rotate of a kind whose components it cannot turn."""
+    if arguments.rotate and arguments.kind not in ROTATED:
+        known = ", ".join(map(option_name, ROTATED))
+        own = "rotation" in kind_named(arguments.kind).parameters
+        raise InvalidInputError(
+            f"--rotate does not go with --model {option_name(arguments.kind)}; "
+            + (f"say --rotation {arguments.rotate}" if own else f"it goes with {known}")
+        )
+
+
 def run_plan_of_kind(arguments: argparse.Namespace) -> int:
     """``streampca plan --model NAME``: print what a fit would do."""
-    _, plan = model_of_kind(arguments, *sources_of_kind(arguments))
-    print(plan.to_json() if arguments.json else plan)
+    _, plan = model_of_kind(arguments, *sources_of_kind(arguments, planned_counts))
+    print_planned(arguments, plan)
     return 0
 
 
@@ -187,11 +203,14 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
         sources=arguments.source,
         overwrite=arguments.overwrite,
     )
-    matrices = sources_of_kind(arguments)
+    matrices = sources_of_kind(arguments, prepared_counts)
     model, plan = model_of_kind(arguments, *matrices)
     print_plan(arguments, lambda: plan)
     model.fit(*matrices)
     text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
+    if arguments.rotate:
+        model = streampca.rotate(model, arguments.rotate)
+        text = f"{text}\n\n{model.result_}\n"
     if arguments.output:
         model.save(arguments.output)
     if len(scores) == 2:
@@ -199,7 +218,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     elif arguments.scores:
         write_scores(model, matrices[0], arguments.scores, arguments.overwrite)
     if arguments.json:
-        print(json.dumps(summary(model), indent=1))
+        print(json_of(summary(model), indent=1))
     elif not arguments.quiet:
         print(text)
         if arguments.output:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from streampca.cli.info import report
 from streampca.cli.options import progress_of, running_options
 from streampca.cli.outputs import check_outputs
 from streampca.errors import InvalidInputError, MemoryLimitError
+from streampca.matrix.labels import json_of
 from streampca.models.text.lsa_result import Match
 from streampca.operations.sections import scalar
 from streampca.sources.texts import TABLES, is_texts
@@ -95,7 +95,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if arguments.output:
         model.save(arguments.output)
     if arguments.json:
-        print(json.dumps(model.result_.summary(), indent=1))
+        print(json_of(model.result_.summary(), indent=1))
     elif verbose:
         print(report(model))
         if arguments.output:
@@ -173,7 +173,7 @@ def run_search(arguments: argparse.Namespace) -> int:
     unknown = model.words(query)[1]
     if arguments.json:
         rows = [one._asdict() for one in found]
-        print(json.dumps({"query": query, "unknown": unknown, "documents": rows}, indent=1))
+        print(json_of({"query": query, "unknown": unknown, "documents": rows}, indent=1))
         return 0
     _print(found)
     if unknown:
@@ -192,7 +192,7 @@ def run_similar(arguments: argparse.Namespace) -> int:
         number = int(name) if name.isdecimal() and not known else name
         found = model.similar_documents(number, arguments.n)
     if arguments.json:
-        print(json.dumps([one._asdict() for one in found], indent=1))
+        print(json_of([one._asdict() for one in found], indent=1))
     else:
         _print(found)
     return 0

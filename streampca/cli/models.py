@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.info import describe, print_damage
 from streampca.cli.outputs import check_outputs
 from streampca.errors import InvalidInputError, SourceError
+from streampca.matrix.labels import json_of
 from streampca.models.drift import compare
 from streampca.operations.history import History
 from streampca.operations.model_store import Version
@@ -80,7 +78,7 @@ def run_publish(arguments: argparse.Namespace) -> int:
     if promote:
         return _served(arguments, version)
     whole = {"candidate": version.number, "id": version.id}
-    print(json.dumps(whole) if arguments.json else f"version {version.number} is a candidate")
+    print(json_of(whole) if arguments.json else f"version {version.number} is a candidate")
     return 0
 
 
@@ -97,7 +95,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     rows = [_row(version, history) for version in store.versions(history)]
     print_damage(history)
     if arguments.json:
-        print(json.dumps(rows, indent=1))
+        print(json_of(rows, indent=1))
         return 0
     print(f"{'':1} {'version':>7} {'published':25} {'samples':>10} {'k':>4}  {'state':10} reason")
     for row in rows:
@@ -131,14 +129,14 @@ def run_show(arguments: argparse.Namespace) -> int:
     version: Any = store.find(arguments.version, history)
     row = _row(version, history)
     if arguments.json:
-        print(json.dumps({**row, **version.record}, indent=1))
+        print(json_of({**row, **version.record}, indent=1))
         return 0
     print(
         f"version    {row['version']} ({row['id']}), {row['state']}, published {row['published']}"
     )
     lineage = version.record.get("lineage", {})
     if lineage:
-        print(f"lineage    {json.dumps(lineage)}")
+        print(f"lineage    {json_of(lineage)}")
     source = version.record.get("source", {})
     if source:
         rows = f"{source.get('samples', '?')} samples, fingerprint "
@@ -164,7 +162,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     log = {one: why for one, why in wrong.items() if isinstance(one, str)}
     if arguments.json:
         whole = {"versions": number, "damaged": damaged, "log": log, "mended": sorted(mended)}
-        print(json.dumps(whole, indent=1))
+        print(json_of(whole, indent=1))
     else:
         lines = [f"mended: {name}" for name in sorted(mended)]
         lines += [*wrong.values(), f"{number - len(damaged)} of {number} versions are whole"]
@@ -188,7 +186,7 @@ def run_rollback(arguments: argparse.Namespace) -> int:
 
 def _served(arguments: argparse.Namespace, version: Any) -> int:
     if arguments.json:
-        print(json.dumps({"promoted": version.number, "id": version.id}))
+        print(json_of({"promoted": version.number, "id": version.id}))
     else:
         print(f"version {version.number} ({version.id}) is served now")
     return 0
@@ -201,7 +199,7 @@ def run_gc(arguments: argparse.Namespace) -> int:
     ids = sorted({name.split("/")[1] for name in names if name.startswith("versions/")})
     if arguments.json:
         whole = {"removed": ids, "files": len(names), "dry_run": arguments.dry_run}
-        print(json.dumps(whole, indent=1))
+        print(json_of(whole, indent=1))
     else:
         would = "would be removed" if arguments.dry_run else "removed"
         print("\n".join([*ids, f"{len(ids)} versions, {len(names)} files {would}"]))
@@ -225,7 +223,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     whole = {"version": version.number, "id": version.id,
              "model": arguments.model, "scores": arguments.scores}  # fmt: skip
     places = " and ".join(filter(None, (arguments.model, arguments.scores)))
-    print(json.dumps(whole) if arguments.json else f"version {version.number} copied to {places}")
+    print(json_of(whole) if arguments.json else f"version {version.number} copied to {places}")
     return 0
 
 
@@ -249,7 +247,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
     changed = _changed(old.record.get("settings", {}), new.record.get("settings", {}))
     if arguments.json:
         whole = {"old": old.number, "new": new.number, "settings": changed, **drift.to_dict()}
-        print(json.dumps(whole, indent=1, default=np.ndarray.tolist))
+        print(json_of(whole, indent=1))
         return 0
     print(f"from version {old.number} to version {new.number}")
     for name, (before, now) in changed.items():

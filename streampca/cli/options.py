@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 import streampca
-from streampca.errors import InvalidInputError, warn_caller
-from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.matrix.kinds import is_sparse
+from streampca.errors import InvalidInputError
+from streampca.matrix import AxisLabels, ChunkedMatrix, RowTotals, select
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
@@ -280,8 +279,6 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
 
 STEPS = ("normalize_total", "log1p", "highly_variable")
 MEDIAN = "median"  # value of --normalize-total: of the totals of all cells
-RECIPE = "--normalize-total --log1p --highly-variable 2000"
-LOOKED_AT = 64  # cells
 
 
 def counts_options(parser: argparse.ArgumentParser) -> None:
@@ -314,27 +311,23 @@ def prepared_counts(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Chu
     return matrix
 
 
-def warn_of_counts(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> None:
-    """Warn of counts of cells that are to be fitted without logarithms. Reads a few cells."""
-    if not arguments.log1p and _holds_counts(matrix):
-        warn_caller(
-            "these cells have raw counts: the first components will be the depth of the cells and "
-            f"the most abundant genes. Scanpy's steps before a PCA are {RECIPE}",
-            UserWarning,
-        )
+def planned_counts(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> ChunkedMatrix:
+    """A matrix of the shape, kind and layout of ``prepared_counts``; reads nothing."""
+    if arguments.normalize_total is not None:
+        matrix = RowTotals(1.0).apply(matrix, lambda one, _: np.ones(one.shape[0]))
+    if arguments.log1p:
+        matrix = streampca.preprocess.log1p(matrix)
+    if (n_top := arguments.highly_variable) is not None:
+        matrix = select(matrix, features=np.arange(min(n_top, matrix.shape[1])))
+    return matrix
 
 
-def _holds_counts(matrix: ChunkedMatrix) -> bool:
-    """Whether the features are those of an AnnData, and the first cells or genes hold counts."""
-    if matrix.labels.features.dims != ("var",):
-        return False
-    first = getattr(matrix, "parts", (matrix,))[0]  # of several files
-    axis = getattr(first, "stored", 0)
-    values = first.read(axis, 0, min(LOOKED_AT, first.shape[axis]))
-    first.restart_counts()
-    cells = np.asarray(getattr(values, "data", values) if is_sparse(values) else values)
-    return bool(cells.size and np.all(cells >= 0) and np.all(cells == np.floor(cells))
-                and cells.max() > 1)  # fmt: skip
+def print_planned(arguments: argparse.Namespace, plan: Any) -> None:
+    """Print a plan, and which passes over counts come before its own."""
+    print(plan.to_json() if arguments.json else plan)
+    for name in ("normalize_total", "highly_variable"):
+        if getattr(arguments, name, None) is not None and not arguments.json:
+            print(f"counts    a pass before these, for --{name.replace('_', '-')}")
 
 
 def _total(text: str) -> float | str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from streampca.cli.outputs import check_writable
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import AxisLabels
+from streampca.matrix.labels import json_of
 from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
@@ -129,7 +129,7 @@ def run_baselines(arguments: argparse.Namespace) -> int:
     draw("baselines", found, output)
     if arguments.json:
         curves = {name: one.tolist() for name, one in found.curves.items()}
-        print(json.dumps({"r2": curves, "features": found.features}, indent=1))
+        print(json_of({"r2": curves, "features": found.features}, indent=1))
         return 0
     print(f"{found}\nbaselines drawn to {arguments.output}")
     return 0
@@ -282,7 +282,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     done.model.save(folder / "model")
     if arguments.json:
-        print(json.dumps({**summary(done.model), "check": done.check}, indent=1))
+        print(json_of({**summary(done.model), "check": done.check}, indent=1))
         return 0
     plan = f"{done.model.plan_}\n\n" if arguments.verbose else ""
     print(f"\n{plan}{report(done.model, arguments.verbose)}\n\ncheck: {done.check}")

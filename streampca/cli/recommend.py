@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.errors import InvalidInputError, SourceError
+from streampca.matrix.labels import json_of
 from streampca.sources.rating_tables import DELIMITERS
 
 
@@ -52,7 +52,7 @@ def run_recommend(arguments: argparse.Namespace) -> int:
     else:
         lists = model.recommend(arguments.user, arguments.n, seen=arguments.seen)
     if arguments.json:
-        print(json.dumps(lists, indent=1))
+        print(json_of(lists, indent=1))
         return 0
     print("\n\n".join(_table(name, found) for name, found in lists.items()))
     return 0
@@ -66,7 +66,7 @@ def _predict(model: Any, path: str, as_json: bool) -> int:
     predicted = model.predict(*columns).tolist()
     rows = [*zip(*columns, predicted, strict=True)]
     if as_json:
-        print(json.dumps(rows, indent=1))
+        print(json_of(rows, indent=1))
         return 0
     print("\t".join([*names, "prediction"]))
     for user, item, value in rows:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import NonFiniteError, shorten
+from streampca.errors import FILL, NonFiniteError, shorten
 from streampca.kernels import (
     Array,
     ColumnStats,
@@ -307,8 +307,7 @@ class Block:
         """The error for missing cells that the policy does not allow.  columns : (m,) numbers."""
         return NonFiniteError(
             f"Input X contains NaN: {self.describe()}, {self.name_columns(columns)}; so far "
-            f"{missing} missing and {observed} observed cells in those columns. The policy is "
-            "missing='raise'; use missing='mean' to replace them with each feature's mean."
+            f"{missing} missing and {observed} observed cells in those columns. {FILL}"
         )
 
     def describe(self) -> str:

@@ -6,6 +6,7 @@ In memory first, then as a saved model holds them.
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -378,3 +379,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+
+
+def json_of(value: Any, **layout: Any) -> str:
+    """A copy that is ``plain``, as JSON; null stands for NaN and infinities, which JSON lacks."""
+    return json.dumps(_finite(plain(value)), allow_nan=False, **layout)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

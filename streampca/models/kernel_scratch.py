@@ -47,7 +47,7 @@ from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.array_files import blank_array
 from streampca.store.chunks import chunk_cuts, put, writing_nbytes
-from streampca.store.places import discard
+from streampca.store.places import discard, writing
 from streampca.store.sinks import ChunkedSink, mark_written, marked
 
 CHUNK_NBYTES = 16 << 20
@@ -128,7 +128,8 @@ class KernelSink(ChunkedSink):
             for one in row_pieces(len(self.panel), 1, TILE):
                 theirs = self.lengths[self.first + one.start : self.first + one.stop]
                 made[:, one] = self.kernel.tile(rows[part], self.panel[one], own[part], theirs)
-            put(self.whole.array, (begin, self.first), made)
+            with writing(self.whole.path):
+                put(self.whole.array, (begin, self.first), made)
 
     def concurrent(self, edges: Array) -> bool:
         return False  # the panel stays here

@@ -13,7 +13,7 @@ from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
-from streampca.models.estimator import Estimator, attach
+from streampca.models.estimator import Estimator
 from streampca.models.kernel_functions import Kernel, Rows, check_count, checked_kernel
 from streampca.models.landmarks import (
     METHODS,
@@ -192,7 +192,6 @@ class NystroemPCA(Estimator):
     coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
     random_state: Any = shared.RANDOM_STATE
     missing_value: float | None = shared.MISSING_VALUE
-    result_: NystroemResult
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
     threads: int | None = shared.THREADS
@@ -215,7 +214,7 @@ class NystroemPCA(Estimator):
         self.cost_, self.dim_ = execution.costs, dim
         values, vectors, mean = sums.components(request.count)
         features = sums.features
-        attach(self, NystroemResult(
+        self.result_: NystroemResult = NystroemResult(
             method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
             settings=self.stored_params() | {"random_state": seed}, plan=plan.to_dict(),
             provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
@@ -224,7 +223,8 @@ class NystroemPCA(Estimator):
             kernel=features.kernel.name, gamma=features.kernel.gamma,
             gamma_found=features.kernel.found, degree=features.kernel.degree,
             coef0=features.kernel.coef0, function=features.kernel.function, **sums.errors(),
-        ))  # fmt: skip
+        )  # fmt: skip
+        self.n_features_in_ = self.result_.n_features
         return self
 
     @property

@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, SourceError, not_fitted
+from streampca.errors import InvalidInputError, SourceError, not_fitted, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import (
+    ChosenFeatures,
     ChunkedMatrix,
     FeatureWeights,
     Logarithm,
@@ -25,7 +26,8 @@ from streampca.matrix import (
     RowLengths,
     RowTotals,
 )
-from streampca.matrix.derived import DerivedMatrix, Function
+from streampca.matrix.derived import DerivedMatrix, Function, MatrixView
+from streampca.matrix.kinds import is_sparse
 from streampca.matrix.preprocessing import RowSums
 from streampca.models.line_sums import column_stats, totals
 from streampca.models.new_rows import SumsByPass, prepared
@@ -305,3 +307,34 @@ def log_entropy(
     return LogEntropy(
         memory_limit=memory_limit, scheduler=scheduler, progress=progress
     ).fit_transform(X)
+
+
+# --------------------------------------------------------------------------------------------------
+# A look at cells that are about to be fitted.
+
+LOOKED_AT = 64  # cells
+
+
+def warn_of_counts(cells: ChunkedMatrix) -> None:
+    """Warn of counts of cells that are to be fitted without logarithms. Reads a few cells."""
+    kept = all(isinstance(one, (RowTotals, ChosenFeatures)) for one in cells.preprocessing.steps)
+    if kept and _holds_counts(cells):
+        warn_caller(
+            "these cells have raw counts: the first components will be the depth of the cells and "
+            "the most abundant genes. Scanpy's steps before a PCA are those of "
+            "streampca.preprocess: normalize_total, log1p, highly_variable; on the command line "
+            "--normalize-total --log1p --highly-variable 2000",
+            UserWarning,
+        )
+
+
+def _holds_counts(matrix: ChunkedMatrix) -> bool:
+    while isinstance(matrix, MatrixView):
+        matrix = matrix.base
+    first = getattr(matrix, "parts", (matrix,))[0]  # of several files
+    axis = getattr(first, "stored", 0)
+    values = first.read(axis, 0, min(LOOKED_AT, first.shape[axis]))
+    first.restart_counts()
+    cells = np.asarray(getattr(values, "data", values) if is_sparse(values) else values)
+    return bool(cells.size and np.all(cells >= 0) and np.all(cells == np.floor(cells))
+                and cells.max() > 1)  # fmt: skip

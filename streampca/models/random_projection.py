@@ -18,7 +18,7 @@ from streampca.kernels.columns import row_pieces, seeded
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
-from streampca.models.estimator import Estimator, attach
+from streampca.models.estimator import Estimator
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import parameter
 from streampca.models.projection import Projection
@@ -271,7 +271,6 @@ class RandomProjection(Estimator):
     )
     random_state: Any = shared.RANDOM_STATE
     missing_value: float | None = shared.MISSING_VALUE
-    result_: RandomResult
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
     threads: int | None = shared.THREADS
@@ -292,13 +291,14 @@ class RandomProjection(Estimator):
                 "features: give n_components, or a larger eps"
             )
         self.plan_, self.cost_, self.dim_ = self._plan(matrix), [], dim
-        attach(self, RandomResult(
+        self.result_: RandomResult = RandomResult(
             method=self.registered_name, n_samples=n, labels=matrix.labels,
             settings=self.stored_params(), plan=self.plan_.to_dict(),
             provenance=provenance([], matrix.fingerprint()), width=k,
             seed=seed_of(self.random_state) % 2**63, distribution=self.distribution,
             density=self._density(matrix), at_once=self.plan_.sizes["at_once"],
-        ))  # fmt: skip
+        )  # fmt: skip
+        self.n_features_in_ = self.result_.n_features
         return self
 
     def inverse_transform(

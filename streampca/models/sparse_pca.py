@@ -27,7 +27,6 @@ from streampca.models.empty_samples import (
     is_field,
     warn_of_empty,
 )
-from streampca.models.estimator import attach
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import Kept, parameter
 from streampca.models.projection import BackProjection
@@ -138,7 +137,6 @@ class SparsePCA(ScoresEmptySamples):
     threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
-    result_: SparseResult
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
@@ -358,13 +356,14 @@ class SparsePCA(ScoresEmptySamples):
                 f"{len(moving[-1].changes)} iterations; raise max_passes or tol",
                 ConvergenceWarning,
             )  # fmt: skip
-        attach(self, SparseResult(
+        self.result_: SparseResult = SparseResult(
             method=self.registered_name, n_samples=n, labels=labels,
             settings=self.stored_params(), components=components,
             explained_variance=_padded(adjusted_variances(found.inner), k),
             objective=np.array(found.trace.objective), converged=found.trace.still,
             **path, **more,
-        ))  # fmt: skip
+        )  # fmt: skip
+        self.n_features_in_ = self.result_.n_features
 
 
 def _nonzero(found: Alternated) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.matrix.labels import plain
+from streampca.matrix.labels import json_of
 from streampca.models.decomposition import Decomposition
 from streampca.models.drift import align, compare
 from streampca.models.result import Result
@@ -67,7 +66,7 @@ class Outcome:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps({**vars(self), "exit": self.exit_code}, default=plain)
+        return json_of({**vars(self), "exit": self.exit_code})
 
 
 # --------------------------------------------------------------------------------------------------

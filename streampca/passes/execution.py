@@ -140,6 +140,8 @@ class Checkpoint:
         Raises InvalidInputError if something else is at its path.
         """
         path = Path(folder) / f"pass-{plan['name']}"
+        if path.parent.exists() and not path.parent.is_dir():
+            raise InvalidInputError(f"checkpoint={folder!r} is a file; choose a folder")
         if path.exists() and not is_bundle(path):
             raise InvalidInputError(
                 f"{path} is not a checkpoint; remove it or choose another folder"

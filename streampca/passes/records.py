@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from streampca.accumulators import OPEN_BLOCKS, Accumulator
 from streampca.html import card, memory_bar, preformatted, table, text
 from streampca.matrix import ChunkedMatrix
+from streampca.matrix.labels import json_of
 from streampca.passes.clients import ambient_client
 from streampca.passes.memory import MiB, brought, size, unforeseen
 from streampca.passes.settings import thread_count
@@ -192,7 +192,7 @@ class Plan:
 
     def to_json(self) -> str:
         """The same bytes for the same source and settings, on every machine."""
-        return json.dumps(self.to_dict(), sort_keys=True, indent=1)
+        return json_of(self.to_dict(), sort_keys=True, indent=1)
 
     def __repr__(self) -> str:
         return (

@@ -14,7 +14,7 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, Labels
 from streampca.sources.array_files import NpyReader
 from streampca.sources.sparse import CompressedMatrix
-from streampca.sources.sparse_files import ScratchFolder
+from streampca.sources.sparse_files import ScratchFolder, append_to
 
 Array = np.ndarray[Any, Any]
 RULES = ("last", "first", "mean", "error")  # which of several ratings of a cell counts
@@ -127,7 +127,7 @@ class Spill:
         self.dtype = np.dtype(fields + [("time", "<f8")] * timed)
         self.counts = np.zeros(0, np.int64)
         self.path = os.path.join(self.folder.path, "spill")
-        self._file = open(self.path, "w+b")  # noqa: SIM115
+        self._file = open(self.path, "w+b", buffering=0)  # noqa: SIM115
 
     def __enter__(self) -> Spill:
         return self
@@ -141,7 +141,7 @@ class Spill:
         rows["user"], rows["item"], rows["rating"] = users, items, ratings
         if times is not None:
             rows["time"] = times
-        rows.tofile(self._file)
+        append_to(self._file, rows)
         counts = np.bincount(users, minlength=len(self.counts))
         counts[: len(self.counts)] += self.counts
         self.counts, self.entries = counts, self.entries + len(rows)
@@ -175,7 +175,6 @@ class Spill:
 
         Users are cut into ranges that fit into memory, and their rows moved together first.
         """
-        self._file.flush()
         ends = np.concatenate([[0], np.cumsum(self.counts)])
         cuts = _cuts(ends, SORTED)
         if len(cuts) > 2:
@@ -192,7 +191,7 @@ class Spill:
     def _partition(self, cuts: Array, ends: Array) -> None:
         """Move the rows of each range of users together, in their order."""
         path = self.path + "-parts"
-        file = open(path, "w+b")  # noqa: SIM115
+        file = open(path, "w+b", buffering=0)  # noqa: SIM115
         places = ends[cuts[:-1]].copy()
         for start in range(0, self.entries, LINES):
             rows = self._rows(self._file, start, min(LINES, self.entries - start))
@@ -202,12 +201,11 @@ class Spill:
             rows = rows[order]
             for i, (low, high) in enumerate(pairwise(edges.tolist())):
                 file.seek(int(places[i]) * self.dtype.itemsize)
-                rows[low:high].tofile(file)
+                append_to(file, rows[low:high])
                 places[i] += high - low
         self._file.close()
         os.replace(path, self.path)
         self._file = file
-        file.flush()
 
 
 def _of_cells(rows: Array, rule: str, labels: Labels, where: str) -> tuple[Any, ...]:
@@ -250,7 +248,7 @@ class Lines:
             file.close()
 
     def _created(self, name: str, dtype: np.dtype[Any]) -> Any:
-        file = open(os.path.join(self.folder.path, f"{name}.npy"), "wb")  # noqa: SIM115
+        file = open(os.path.join(self.folder.path, f"{name}.npy"), "wb", buffering=0)  # noqa: SIM115
         header = {"descr": dtype.str, "fortran_order": False, "shape": (self.most,)}
         np.lib.format.write_array_header_1_0(file, header)
         return file, dtype
@@ -261,7 +259,7 @@ class Lines:
         for name, (file, dtype) in self.files.items():
             written = np.ascontiguousarray(given[name], dtype)
             self.digests[name] = zlib.crc32(written.data, self.digests[name])
-            written.tofile(file)
+            append_to(file, written)
         counts = np.bincount(users, minlength=len(self.counts))
         counts[: len(self.counts)] += self.counts
         self.counts, self.entries = counts, self.entries + len(users)

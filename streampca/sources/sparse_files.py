@@ -61,6 +61,20 @@ class ScratchFolder:
         return str, (self.path,)
 
 
+def append_to(file: Any, values: Any) -> None:
+    """Append an array of one axis to an unbuffered file. Raises OSError, which names the file.
+
+    ``ndarray.tofile`` names neither the file nor the reason; a buffer would fail again on closing.
+    """
+    rest = values.view(np.uint8).data
+    try:
+        while len(rest):
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        error.filename = error.filename or file.name
+        raise
+
+
 def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
     """A coordinate file as a matrix; dim : 0 where its rows are samples, 1 where its columns are.
 
@@ -160,7 +174,7 @@ def _convert(file: BinaryIO, header: Header, folder: str, path: str) -> tuple[in
                 )
             if done <= header.entries:
                 for one, array in zip(files, (values.astype(dtype), i, j), strict=True):
-                    one.write(array.astype("<i4") if array.dtype == np.int64 else array)
+                    append_to(one, array.astype("<i4") if array.dtype == np.int64 else array)
     finally:
         for one in files:
             one.close()
@@ -174,7 +188,7 @@ def _convert(file: BinaryIO, header: Header, folder: str, path: str) -> tuple[in
 
 def _created(folder: str, name: str, dtype: Any, entries: int) -> Any:
     """A new ``.npy`` file of that many entries, its header written."""
-    file = open(os.path.join(folder, f"{name}.npy"), "wb")  # noqa: SIM115
+    file = open(os.path.join(folder, f"{name}.npy"), "wb", buffering=0)  # noqa: SIM115
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     header = {"descr": descr, "fortran_order": False, "shape": (entries,)}
     np.lib.format.write_array_header_1_0(file, header)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.paths import BINARY, OBJECTS, no_file, open_objects, plain_errors, read_inside
-from streampca.store.places import NO_LINKS, hold, in_use, release
+from streampca.store.places import NO_LINKS, hold, in_use, release, writing
 
 # --------------------------------------------------------------------------------------------------
 # The five operations that a model store needs.
@@ -184,7 +184,7 @@ class LocalBackend:
         path = self._path(f"{STAGED}/{uuid.uuid4().hex}")
         self._folder(path.parent)
         try:
-            with open(path, "xb") as file:
+            with writing(self.root), open(path, "xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

@@ -20,6 +20,7 @@ import streampca
 from streampca.errors import InvalidInputError, SourceError
 
 rng = np.random.default_rng(0)
+pytestmark = pytest.mark.filterwarnings("ignore:these cells have raw counts")
 X = rng.poisson(0.7, size=(40, 12)).astype(np.float32)
 OBS = np.array([f"cell {i}" for i in range(40)])
 VAR = np.array([f"gene {i}" for i in range(12)])

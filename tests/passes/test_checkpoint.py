@@ -296,10 +296,12 @@ def test_a_pass_that_writes_elsewhere_keeps_none(tmp_path: Path) -> None:
 
 def test_an_unwritable_folder_does_not_hide_the_error(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
-    folder.write_text("a file")
+    matrix = ToyMatrix(values(), fails_at=257)
     with pytest.raises(OSError, match="on fire") as caught:
-        fold(ToyMatrix(values(), fails_at=257), execution(folder))
+        fold(matrix, execution(folder, progress=lambda _: folder.touch()))
     assert any("no checkpoint could be written" in note for note in caught.value.__notes__)
+    with pytest.raises(InvalidInputError, match="folder' is a file; choose a folder"):
+        fold(matrix, execution(folder))
 
 
 # -- through an estimator ----------------------------------------------------------------------

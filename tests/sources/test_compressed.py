@@ -24,6 +24,7 @@ from streampca.sources.arrays import ArrayReader
 from streampca.sources.sparse import CompressedMatrix
 
 rng = np.random.default_rng(0)
+pytestmark = pytest.mark.filterwarnings("ignore:these cells have raw counts")
 X = (rng.poisson(0.4, size=(57, 23)) * rng.integers(1, 5, size=(57, 23))).astype(np.float32)
 X[11:15] = 0  # rows without an entry
 OBS = np.array([f"cell {i}" for i in range(57)])

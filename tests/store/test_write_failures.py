@@ -10,12 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import streampca
 from streampca.cli.pictures import draw
 from streampca.errors import StreamPCAError
-from streampca.genetics.tables import write_lines
+from streampca.genetics.tables import write_eigenval, write_eigenvec, write_lines
+from streampca.operations.convert import convert
 from streampca.report.document import Report
+from streampca.sources import as_matrix
+from streampca.sources.sparse_files import append_to
+from streampca.store.backend import LocalBackend
 from streampca.store.bundle import write_bundle
 from streampca.store.labelled import write_dataset
 from streampca.store.sinks import copy_rows
@@ -25,6 +30,7 @@ xarray = pytest.importorskip("xarray")
 
 MOST = 4096  # bytes of a file
 X = np.random.default_rng(0).standard_normal((200, 20))
+TALL = np.tile(X, (20, 1))
 
 
 @contextmanager
@@ -42,8 +48,19 @@ def fitted() -> Any:
     return streampca.PCA(2, progress=False).fit(X)
 
 
+def scratch_of_ratings(path: Path) -> None:
+    with open(path, "wb", buffering=0) as file:
+        append_to(file, np.zeros(MOST, [("user", "<i4"), ("rating", "<f4")]))
+
+
 WRITERS: dict[str, Callable[[Path], Any]] = {
-    "x.eigenvec": lambda path: write_lines(path, [f"{row}\n" for row in X.tolist()]),
+    "x.eigenvec": lambda path: write_eigenvec(str(path), [("IID", range(len(X)))], X),
+    "x.eigenval": lambda path: write_eigenval(str(path), np.arange(float(MOST))),
+    "x.prune.in": lambda path: write_lines(path, [f"rs{i}\n" for i in range(MOST)]),
+    "converted.zarr": lambda path: convert(as_matrix(TALL), str(path)),
+    "sparse.zarr": lambda path: convert(as_matrix(scipy.sparse.csr_array(TALL)), str(path)),
+    "store": lambda path: LocalBackend(path).put("versions/1", X.tobytes()),
+    "scratch": scratch_of_ratings,
     "model": lambda path: write_bundle(path, {"x": X}, {}),
     "pca.model": lambda path: fitted().save(path),
     "scores.zarr": lambda path: copy_rows(X, str(path)),
@@ -63,6 +80,24 @@ def test_a_full_disk_names_the_output(name: str, tmp_path: Path) -> None:
     with small_disk(), pytest.raises(OSError, match=re.escape(str(path))):
         WRITERS[name](path)
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_checkpoint_on_a_full_disk_is_named_beside_what_ended_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    folder = tmp_path / "checkpoints"
+
+    def stop(advance: Any) -> None:
+        if advance.blocks_done == advance.n_blocks - 1:
+            raise InterruptedError("the night is over")
+
+    model = streampca.PCA(2, checkpoint=str(folder), progress=stop)
+    with small_disk(), pytest.raises(InterruptedError) as caught:
+        model.fit(TALL.reshape(-1, 50))
+    (note,) = caught.value.__notes__
+    assert f"File too large: '{folder}" in note
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("name", WRITERS | ALSO)

@@ -28,6 +28,7 @@ from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
+from streampca.models.preprocessing import warn_of_counts
 from streampca.models.registry import estimator
 from streampca.models.request import (
     Request,
@@ -39,6 +40,7 @@ from streampca.models.request import (
 from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
+GENES = ("var",)  # the axis of the features of an AnnData
 LEAST_PASSES = 60
 REFUSED = ("weights", "remove")
 
@@ -246,6 +248,8 @@ class PCA(ScoresEmptySamples, LinearModel):
         if self.missing == IMPUTE:
             return self._fit_completed(X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        if matrix.labels.features.dims == GENES:
+            warn_of_counts(matrix)
         seed = seed_of(self.random_state)
         request = self._request(matrix, sample_weight, seed)
         self.n_features_in_, self.dim_ = matrix.shape[1], dim

@@ -22,6 +22,8 @@ import scipy
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.sources.sparse_files import append_to
+from streampca.store.places import writing
 
 BATCH = 1 << 18  # tokens that are counted at once
 TERM_NBYTES = 300  # of an entry of a dictionary of terms, with its numbers
@@ -96,7 +98,7 @@ class TermCounts:
     _lengths: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._file = open(os.path.join(self.folder, "counts"), "w+b")  # noqa: SIM115
+        self._file = open(os.path.join(self.folder, "counts"), "w+b", buffering=0)  # noqa: SIM115
         self._begin()
 
     def close(self) -> None:
@@ -148,8 +150,8 @@ class TermCounts:
         self._totals += weights.astype(np.int64)
         self.largest = max(self.largest, int(counts.data.max(initial=0)))
         self._batches.append((self.dictionaries, counts.indptr, self._file.tell()))
-        counts.indices.tofile(self._file)
-        counts.data.tofile(self._file)
+        append_to(self._file, counts.indices)
+        append_to(self._file, counts.data)
         self._waiting, self._lengths = [], []
 
     def _path(self, dictionary: int) -> str:
@@ -163,7 +165,8 @@ class TermCounts:
                 yield Term(term, int(self._in_documents[i]), int(self._totals[i]), i)
 
     def _write_out(self) -> None:
-        with open(self._path(self.dictionaries), "w", encoding="ascii") as file:
+        path = self._path(self.dictionaries)
+        with writing(path), open(path, "w", encoding="ascii") as file:
             file.writelines(json.dumps(one) + "\n" for one in self._sorted())
         self._sizes.append(len(self._known))
         self.dictionaries += 1

@@ -21,6 +21,7 @@ from streampca.errors import InvalidInputError
 from tests.models.test_anndata_results import OBS, VAR, X, write
 
 N, P = X.shape
+pytestmark = pytest.mark.filterwarnings("ignore:these cells have raw counts")
 BATCH = np.array(list("abcd") * (N // 4))
 DEPTH = np.random.default_rng(0).uniform(1, 2, N)
 WEIGHT = np.random.default_rng(1).uniform(1, 2, P)
