@@ -334,6 +334,17 @@ class Sizes:
     def __call__(self, key: Key) -> int:
         return self.of_part(key, ())
 
+    def of_chunks(self, keys: Sequence[Key]) -> Any:
+        """(keys,) the same of several chunks of one array; None where its layer does not say."""
+        chunks, itemsize = self.chunks.get(layer_of(keys[0]), (None, 0)) if keys else (None, 0)
+        if chunks is None or {isinstance(key, tuple) and len(key) for key in keys} != {
+            1 + len(chunks)
+        }:
+            return None
+        numbers = np.asarray([key[1:] for key in keys]).reshape(len(keys), -1).T
+        lengths = [np.asarray(one)[n] for one, n in zip(chunks, numbers, strict=True)]
+        return itemsize * np.prod(lengths, axis=0, dtype=float)
+
     def of_node(self, key: Key, node: Any) -> int:
         """The same of a task whose node is at hand, which says what it cuts of a chunk."""
         cut = None if layer_of(key) in self.chunks else slice_of(node)

@@ -18,6 +18,7 @@ from dask._task_spec import GraphNode, TaskRef
 from dask.blockwise import Blockwise
 from dask.core import istask
 from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArrayOverlapLayer
 
 from streampca.sources.dask.graph import (
     BETWEEN_WORKERS,
@@ -29,14 +30,15 @@ from streampca.sources.dask.graph import (
     layer_of,
 )
 from streampca.sources.dask.outline import Array, Grid, Keys, Outline, UnclearError
-from streampca.sources.dask.overlap import (
-    cuts_needed,
-    grids_of,
-    is_overlap,
-    nodes_of,
-    parts_needed,
-    parts_of,
-)
+from streampca.sources.dask.overlap import Overlap
+from streampca.sources.dask.pieces import Rechunk
+
+
+def told(layer: Any) -> Overlap | Rechunk | None:
+    """What tells the tasks of a layer without making them; None of another layer."""
+    if isinstance(layer, ArrayOverlapLayer):
+        return Overlap(layer)
+    return layer if isinstance(layer, Rechunk) else None
 
 
 class Layers:
@@ -49,9 +51,10 @@ class Layers:
         self.layers, self.values = dict(layers), dict(values or {})
         self._links: dict[str, dict[Key, tuple[Key, ...]]] = {}
         self._owners: dict[Key, str] = {name: name for name in self.layers}
+        self.told = {k: one for k, layer in self.layers.items() if (one := told(layer)) is not None}
         for name, layer in self.layers.items():
-            if is_overlap(layer):
-                self._owners |= dict.fromkeys(parts_of(layer), name)
+            if name in self.told:
+                self._owners |= dict.fromkeys((self.told[name].own, self.told[name].cut), name)
             elif not isinstance(layer, Blockwise):
                 self._owners |= dict.fromkeys(map(layer_of, layer), name)  # of parts of its tasks
 
@@ -75,7 +78,7 @@ class Layers:
     def _listed(self) -> Iterator[str]:
         """The layers whose tasks are listed one by one."""
         for name, layer in self.layers.items():
-            if not isinstance(layer, Blockwise) and not is_overlap(layer):
+            if not isinstance(layer, Blockwise) and name not in self.told:
                 yield name
 
     def links(self, name: str) -> dict[Key, tuple[Key, ...]]:
@@ -104,8 +107,8 @@ class Layers:
         for name, layer in self.layers.items():
             if isinstance(layer, Blockwise):
                 nodes |= self._nodes([(name, *(0 for _ in layer.output_indices))])
-            elif is_overlap(layer):
-                nodes |= self._nodes([(parts_of(layer)[0], *(0 for _ in layer.chunks))])
+            elif (one := self.told.get(name)) is not None:
+                nodes |= self._nodes([(one.own, *(0 for _ in one.numblocks))])
             elif (key := next(iter(layer), None)) is not None:
                 nodes[key] = layer[key]
         return Graph(nodes, {k: self.needs(node) for k, node in nodes.items()})
@@ -141,9 +144,8 @@ class Layers:
             layer = self.layers.get(name, {})
             if isinstance(layer, Blockwise):
                 layer = dict(layer.cull(wanted, ())[0])
-            elif is_overlap(layer):
-                layer = nodes_of(layer, wanted)
-                nodes |= layer
+            elif name in self.told:
+                layer = self.told[name].nodes(wanted)
             if not wanted <= layer.keys():
                 raise UnclearError(name)
             nodes |= {key: layer[key] for key in wanted}
@@ -178,11 +180,11 @@ def outline_of_layers(layers: Layers, name: str) -> Outline:
     links: list[tuple[Array, Array]] = []
     try:
         for grid in grids:
-            layer = layers.layers[layers.owner(grid.name)]
-            links += _blocks_needed(layer, keys) if isinstance(layer, Blockwise) else [
-                parts_needed(layer, keys) if grid.name == parts_of(layer)[0]
-                else cuts_needed(layer, keys)
-            ]  # fmt: skip
+            owner = layers.owner(grid.name)
+            if (one := layers.told.get(owner)) is None:
+                links += _blocks_needed(layers.layers[owner], keys)
+            else:
+                links.append((one.parts_needed if grid.name == one.own else one.cuts_needed)(keys))
         needs = [keys.place(need) for _, needs in listed.values() for need in needs]
     except KeyError as error:
         raise UnclearError(str(error)) from None
@@ -213,9 +215,9 @@ def _reached(layers: Layers, name: str) -> tuple[list[Grid], Listed]:
         if isinstance(layer, Blockwise):
             grids.append(_grid(layer))
             below = {layers.owner(key) for key in _operands(layer)}
-        elif is_overlap(layer):
-            grids += grids_of(layer, annotated(layers.layers.get(layer.name)))
-            below = {layers.owner(layer.name)}
+        elif (whole := layers.told.get(one)) is not None:
+            grids += whole.grids(annotated(layers.layers.get(whole.source)))
+            below = {layers.owner(whole.source)}
         elif layer is None or one.startswith(BETWEEN_WORKERS):
             raise UnclearError(one)
         else:

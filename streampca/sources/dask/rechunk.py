@@ -18,6 +18,7 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from streampca.sources.dask.graph import Chunks, annotated, array_operands
+from streampca.sources.dask.pieces import Rechunk
 
 OPERATORS = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
@@ -170,6 +171,10 @@ class _Layers:
         """The array in other chunks, by tasks; its layers are added."""
         if chunks == wanted:
             return name
+        if Rechunk.fits(chunks, wanted):
+            layer = Rechunk(name, chunks, wanted, dtype)
+            self.layers[layer.own], self.needs[layer.own] = layer, {name}
+            return layer.own
         array = Array(self.graph(name), name, chunks, dtype=dtype)
         made = array.rechunk(wanted, method="tasks")
         for one in made.dask.layers:
