@@ -67,8 +67,18 @@ def is_future(node: Any) -> bool:
 
 def has_futures(node: Any) -> bool:
     """Whether a node is a future, or a task that is given one."""
+    if type(node) is Alias or (type(node) is Task and not node.kwargs and _plain(node.args)):
+        return False
     held = node.value if isinstance(node, DataNode) else node
     return next(_futures(held), None) is not None
+
+
+def _plain(args: tuple[Any, ...]) -> bool:
+    """Whether these are numbers, names and slices, or tuples of such."""
+    for one in args:
+        if type(one) not in PLAIN and not (type(one) is tuple and PLAIN.issuperset(map(type, one))):
+            return False
+    return True
 
 
 def with_held(nodes: Mapping[Key, Any]) -> dict[Key, Any]:
