@@ -61,10 +61,12 @@ class Rechunk(Layer):
     source : of the array.
     """
 
-    def __init__(self, source: str, old: Chunks, new: Chunks, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, source: str, old: Chunks, new: Chunks, dtype: np.dtype[Any], own: str = ""
+    ) -> None:
         super().__init__(collection_annotations={"chunks": new, "dtype": dtype})
-        token = tokenize(source, old, new)
-        self.own, self.cut = f"rechunk-merge-{token}", f"rechunk-split-{token}"
+        self.own = own or f"rechunk-merge-{tokenize(source, old, new)}"
+        self.cut = f"pieces-of-{self.own}"
         self.source, self.old, self.new, self.itemsize = source, old, new, dtype.itemsize
         self.numblocks = tuple(map(len, new))
         self.along = [Pieces.of(*sizes) for sizes in zip(old, new, strict=True)]

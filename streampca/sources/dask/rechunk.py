@@ -44,7 +44,7 @@ def looked_through(array: Any) -> Any:
     if below is not None and all(len(sizes) == 1 for sizes in below[1]):
         below = None  # one chunk would be one block
     name, chunks = below or (array.name, array.chunks)
-    if layers.replace_p2p(name) or below is not None:
+    if layers.replace_p2p(name) | layers.tell_rechunks(name) or below is not None:
         return Array(layers.graph(name), name, chunks, meta=array._meta, dtype=array.dtype)
     return array
 
@@ -197,6 +197,20 @@ class _Layers:
             )
             self.needs[one] = {made}
         return bool(between)
+
+    def tell_rechunks(self, name: str) -> bool:
+        """Tell by arithmetic the rechunks whose tasks Dask has listed. Whether there was any."""
+        found = False
+        for one in self._needed(name):
+            layer, source = self.layers[one], self._rechunked(one)
+            if source is None or not isinstance(layer, MaterializedLayer):
+                continue
+            new, old = annotated(layer), annotated(self.layers.get(source))
+            if new is None or old is None or _shape(new[0]) != _shape(old[0]):
+                continue
+            if Rechunk.fits(old[0], new[0]):
+                self.layers[one], found = Rechunk(source, old[0], new[0], new[1], one), True
+        return found
 
 
 def _is_p2p(layer: Any) -> bool:
