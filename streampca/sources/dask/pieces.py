@@ -119,7 +119,7 @@ class Rechunk(Layer):
 
     def _piece(self, key: Key) -> GraphNode:
         places = list(zip(self.along, key[1:], strict=True))
-        chunk = (self.source, *(int(p.old[i]) for p, i in places))
+        chunk: Key = (self.source, *(int(p.old[i]) for p, i in places))
         if all(p.whole[i] for p, i in places):
             return Alias(key, chunk)
         starts = [(int(p.starts[i]), int(p.lengths[i])) for p, i in places]
