@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 import dask
@@ -26,7 +27,7 @@ from streampca.matrix.location import Held, laid_out
 Key = Any
 BETWEEN_WORKERS = ("rechunk-transfer-", "shuffle-p2p-")  # names of tasks that send to others
 SLICES = (operator.getitem, dask.array.chunk.getitem)
-PLAIN = {slice, int, float, str, bool, type(None), TaskRef}  # hold no futures
+PLAIN = {slice, int, float, str, bool, type(None), type, FunctionType, TaskRef}  # hold no futures
 READ_TIMEOUT = 600.0  # seconds, where Dask's configuration names none
 
 
@@ -173,17 +174,20 @@ def await_all(client: Any, futures: Sequence[Any], what: str) -> None:
 
 def _futures(node: Any) -> Iterator[Any]:
     """The futures among the arguments of a task, nested ones too."""
+    if "distributed" not in sys.modules:
+        return
+    future = sys.modules["distributed"].Future
     todo = [node]
     for part in todo:  # grows meanwhile
         if type(part) in PLAIN:
             continue
-        if is_future(part):
-            yield part
+        if isinstance(part, (list, tuple)):
+            todo += part
         elif isinstance(part, GraphNode):
             todo += getattr(part, "args", ())
             todo += (getattr(part, "kwargs", None) or {}).values()
-        elif isinstance(part, (list, tuple)):
-            todo += part
+        elif isinstance(part, future):
+            yield part
         elif isinstance(part, dict):
             todo += part.values()
 
