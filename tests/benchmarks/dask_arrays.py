@@ -170,8 +170,12 @@ def fit(name: str, column: str) -> Callable[[str], dict[str, Any]]:
 
         client, scheduler = None, "threads"
         if COLUMNS[column] is not None:
+            import dask
+
             from tests.passes.local_clusters import start_client, stop_client
 
+            # a machine that stands still for minutes must not have its workers replaced
+            dask.config.set({"distributed.scheduler.worker-ttl": None})
             processes, threads, ambient = COLUMNS[column]
             client = start_client(
                 processes, threads_per_worker=threads, memory_limit=0,
@@ -191,6 +195,7 @@ def fit(name: str, column: str) -> Callable[[str], dict[str, Any]]:
             )  # fmt: skip
             if client is not None:  # a worker that only holds data has not loaded them
                 client.run(load, dict.fromkeys(("dask", "pandas", "xarray", "sparse"), 0))
+            workers = everywhere(os.getpid)
             held, high = max(everywhere(resident_nbytes)), max(everywhere(peak_nbytes))
             begun, used = time.perf_counter(), time.process_time()
             used += sum(everywhere(time.process_time)) if client else 0.0
@@ -199,6 +204,8 @@ def fit(name: str, column: str) -> Callable[[str], dict[str, Any]]:
             used = time.process_time() - used
             used += sum(everywhere(time.process_time)) if client else 0.0
             peak = max(everywhere(peak_nbytes))
+            if everywhere(os.getpid) != workers:
+                raise RuntimeError("a worker was replaced, and what it used is not known")
         if client is not None:
             with suppress(TimeoutError):  # Dask may wait for ever for a worker that was slow to end
                 stop_client(client, timeout=60)

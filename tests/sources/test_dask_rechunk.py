@@ -8,11 +8,15 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.highlevelgraph import HighLevelGraph
 
 import streampca
 from streampca.errors import InvalidInputError
 from streampca.sources.dask import sharing
 from streampca.sources.dask.arrays import from_dask
+from streampca.sources.dask.graph import layer_of
+from streampca.sources.dask.layers import outline_of_layers
+from streampca.sources.dask.pieces import Rechunk
 from streampca.sources.dask.rechunk import looked_through
 from tests.sources.dask_reads import Source, planned, values_of
 
@@ -205,3 +209,39 @@ def rows_of(*sizes):
 def test_what_depends_on_the_chunks_is_not_looked_through(made):
     x = made()
     np.testing.assert_array_equal(from_dask(x).read(0, 0, 40), x.compute())
+
+
+OLD_AND_NEW = {
+    "longer": (((3, 4, 5), (2, 2)), ((7, 5), (4,))),
+    "shorter": (((12,), (4,)), ((5, 5, 2), (1, 3))),
+    "by one row": (((3, 4, 5), (4,)), ((4, 4, 4), (4,))),
+    "the same": (((3, 4, 5), (4,)), ((3, 4, 5), (4,))),
+}
+
+
+@pytest.mark.parametrize("name", OLD_AND_NEW)
+def test_a_rechunk_told_by_arithmetic_has_the_values(name):
+    old, new = OLD_AND_NEW[name]
+    values = np.arange(48.0).reshape(12, 4)
+    x = da.from_array(values, chunks=old)
+    layer = Rechunk(x.name, x.chunks, new, x.dtype)
+    assert set(layer) == {key for key in layer if layer[key].key == key}
+    assert len(layer) == len(set(layer))
+    graph = HighLevelGraph.from_collections(layer.own, layer, dependencies=[x])
+    y = da.Array(graph, layer.own, new, dtype=x.dtype)
+    np.testing.assert_array_equal(y.compute(scheduler="sync"), values)
+    np.testing.assert_array_equal(y[5:9].compute(scheduler="sync"), values[5:9])
+
+
+def test_a_rechunk_of_very_many_pieces_goes_by_chunks_between():
+    assert Rechunk.fits(((1,) * 20, (20,)), ((20,), (20,)))
+    assert not Rechunk.fits(((1,) * 20, (20,)), ((20,), (1,) * 20))
+    assert not Rechunk.fits(((2, 0),), ((1, 1),))
+
+
+def test_a_plan_lists_no_rechunk():
+    x = Source().array((12, 12))
+    reader = from_dask(x[1:] - x[:-1]).reader
+    outline = outline_of_layers(reader.layers, reader.name)
+    assert not [name for name in map(layer_of, outline.keys.listed) if "rechunk" in str(name)]
+    assert any(isinstance(one, Rechunk) for one in reader.layers.layers.values())

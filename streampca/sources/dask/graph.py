@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 import dask
@@ -26,7 +27,7 @@ from streampca.matrix.location import Held, laid_out
 Key = Any
 BETWEEN_WORKERS = ("rechunk-transfer-", "shuffle-p2p-")  # names of tasks that send to others
 SLICES = (operator.getitem, dask.array.chunk.getitem)
-PLAIN = {slice, int, float, str, bool, type(None), TaskRef}  # hold no futures
+PLAIN = {slice, int, float, str, bool, type(None), type, FunctionType, TaskRef}  # hold no futures
 READ_TIMEOUT = 600.0  # seconds, where Dask's configuration names none
 
 
@@ -67,8 +68,18 @@ def is_future(node: Any) -> bool:
 
 def has_futures(node: Any) -> bool:
     """Whether a node is a future, or a task that is given one."""
+    if type(node) is Alias or (type(node) is Task and not node.kwargs and _plain(node.args)):
+        return False
     held = node.value if isinstance(node, DataNode) else node
     return next(_futures(held), None) is not None
+
+
+def _plain(args: tuple[Any, ...]) -> bool:
+    """Whether these are numbers, names and slices, or tuples of such."""
+    for one in args:
+        if type(one) not in PLAIN and not (type(one) is tuple and PLAIN.issuperset(map(type, one))):
+            return False
+    return True
 
 
 def with_held(nodes: Mapping[Key, Any]) -> dict[Key, Any]:
@@ -163,17 +174,20 @@ def await_all(client: Any, futures: Sequence[Any], what: str) -> None:
 
 def _futures(node: Any) -> Iterator[Any]:
     """The futures among the arguments of a task, nested ones too."""
+    if "distributed" not in sys.modules:
+        return
+    future = sys.modules["distributed"].Future
     todo = [node]
     for part in todo:  # grows meanwhile
         if type(part) in PLAIN:
             continue
-        if is_future(part):
-            yield part
+        if isinstance(part, (list, tuple)):
+            todo += part
         elif isinstance(part, GraphNode):
             todo += getattr(part, "args", ())
             todo += (getattr(part, "kwargs", None) or {}).values()
-        elif isinstance(part, (list, tuple)):
-            todo += part
+        elif isinstance(part, future):
+            yield part
         elif isinstance(part, dict):
             todo += part.values()
 
@@ -333,6 +347,17 @@ class Sizes:
 
     def __call__(self, key: Key) -> int:
         return self.of_part(key, ())
+
+    def of_chunks(self, keys: Sequence[Key]) -> Any:
+        """(keys,) the same of several chunks of one array; None where its layer does not say."""
+        chunks, itemsize = self.chunks.get(layer_of(keys[0]), (None, 0)) if keys else (None, 0)
+        if chunks is None or {isinstance(key, tuple) and len(key) for key in keys} != {
+            1 + len(chunks)
+        }:
+            return None
+        numbers = np.asarray([key[1:] for key in keys]).reshape(len(keys), -1).T
+        lengths = [np.asarray(one)[n] for one, n in zip(chunks, numbers, strict=True)]
+        return itemsize * np.prod(lengths, axis=0, dtype=float)
 
     def of_node(self, key: Key, node: Any) -> int:
         """The same of a task whose node is at hand, which says what it cuts of a chunk."""

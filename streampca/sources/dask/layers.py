@@ -18,6 +18,7 @@ from dask._task_spec import GraphNode, TaskRef
 from dask.blockwise import Blockwise
 from dask.core import istask
 from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArrayOverlapLayer
 
 from streampca.sources.dask.graph import (
     BETWEEN_WORKERS,
@@ -29,14 +30,15 @@ from streampca.sources.dask.graph import (
     layer_of,
 )
 from streampca.sources.dask.outline import Array, Grid, Keys, Outline, UnclearError
-from streampca.sources.dask.overlap import (
-    cuts_needed,
-    grids_of,
-    is_overlap,
-    nodes_of,
-    parts_needed,
-    parts_of,
-)
+from streampca.sources.dask.overlap import Overlap
+from streampca.sources.dask.pieces import Rechunk
+
+
+def _told(layer: Any) -> Overlap | Rechunk | None:
+    """What tells the tasks of a layer without making them; None of another layer."""
+    if isinstance(layer, ArrayOverlapLayer):
+        return Overlap(layer)
+    return layer if isinstance(layer, Rechunk) else None
 
 
 class Layers:
@@ -47,11 +49,14 @@ class Layers:
 
     def __init__(self, layers: Mapping[str, Any], values: Mapping[Key, Any] | None = None) -> None:
         self.layers, self.values = dict(layers), dict(values or {})
-        self._links: dict[str, dict[Key, tuple[Key, ...]]] = {}
+        self._links: dict[str, dict[Key, Collection[Key]]] = {}
         self._owners: dict[Key, str] = {name: name for name in self.layers}
+        self.told = {
+            k: one for k, layer in self.layers.items() if (one := _told(layer)) is not None
+        }
         for name, layer in self.layers.items():
-            if is_overlap(layer):
-                self._owners |= dict.fromkeys(parts_of(layer), name)
+            if name in self.told:
+                self._owners |= dict.fromkeys((self.told[name].own, self.told[name].cut), name)
             elif not isinstance(layer, Blockwise):
                 self._owners |= dict.fromkeys(map(layer_of, layer), name)  # of parts of its tasks
 
@@ -75,10 +80,10 @@ class Layers:
     def _listed(self) -> Iterator[str]:
         """The layers whose tasks are listed one by one."""
         for name, layer in self.layers.items():
-            if not isinstance(layer, Blockwise) and not is_overlap(layer):
+            if not isinstance(layer, Blockwise) and name not in self.told:
                 yield name
 
-    def links(self, name: str) -> dict[Key, tuple[Key, ...]]:
+    def links(self, name: str) -> dict[Key, Collection[Key]]:
         """What each task of a layer needs that lists them."""
         if name not in self._links:
             self._links[name] = {k: self.needs(node) for k, node in self.layers[name].items()}
@@ -104,8 +109,8 @@ class Layers:
         for name, layer in self.layers.items():
             if isinstance(layer, Blockwise):
                 nodes |= self._nodes([(name, *(0 for _ in layer.output_indices))])
-            elif is_overlap(layer):
-                nodes |= self._nodes([(parts_of(layer)[0], *(0 for _ in layer.chunks))])
+            elif (one := self.told.get(name)) is not None:
+                nodes |= self._nodes([(one.own, *(0 for _ in one.numblocks))])
             elif (key := next(iter(layer), None)) is not None:
                 nodes[key] = layer[key]
         return Graph(nodes, {k: self.needs(node) for k, node in nodes.items()})
@@ -119,7 +124,7 @@ class Layers:
     def part(self, keys: Iterable[Key]) -> Graph:
         """The graph of what these keys need. Raises UnclearError where it is in no layer."""
         nodes: dict[Key, Any] = {}
-        links: dict[Key, tuple[Key, ...]] = {}
+        links: dict[Key, Collection[Key]] = {}
         todo = set(keys)
         while todo:
             fresh = self._nodes(todo)
@@ -141,18 +146,17 @@ class Layers:
             layer = self.layers.get(name, {})
             if isinstance(layer, Blockwise):
                 layer = dict(layer.cull(wanted, ())[0])
-            elif is_overlap(layer):
-                layer = nodes_of(layer, wanted)
-                nodes |= layer
+            elif name in self.told:
+                layer = self.told[name].nodes(wanted)
             if not wanted <= layer.keys():
                 raise UnclearError(name)
             nodes |= {key: layer[key] for key in wanted}
         return nodes
 
-    def needs(self, node: Any) -> tuple[Key, ...]:
+    def needs(self, node: Any) -> Collection[Key]:
         """What a node depends on. A node of the old form, a tuple, does not say it itself."""
         if isinstance(node, GraphNode):
-            return tuple(node.dependencies)
+            return node.dependencies  # no copy: many new objects wake the garbage collector
         found: dict[Key, None] = {}
         parts = [node]
         for part in parts:  # grows meanwhile
@@ -174,38 +178,42 @@ class Layers:
 def outline_of_layers(layers: Layers, name: str) -> Outline:
     """Of what an array needs. Raises UnclearError where the layers do not say enough."""
     grids, listed = _reached(layers, name)
-    keys = Keys(grids, {key: None for key in listed})
+    nodes: dict[Key, Any] = {}
+    needed: list[Collection[Key]] = []
+    for one in listed:
+        nodes.update(getattr(layers.layers[one], "mapping", layers.layers[one]))
+        needed += layers.links(one).values()
+    keys = Keys(grids, nodes)
     links: list[tuple[Array, Array]] = []
     try:
         for grid in grids:
-            layer = layers.layers[layers.owner(grid.name)]
-            links += _blocks_needed(layer, keys) if isinstance(layer, Blockwise) else [
-                parts_needed(layer, keys) if grid.name == parts_of(layer)[0]
-                else cuts_needed(layer, keys)
-            ]  # fmt: skip
-        needs = [keys.place(need) for _, needs in listed.values() for need in needs]
+            owner = layers.owner(grid.name)
+            if (told := layers.told.get(owner)) is None:
+                links += _blocks_needed(layers.layers[owner], keys)
+            elif grid.name == told.own:
+                links.append(told.parts_needed(keys))
+            else:
+                links.append(told.cuts_needed(keys))
+        needs = [keys.place(need) for one in needed for need in one]
     except KeyError as error:
         raise UnclearError(str(error)) from None
     own = np.arange(keys.n_grids, len(keys))  # of those that are listed, in their order
-    users = np.repeat(own, [len(needs) for _, needs in listed.values()])
+    users = np.repeat(own, list(map(len, needed)))
     links.append((users, np.asarray(needs, np.int64)))
-    tasks = [bool(needs) or istask(node) for node, needs in listed.values()]
+    tasks = [bool(one) or istask(node) for node, one in zip(nodes.values(), needed, strict=True)]
     return Outline(
         keys,
         np.concatenate([one for one, _ in links]),
         np.concatenate([one for _, one in links]),
-        {key: node for key, (node, _) in listed.items()},
+        nodes,
         np.concatenate([np.ones(keys.n_grids, bool), np.asarray(tasks, bool)]),
     )
 
 
-Listed = dict[Key, tuple[Any, tuple[Key, ...]]]
-
-
-def _reached(layers: Layers, name: str) -> tuple[list[Grid], Listed]:
-    """The blocks of the layers below one whose tasks need not be made; the nodes of the others."""
+def _reached(layers: Layers, name: str) -> tuple[list[Grid], list[str]]:
+    """The blocks of the layers below one whose tasks need not be made; the names of the others."""
     grids: list[Grid] = []
-    listed: Listed = {}
+    listed: list[str] = []
     todo, seen = [layers.owner(name)], {layers.owner(name)}
     while todo:
         one = todo.pop()
@@ -213,15 +221,14 @@ def _reached(layers: Layers, name: str) -> tuple[list[Grid], Listed]:
         if isinstance(layer, Blockwise):
             grids.append(_grid(layer))
             below = {layers.owner(key) for key in _operands(layer)}
-        elif is_overlap(layer):
-            grids += grids_of(layer, annotated(layers.layers.get(layer.name)))
-            below = {layers.owner(layer.name)}
+        elif (whole := layers.told.get(one)) is not None:
+            grids += whole.grids(annotated(layers.layers.get(whole.source)))
+            below = {layers.owner(whole.source)}
         elif layer is None or one.startswith(BETWEEN_WORKERS):
             raise UnclearError(one)
         else:
-            links = layers.links(one)
-            below = layers.owners(links.values())
-            listed |= {key: (node, links[key]) for key, node in layer.items()}
+            below = layers.owners(layers.links(one).values())
+            listed.append(one)
         todo += below - seen
         seen |= below
     return grids, listed

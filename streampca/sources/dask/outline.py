@@ -165,6 +165,7 @@ class Outline:
         self.values = np.zeros(len(keys), bool) if values is None else values
         self.tasks = tasks & ~self.values
         self.named, self.names = keys.names()
+        self._nbytes: Array | None = None
         texts = [place for place, key in enumerate(keys.listed) if isinstance(key, str)]
         self.texts = np.zeros(len(keys), bool)
         self.texts[keys.n_grids + np.asarray(texts, np.int64)] = True
@@ -264,16 +265,22 @@ class Outline:
         return np.minimum(least, len(own) - 1), least < most
 
     def sizes(self, places: Array, sizes: Sizes) -> Array:
-        """Estimated bytes of the results of these keys."""
-        every = np.full(len(self.keys), float(sizes.other))
-        for name, grid in self.keys.grids.items():
-            if (known := grid.nbytes()) is not None:
-                start = self.keys.starts[name]
-                every[start : start + len(known)] = known
-        for place in places[places >= self.keys.n_grids].tolist():
-            key = self.keys.key(place)
-            every[place] = sizes.of_node(key, self.nodes[key])
-        return np.asarray(every[places])
+        """Estimated bytes of the results of these keys; each is found once."""
+        if self._nbytes is None:
+            self._nbytes = np.full(len(self.keys), np.nan)
+            for name, grid in self.keys.grids.items():
+                start, known = self.keys.starts[name], grid.nbytes()
+                end = start + math.prod(grid.shape)
+                self._nbytes[start:end] = sizes.other if known is None else known
+        todo = places[np.isnan(self._nbytes[places])]
+        todo = todo[np.argsort(self.named[todo], kind="stable")]
+        for group in np.split(todo, np.flatnonzero(np.diff(self.named[todo])) + 1):
+            keys = self.keys_of(group)
+            found = sizes.of_chunks(keys)
+            self._nbytes[group] = [
+                sizes.of_node(key, self.nodes[key]) for key in keys
+            ] if found is None else found  # fmt: skip
+        return np.asarray(self._nbytes[places])
 
     def slices(self, users: Array, needs: Array) -> Array:
         """Whether each of these users is a slice of what it needs."""

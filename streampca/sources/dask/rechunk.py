@@ -18,6 +18,7 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from streampca.sources.dask.graph import Chunks, annotated, array_operands
+from streampca.sources.dask.pieces import Rechunk
 
 OPERATORS = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
@@ -43,7 +44,7 @@ def looked_through(array: Any) -> Any:
     if below is not None and all(len(sizes) == 1 for sizes in below[1]):
         below = None  # one chunk would be one block
     name, chunks = below or (array.name, array.chunks)
-    if layers.replace_p2p(name) or below is not None:
+    if layers.replace_p2p(name) | layers.tell_rechunks(name) or below is not None:
         return Array(layers.graph(name), name, chunks, meta=array._meta, dtype=array.dtype)
     return array
 
@@ -170,6 +171,10 @@ class _Layers:
         """The array in other chunks, by tasks; its layers are added."""
         if chunks == wanted:
             return name
+        if Rechunk.fits(chunks, wanted):
+            layer = Rechunk(name, chunks, wanted, dtype)
+            self.layers[layer.own], self.needs[layer.own] = layer, {name}
+            return layer.own
         array = Array(self.graph(name), name, chunks, dtype=dtype)
         made = array.rechunk(wanted, method="tasks")
         for one in made.dask.layers:
@@ -192,6 +197,20 @@ class _Layers:
             )
             self.needs[one] = {made}
         return bool(between)
+
+    def tell_rechunks(self, name: str) -> bool:
+        """Tell by arithmetic the rechunks whose tasks Dask has listed. Whether there was any."""
+        found = False
+        for one in self._needed(name):
+            layer, source = self.layers[one], self._rechunked(one)
+            if source is None or not isinstance(layer, MaterializedLayer):
+                continue
+            new, old = annotated(layer), annotated(self.layers.get(source))
+            if new is None or old is None or _shape(new[0]) != _shape(old[0]):
+                continue
+            if Rechunk.fits(old[0], new[0]):
+                self.layers[one], found = Rechunk(source, old[0], new[0], new[1], one), True
+        return found
 
 
 def _is_p2p(layer: Any) -> bool:
