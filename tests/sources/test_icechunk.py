@@ -97,6 +97,10 @@ def test_what_is_not_there_is_said(repository: Repository, tmp_path: Path) -> No
         streampca.open(repository.place, branch="main", tag="x")
     with pytest.raises(SourceError, match="no Icechunk repository at"):
         streampca.open(str(tmp_path / "nowhere"), branch="main")
+    (tmp_path / "second" / "snapshots").mkdir(parents=True)
+    (tmp_path / "second" / "repo").write_bytes(b"")  # of the second format, and damaged
+    with pytest.raises(SourceError, match="no Icechunk repository at"):
+        streampca.open(str(tmp_path / "second"))
     with pytest.raises(InvalidInputError, match="gs:// is not read as an Icechunk repository"):
         streampca.open("gs://bucket/x", branch="main")
 
