@@ -392,8 +392,8 @@ HANGING = """
         run(toy_plan(matrix, step=10), matrix, accumulators={{"s": Sum()}},
             execution=Execution(lanes={lanes}, blocks_ahead={ahead}, scheduler="threads",
                                 checkpoint={folder!r}))
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
+    except KeyboardInterrupt as error:
+        print("interrupted", *getattr(error, "__notes__", []), flush=True)
         sys.exit(130)
 """
 

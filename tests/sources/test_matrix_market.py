@@ -47,7 +47,7 @@ def test_entries_equal_those_of_scipy(
     monkeypatch.setattr(sparse_files, "TEXT_NBYTES", 97)  # lines are cut between pieces of text
     path = write(tmp_path / name, X, order)
     matrix = streampca.open(path, dim=dim)
-    whole = scipy.sparse.csr_array(scipy.io.mmread(path)).toarray()
+    whole = scipy.io.mmread(path, spmatrix=False).toarray()
     whole = whole.T if dim == 1 else whole
     for axis in (0, 1):
         found = matrix.read(axis, 2, 14).toarray()

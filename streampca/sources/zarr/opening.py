@@ -111,8 +111,10 @@ Which = Mapping[str, str | None]  # at most one of branch, tag, snapshot
 
 
 def is_repository(path: str) -> bool:
-    """Whether a local directory holds an Icechunk repository."""
-    return all(os.path.isdir(os.path.join(path, name)) for name in ("refs", "snapshots"))
+    """Whether a local directory holds an Icechunk repository, of the first or second format."""
+    return os.path.isdir(os.path.join(path, "snapshots")) and (
+        os.path.isdir(os.path.join(path, "refs")) or os.path.isfile(os.path.join(path, "repo"))
+    )
 
 
 class Snapshots:
