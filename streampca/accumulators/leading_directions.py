@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, zip_longest
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from streampca.kernels import Array, reciprocal, row_pieces, zeros
 
 PIECE_NBYTES = 16 << 20  # of factor and rows together, while their products are summed
 CACHE_NBYTES = 1 << 20  # of pieces that are rotated in place
+STEP_CELLS = 1 << 16  # of the rows of a step: with fewer, threads wait for each other's calls
 
 
 class LeadingDirections(Accumulator):
@@ -57,9 +58,9 @@ class LeadingDirections(Accumulator):
         self.squares: Any = None  # (at most width,) squared norms of these rows
 
     @staticmethod
-    def rows_at_once(width: int) -> int:
-        """How many rows are added before the leading directions are computed again."""
-        return max(2 * width, 16)
+    def rows_at_once(width: int, m: int) -> int:
+        """How many rows of length m are added before the leading directions are computed again."""
+        return max(2 * width, 16, min(48, STEP_CELLS // max(m, 1)))
 
     def update(self, block: Any) -> None:
         self._check(block)
@@ -87,7 +88,7 @@ class LeadingDirections(Accumulator):
 
     def _pieces(self, count: int) -> list[slice]:
         """Equal slices of ``count`` rows, each added at once."""
-        times = max(1, round(count / self.rows_at_once(self.width)))
+        times = max(1, round(count / self.rows_at_once(self.width, self.factor.shape[1])))
         return row_pieces(count, 1, -(-count // times))
 
     def _take_calls(self, block: Any, scaling: Any) -> None:
@@ -156,8 +157,9 @@ class LeadingDirections(Accumulator):
 
         squares : squared norms of the first of them, whose rows are orthogonal.
         """
-        parts, known = [self.factor, *more], (self.squares, squares)
         k, m = self.factor.shape
+        everything = zip_longest((self.factor, *more), (self.squares, squares))
+        parts, known = zip(*((rows, of) for rows, of in everything if len(rows)), strict=True)
         ends = np.cumsum([len(part) for part in parts])
         own = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
         total = int(ends[-1])
@@ -220,16 +222,12 @@ class LeadingDirections(Accumulator):
             raise InvalidInputError("LeadingDirections has seen no block")
         return np.array(self.factor, dtype=np.float64)
 
-    def directions(self) -> Array:
-        """(m, at most width) nearly orthonormal directions, leading ones first."""
+    def directions(self) -> tuple[Array, Array]:
+        """((m, at most width) nearly orthonormal directions, leading first; singular values)."""
         rows = self.rows()
         norms = np.linalg.norm(rows, axis=1)
-        return np.asarray((rows[norms > 0] / norms[norms > 0, None]).T)
-
-    def sizes(self) -> Array:
-        """Singular values that belong to ``directions``."""
-        norms = np.linalg.norm(self.rows(), axis=1)
-        return np.asarray(norms[norms > 0])
+        seen = norms > 0
+        return (rows[seen] / norms[seen, None]).T, norms[seen]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -283,15 +281,11 @@ class ObservedPower(Accumulator):
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         return 2 * block_length * self.width * 8
 
-    def directions(self) -> Array:
-        """(m, width) orthonormal, leading ones first."""
-        return np.asarray(np.linalg.svd(self.product, full_matrices=False)[0])
-
-    def sizes(self) -> Array:
-        """(width,) about the singular values of Z that belong to ``directions``.
+    def directions(self) -> tuple[Array, Array]:
+        """((m, width) orthonormal directions, leading first; about the singular values of Z).
 
         A direction in which Z has the singular value d has d^2 times a normal row of norm about
         sqrt(width) in the product.
         """
-        found = np.linalg.svd(self.product, compute_uv=False)
-        return np.asarray(np.sqrt(found / np.sqrt(self.width)))
+        found, values, _ = np.linalg.svd(self.product, full_matrices=False)
+        return found, np.sqrt(values / np.sqrt(self.width))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from streampca.kernels.blas import Array
+from streampca.kernels.columns import row_pieces
 
 # --------------------------------------------------------------------------------------------------
 # Many small least squares problems at once: the rows, and the columns, of a matrix with holes.
@@ -19,7 +20,8 @@ from streampca.kernels.blas import Array
 # over lines.
 
 DEFICIENT = 1e-5  # a pivot below this share of its diagonal, in float32 data: see resolution
-LINES = 1024  # lines whose factors fit in cache together
+LINES = 1024  # that are solved together, at least: each step is a call that others wait for
+EQUATIONS_NBYTES = 1 << 20  # of small ones: up to 4 LINES are solved together
 COLUMNS = 8  # of float64 in a vector of the compiled kernels
 
 
@@ -79,18 +81,24 @@ def solve_packed(
     r, lines = right.shape
     x, ridge = np.empty((r, lines)), np.reshape(ridge, (-1, 1))
     singular, diagonal = [], [packed_length(i) - 1 for i in range(1, r + 1)]
-    for start in range(0, lines, LINES):
-        part = slice(start, start + LINES)
+    for part in _together(lines, len(left) + r):
         a, b = np.array(left[:, part], np.float64), np.array(right[:, part], np.float64)
         a[diagonal] += ridge
         bad = np.flatnonzero(solve(a, b, floor))
         if len(bad):
-            kept = np.array(left[:, start + bad], np.float64)
+            kept = np.array(left[:, part.start + bad], np.float64)
             kept[diagonal] += ridge
-            b[:, bad] = _minimum_norm(kept, np.array(right[:, start + bad], np.float64), floor)
-            singular.append(start + bad)
+            b[:, bad] = _minimum_norm(kept, np.array(right[:, part.start + bad], np.float64), floor)
+            singular.append(part.start + bad)
         x[:, part] = b
     return x, np.concatenate(singular) if singular else np.zeros(0, np.int64)
+
+
+def _together(lines: int, entries: int) -> list[slice]:
+    """Equal pieces of so many lines, whose equations have so many entries each."""
+    wanted = min(max(EQUATIONS_NBYTES // (8 * max(entries, 1)), LINES), 4 * LINES)
+    times = max(1, round(lines / wanted))
+    return row_pieces(lines, 1, max(1, -(-lines // times)))
 
 
 def _cholesky_solve(a: Array, b: Array, floor: float) -> Array:

@@ -171,9 +171,10 @@ class _Fit:
         rows = done["rows"] if self.request.biases else None
         self._take_request(with_penalties(self.request, stats, rows))
         self._take_stats(stats)
-        self.start = np.ascontiguousarray(done["start"].directions())
+        directions, sizes = done["start"].directions()
+        self.start = np.ascontiguousarray(directions)
         if not self.request.both:
-            self._begin(done["start"].sizes() if self.request.biases else None)
+            self._begin(sizes if self.request.biases else None)
         self._save()
 
     def _turn(self, name: str, operands: dict[str, Any]) -> Steps[PassResult]:

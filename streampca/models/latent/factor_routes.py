@@ -208,7 +208,7 @@ def fit_streamed(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
     if not len(live):
         nothing = FactorSolution(np.zeros((0, 0)), np.zeros(0), 0.0, 0, 0.0, True)
         return FactorFit(nothing, live, mean, deviation, weight, 0.0, 0.0, dropped)
-    start = None if matrix.sparse else done["start"].directions()
+    start = None if matrix.sparse else done["start"].directions()[0]
     reader = _Reader(live, stats.mean, deviation, freedom, space_dtype(matrix))
     surrogate = FactorSurrogate(len(live), request.min_uniqueness)
     with single_threaded_blas():

@@ -128,7 +128,7 @@ class _Iteration:
             directions = (
                 self._product(done["start"], operands["q"])
                 if sparse
-                else done["start"].directions()
+                else done["start"].directions()[0]
             )
             block = start_block(
                 directions[:, : max(1, width - RANDOM)], width, self.live_vectors, self.rng

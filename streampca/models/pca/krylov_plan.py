@@ -238,7 +238,7 @@ def stored_entries(matrix: ChunkedMatrix, axis: int) -> int:
 
 def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
     """Flops of the first pass: products, and small eigenproblems, which are slow (x 5)."""
-    taken = LeadingDirections.rows_at_once(shape.width)
+    taken = LeadingDirections.rows_at_once(shape.width, shape.m)
     stack = shape.width + taken
     once = 2.0 * shape.m * stack * (taken + 2 * shape.width) + 5 * 9.0 * stack**3
     return once * matrix.shape[shape.streamed] / taken

@@ -62,7 +62,7 @@ def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate
     directions = LeadingDirections(
         streamed=0, standardize=request.standardize, width=width, missing=request.missing
     )
-    taken = LeadingDirections.rows_at_once(width)
+    taken = LeadingDirections.rows_at_once(width, p)
     flops = 2.0 * n * p * (width + taken) * (taken + 2 * width) / taken
     spec = pass_spec(
         "sketch",

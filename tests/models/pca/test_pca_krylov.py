@@ -139,9 +139,9 @@ def test_a_start_that_knows_nothing_of_the_dominant_direction(streamed, monkeypa
     dominant = u[:, 0] if streamed.axis else vt[0]
     directions = LeadingDirections.directions
 
-    def without(self: LeadingDirections) -> np.ndarray:
-        found = directions(self)
-        return found - np.outer(dominant, dominant @ found)
+    def without(self: LeadingDirections) -> tuple[np.ndarray, np.ndarray]:
+        found, sizes = directions(self)
+        return found - np.outer(dominant, dominant @ found), sizes
 
     monkeypatch.setattr(LeadingDirections, "directions", without)
     model = fit(streamed(x))
