@@ -287,12 +287,17 @@ def _draw_arrows(ax: Axes, tips: Array, names: list[str]) -> None:
     span = np.array([np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())])
     near = span * np.array([0.16, 0.035])
     ends = [*np.array([ax.get_xlim(), ax.get_ylim()]).T]  # what the picture must reach
-    for tip, name in zip(tips.T[long], compress(names, long), strict=True):
+    named = sorted(
+        zip(tips.T[long], compress(names, long), strict=True), key=lambda x: abs(x[0][1])
+    )
+    for tip, name in named:  # names that move outwards stay in the order of their tips
         ax.annotate("", tuple(tip), (0.0, 0.0), zorder=3,
                     arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.9})  # fmt: skip
-        place = tip + 0.02 * span * np.sign(tip)
+        first = place = tip + 0.02 * span * np.sign(tip)
         while any(np.all(np.abs(place - other) < near) for other in taken):
             place = place + np.array([0.0, near[1] * (1 if tip[1] >= 0 else -1)])
+        if place is not first:
+            ax.plot(*np.stack([tip, place], 1), color=MUTED, linewidth=0.6, zorder=3)
         taken.append(place)
         ends.append(place + span * np.array([np.copysign(WIDTH * len(_short(name)), tip[0]), 0]))
         ax.annotate(

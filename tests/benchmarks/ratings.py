@@ -133,7 +133,7 @@ def large(path: str, rank: Any) -> dict[str, Any]:
             "ratings": ratings.entries, "duplicates": ratings.duplicates,
             "rmse": float(np.sqrt(squares / unseen.entries)), "mae": absolute / unseen.entries,
             "planned_mb": fitted.plan_.peak_nbytes / 1e6,
-            "note": f"{ratings.entries / 1e6:.1f} million cells; the truth: {truth:.3f}"}  # fmt: skip
+            "note": f"{ratings.entries:,} cells; the truth: {truth:.3f}"}  # fmt: skip
 
 
 def surprise(path: str, tuned: bool | None) -> dict[str, Any]:
