@@ -153,10 +153,16 @@ def state(ax: Axes, text: str, pad: float = 6.0) -> None:
 
 def logarithmic(ax: Axes) -> None:
     """A logarithmic y axis with plain numbers, also where it spans less than a decade."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    class Locator(LogLocator):
+        def tick_values(self, vmin: float, vmax: float) -> Any:
+            ticks = np.asarray(super().tick_values(vmin, vmax))
+            few = np.count_nonzero((vmin <= ticks) & (ticks <= vmax)) < 2
+            return MaxNLocator(5).tick_values(vmin, vmax) if few else ticks
 
     ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    ax.yaxis.set_major_locator(Locator(subs=(1.0, 2.0, 5.0), numticks=8))
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_minor_formatter(NullFormatter())
 

@@ -283,22 +283,29 @@ def _draw_arrows(ax: Axes, tips: Array, names: list[str]) -> None:
 
     lengths = np.linalg.norm(tips, axis=0)
     long = lengths >= LEAST_ARROW * lengths.max(initial=0.0)
-    taken: list[Array] = []
     span = np.array([np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())])
-    near = span * np.array([0.16, 0.035])
+    line = 0.035 * span[1]
+    taken: list[tuple[float, float, float]] = []  # names: left, right, height
     ends = [*np.array([ax.get_xlim(), ax.get_ylim()]).T]  # what the picture must reach
-    for tip, name in zip(tips.T[long], compress(names, long), strict=True):
+    named = sorted(
+        zip(tips.T[long], compress(names, long), strict=True), key=lambda x: abs(x[0][1])
+    )
+    for tip, name in named:  # names that move outwards stay in the order of their tips
         ax.annotate("", tuple(tip), (0.0, 0.0), zorder=3,
                     arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.9})  # fmt: skip
         place = tip + 0.02 * span * np.sign(tip)
-        while any(np.all(np.abs(place - other) < near) for other in taken):
-            place = place + np.array([0.0, near[1] * (1 if tip[1] >= 0 else -1)])
-        taken.append(place)
-        ends.append(place + span * np.array([np.copysign(WIDTH * len(_short(name)), tip[0]), 0]))
+        far = place[0] + np.copysign(WIDTH * span[0] * len(_short(name)), tip[0])
+        left, right, first = min(place[0], far), max(place[0], far), place[1]
+        while any(left < b and a < right and abs(place[1] - y) < line for a, b, y in taken):
+            place[1] += np.copysign(line, tip[1])
+        if place[1] != first:
+            ax.plot(*np.stack([tip, place], 1), color=MUTED, linewidth=0.6, zorder=3)
+        taken.append((left, right, place[1]))
+        ends.append(np.array([far, place[1]]))
         ax.annotate(
             _short(name), tuple(tip), tuple(place), ha="left" if tip[0] >= 0 else "right",
             va="center", color=INK, fontsize="small", zorder=4, annotation_clip=False,
             path_effects=[withStroke(linewidth=2.5, foreground="white")], parse_math=False,
         )  # fmt: skip
     low, high = np.min(ends, axis=0), np.max(ends, axis=0)
-    ax.set(xlim=(low[0], high[0]), ylim=(low[1] - near[1] / 2, high[1] + near[1] / 2))
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1] - line / 2, high[1] + line / 2))

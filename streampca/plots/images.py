@@ -48,7 +48,7 @@ def images(
     shown = at_most(n, found.n_components, "eigenvectors")
     plt = pyplot()
     deep = math.ceil((shown + 1) / ACROSS)
-    tall = 0.0 if rows is None else 1.15 * len(rows)
+    tall = 0.0 if rows is None else 1.45 * len(rows)
     figure: Any = plt.figure(figsize=(8.4, 1.45 * deep + tall + 2.9), layout="constrained")
     parts = figure.subfigures(2 if rows is None else 3, 1, height_ratios=[
         1.45 * deep, *([] if rows is None else [tall + 0.3]), 2.6])  # fmt: skip
@@ -87,7 +87,7 @@ def _sheet(part: Any, found: Decomposition, size: tuple[int, ...], shown: int) -
 def _reconstructions(
     part: Any, model: Any, rows: Array, size: tuple[int, ...], counts: Sequence[int]
 ) -> None:
-    axes = part.subplots(len(rows), len(counts) + 1, squeeze=False)
+    axes = part.subplots(len(rows), max(ACROSS, len(counts) + 1), squeeze=False)
     scores = np.asarray(model.transform(rows))
     limits = (float(rows.min()), float(rows.max()))
     for j, count in enumerate(counts):
@@ -97,7 +97,7 @@ def _reconstructions(
         for i, row in enumerate(made):
             _draw(axes[i, j], row, size, f"k = {count}" if i == 0 else "", limits)
     for i, row in enumerate(rows):
-        _draw(axes[i, -1], row, size, "original" if i == 0 else "", limits)
+        _draw(axes[i, len(counts)], row, size, "original" if i == 0 else "", limits)
     for ax in axes.ravel():
         ax.set_axis_off()
 
@@ -119,6 +119,9 @@ def _curve(part: Any, found: Decomposition) -> None:
             textcoords="offset points", ha="right" if left else "left", fontsize="small", color=INK,
             arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.6},
         )  # fmt: skip
+    if components_for(shares, SHARES[0]) is None:
+        said = f"{len(shares)} components reach {100 * curve[-1]:.1f} %; 95 % takes more"
+        ax.set_title(said, loc="left", color=INK, fontsize="small")
     ax.set(xlim=(0, len(curve) - 1), ylim=(0, 1.02), xlabel="Number of components")
     ax.set_ylabel("R² (share of variance)")
 

@@ -64,7 +64,8 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     _name_components(bars, found, count)
     bars.set_ylabel("Share of total variance")
     many = f"The first {count} components carry" if count > 1 else "The first component carries"
-    state(bars, f"{many} {100 * shares.sum():.1f} % of the variance")
+    rest = " that levels of rows and columns leave" * (getattr(found, "row_mean", None) is not None)
+    state(bars, f"{many} {100 * shares.sum():.1f} % of the variance{rest}")
     return bars
 
 

@@ -53,9 +53,16 @@ def spectrum_line(result: Any) -> str:
     shares = getattr(result, "explained_variance_ratio", None)
     if shares is None or not len(shares):
         return ""
-    said = f"{len(shares)} components carry {100 * float(np.sum(shares)):.1f} % of the variance"
+    said = f"{len(shares)} components carry {carried(result)}"
     found = getattr(result, "certificate", None)
     return f"{sparkline(shares, said, () if found is None else found.determined)} {text(said)}"
+
+
+def carried(result: Any) -> str:
+    """The share of the variance that the components carry, in words."""
+    share = f"{100 * float(np.sum(result.explained_variance_ratio)):.1f} % of the variance"
+    own = getattr(result, "row_mean", None) is not None  # completions by biases
+    return share + " that levels of rows and columns leave" * own
 
 
 def certainty(result: Any) -> str:

@@ -101,7 +101,11 @@ def _summary(result: Any) -> str:
         f"{result.n_features:,} features."
     ]
     if shares is not None and len(shares):
-        lines.append(f"They carry {100 * float(np.sum(shares)):.1f} % of the variance.")
+        lines.append(f"They carry {cards.carried(result)}.")
+    if found := _by_held_out(result):
+        kept, without = found[0], [one["held_out"] for one in found if not one["rank"]]
+        lines.append(f"Held-out cells have a root mean square error of {kept['held_out']:.4g}")
+        lines[-1] += f"; without components {without[0]:.4g}." if without else "."
     if sentence := cards.certainty(result):
         lines.append(f"{sentence}.")
     return f'<p class="lead">{text(" ".join(lines))}</p>'
@@ -112,6 +116,7 @@ def _sections(result: Any, scores: Any, labels: Any, path: str) -> Iterator[Sect
     yield "Spectrum", spectrum_figure(result)
     yield "Scores", _scores(result, scores, labels)
     yield "Features", feature_figures(result)
+    yield "Held-out error", _held_out(result)
     yield "Sweeps", sweep_figure(result)
     yield "Certificate", _certificate(result)
     yield "Plan and cost", _costs(result)
@@ -186,6 +191,24 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
         f"{_table(('component', 'least', 'mean', 'largest'), limits)}</figure>"
         f'<script type="application/json" id="points">{points}</script>'
     )
+
+
+def _by_held_out(result: Any) -> list[dict[str, Any]]:
+    """The candidates of a completion with their errors in held-out cells; that kept comes first."""
+    found = [x for x in result.provenance.get("validation") or () if np.isfinite(x["held_out"])]
+    kept = (result.n_components, getattr(result, "penalty", None))
+    return sorted(found, key=lambda x: ((x["rank"], x["penalty"]) != kept, x["held_out"]))
+
+
+def _held_out(result: Any) -> str:
+    """A table of the candidates of a completion; empty for other fits."""
+    found = _by_held_out(result)
+    if not found:
+        return ""
+    rows = [(x["rank"], f"{x['penalty']:.4g}", f"{x['held_out']:.4g}") for x in found]
+    words = "Candidates by their errors in cells that their fits did not see. The first is kept."
+    head = ("rank", "penalty", "root mean square error")
+    return f"<p>{words}</p>{table(head, rows[:6])}" + (_table(head, rows) if rows[6:] else "")
 
 
 def _limits(values: Any) -> tuple[str, ...]:

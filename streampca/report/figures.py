@@ -204,7 +204,8 @@ def ticks(low: float, high: float, log: bool = False, most: int = 6) -> list[flo
         subs = (1, 2, 5) if last - first <= 2 else (1,)
         found = [m * 10.0**e for e in range(first, last + 1) for m in subs]
         inside = [one for one in found if low <= one <= high]
-        return inside[:: -(-len(inside) // most)] if inside else []
+        if len(inside) > 1:
+            return inside[:: -(-len(inside) // most)]
     rough = (high - low) / most
     unit = 10.0 ** np.floor(np.log10(rough))
     step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= rough)
@@ -249,19 +250,22 @@ def lines(series: dict[str, Array], alt: str, xlabel: str, ylabel: str, log: boo
     every = np.concatenate([one[np.isfinite(one)] for one in series.values()])
     every = every[every > 0] if log else every
     low, high = float(every.min()), float(every.max())
-    room = (low / 1.2, high * 1.2) if log else (min(low, 0.0), high * 1.05 or 1.0)
+    rest = max((high / low) ** 0.1, 1.002) if log else 1.0
+    room = (low / rest, high * rest) if log else (min(low, 0.0), high * 1.05 or 1.0)
     count = max(map(len, series.values()))
     frame = Frame((0.7, count + 0.3), room, xlabel, ylabel, log)
-    inside = []
+    inside, ends = [], [float(frame.up(values[-1])) for values in series.values()]
     for (name, values), colour, dash in zip(
         series.items(), (BLUE, ORANGE, GREY), ("", "7 4", "2 3"), strict=False
     ):
+        end = float(frame.up(values[-1]))
+        below = 20 * any(0 < end - other < 14 for other in ends)
         places = zip(frame.across(np.arange(1, len(values) + 1)), frame.up(values), strict=True)
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
         inside.append(
             f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2" '
             f'stroke-dasharray="{dash}"/><text x="{WIDTH - RIGHT}" '
-            f'y="{float(frame.up(values[-1])) - 6:.1f}" text-anchor="end">{text(name)}</text>'
+            f'y="{end - 6 + below:.1f}" text-anchor="end">{text(name)}</text>'
         )
     return frame.drawn("".join(inside), alt, numbered(count))
 

@@ -42,13 +42,14 @@ class CompressedGroupSink(Sink):
     path : a local directory.  names : of samples and of features, or None for numbers.
     attributes : further ones of X (missing_value).
     most_entries : an upper bound of the number of entries, for the index dtype.
+    chunk : entries in a chunk of data or indices.
     Raises InvalidInputError for a URL, and if something else is at ``path``.
     """
 
     def __init__(
         self, path: str, shape: tuple[int, int], dtype: Any, axis: int,
         names: tuple[Any, Any] = (None, None), attributes: Mapping[str, Any] | None = None,
-        overwrite: bool = False, most_entries: int = 0,
+        overwrite: bool = False, most_entries: int = 0, chunk: int | None = None,
     ) -> None:  # fmt: skip
         if "://" in path:
             raise InvalidInputError(f"{path}: a sparse matrix is converted into a local directory")
@@ -59,7 +60,7 @@ class CompressedGroupSink(Sink):
                 "earlier conversion left"
             )
         self.shape, self.axis, self.written = shape, axis, 0
-        self.entries = 0
+        self.entries, self.chunk = 0, chunk or CHUNK_ENTRIES
         self._pointers = [np.zeros(1, np.int64)]
         self._waiting: dict[str, list[Array]] = {"data": [], "indices": []}
         self._beside = unfinished_name(os.fspath(path))
@@ -78,7 +79,7 @@ class CompressedGroupSink(Sink):
             name: self._group.create_array(
                 name,
                 shape=(0,),
-                chunks=(CHUNK_ENTRIES,),
+                chunks=(self.chunk,),
                 dtype=kind,
                 compressors=[
                     zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"),
@@ -95,7 +96,7 @@ class CompressedGroupSink(Sink):
 
     def nbytes_in_memory(self) -> int:
         """Bytes of entries that wait for a full chunk, of their copies, and of indptr."""
-        chunk = sum(CHUNK_ENTRIES * array.dtype.itemsize for array in self._arrays.values())
+        chunk = sum(self.chunk * array.dtype.itemsize for array in self._arrays.values())
         return 3 * chunk + 16 * (self.shape[self.axis] + 1)
 
     def paths(self) -> tuple[str, ...]:
@@ -109,8 +110,8 @@ class CompressedGroupSink(Sink):
         self._pointers.append(self._pointers[-1][-1] + values.indptr[1:].astype(np.int64))
         for name, waiting in self._waiting.items():
             waiting.append(np.array(getattr(values, name)))  # copied: the pass reuses its block
-        while sum(map(len, self._waiting["data"])) >= CHUNK_ENTRIES:
-            self._flush(CHUNK_ENTRIES)
+        while sum(map(len, self._waiting["data"])) >= self.chunk:
+            self._flush(self.chunk)
 
     def _flush(self, count: int) -> None:
         for name, array in self._arrays.items():

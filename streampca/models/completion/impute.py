@@ -42,9 +42,10 @@ class HardImpute(Completion):
         counts_components=True,
         meaning="""r, from 0, or a list: all are fitted in the same passes, and the one with the
             least error in the held-out cells is kept. 0 is the model of means or biases
-            alone. "auto": 1; of ``open_ratings`` 2, 4, 8 and 16, judged by ``validation``, biases
-            alone among them, to a ``tol`` of 1e-3. If it is None, 0.05 of the cells are held out,
-            and given back: in the end what is kept is fitted to all cells.""",
+            alone. "auto": 1; of ``open_ratings`` 2, 4, 8 and 16, to a ``tol`` of 1e-3. Several
+            ranks of ratings are judged by ``validation``, biases alone among them. If it is None,
+            0.05 of the cells are held out, and given back: in the end what is kept is fitted to
+            all cells.""",
     )
     ridge: Any = parameter(
         default="auto",

@@ -121,7 +121,7 @@ def completion_request(
     solver = "als" if solver == AUTO else solver
     _check_limits(model, solver)
     ranks, validation = _ranks_and_cells(model, matrix.rated, soft)
-    by_default = matrix.rated and isinstance(model.rank, str)
+    by_default = matrix.rated and (model.rank == AUTO or validation is not model.validation)
     held_out, center = validation is not None, model.center
     if center == AUTO:
         able = held_out and solver == "als" and model.scale is None
@@ -175,17 +175,18 @@ def completion_request(
 
 
 def _ranks_and_cells(model: Any, rated: bool, soft: bool) -> tuple[tuple[int, ...], Any]:
-    """The ranks to fit, and the cells to hold out; of ratings by default several, judged by 5 %."""
+    """The ranks to fit, and the cells to hold out; several of ratings are judged by 5 %."""
     if not isinstance(model.rank, str):
-        return _several(model.rank, "rank", Integral, "'auto', "), model.validation
-    if model.rank != AUTO:
+        ranks = _several(model.rank, "rank", Integral, "'auto', ")
+    elif model.rank == AUTO:
+        ranks = RATED_RANKS[soft] if rated else (1,)
+    else:
         raise InvalidInputError(
             f"rank={model.rank!r}; expected 'auto', a whole number from 0, or a list of such"
         )
-    if not rated:
-        return (1,), model.validation
-    cells = RATED_SHARE if model.validation is None else model.validation
-    return RATED_RANKS[soft], cells
+    judged = rated and (model.rank == AUTO or len(ranks) > 1)
+    by_default = judged and model.validation is None
+    return ranks, RATED_SHARE if by_default else model.validation
 
 
 def _candidates(
@@ -202,7 +203,7 @@ def _check_candidates(
     if len(pairs) > 1 and not held_out:
         raise InvalidInputError(
             f"{len(pairs)} candidates and no cells to judge them by; add "
-            "validation=0.05, a share of the observed cells that is held out"
+            "validation=0.05 (--validation 0.05), a share of the observed cells that is held out"
         )
     if model.early_stop and not held_out:
         raise InvalidInputError("early_stop=True needs cells to judge by; add validation=0.05")

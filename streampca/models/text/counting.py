@@ -26,6 +26,8 @@ from streampca.sources.sparse_files import ScratchFolder
 from streampca.sources.texts import Document, documents
 from streampca.store import CompressedGroupSink
 
+CHUNK = 1 << 18  # entries: larger blocks leave a limited fit fewer vectors, and so fewer digits
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -285,7 +287,7 @@ def _write(
     sink = CompressedGroupSink(
         path, (n, len(vocabulary)), np.uint16 if terms.largest < 1 << 16 else np.int32, 0,
         (names or None, vocabulary), {TOKENS: tokens.to_json()}, overwrite,
-        most_entries=terms.tokens,
+        most_entries=terms.tokens, chunk=CHUNK,
     )  # fmt: skip
     try:
         for block in terms.counts(vocabulary):
