@@ -143,9 +143,7 @@ class Checkpoint:
         if path.parent.exists() and not path.parent.is_dir():
             raise InvalidInputError(f"checkpoint={folder!r} is a file; choose a folder")
         if path.exists() and not is_bundle(path):
-            raise InvalidInputError(
-                f"{path} is not a checkpoint; remove it or choose another folder"
-            )
+            raise InvalidInputError(f"{path} is not a checkpoint; choose another folder")
         held = {name: sink.held() for name, sink in work.sinks.items()}
         kept = {name: values for name, values in held.items() if values is not None}
         return cls(path, _key(plan, work, kept), every, kept)
