@@ -100,6 +100,13 @@ class Accumulator(ABC):
         if unknown := set(state) - set(self.fields):
             raise InvalidInputError(f"{type(self).__name__} has no fields {sorted(unknown)}")
 
+    def _join(self, other: Self, *names: str) -> None:
+        """Add the sums of these names that ``other`` has; None stands for no sum yet."""
+        for name in names:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if theirs is not None:
+                setattr(self, name, theirs.copy() if mine is None else mine + theirs)
+
     def _nothing_seen(self) -> InvalidInputError:
         return InvalidInputError(
             f"{type(self).__name__} has seen no block; call update() with one first"

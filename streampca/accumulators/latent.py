@@ -123,9 +123,7 @@ class LatentEquations(Accumulator):
         self.rows += other.rows
         self.likelihood += other.likelihood
         self.used = other.used.copy()
-        for name in SUMS:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            setattr(self, name, theirs.copy() if mine is None else mine + theirs)
+        self._join(other, *SUMS)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         k = self.width
@@ -230,9 +228,7 @@ class FeaturePosterior(Accumulator):
         if other.b is None:
             return
         self._check_width(self.b, len(other.b))
-        for name in self.fields:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            setattr(self, name, theirs.copy() if mine is None else mine + theirs)
+        self._join(other, *self.fields)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return shape[0] * (self.width + 1 + self.columns) * 8
@@ -318,9 +314,7 @@ class RowInformation(Accumulator):
         self._check_width(self.b, len(other.b))
         self.rest += other.rest
         self.cells += other.cells
-        for name in self.fields[:5]:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            setattr(self, name, theirs.copy() if mine is None else mine + theirs)
+        self._join(other, *self.fields[:5])
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         k = self.width

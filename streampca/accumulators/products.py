@@ -101,11 +101,7 @@ class Gram(Accumulator):
                 self._check_width(self.g, len(part))
                 self.g = zeros(part.shape) if self.g is None else self.g
                 add_in_place(self.g, part)
-        if other.z_probe is not None:
-            mine = self.z_probe
-            self.z_probe = other.z_probe.copy() if mine is None else mine + other.z_probe
-        if other.probed is not None:
-            self.probed = other.probed.copy() if self.probed is None else self.probed + other.probed
+        self._join(other, "z_probe", "probed")
         self.n_features += other.n_features
         self.n_used += other.n_used
 
@@ -180,12 +176,10 @@ class CrossProduct(Accumulator):
             self.product += tile.values.T @ part
 
     def merge(self, other: Self) -> None:
-        if other.product is not None:
-            mine = self.product
-            if mine is not None:
-                self._check_width(mine, len(other.product))
-                self._check_width(mine.T, other.product.shape[1])
-            self.product = other.product.copy() if mine is None else mine + other.product
+        if self.product is not None and other.product is not None:
+            self._check_width(self.product, len(other.product))
+            self._check_width(self.product.T, other.product.shape[1])
+        self._join(other, "product")
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return 2 * shape[1] * self.width * 8  # the sum, and one tile's contribution

@@ -79,8 +79,7 @@ class Reconstruction(Accumulator):
         if other.captured is None:
             return
         self._check_width(self.captured, len(other.captured))
-        mine = self.captured
-        self.captured = other.captured.copy() if mine is None else mine + other.captured
+        self._join(other, "captured")
         self.residual = (self.residual or 0.0) + other.residual
         self.count += other.count
 
@@ -169,10 +168,8 @@ class FeatureProjection(Accumulator):
     def merge(self, other: Self) -> None:
         if other.scores is None:
             return
-        mine = self.scores is not None
         self._check_width(self.scores, len(other.scores))
-        self.scores = self.scores + other.scores if mine else other.scores.copy()
-        self.norms = self.norms + other.norms if mine else other.norms.copy()
+        self._join(other, "scores", "norms")
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return shape[0] * (self.width + 1) * 8

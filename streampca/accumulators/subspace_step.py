@@ -186,12 +186,8 @@ class SubspaceStep(Accumulator):
                 self._check_width(self.product, len(part))
                 self.product = _added(self.product, part[:, : self.width])
         if other.sums is not None:
-            self.sums = _joined(self.sums, other.sums)
             self.center, self.scale, self.root = other.center, other.scale, other.root
-        if other.z_probe is not None:
-            self.z_probe = _joined(self.z_probe, other.z_probe)
-        if other.probed is not None:
-            self.probed = _joined(self.probed, other.probed)
+        self._join(other, "sums", "z_probe", "probed")
         self.parts.update(other.parts)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
@@ -263,7 +259,3 @@ def _added(mine: Array | None, theirs: Array) -> Array:
         mine = zeros(theirs.shape)
     mine += theirs
     return mine
-
-
-def _joined(mine: Array | None, theirs: Array) -> Array:
-    return theirs.copy() if mine is None else mine + theirs

@@ -87,7 +87,7 @@ class TwoWayStep(Accumulator):
         if other.table is None:
             return
         self._check_width(None if self.table is None else self.table.T, other.table.shape[1])
-        self.table = other.table.copy() if self.table is None else self.table + other.table
+        self._join(other, "table")
         self.largest = max(self.largest, other.largest)
         self.reach = max(self.reach, other.reach)
         self.squares += other.squares

@@ -145,8 +145,7 @@ class VariantSums(Accumulator):
             self.layout.add(self.sums, tile.values, tile.mask, loadings[part], scale[part] > 0)
 
     def merge(self, other: Self) -> None:
-        if other.sums is not None:
-            self.sums = other.sums.copy() if self.sums is None else self.sums + other.sums
+        self._join(other, "sums")
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return 2 * shape[0] * self.layout.width * 8  # the sums, and those of one tile

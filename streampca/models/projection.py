@@ -249,9 +249,7 @@ class ScoresOfAllSamples(Accumulator):
             self.scores += tile.values @ v[part].astype(tile.values.dtype)
 
     def merge(self, other: Self) -> None:
-        if other.scores is not None:
-            mine = self.scores
-            self.scores = other.scores.copy() if mine is None else mine + other.scores
+        self._join(other, "scores")
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return 0  # (n, k): the plan counts it with the kept arrays

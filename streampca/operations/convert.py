@@ -205,12 +205,10 @@ class DemoReport:
     model: PCA
     labels: np.ndarray[Any, Any]
     check: str
-    seconds_writing: float
-    seconds_fitting: float
     source: str
 
 
-SHOWN = 10  # components of the demonstrations
+SHOWN = 10  # components of a demonstration
 
 
 def genotype_demo(
@@ -224,9 +222,7 @@ def genotype_demo(
     """Write ``folder/genotypes.zarr`` and fit it; the planted populations are the check."""
     path = folder / "genotypes.zarr"
     folder.mkdir(parents=True, exist_ok=True)
-    begun = time.perf_counter()
     write_genotypes(path, recipe, overwrite=True, progress=writing)
-    written = time.perf_counter()
     model = PCA(
         SHOWN,
         scale="std",
@@ -236,7 +232,6 @@ def genotype_demo(
         progress=progress,
     )
     model.fit(str(path))
-    fitted = time.perf_counter()
     labels = recipe.population_of
     leading = recipe.populations - 1
     scores = np.asarray(model.result_.scores)[:, : min(leading, SHOWN)]
@@ -246,7 +241,7 @@ def genotype_demo(
         f"from, on the first {scores.shape[1]} components"
     )
     names = np.array([f"population {i + 1}" for i in labels])
-    return DemoReport(model, names, check, written - begun, fitted - written, str(path))
+    return DemoReport(model, names, check, str(path))
 
 
 def digits_demo(*, progress: Any = None) -> DemoReport:
@@ -259,16 +254,14 @@ def digits_demo(*, progress: Any = None) -> DemoReport:
             "the digits come with scikit-learn: pip install scikit-learn"
         ) from None
     digits = load_digits()
-    begun = time.perf_counter()
     model = PCA(SHOWN, progress=progress).fit(digits.data)
-    seconds = time.perf_counter() - begun
     reference = Reference(SHOWN, svd_solver="full").fit(digits.data)
     ratio = model.explained_variance_ / reference.explained_variance_
     check = (
         f"largest relative difference from scikit-learn's full SVD: {np.abs(ratio - 1).max():.1e}"
     )
     labels = np.array([str(t) for t in digits.target])
-    return DemoReport(model, labels, check, 0.0, seconds, "scikit-learn's digits, 1797 x 64")
+    return DemoReport(model, labels, check, "scikit-learn's digits, 1797 x 64")
 
 
 def nearest_centroid_share(scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:

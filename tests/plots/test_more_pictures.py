@@ -260,6 +260,15 @@ def test_a_biplot_names_the_longest_arrows(pca: PCA, projected: Any) -> None:
     assert {t.get_text() for t in ax.texts} - {""} == longest
 
 
+def test_a_biplot_has_room_for_long_names(frame: Any) -> None:
+    widths = []
+    for ending in ("", "x" * 20):
+        named = frame.add_suffix(ending)
+        model = PCA(2).fit(named)
+        widths.append(np.ptp(plots.biplot(model, model.transform(named), n=3).get_xlim()))
+    assert widths[1] > 1.1 * widths[0]
+
+
 def test_documents_lie_among_their_terms(pca: PCA) -> None:
     said = ["wave tide tide", "tide ship", "wave ship", "star moon", "moon comet", "star comet"]
     names = ["sea/1", "sea/2", "sea/3", "sky/1", "sky/2", "sky/3"]
