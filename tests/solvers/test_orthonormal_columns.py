@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 
-from streampca.solvers import orthonormal_columns
+from streampca.solvers import complete_columns, orthonormal_columns, signs_of_components
 
 
 def test_columns_keep_their_directions_and_are_completed() -> None:
@@ -21,6 +21,14 @@ def test_columns_keep_their_directions_and_are_completed() -> None:
     np.testing.assert_allclose(v[:, :1], true[:, :1] / np.linalg.norm(true[:, 0]), atol=1e-6)
     assert np.all(np.sum(v[:, :4] * true[:, :4], axis=0) > 0.9)
     assert not v[dead].any()
+
+
+def test_completed_columns_have_the_signs_of_components() -> None:
+    v = np.asfortranarray(np.random.default_rng(2).standard_normal((40, 9)))
+    given = v[:, :2].copy()
+    complete_columns(v, 2, np.zeros(0, np.int64))
+    np.testing.assert_array_equal(signs_of_components(v[:, 2:]), 1.0)
+    assert np.sum(v[:, :1] * given[:, :1]) > 0.0  # the others keep theirs
 
 
 def test_no_copy_of_the_columns_is_made() -> None:
