@@ -196,7 +196,7 @@ def test_a_genotype_fit_takes_none_of_them(tmp_path, capsys):
     names = tmp_path / "leave-out.txt"
     names.write_text("nobody\n")
     assert fit(source, "--remove", names) == 65  # as PLINK means it, and no sample has a name
-    assert "name" in capsys.readouterr().err
+    assert "ids were given, and this source has none" in capsys.readouterr().err
 
 
 # -- AnnData --------------------------------------------------------------------------------------

@@ -31,3 +31,8 @@ def test_the_gallery_has_every_kind() -> None:
     elsewhere = {"loadings_table", "embedding", "embedding_page"}  # tests/embedding draws these
     kinds = set(plots.__all__) - elsewhere
     assert {kind for kind in kinds if f"plots.{kind}(" not in text} == set()
+
+
+def test_type_checkers_read_a_call_of_every_kind() -> None:
+    text = (Path(__file__).parents[1] / "typed_use.py").read_text()
+    assert {kind for kind in plots.__all__ if f"plots.{kind}(" not in text} == set()

@@ -248,8 +248,6 @@ class PCA(ScoresEmptySamples, LinearModel):
         if self.missing == IMPUTE:
             return self._fit_completed(X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        if matrix.labels.features.dims == GENES:
-            warn_of_counts(matrix)
         seed = seed_of(self.random_state)
         request = self._request(matrix, sample_weight, seed)
         self.n_features_in_, self.dim_ = matrix.shape[1], dim
@@ -270,6 +268,8 @@ class PCA(ScoresEmptySamples, LinearModel):
     def _fit(self, matrix: ChunkedMatrix, request: Request, seed: int) -> PrincipalComponents:
         """Fit to this matrix."""
         plan = plan_pca(matrix, request)
+        if matrix.labels.features.dims == GENES:
+            warn_of_counts(matrix)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         fitted = fit_pca(plan, matrix, request, execution, self._carry(matrix, request))
         self.plan_, self.cost_, self.gap_ = plan, execution.costs, fitted.gap
