@@ -14,7 +14,7 @@ from streampca.errors import DamagedSourceError
 from streampca.store import backend
 
 PROGRAM = """
-import ctypes, importlib, os, pkgutil, sys
+import ctypes, importlib, os, pkgutil, shutil, sys
 
 # libraries look at the platform, which is this one: they come first
 import dask.array, distributed, h5py, matplotlib.pyplot, numba, numpy as np, scipy.linalg
@@ -28,7 +28,10 @@ wait3 wait4 setuid setgid getpriority getrusage'''.split()
 for name in LACKING:
     if hasattr(os, name):
         delattr(os, name)
+if hasattr(os, "process_cpu_count"):  # it asks sched_getaffinity here, and not there
+    os.process_cpu_count = os.cpu_count
 os.supports_dir_fd = set()
+shutil._use_fd_functions = False  # found when it was imported
 for name in ("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty"):
     sys.modules[name] = None  # importing it is an error
 dlopen = ctypes.CDLL

@@ -232,10 +232,7 @@ class TruncatedFactor(Accumulator):
         if len(stack) <= self.rows:
             self.b = stack
             return
-        # of the transpose, which is in Fortran order already, so SciPy does not copy it
-        v, singular, _ = scipy.linalg.svd(
-            stack.T, full_matrices=False, overwrite_a=True, check_finite=False
-        )
+        v, singular = _left_vectors(stack.T)
         cut = singular[self.rows :]
         if cut.size:
             self.lost += float(cut[0] ** 2)
@@ -255,3 +252,16 @@ class TruncatedFactor(Accumulator):
         if self.b is None:
             raise self._nothing_seen()
         return np.array(self.b)
+
+
+def _left_vectors(matrix: Array) -> tuple[Array, Array]:
+    """Left singular vectors and values of a Fortran-ordered matrix, which is overwritten.
+
+    By LAPACK's own routine: from SciPy 1.18 on, ``scipy.linalg.svd`` holds both factors twice.
+    """
+    lapack = scipy.linalg.lapack
+    size, _ = lapack.dgesdd_lwork(*matrix.shape, full_matrices=0)
+    left, values, _, info = lapack.dgesdd(matrix, full_matrices=0, lwork=int(size), overwrite_a=1)
+    if info:
+        raise np.linalg.LinAlgError(f"dgesdd ended with {info}")
+    return left, values
