@@ -64,8 +64,8 @@ def small_print(result: Any) -> str:
     """The warnings, and the figures of the judgement, in two lines."""
     seen = result.quality
     return (
-        f"{SMALL_PRINT}\nOf {seen.n_neighbors} neighbours {seen.knn_preservation:.0%} are kept "
-        f"({seen.chance:.1%} by chance); trustworthiness {seen.trustworthiness:.3f}."
+        f"{SMALL_PRINT}\nOf {seen.n_neighbors} neighbours {100 * seen.knn_preservation:.2g} % are "
+        f"kept ({100 * seen.chance:.2g} % by chance); trustworthiness {seen.trustworthiness:.3f}."
     )
 
 

@@ -18,7 +18,9 @@ from streampca import LSA, PCA, HardImpute, plots
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.places import genome_of, grid_of
+from streampca.plots.canvas import drawing_axes
 from streampca.plots.density import CELLS
+from streampca.plots.features import _draw_arrows
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +271,16 @@ def test_a_biplot_has_room_for_long_names(frame: Any) -> None:
     assert widths[1] > 1.1 * widths[0]
 
 
+def test_names_of_arrows_do_not_meet_and_keep_their_order() -> None:
+    ax = drawing_axes(None, (4, 4))
+    ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2))
+    tips = np.array([[1.0, 0.98, 0.99, 0.97], [0.12, 0.1, 0.11, -0.01]])
+    _draw_arrows(ax, tips, ["top", "low", "middle", "below"])
+    heights = {t.get_text(): t.get_position()[1] for t in ax.texts if t.get_text()}
+    assert sorted(heights, key=heights.__getitem__) == ["below", "low", "middle", "top"]
+    assert np.diff(sorted(heights.values())).min() >= 0.035 * 2.4 - 1e-12
+
+
 def test_documents_lie_among_their_terms(pca: PCA) -> None:
     said = ["wave tide tide", "tide ship", "wave ship", "star moon", "moon comet", "star comet"]
     names = ["sea/1", "sea/2", "sea/3", "sky/1", "sky/2", "sky/3"]
@@ -302,5 +314,7 @@ def test_sweeps_lower_the_objective(pca: PCA) -> None:
     told = [one.penalised[0] for one in model.trace_]
     np.testing.assert_allclose(values, np.array(told) / told[0])
     assert (np.diff(values) <= 1e-12).all()
+    ax.set_ylim(0.95, 1.01)  # no round number of a decade but 1
+    assert np.count_nonzero((ax.get_yticks() > 0.95) & (ax.get_yticks() < 1.01)) > 1
     with pytest.raises(InvalidInputError, match="made no sweeps"):
         plots.sweeps(pca)

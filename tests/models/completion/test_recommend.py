@@ -180,8 +180,9 @@ def test_ratings_have_a_recipe_of_their_own() -> None:
 
 def test_where_no_component_helps_items_are_not_alike() -> None:
     given, _ = streampca.open_ratings(frame_of(0)).split(0.1)
-    model = streampca.HardImpute([2], validation=0.05).fit(given)
+    model = streampca.HardImpute([2, 3]).fit(given)  # several of ratings are judged by 5 %
     assert model.best_rank_ == 0
+    assert np.isfinite(model.validation_[-1]["held_out"])
     again = model.refit(given)
     assert again.best_rank_ == 0
     assert len(again.recommend("u0", 3)) == 3
