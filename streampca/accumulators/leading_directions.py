@@ -157,14 +157,14 @@ class LeadingDirections(Accumulator):
 
         squares : squared norms of the first of them, whose rows are orthogonal.
         """
+        if not any(map(len, more)):
+            return
         k, m = self.factor.shape
         everything = zip_longest((self.factor, *more), (self.squares, squares))
         parts, known = zip(*((rows, of) for rows, of in everything if len(rows)), strict=True)
         ends = np.cumsum([len(part) for part in parts])
         own = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
         total = int(ends[-1])
-        if total == k:
-            return
         columns = row_pieces(m, total * self.factor.itemsize, PIECE_NBYTES)
         gram = np.zeros((total, total))  # its lower triangle
         pairs = list(combinations_with_replacement(range(len(parts)), 2))

@@ -16,7 +16,7 @@ from streampca.sources.dask import sharing
 from streampca.sources.dask.arrays import from_dask
 from streampca.sources.dask.graph import layer_of
 from streampca.sources.dask.layers import outline_of_layers
-from streampca.sources.dask.pieces import Rechunk
+from streampca.sources.dask.lazy_layers import Rechunk
 from streampca.sources.dask.rechunk import looked_through
 from tests.sources.dask_reads import Source, planned, values_of
 

@@ -34,7 +34,7 @@ from streampca.passes import Execution, Plan
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
-NO_MODEL = "a {method} of data with holes has no likelihood and no covariance; fit streampca.PPCA"
+NO_MODEL = "a {method} of data with holes has no covariance and no likelihood; fit streampca.PPCA"
 PENALTIES = ("ridge", "lambda_")  # the parameter that holds it: of rank, of singular values
 
 

@@ -40,7 +40,7 @@ from streampca.models.request import (
 from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
-GENES = ("var",)  # the axis of the features of an AnnData
+GENES = ("var",)  # the axis of the features of an AnnData, and of the terms of texts
 LEAST_PASSES = 60
 REFUSED = ("weights", "remove")
 
@@ -268,7 +268,7 @@ class PCA(ScoresEmptySamples, LinearModel):
     def _fit(self, matrix: ChunkedMatrix, request: Request, seed: int) -> PrincipalComponents:
         """Fit to this matrix."""
         plan = plan_pca(matrix, request)
-        if matrix.labels.features.dims == GENES:
+        if request.center and matrix.labels.features.dims == GENES:
             warn_of_counts(matrix)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         fitted = fit_pca(plan, matrix, request, execution, self._carry(matrix, request))

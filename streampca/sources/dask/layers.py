@@ -29,9 +29,8 @@ from streampca.sources.dask.graph import (
     has_futures,
     layer_of,
 )
+from streampca.sources.dask.lazy_layers import Overlap, Rechunk
 from streampca.sources.dask.outline import Array, Grid, Keys, Outline, UnclearError
-from streampca.sources.dask.overlap import Overlap
-from streampca.sources.dask.pieces import Rechunk
 
 
 def _told(layer: Any) -> Overlap | Rechunk | None:

@@ -18,7 +18,7 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from streampca.sources.dask.graph import Chunks, annotated, array_operands
-from streampca.sources.dask.pieces import Rechunk
+from streampca.sources.dask.lazy_layers import Rechunk
 
 OPERATORS = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
