@@ -38,7 +38,7 @@ for refusals in range(4):
     try:
         plans = fit(limit)
     except MemoryLimitError as error:
-        limit = re.search(r"would do is \\S+?[ ='](\\d+MiB)", str(error))[1]
+        limit = re.search(r"(?:memory_limit='|--memory-limit )(\\d+MiB)", str(error))[1]
     else:
         break
 largest = max(plans, key=lambda plan: plan.peak_nbytes)
