@@ -84,7 +84,7 @@ def test_holes_and_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", ["224MiB", "320MiB"])
+@pytest.mark.parametrize("limit", ["224MiB", pytest.param("320MiB", marks=pytest.mark.soak)])
 def test_a_fresh_process_takes_what_was_planned(limit, tmp_path):
     """A fit that takes more than its plan warns, and the warning is an error here."""
     rng = np.random.default_rng(0)
