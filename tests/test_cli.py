@@ -679,6 +679,7 @@ SAID = {  # command -> what Python is told, and what the command line says
         ("svd_solver='gram' center=False", "--solver gram --no-center"),
         ("fit with PCA(missing='impute')", "fit with --missing impute"),
         ("plots.map(x=3), HardImpute([1], tol=0.05)", "plots.map(x=3), HardImpute([1], tol=0.05)"),
+        ("chromosomes='all', n_autosomes=... of", "--chr all, --chr-set ... of"),
         ("year=2000/a weights=np.ones(3)", "year=2000/a weights=np.ones(3)"),
     ],
     "impute x": [

@@ -186,6 +186,9 @@ IN_MESSAGES = re.compile(
     rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
 )
 
+# what an option is called that has another name in Python
+ELSEWHERE = {"svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set"}
+
 
 def as_options(text: str, parser: Parser) -> str:
     """A message with what Python takes, ``missing='mean'``, as the options of the command.
@@ -215,7 +218,7 @@ def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any
 
 def _as_option(known: dict[str, Any], name: str, value: str) -> str:
     """``--missing mean`` for ``missing`` and ``'mean'``; "" where the command cannot say that."""
-    name = name if name in known else {"svd_solver": "solver"}.get(name, name.strip("_"))
+    name = name if name in known else ELSEWHERE.get(name, name.strip("_"))
     before, one = known.get(f"no_{name}" if value == "False" else name, ("", None))
     if one is None or value == "None" or (value in ("True", "False")) != (one.nargs == 0):
         return ""

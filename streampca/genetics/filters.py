@@ -282,8 +282,7 @@ def _warn_of_unknown(left_out: Counter[str]) -> None:
         warn_caller(
             f"{sum(left_out[name] for name in names)} variants are left out with the chromosomes "
             f"that are no autosomes, on {shorten(names, len(names))}, no known code. Take them by "
-            "chromosomes='all' (--chr all), or count them among the autosomes: n_autosomes= "
-            "(--chr-set)",
+            "chromosomes='all', or count them among the autosomes: n_autosomes=...",
             UnknownChromosomeWarning,
         )
 

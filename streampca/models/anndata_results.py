@@ -161,8 +161,7 @@ def _refuse_present(adata: Any, obsm: str, varm: str, uns: str, overwrite: bool)
     there = [name for held, name in pairs if name in held]
     if there and not overwrite:
         raise InvalidInputError(
-            f"{', '.join(there)} is there already; use overwrite=True (--overwrite), or another "
-            "key_added="
+            f"{', '.join(there)} is there already; use overwrite=True, or another key_added=..."
         )
 
 

@@ -242,8 +242,7 @@ def refuse_elements(root: Any, paths: Iterable[str], overwrite: bool) -> list[st
     there = [path for path in paths if path in root]
     if there and not overwrite:
         raise OccupiedError(
-            f"{', '.join(there)} is there already; use overwrite=True (--overwrite), or another "
-            "key_added="
+            f"{', '.join(there)} is there already; use overwrite=True, or another key_added=..."
         )
     return there
 

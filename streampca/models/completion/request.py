@@ -203,7 +203,7 @@ def _check_candidates(
     if len(pairs) > 1 and not held_out:
         raise InvalidInputError(
             f"{len(pairs)} candidates and no cells to judge them by; add "
-            "validation=0.05 (--validation 0.05), a share of the observed cells that is held out"
+            "validation=0.05, a share of the observed cells that is held out"
         )
     if model.early_stop and not held_out:
         raise InvalidInputError("early_stop=True needs cells to judge by; add validation=0.05")
