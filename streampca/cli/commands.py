@@ -17,6 +17,7 @@ from shlex import quote
 from typing import Any, NoReturn
 
 import streampca
+from streampca.cli.terminal import RED, YELLOW, announced, printable_output
 from streampca.errors import (
     BusyError,
     ChangingSourceError,
@@ -185,9 +186,7 @@ IN_MESSAGES = re.compile(
     r"(?:streampca\.)?(?:open\w*\((?:'[^']*'|[^'=(),]*), |[A-Z]\w*\()(?P<settings>\w+=[^()]*)\)"
     rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
 )
-
-# what an option is called that has another name in Python
-ELSEWHERE = {"svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set"}
+ELSEWHERE = {"svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set"}  # to options
 
 
 def as_options(text: str, parser: Parser) -> str:
@@ -228,73 +227,6 @@ def _as_option(known: dict[str, Any], name: str, value: str) -> str:
         return ""
     shown = value if free else " ".join(quote(word) for word in words if word and one.nargs != 0)
     return f"{before}{one.option_strings[-1]}{'=' if value[:1] == '-' else ' '}{shown}".rstrip()
-
-
-# --------------------------------------------------------------------------------------------------
-# Colours for a person at a terminal; files, pipes and ``NO_COLOR`` get plain text.
-
-BOLD, RED, YELLOW = "1", "31", "33"
-LOOKS = (  # what is shown how, in a text whose own control characters are escaped
-    (re.compile(r"^ *(?:component|rank) +(?:variance|penalty)\b.*$", re.MULTILINE), BOLD),
-    (re.compile(r"(?<=  )not determined|\(more than planned\)"), YELLOW),
-)
-
-
-def takes_colours(stream: Any) -> bool:
-    """Whether a stream is a terminal on which colours are wanted (no-color.org)."""
-    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return wanted and bool(getattr(stream, "isatty", bool)())
-
-
-def painted(text: str) -> str:
-    """A text with the heads of tables bold, and what is uncertain in yellow."""
-    for pattern, look in LOOKS:
-        text = pattern.sub(lambda found, look=look: in_look(found[0], look), text)  # type: ignore[misc]
-    return text
-
-
-def in_look(text: str, look: str) -> str:
-    """A text between the codes that turn a look on and off."""
-    return f"\x1b[{look}m{text}\x1b[0m"
-
-
-def announced(head: str, text: str, look: str, stream: Any) -> str:
-    """A message behind its head, which a terminal shows in colour, over the progress line."""
-    if not takes_colours(stream):
-        return f"{head}{text}"
-    return f"\r\x1b[K{in_look(head, look)}{text}"
-
-
-# --------------------------------------------------------------------------------------------------
-# Standard output with escaped control characters: names from the data cannot control a terminal.
-
-
-class Printable:
-    """A text stream that escapes control characters; a terminal gets colours."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._coloured = stream, takes_colours(stream)
-
-    def write(self, text: str) -> int:
-        """Write a text. Returns its length."""
-        shown = printable(text)
-        self._stream.write(painted(shown) if self._coloured else shown)
-        return len(text)
-
-    def writelines(self, lines: Any) -> None:
-        """Write them one by one."""
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextlib.contextmanager
-def printable_output() -> Iterator[None]:
-    """Standard output as a :class:`Printable`."""
-    with contextlib.redirect_stdout(Printable(sys.stdout)):
-        yield
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,0 +1,74 @@
+"""What goes to a terminal: colours for a person, and no character that it would obey.
+
+Files, pipes and ``NO_COLOR`` get plain text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from streampca.errors import printable
+
+BOLD, RED, YELLOW = "1", "31", "33"
+LOOKS = (  # what is shown how, in a text whose own control characters are escaped
+    (re.compile(r"^ *(?:component|rank) +(?:variance|penalty)\b.*$", re.MULTILINE), BOLD),
+    (re.compile(r"(?<=  )not determined|\(more than planned\)"), YELLOW),
+)
+
+
+def takes_colours(stream: Any) -> bool:
+    """Whether a stream is a terminal on which colours are wanted (no-color.org)."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and bool(getattr(stream, "isatty", bool)())
+
+
+def painted(text: str) -> str:
+    """A text with the heads of tables bold, and what is uncertain in yellow."""
+    for pattern, look in LOOKS:
+        text = pattern.sub(lambda found, look=look: in_look(found[0], look), text)  # type: ignore[misc]
+    return text
+
+
+def in_look(text: str, look: str) -> str:
+    """A text between the codes that turn a look on and off."""
+    return f"\x1b[{look}m{text}\x1b[0m"
+
+
+def announced(head: str, text: str, look: str, stream: Any) -> str:
+    """A message behind its head, which a terminal shows in colour, over the progress line."""
+    if not takes_colours(stream):
+        return f"{head}{text}"
+    return f"\r\x1b[K{in_look(head, look)}{text}"
+
+
+class Printable:
+    """A text stream that escapes control characters; a terminal gets colours."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._coloured = stream, takes_colours(stream)
+
+    def write(self, text: str) -> int:
+        """Write a text. Returns its length."""
+        shown = printable(text)
+        self._stream.write(painted(shown) if self._coloured else shown)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write them one by one."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def printable_output() -> Iterator[None]:
+    """Standard output as a :class:`Printable`."""
+    with contextlib.redirect_stdout(Printable(sys.stdout)):
+        yield
