@@ -17,7 +17,7 @@ from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
 from streampca.models.decomposition import Decomposition
-from streampca.models.genotype_numbers import eigenvalues
+from streampca.models.views import eigenvalues
 from streampca.operations.history import HEAD, History
 from streampca.operations.versions import MARKER
 from streampca.passes import PassCost, Plan, size

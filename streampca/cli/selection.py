@@ -15,7 +15,7 @@ from streampca.genetics.ld_pruning import LDPruning, PruningRules, default_step,
 from streampca.genetics.tables import write_afreq, write_eigenval, write_eigenvec
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
-from streampca.models.genotype_numbers import frequency_column, observed_alleles
+from streampca.models.views import frequency_column, observed_alleles
 from streampca.passes import PassCost, Plan
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL

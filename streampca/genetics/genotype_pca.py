@@ -24,7 +24,6 @@ from streampca.matrix import Block, ChunkedMatrix, Labels, select
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import PrincipalComponents
-from streampca.models.genotype_numbers import eigenvalues, eigenvectors, frequencies
 from streampca.models.linear import LinearModel
 from streampca.models.linear_result import COMPONENTS
 from streampca.models.parameters import Kept, parameter
@@ -33,6 +32,7 @@ from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.request import Cohort, Request, iteration_limits, seed_of
 from streampca.models.row_passes import RowOptions
+from streampca.models.views import eigenvalues, eigenvectors, frequencies
 from streampca.passes import Execution, PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix

@@ -27,7 +27,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
 from streampca.models.decomposition import PrincipalComponents
-from streampca.models.genotype_numbers import ploidy_of, used_variants
+from streampca.models.views import ploidy_of, used_variants
 from streampca.passes import (
     Candidate,
     Execution,
