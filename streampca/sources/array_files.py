@@ -34,7 +34,7 @@ class NpyReader(ArrayReader):
             mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)  # looks at the header
         except FileNotFoundError:
             raise SourceError(f"{path}: no such file") from None
-        except ValueError as error:
+        except (ValueError, EOFError) as error:
             raise SourceError(f"{path}: not a readable .npy file ({error})") from None
         self._lay(path, mapped.shape, mapped.dtype, int(mapped.offset))
         self._fortran = mapped.flags.f_contiguous and not mapped.flags.c_contiguous

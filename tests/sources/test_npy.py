@@ -75,3 +75,10 @@ def test_the_peak_of_a_wide_file_is_as_projected(tmp_path, order):
     )  # fmt: skip
     peak, projected = json.loads(done.stdout.splitlines()[-1])
     assert peak <= projected <= 300 * 2**20
+
+
+def test_an_empty_file_is_named_as_the_file_s_fault(tmp_path):
+    path = tmp_path / "empty.npy"
+    path.touch()
+    with pytest.raises(SourceError, match=r"empty\.npy: not a readable \.npy file"):
+        streampca.open(path)
