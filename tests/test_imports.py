@@ -21,6 +21,7 @@ ANYTHING = {"*"}
 # room -> rooms that it may import (itself is understood); a dotted name means that module only
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "__main__": {"cli"},  # python -m streampca
     "paths": {"errors"},  # files that are read back, URLs: a file beside errors
     "html": {"errors"},  # how things look in a notebook: a file beside errors
     "imported": set(),  # what libraries weigh: a file beside errors

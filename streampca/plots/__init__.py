@@ -2,12 +2,18 @@
 
 from streampca.plots.curves import baselines, r2, sweeps, validation
 from streampca.plots.embedding import embedding, embedding_page
-from streampca.plots.features import biplot, correlation_circle, loadings, loadings_table, manhattan
+from streampca.plots.features import (
+    biplot,
+    correlation_circle,
+    loadings,
+    loadings_table,
+    manhattan,
+    texts,
+)
 from streampca.plots.images import images
 from streampca.plots.maps import map, pcs
 from streampca.plots.scores import pairs, projected, scores
 from streampca.plots.spectrum import dimension, scree, spectrum
-from streampca.plots.texts import texts
 
 __all__ = [
     "baselines",

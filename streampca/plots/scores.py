@@ -23,8 +23,7 @@ from streampca.plots.canvas import (
     sheet,
     state,
 )
-from streampca.plots.colours import Categories, Continuous, colouring
-from streampca.plots.density import draw_density, draw_ellipses
+from streampca.plots.colours import Categories, Continuous, colouring, draw_density, draw_ellipses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

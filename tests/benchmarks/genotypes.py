@@ -105,7 +105,7 @@ def reference(folder: Path, recipe: GenotypeRecipe) -> dict[str, Any]:
 
 def ours(folder: Path, source: str, limit: str | None) -> list[str]:
     """A whole ``streampca fit`` without the pass for the loadings, as PLINK makes none either."""
-    command = [sys.executable, "-m", "streampca.cli", "fit", str(folder / source)]
+    command = [sys.executable, "-m", "streampca", "fit", str(folder / source)]
     command += ["--scale", "hwe", "-k", str(K), "--no-components", "--missing-value", "-1"]
     command += ["--out", str(folder / f"ours-{source.partition('.')[2]}"), "--json"]
     return command + ([] if limit is None else ["--memory-limit", limit])

@@ -30,7 +30,7 @@ DENSE = (
     "import numpy as np; from streampca import PCA; "
     "PCA(5, progress=False).fit(np.random.default_rng(0).standard_normal((1000, 1000)))"
 )
-CLI = ["-m", "streampca.cli"]
+CLI = ["-m", "streampca"]
 
 
 @dataclass(frozen=True)

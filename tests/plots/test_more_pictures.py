@@ -19,7 +19,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.places import genome_of, grid_of
 from streampca.plots.canvas import drawing_axes
-from streampca.plots.density import CELLS
+from streampca.plots.colours import CELLS
 from streampca.plots.features import _draw_arrows
 
 

@@ -271,6 +271,7 @@ def test_chosen_columns_an_index_and_categories(tmp_path: Path) -> None:
         ({"columns": ["x", "city"]}, r"columns 'city' .*not numeric.*categorical='onehot'"),
         ({"columns": ["x", "day"], "categorical": "onehot"}, r"'day' \(timestamp\[s\]\)|'day'"),
         ({"columns": ["z"]}, "no column 'z'"),
+        ({"columns": ["x,city"]}, r"Names stand apart: columns=\['x', 'city'\]"),
         ({"columns": []}, "names no column"),
         ({"columns": ["x", "x"]}, "twice"),
         ({"columns": "x"}, r"columns=\['x'\]"),

@@ -250,8 +250,10 @@ def choose(
     index = wanted.index if wanted.index is not None else own_index
     asked = [*(wanted.columns or ()), *([] if index is None else [index])]
     if absent := [name for name in asked if name not in names]:
+        parts = absent[0].split(",") if isinstance(absent[0], str) else []
+        apart = f". Names stand apart: columns={parts}" if {*parts} <= {*names} else ""
         raise InvalidInputError(
-            f"{where} has no column {absent[0]!r}; it has {shorten([repr(n) for n in names])}"
+            f"{where} has no column {absent[0]!r}; it has {shorten([*map(repr, names)])}{apart}"
         )
     candidates = [n for n in names if n != index] if wanted.columns is None else wanted.columns
     numeric: dict[str, np.dtype[Any]] = {}

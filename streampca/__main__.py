@@ -1,4 +1,4 @@
-"""``python -m streampca.cli``."""
+"""``python -m streampca``."""
 
 import sys
 
