@@ -14,6 +14,7 @@ import zarr
 
 import streampca
 from streampca.cli import main
+from streampca.cli.impute import report
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 
@@ -95,6 +96,17 @@ def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
         assert main(["impute", str(tmp_path / "x.zarr"), "--bounds", *wrong]) == 65
         assert "bounds" in capsys.readouterr().err
     assert main(["impute", str(tmp_path / "x.zarr"), "--no-center", "--center", "biases"]) == 65
+
+
+@pytest.mark.parametrize(("seed", "less"), [(2, True), (3, False)])
+def test_the_report_says_why_rank_0_is_kept_beside_a_lesser_error(seed: int, less: bool) -> None:
+    x = np.random.default_rng(seed).standard_normal((60, 20))
+    x[np.random.default_rng(seed + 100).random(x.shape) < 0.2] = np.nan
+    model = streampca.HardImpute([1, 2], ridge=20.0, validation=0.1, max_passes=20).fit(x)
+    assert model.best_rank_ == 0
+    first, *others = (one["held_out"] for one in model.validation_)
+    assert (min(others) < first) == less
+    assert ("rank 0 is kept: no other rank" in report(model)) == less
 
 
 @pytest.mark.parametrize("scale", ["none", "std"])

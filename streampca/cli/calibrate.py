@@ -23,7 +23,7 @@ from streampca.passes import Rates, all_threads, limited_threads, single_threade
 from streampca.solvers import eigh_lower
 from streampca.sources import as_matrix
 from streampca.store import ZarrSink
-from streampca.store.places import writing
+from streampca.store.bundle import whole_file
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -45,8 +45,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(text)
     else:
-        with writing(arguments.output):
-            Path(arguments.output).write_text(text + "\n")
+        with whole_file(arguments.output) as file:
+            file.write(f"{text}\n".encode())
         print(f"{arguments.output}: use it with --rates {arguments.output}")
     return 0
 

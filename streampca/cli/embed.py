@@ -23,11 +23,11 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_outputs
-from streampca.cli.pictures import LABELS, PICTURES, read_labels
+from streampca.cli.pictures import LABELS, PICTURES, read_labels, write_picture
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, SCALES
 from streampca.matrix.labels import json_of
-from streampca.store.places import writing
+from streampca.store.bundle import whole_file
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -163,13 +163,11 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 def _draw(found: Any, path: Path, labels: Any) -> None:
     from streampca import plots
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with writing(path):
-        if path.suffix.lower() == ".html":
-            plots.embedding_page(found, path, labels=labels)
-            return
-        figure: Any = plots.embedding(found, labels=labels).get_figure()
-        figure.savefig(path, dpi=150, bbox_inches="tight")
+    if path.suffix.lower() == ".html":
+        with whole_file(path) as file:
+            plots.embedding_page(found, file.name, labels=labels)
+    else:
+        write_picture(plots.embedding(found, labels=labels).get_figure(), path)
 
 
 def _summary(found: Any) -> dict[str, Any]:

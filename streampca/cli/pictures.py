@@ -28,7 +28,7 @@ from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
 from streampca.sources.side_data import read_panel, read_side_data
-from streampca.store.places import writing
+from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
 OF_ONE = {"loadings": "component", "manhattan": "component"}  # the option of the picture
@@ -297,13 +297,7 @@ def _demo_pictures(done: Any, folder: Path) -> None:
         scores = done.model.transform(_digits())
     try:
         draw("scree", done.model.result_, folder / "scree.png")
-        draw(
-            "scores",
-            done.model.result_,
-            folder / "scores.png",
-            scores=scores,
-            labels=done.labels,
-        )
+        draw("scores", done.model.result_, folder / "scores.png", scores=scores, labels=done.labels)
     except MissingDependencyError as error:
         print(f"pictures: {error}")
         return
@@ -319,10 +313,13 @@ def _digits() -> Any:
 def draw(kind: str, result: Any, path: Path, **options: Any) -> None:
     from streampca import plots
 
-    figure = getattr(plots, kind)(result, **options).get_figure()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with writing(path):
-        figure.savefig(path, dpi=150, bbox_inches="tight")
+    write_picture(getattr(plots, kind)(result, **options).get_figure(), path)
+
+
+def write_picture(figure: Any, path: Path) -> None:
+    """A figure as a file, in the format of its name."""
+    with whole_file(path) as file:
+        figure.savefig(file, format=path.suffix[1:].lower(), dpi=150, bbox_inches="tight")
 
 
 def _writing(done: int, total: int) -> None:

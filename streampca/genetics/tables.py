@@ -11,8 +11,7 @@ import numpy as np
 
 from streampca.errors import SourceError
 from streampca.kernels import Array
-from streampca.store.bundle import put_file
-from streampca.store.places import discard, exists_already, unfinished_name, writing
+from streampca.store.bundle import whole_file
 
 ROWS = 4096  # formatted at once
 
@@ -120,22 +119,5 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str], overwrite: b
     overwrite : replace an existing file, also one that was written meanwhile. Raises
         InvalidInputError if it is False, or if what exists is not a file; nothing is changed then.
     """
-    target = Path(path)
-    may_go = os.path.isfile if overwrite else _nothing
-    if os.path.lexists(target) and not may_go(target):
-        raise exists_already(str(target))
-    place = os.path.realpath(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(unfinished_name(str(target), folder=False))
-    try:
-        with writing(target), open(staged, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        put_file(str(staged), place, may_go)
-    finally:
-        discard(str(staged))
-
-
-def _nothing(path: str | os.PathLike[str]) -> bool:
-    return False
+    with whole_file(path, overwrite) as file:
+        file.writelines(line.encode() for line in lines)

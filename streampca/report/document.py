@@ -22,7 +22,7 @@ from streampca.html import card, preformatted, table, text
 from streampca.passes import size
 from streampca.report import cards
 from streampca.report.figures import feature_figures, spectrum_figure, sweep_figure
-from streampca.store.places import writing
+from streampca.store.bundle import whole_file
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 CANVAS = '<canvas id="canvas"'
@@ -40,12 +40,10 @@ class Report:
     html: str
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page. Raises OutputError where that fails."""
-        target = Path(path)
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(self.html, encoding="utf-8")
-        return target
+        """Write the page, whole or not at all. Raises OutputError where that fails."""
+        with whole_file(path) as file:
+            file.write(self.html.encode())
+        return Path(path)
 
     def __repr__(self) -> str:
         return f"<Report: {self.title}, {size(len(self.html.encode()))}; .save('report.html')>"

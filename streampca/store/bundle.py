@@ -12,10 +12,10 @@ import ctypes
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -303,6 +303,34 @@ def _exchange_ours(staged: str, target: str, path: str, ours: Callable[[str], bo
     if occupied(staged) and not ours(staged):
         exchange(Path(staged), Path(target))
         raise exists_already(path)
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to, which is at ``path`` when the context ends without an error: all or none.
+
+    Its folder is made if there is none. A device or a pipe is written to as it is.
+    overwrite : replace an existing file, also one that was written meanwhile. Raises OccupiedError
+        if it is False, or if what exists is not a file, and changes nothing then; and OSError.
+    """
+    place = os.path.realpath(path)
+    if os.path.exists(place) and not (os.path.isfile(place) or os.path.isdir(place)):
+        with open(place, "wb") as file:
+            yield file
+        return
+    may_go = os.path.isfile if overwrite else lambda path: False
+    if os.path.lexists(path) and not may_go(path):
+        raise exists_already(os.fspath(path))
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    staged = unfinished_name(place, folder=False)
+    try:
+        with writing(path), open(staged, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        put_file(staged, place, may_go)
+    finally:
+        discard(staged)
 
 
 def put_file(staged: str, target: str, may_go: Callable[[str], bool]) -> None:

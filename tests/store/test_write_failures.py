@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,6 +81,29 @@ def test_a_full_disk_names_the_output(name: str, tmp_path: Path) -> None:
     with small_disk(), pytest.raises(OSError, match=re.escape(str(path))):
         WRITERS[name](path)
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["x.eigenvec", "x.eigenval", "x.prune.in", "report.html", "scree.png"]
+)
+def test_a_full_disk_leaves_the_file_that_was_there(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("of yesterday")
+    with small_disk(), pytest.raises(OSError, match=re.escape(str(path))):
+        WRITERS[name](path)
+    assert path.read_text() == "of yesterday"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "pipe")
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        Report("title", "page").save(path)
+        assert os.read(reader, 100) == b"page"
+    finally:
+        os.close(reader)
+    assert path.is_fifo()
 
 
 def test_a_checkpoint_on_a_full_disk_is_named_beside_what_ended_the_fit(
