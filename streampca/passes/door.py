@@ -71,7 +71,7 @@ def check_limit(plan: Plan) -> None:
     more, limit = unforeseen(plan.memory["process"]), plan.memory_limit
     if limit is None or plan.peak_nbytes + more <= limit:
         return
-    smallest = enough_for(plan, more)
+    smallest = enough_for(plan)
     raise MemoryLimitError(
         f"memory_limit={size(limit)} is too small for {plan.method} in this process: the plan "
         f"needs {size(plan.peak_nbytes)}, and {', '.join(imports(plan.memory['process']))} with "
@@ -81,9 +81,14 @@ def check_limit(plan: Plan) -> None:
     )
 
 
-def enough_for(plan: Plan, more: int = 0) -> int:
-    """The smallest limit whose plan, perhaps another one, leaves ``more`` bytes to spare."""
-    more += brought(plan.memory["process"])
+def enough_for(plan: Plan) -> int:
+    """The smallest limit whose plan, perhaps another one, holds its libraries as they weigh here.
+
+    They are imported: a limit that leaves them out would be refused in its turn when a fit begins.
+    """
+    process = plan.memory["process"]
+    load(process)
+    more = unforeseen(process) + brought(process)
     return enough((*plan.passed_over, plan.portable_nbytes), more)
 
 

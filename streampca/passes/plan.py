@@ -24,7 +24,15 @@ from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.standardize import PIECE_NBYTES
 from streampca.matrix.tiles import tile_length
 from streampca.passes import door
-from streampca.passes.memory import MiB, as_limit, packed_nbytes, parse_nbytes, process_terms, size
+from streampca.passes.memory import (
+    MiB,
+    as_limit,
+    packed_nbytes,
+    parse_nbytes,
+    process_terms,
+    size,
+    unforeseen,
+)
 from streampca.passes.records import PassPlan, Plan, blocks_per_span, chunks_per_block, phase_nbytes
 from streampca.passes.settings import setting, thread_nbytes
 from streampca.passes.specs import Candidate, PassSpec
@@ -108,15 +116,14 @@ def _too_small(
     phase = max(plan.memory, key=lambda name: phase_nbytes(plan.memory, name))
     term, nbytes = max(plan.memory[phase].items(), key=lambda item: item[1])
     smallest = door.enough_for(plan)
+    process = plan.memory["process"]
+    held = sum(process.values()) + unforeseen(process)
     return MemoryLimitError(
         f"memory_limit={size(plan.memory_limit or 0)} is too small for {plan.method} of "
         f"{matrix.shape[0]} x {matrix.shape[1]}. The smallest limit that would do is "
         f"memory_limit={as_limit(smallest, up=True)!r} (solver {plan.solver}; the "
         f"largest term is {term}, {size(nbytes)}, in {phase}; beside it the process itself takes "
-        f"{size(sum(plan.memory['process'].values()))}"
-        + _in_memory(matrix)
-        + ")."
-        + _advice(matrix, candidates),
+        f"{size(held)}" + _in_memory(matrix) + ")." + _advice(matrix, candidates),
         smallest,
     )
 

@@ -282,6 +282,17 @@ def test_every_operation_says_so(name: str, tmp_path: Any, monkeypatch: Any) -> 
     assert " took 4" in told[0]
 
 
+def test_one_refusal_names_what_heavier_libraries_need(alone: Any, weights: Any) -> None:
+    """A second refusal, at the door, used to correct the limit that the plan had named."""
+    weights[frozenset({"xarray", "pandas"})] = 186 * MiB
+    with pytest.raises(MemoryLimitError, match="smallest limit") as told:
+        PCA(2, memory_limit="1MiB").plan(source())
+    enough = re.search(r"memory_limit='(\d+)MiB'", str(told.value))[1]
+    plan = PCA(2, memory_limit=f"{enough}MiB").plan(source())
+    check_room(plan)
+    assert plan.peak_nbytes + 100 * MiB <= int(enough) * MiB
+
+
 def test_libraries_are_imported_at_the_door(
     weights: Any, monkeypatch: Any, with_sparse: bool
 ) -> None:
