@@ -15,11 +15,12 @@ from streampca.cli.genotypes import (
     genotype_options,
     is_genotypes,
 )
-from streampca.cli.info import left_out, report, summary
+from streampca.cli.info import left_out, summary
 from streampca.cli.kinds import (
     kind_options,
     named_kind,
     option_name,
+    rotated_and_saved,
     run_fit_of_kind,
     run_plan_of_kind,
     two_sources,
@@ -253,12 +254,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     model.fit(matrix, **weight)
     if chosen is not None:
         chosen.record(model, arguments)
-    text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
-    if arguments.rotate:
-        model = streampca.rotate(model, arguments.rotate)
-        text = f"{text}\n\n{model.result_}\n"
-    if arguments.output:
-        model.save(arguments.output)
+    model, text = rotated_and_saved(model, arguments)
     if arguments.scores:
         again = model.remove if chosen is None else None
         write_scores(model, matrix, arguments.scores, arguments.overwrite, again)

@@ -207,12 +207,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     model, plan = model_of_kind(arguments, *matrices)
     print_plan(arguments, lambda: plan)
     model.fit(*matrices)
-    text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
-    if arguments.rotate:
-        model = streampca.rotate(model, arguments.rotate)
-        text = f"{text}\n\n{model.result_}\n"
-    if arguments.output:
-        model.save(arguments.output)
+    model, text = rotated_and_saved(model, arguments)
     if len(scores) == 2:
         model.transform(*matrices, out=scores, overwrite=arguments.overwrite)
     elif arguments.scores:
@@ -224,3 +219,14 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
         if arguments.output:
             print(f"model saved to {arguments.output}")
     return 0
+
+
+def rotated_and_saved(model: Any, arguments: argparse.Namespace) -> tuple[Any, str]:
+    """The model, or what ``--rotate`` makes of it, saved if that is asked, and its report."""
+    text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
+    if arguments.rotate:
+        model = streampca.rotate(model, arguments.rotate)
+        text = f"{text}\n\n{model.result_}\n"
+    if arguments.output:
+        model.save(arguments.output)
+    return model, text

@@ -116,8 +116,7 @@ def _too_small(
     phase = max(plan.memory, key=lambda name: phase_nbytes(plan.memory, name))
     term, nbytes = max(plan.memory[phase].items(), key=lambda item: item[1])
     smallest = door.enough_for(plan)
-    process = plan.memory["process"]
-    held = sum(process.values()) + unforeseen(process)
+    held = sum(plan.memory["process"].values()) + unforeseen(plan.memory["process"])
     return MemoryLimitError(
         f"memory_limit={size(plan.memory_limit or 0)} is too small for {plan.method} of "
         f"{matrix.shape[0]} x {matrix.shape[1]}. The smallest limit that would do is "
