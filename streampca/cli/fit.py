@@ -262,8 +262,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     written += [] if chosen is None else write_outputs(model, chosen, arguments)
     counts = {} if chosen is None else chosen.left_out(model.result_)
     if arguments.json:
-        whole = summary(model)
-        print(json_of({**whole, "left_out": counts} if counts else whole, indent=1))
+        print(json_of(summary(model) | ({"left_out": counts} if counts else {}), indent=1))
     elif not arguments.quiet:
         print(text)
         if counts:
