@@ -88,8 +88,7 @@ def enough_for(plan: Plan) -> int:
     """
     process = plan.memory["process"]
     load(process)
-    more = unforeseen(process) + brought(process)
-    return enough((*plan.passed_over, plan.portable_nbytes), more)
+    return enough((*plan.passed_over, plan.portable_nbytes), unforeseen(process) + brought(process))
 
 
 def enough(peaks: Sequence[int], more: int) -> int:
