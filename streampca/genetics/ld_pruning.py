@@ -29,6 +29,7 @@ from streampca.passes import (
     run,
 )
 from streampca.sources import as_matrix
+from streampca.sources.allele_counts import code_is_assumed
 
 
 def default_step(window: int | str) -> int:
@@ -241,6 +242,7 @@ def ld_scan(matrix: ChunkedMatrix, rules: PruningRules) -> LDScan:
         starts=starts,
         stops=stops,
         missing=matrix.missing_value,
+        code_assumed=code_is_assumed(matrix),
     )
 
 

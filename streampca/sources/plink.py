@@ -13,6 +13,7 @@ import numpy as np
 
 from streampca.errors import IncompleteSourceWarning, SourceError, shorten, warn_caller
 from streampca.matrix import (
+    AxisLabels,
     ChunkedMatrix,
     Labels,
     Location,
@@ -21,11 +22,11 @@ from streampca.matrix import (
 )
 from streampca.matrix.columns import Text, join
 from streampca.paths import BINARY, read_at
+from streampca.sources.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
 from streampca.sources.reading import Tally, ThreadBuffers
 from streampca.sources.several import expand
 from streampca.sources.stacked import FileLocation, Index, Reader, StackedMatrix, room_for
 from streampca.sources.variants import (
-    MISSING_CALL,
     Bim,
     read_bim,
     read_fam,
@@ -221,17 +222,21 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     unnamed = any(table.unnamed for table in tables)
     if not any(table.n_ignored for table in tables):
         known = None if unnamed else hashes[: sum(counts)]
-        labels = Labels(sample_labels(*samples), variant_labels(*columns, hashes=known))
+        labels = _labels(samples, variant_labels(*columns, hashes=known))
         return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
     columns = [np.asarray(column) for column in columns]
     kept = np.flatnonzero(columns[2] >= 0)
     _warn_of_ignored(columns[1], columns[2], filesets)
-    labels = Labels(sample_labels(*samples), variant_labels(*(column[kept] for column in columns)))
+    labels = _labels(samples, variant_labels(*(column[kept] for column in columns)))
     plain = Labels.plain((reader.shape[1], reader.shape[0]))
     whole = StackedMatrix(reader, (1,), (0,), plain, missing_value=MISSING_CALL)
     matrix = select(whole, features=kept)
     matrix.labels = labels
     return matrix
+
+
+def _labels(samples: tuple[Any, ...], variants: AxisLabels) -> Labels:
+    return Labels(sample_labels(*samples), variants, attrs={PLOIDY: DIPLOID})
 
 
 def _warn_of_ignored(names: Text, position: np.ndarray[Any, Any], filesets: list[Fileset]) -> None:

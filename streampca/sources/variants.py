@@ -30,7 +30,6 @@ from streampca.matrix.columns import (
 # Labels of genotype matrices: samples by id, variants by id, chromosome, position and alleles.
 
 UNNAMED = "."
-MISSING_CALL = -1
 NO_PARENT = "0"
 HUMAN = 22  # autosomes
 LETTERS = ("X", "Y", "XY", "MT")  # PLINK's codes after the autosomes
