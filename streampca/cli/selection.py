@@ -12,13 +12,21 @@ from streampca.errors import InvalidInputError
 from streampca.genetics.counts import preceded, well_called
 from streampca.genetics.filters import filter_genotypes
 from streampca.genetics.id_lists import sample_mask
-from streampca.genetics.ld_pruning import LDPruning, PruningRules, default_step, ld_scan, prune_ld
+from streampca.genetics.ld_pruning import (
+    PRUNE_IN,
+    LDPruning,
+    PruningRules,
+    default_step,
+    ld_scan,
+    prune_ld,
+)
 from streampca.genetics.tables import write_afreq, write_eigenval, write_eigenvec
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
 from streampca.models.views import frequency_column, observed_alleles
 from streampca.passes import PassCost, Plan
 from streampca.sources.allele_counts import with_missing_calls
+from streampca.sources.variants import refuse_repeated_ids
 
 # --------------------------------------------------------------------------------------------------
 # Selecting samples and variants: first by lists, then by counts, then by pruning, as PLINK does.
@@ -139,6 +147,8 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     Cost: 1 to 3 passes. Raises InvalidInputError if no variant is left.
     """
     rules = pruning_rules(arguments, chosen.matrix)
+    if arguments.out:
+        refuse_repeated_ids(chosen.matrix.labels.features, PRUNE_IN)
     running = {
         "memory_limit": arguments.memory_limit,
         "scheduler": arguments.scheduler,

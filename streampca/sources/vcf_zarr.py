@@ -207,7 +207,7 @@ def open_vcf_zarr(
 
     ``variant_filter`` and ``sample_filter_mask`` are not applied. Labels: the counted allele is
     ALT, the other one REF. Cost: metadata and labels; no genotypes are read.
-    Raises InvalidInputError for multi-allelic or duplicate variants, SourceError for a group
+    Raises InvalidInputError for multi-allelic variants, SourceError for a group
     that lacks an array or whose arrays do not belong together.
     """
     if multiallelic not in ("error", "drop"):

@@ -10,7 +10,7 @@ from streampca.errors import InvalidInputError
 from streampca.genetics.id_lists import read_names, sample_mask
 from streampca.operations.convert import convert
 from streampca.sources.side_data import UNKNOWN, read_panel
-from tests.genotypes import random_calls, write_plink
+from tests.genotypes import random_calls, write_plink, write_vcf_zarr
 
 FAMILIES = ["f1", "f1", "f2", "f2", "f3", "f4", "f5", "f6"]
 SAMPLES = ["a", "b", "a", "c", "a", "d", "e", "f"]
@@ -70,3 +70,46 @@ def test_a_panel_names_families_where_they_share_ids(shared, tmp_path):
     panel.write_text("IID pop\nb X\na Y\n")
     with pytest.raises(InvalidInputError, match="a is the id of several samples"):
         read_panel(panel, labels)
+
+
+REPEATED = [f"rs{j % 30}" for j in range(40)]  # rs0 to rs9 name two variants each
+
+
+def test_repeated_variant_ids_stop_nothing_that_needs_none(tmp_path):
+    """Fits, filters by id (all variants of the id, as PLINK), places, projections by position."""
+    calls = random_calls(20, 40, missing=0.0)
+    bed = write_plink(tmp_path / "x", calls, ids=REPEATED)
+    vcf = write_vcf_zarr(tmp_path / "v", calls, ids=REPEATED, names=[("A", "G")] * 40)
+    unique = write_plink(tmp_path / "u", calls)
+    whole = GenotypePCA(3).fit(unique)
+    convert(bed, tmp_path / "z")
+    for source in (bed, vcf, str(tmp_path / "z")):
+        found = GenotypePCA(3).fit(source)
+        np.testing.assert_array_equal(found.scores_, whole.scores_)
+        projected = streampca.project_samples(found, streampca.open(source))
+        assert (projected.match.by, projected.match.n_matched) == ("position", 40)
+        np.testing.assert_allclose(projected.scores, whole.scores_, atol=1e-5)
+        by_id = streampca.project_samples(found, streampca.open(source), match="id", min_coverage=0)
+        assert (by_id.match.n_matched, by_id.match.n_duplicated) == (20, 20)
+    for option, kept in (("exclude", np.r_[2:30, 32:40]), ("extract", np.r_[0, 1, 30, 31])):
+        model = GenotypePCA(2, variants=streampca.VariantFilter(**{option: ["rs0", "rs1"]}))
+        other = GenotypePCA(2).fit(streampca.open(calls[:, kept], missing_value=-1))
+        np.testing.assert_array_equal(model.fit(bed).scores_, other.scores_)
+    assert streampca.prune_ld(bed).kept.tolist() == streampca.prune_ld(unique).kept.tolist()
+
+
+def test_a_list_of_pruned_ids_needs_one_for_each_after_the_filters(tmp_path, capsys):
+    bed = write_plink(tmp_path / "x", random_calls(20, 40), ids=REPEATED)
+    (tmp_path / "ids").write_text("\n".join(f"rs{j}" for j in range(10)))
+    to = str(tmp_path / "p")
+    for command in (
+        ["prune", bed, "-o", to],
+        ["fit", bed, "-k", "2", "--ld-r2", "0.9", "--out", to],
+    ):
+        assert main(command) == 65
+        text = capsys.readouterr().err
+        assert "10 ids are of several (rs0; rs1; rs2; rs3 and 6 more)" in text
+        assert "--exclude <FILE>" in text
+        assert main([*command, "--exclude", str(tmp_path / "ids"), "--overwrite"]) == 0
+    with pytest.raises(InvalidInputError, match="an id for each variant"):
+        streampca.prune_ld(bed).write(to)

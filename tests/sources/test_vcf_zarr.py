@@ -237,9 +237,6 @@ def test_what_is_no_vcf_zarr_is_refused(tmp_path):
     zarr.open_group(path)["variant_contig"][3] = 7
     with pytest.raises(SourceError, match="variant_contig goes from 0 to 7"):
         streampca.open(path)
-    path = write_vcf_zarr(tmp_path / "twice", calls, ids=["rs1"] * 8)
-    with pytest.raises(InvalidInputError, match="variant ids occur more than once"):
-        streampca.open(path)
     path = write_vcf_zarr(tmp_path / "people", calls, samples=["x"] * 6)
     with pytest.raises(InvalidInputError, match="sample ids occur more than once"):
         streampca.open(path)
@@ -339,7 +336,7 @@ def test_several_stores_need_the_same_samples(tmp_path):
     with pytest.raises(SourceError, match="6 and 5 samples"):
         streampca.open([one, fewer])
     same = write_vcf_zarr(tmp_path / "again.vcz", calls)
-    with pytest.raises(InvalidInputError, match="one of the stores only"):
+    with pytest.raises(InvalidInputError, match="one of them only"):
         streampca.open([one, same])
     with pytest.raises(InvalidInputError, match="named twice"):
         streampca.open([one, one])
