@@ -82,7 +82,7 @@ ANSWERS = {
     "not here; streampca convert writes Zarr": (
         "make-bed", "make-pgen", "make-bpgen", "recode", "export",
     ),
-    "not here; PLINK takes the .eigenvec that --out writes as --covar": (
+    "not here; PLINK takes the .eigenvec that --out writes as covariates": (
         "glm", "linear", "logistic", "assoc", "pheno", "pheno-name", "mpheno", "1", "covar",
         "covar-name",
     ),
