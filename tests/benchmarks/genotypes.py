@@ -27,7 +27,7 @@ import scipy.linalg
 
 from streampca.sources.simulate import GenotypeRecipe
 from streampca.sources.variants import MISSING_CALL
-from tests.benchmarks.measure import record, recordable
+from tests.benchmarks.measure import plink2_blas, record, recordable
 
 K = 10
 VARIANTS_AT_ONCE = 1024
