@@ -242,7 +242,7 @@ class DaskReader(Reader):
         """Every node, or one of each layer and those that may differ within one."""
         if self.layers is None:
             return list(self.graph.nodes.values())
-        return [*self.layers.specimens().nodes.values(), *self.layers.data()]
+        return [*self.layers.specimens().nodes.values(), *self.layers.listed.values()]
 
     def prepared(self) -> ReadCount:
         """What was read for shared operands: tasks, and estimated decoded bytes."""
