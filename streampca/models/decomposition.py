@@ -142,11 +142,12 @@ class Decomposition(LinearResult):
 
     def no_density(self, what: str) -> InvalidInputError:
         """The error where the covariance is singular.  what : "likelihood" or "inverse"."""
-        k, rank = self.n_components, self.rank
+        rank, remedy = self.rank, "Rows that vary in one direction, or none, have none"
+        if rank > 1:
+            remedy = f"Fit fewer than the rank, for example n_components={rank - 1}"
         return InvalidInputError(
-            f"the covariance of this model has no {what}: {min(k, rank)} components hold all of "
-            f"the variance of {self.n_dimensions} features, and no noise variance is left. Fit "
-            f"fewer components than the rank ({rank}), for example n_components={max(rank - 1, 1)}"
+            f"the covariance of this model has no {what}: {rank} components hold all of the "
+            f"variance of {self.n_dimensions} features, and no noise variance is left. {remedy}"
         )
 
     def r2_curve(self) -> Array:
