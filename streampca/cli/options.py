@@ -15,6 +15,7 @@ import numpy as np
 import streampca
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, RowTotals, select
+from streampca.models.cycles import CYCLES
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
@@ -25,7 +26,7 @@ from streampca.sources.side_data import is_file_of_values, read_side_data
 # --------------------------------------------------------------------------------------------------
 # Side data of a matrix: ``--weights``, ``--sample-weight`` and ``--remove``.
 
-BY_DATE = ("month", "season", "trend")  # values of --remove that follow from dates
+BY_DATE = (*CYCLES, "trend")  # values of --remove that follow from dates
 KEEP = "none"  # value of --remove in transform: nothing is removed
 
 
@@ -45,9 +46,10 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remove",
         action="append",
-        metavar="month|season|trend|FILE|NAME",
-        help="project this out of the samples: a cycle or trend in their dates, or covariates and "
-        "batches in a file or variable (text makes a column for each level); may be repeated. "
+        metavar="month|hour|trend|FILE|NAME",
+        help=f"project this out of the samples: a cycle ({', '.join(CYCLES)}) or trend in their "
+        "dates, or covariates and batches in a file or variable (text makes a column for each "
+        "level); may be repeated. "
         "For genotypes: a file of samples to leave out, as in PLINK",
     )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.places import RADIANS, latitude
+from streampca.models.cycles import CYCLES, is_date, places_by_dates, same_groups
 from streampca.passes import Candidate, Execution, easier_axis, make_plan, pass_spec, run
 from streampca.sources import as_matrix
 
@@ -204,8 +203,10 @@ def variable_weights(
     return {name: 1.0 / np.sqrt(total) for name, total in totals.items()}
 
 
-WORDS = ("month", "season", "trend", "linear")
-Find = Callable[[str], Any]  # a column by its name; raises InvalidInputError where there is none
+WORDS = (*CYCLES, "trend", "linear")
+EXPECTED = (
+    f"{', '.join(map(repr, CYCLES))}, 'trend', an array of (n_samples, columns), a list of such"
+)
 
 
 @dataclass(frozen=True)
@@ -229,38 +230,69 @@ def named_column(matrix: ChunkedMatrix, axis: int, argument: str, expected: str,
     )
 
 
-def removable(matrix: ChunkedMatrix) -> Find:
-    """Finds columns of the samples of a matrix for ``remove``."""
-    expected = "'month', 'season', 'trend', an array of (n_samples, columns), a list of such"
-    return partial(named_column, matrix, 0, "remove", expected)
+@dataclass(frozen=True)
+class Find:
+    """Finds columns of the samples of a matrix, for ``remove``."""
+
+    matrix: ChunkedMatrix
+
+    def __call__(self, name: str) -> Any:
+        """Raises InvalidInputError where there is none."""
+        return named_column(self.matrix, 0, "remove", EXPECTED, name)
+
+    def get(self, name: str) -> Any:
+        """None where there is none."""
+        return self.matrix.column(0, name)
 
 
-def with_columns(remove: Any, find: Find, n: int) -> Any:
+def with_columns(remove: Any, find: Find, samples: AxisLabels) -> Any:
     """``remove`` with names of columns replaced by what they hold.
 
-    A list of ``n`` texts that are no names holds the level of each of n samples.
+    A cycle is that of a column of its name, or else of the dates. A list of as many texts that are
+    no names as there are samples holds the level of each.
     """
     if isinstance(remove, str):
-        return remove if remove in WORDS else _named(find, remove)
+        return _named(find, remove, samples)
     if not isinstance(remove, (list, tuple)) or not any(isinstance(one, str) for one in remove):
         return remove
     texts = all(isinstance(one, str) for one in remove)
     try:
-        return [
-            _named(find, one) if isinstance(one, str) and one not in WORDS else one
-            for one in remove
-        ]
+        return [_named(find, one, samples) if isinstance(one, str) else one for one in remove]
     except InvalidInputError:
-        if texts and len(remove) == n and not set(remove) <= set(WORDS):
+        if texts and len(remove) == len(samples) and not set(remove) <= set(WORDS):
             return np.asarray(remove)
         raise
 
 
-def _named(find: Find, name: str) -> Named:
+def _named(find: Find, name: str, samples: AxisLabels) -> str | Named:
+    """A word as it is where it follows from dates, else the column of that name."""
+    if name in CYCLES:
+        return _cycle(find, name, samples)
+    if name in WORDS:
+        return name
     values = find(name)
     if np.asarray(values).dtype.kind == "M":
         raise InvalidInputError(
-            f"remove={name!r} holds dates; expected numbers or levels. Of dates remove 'month', "
-            "'season' or 'trend'"
+            f"remove={name!r} holds dates; expected numbers or levels. Of dates remove "
+            f"{', '.join(map(repr, CYCLES))} or 'trend'"
         )
     return Named(name, values)
+
+
+def _cycle(find: Find, word: str, samples: AxisLabels) -> str | Named:
+    """The column of the name of a cycle; the word where the dates say the same, or have none."""
+    column = find.get(word)
+    values = None if column is None else along(column, samples, f"remove={word!r}")
+    if values is None or is_date(values):
+        return word
+    dated = places_by_dates(word, samples)
+    if dated is None:
+        return Named(word, values)
+    if same_groups(dated, values):
+        return word
+    raise InvalidInputError(
+        f"remove={word!r} could be the column {word!r} of the samples or the {word} of their "
+        f"dates, and these differ. Say which: remove=X[{word!r}].values.astype(str) for the "
+        f"column (on the command line a file of it, --remove {word}.csv), or drop the column, "
+        f"X.drop_vars({word!r})"
+    )

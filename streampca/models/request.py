@@ -13,8 +13,8 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.by_name import (
+    Find,
     named_column,
-    removable,
     root_cosine_of_latitude,
     weights_along,
     with_columns,
@@ -63,7 +63,7 @@ def side_data(
     samples = sample_weights(sample_weight, matrix)
     if remove is None:
         return SideData(weights, samples)
-    remove = with_columns(remove, removable(matrix), len(labels.samples))
+    remove = with_columns(remove, Find(matrix), labels.samples)
     design, basis = Design.fit(remove, labels.samples, samples)
     if not design.rank:  # a single month: nothing but the mean
         return SideData(weights, samples)

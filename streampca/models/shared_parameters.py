@@ -80,11 +80,13 @@ REMOVE = parameter(
     default=None,
     kept=Kept.NAME,
     needs_data=True,
-    meaning="""what is projected out of the samples beside the mean, in the same pass: "month" or
-        "season" (the cycle in the dates of the samples), "trend" (a straight line in their
-        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or
-        batches (text makes one column for each level), the name of a column of the samples
-        (obs of an AnnData, a coordinate, a variable beside X), or a list of such. The
+    meaning="""what is projected out of the samples beside the mean, in the same pass: a cycle
+        in the dates of the samples ("month", "season", "quarter", "week", "dayofyear",
+        "dayofweek", "hour"), "trend" (a straight line in their coordinate), an (n,) or (n, c)
+        array, data frame or DataArray of covariates or batches (text makes one column for
+        each level, and so do whole numbers under the name of a cycle: ``x["time.hour"]``),
+        the name of a column of the samples (obs of an AnnData, a coordinate, a variable
+        beside X), or a list of such. The
         components, ``scale="std"`` and the shares of variance are those of the residuals;
         variances still divide by n - ddof, as for anomalies made beforehand. Columns that
         repeat each other count once. A hole (missing="mean") holds what the observed
