@@ -34,9 +34,11 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
     """Options for the weights of a fit, and for what it removes."""
     parser.add_argument(
         "--weights",
+        action="append",
         metavar="coslat|FILE|NAME",
         help="multiply the features: coslat (the root of the cosine of the latitude), a file "
-        "(.npy, .csv, .tsv, area.nc or area.nc:name) or a variable of the source",
+        "(.npy, .csv, .tsv, area.nc or area.nc:name) or a variable of the source; repeated, by all "
+        "of these",
     )
     parser.add_argument(
         "--sample-weight",
@@ -55,10 +57,14 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def weights_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """The value of --weights for a matrix: None, "coslat", or (features,) numbers."""
-    if arguments.weights in (None, "coslat"):
-        return arguments.weights
-    return _one("--weights", arguments.weights, arguments, matrix.labels.features)
+    """The values of --weights as models take them: None, "coslat", numbers, or several of these."""
+    found = [
+        one
+        if one == "coslat"
+        else np.asarray(_one("--weights", one, arguments, matrix.labels.features))
+        for one in arguments.weights or []
+    ]
+    return found if len(found) > 1 else next(iter(found), None)
 
 
 def sample_weight_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:

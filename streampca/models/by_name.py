@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Moments
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.places import RADIANS, latitude
 from streampca.models.cycles import CYCLES, is_date, places_by_dates, same_groups
-from streampca.passes import Candidate, Execution, easier_axis, make_plan, pass_spec, run
-from streampca.sources import as_matrix
 
 
 def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
@@ -74,7 +71,10 @@ def refuse_masked(values: Any, name: str) -> None:
 
 
 def _of_part(values: Any, axis: AxisLabels, name: str) -> Array:
-    """The values of one variable; a single number applies to all of its features."""
+    """The values of one variable; a single number applies to all of its features, and so may
+    "coslat"."""
+    if isinstance(values, str) and values == "coslat":
+        return root_cosine_of_latitude(axis)
     return np.full(len(axis), values) if np.ndim(values) == 0 else along(values, axis, name)
 
 
@@ -89,8 +89,8 @@ def root_cosine_of_latitude(axis: AxisLabels) -> Array:
     """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
 
     The latitude is a coordinate of one dimension or two, with CF attributes (standard_name
-    latitude, units degrees_north) or named lat, latitude or nav_lat; in degrees, or radians where
-    its units say so. Rounding below 0 at a pole is 0.
+    latitude, units degrees_north, or axis Y where that is no distance) or named lat, latitude or
+    nav_lat; in degrees, or radians where its units say so. Rounding below 0 at a pole is 0.
     """
     if axis.parts:
         return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
@@ -99,8 +99,9 @@ def root_cosine_of_latitude(axis: AxisLabels) -> Array:
     if dim is None or degrees is None:
         raise InvalidInputError(
             f"weights='coslat' found no latitude among the features ({', '.join(axis.dims)}): "
-            "expected a coordinate lat, latitude or nav_lat, or one with units degrees_north. "
-            "Give the array: weights=np.sqrt(np.cos(np.deg2rad(lat)).clip(0)), a DataArray over "
+            "expected a coordinate lat, latitude or nav_lat, or one with units degrees_north, "
+            "standard_name latitude or axis Y: X.y.attrs['units'] = 'degrees_north'. "
+            "Or give the array: weights=np.sqrt(np.cos(np.deg2rad(lat)).clip(0)), a DataArray over "
             "the dimensions it has"
         )
     if str(axis.attrs.get(dim, {}).get("units", "")).lower() in RADIANS:
@@ -162,46 +163,7 @@ def match(wanted: Array, known: Array, what: str) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Weights that give every variable of a Dataset the same total variance.
-
-
-def variable_weights(
-    X: Any,
-    *,
-    dim: Any = None,
-    missing_value: float | None = None,
-    memory_limit: int | str | None = None,
-    scheduler: Any = None,
-    progress: Any = None,
-) -> dict[str, float]:
-    """One weight for each variable, 1 / sqrt(its total variance): ``PCA(weights=...)`` takes them.
-
-    Each variable then has a total variance of 1, whatever its unit and number of grid cells;
-    within it, features keep their proportions (``scale="std"`` gives those up as well).
-
-    X : (n, p), a Dataset, or what ``streampca.concat_features(..., variables=...)`` returned.
-    Other parameters : as in :class:`PCA`. Missing cells are left out, not refused.
-
-    Cost: one pass, and moments of every feature.
-    Raises InvalidInputError where X has no variables, or one of them does not vary.
-    """
-    matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    slices = matrix.labels.features.slices
-    if not slices:
-        raise InvalidInputError(
-            "X is one matrix without variables; expected a Dataset and its sample dimension: "
-            "variable_weights(ds[['sst', 'slp']], dim='time')"
-        )
-    spec = pass_spec("moments", matrix, easier_axis(matrix), {"columns": Moments()})
-    plan = make_plan(matrix, "moments", [Candidate("moments", "", (spec,))], memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    done = run(plan.passes[0], matrix, execution=execution)
-    variance = done["columns"].variance()
-    totals = {name: float(np.nansum(variance[where])) for name, where in slices.items()}
-    if still := [name for name, total in totals.items() if not total > 0]:
-        raise InvalidInputError(f"variable {still[0]!r} does not vary; leave it out: X.drop_vars")
-    return {name: 1.0 / np.sqrt(total) for name, total in totals.items()}
-
+# Columns of the samples by their names.
 
 WORDS = (*CYCLES, "trend", "linear")
 EXPECTED = (

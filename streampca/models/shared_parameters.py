@@ -71,10 +71,12 @@ WEIGHTS = parameter(
     meaning="""(p,) multiply the centred and scaled features (an array, or a DataArray over some of
         their dimensions, or the name of a column of the features: var of an AnnData, a
         coordinate, a variable of the Dataset), or "coslat": sqrt(cos(latitude)), so that
-        the cells of a grid count by their area. ``components_`` are those of the weighted
-        data; ``inverse_transform`` divides by the weights again. A feature of weight 0 is
-        left out: its loadings are 0, and its reconstruction is its mean. NaN and negative
-        weights are refused.""",
+        the cells of a grid count by their area. Of several variables one for each, by its
+        name: ``{"sst": 2.0, "slp": "coslat"}``. A list of such is their product:
+        ``["coslat", variable_weights(X, weights="coslat")]``. ``components_`` are those of
+        the weighted data; ``inverse_transform`` divides by the weights again. A feature of
+        weight 0 is left out: its loadings are 0, and its reconstruction is its mean. NaN and
+        negative weights are refused.""",
 )
 REMOVE = parameter(
     default=None,
