@@ -58,10 +58,9 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
 
 def weights_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
     """The values of --weights as models take them: None, "coslat", numbers, or several of these."""
+    features = matrix.labels.features
     found = [
-        one
-        if one == "coslat"
-        else np.asarray(_one("--weights", one, arguments, matrix.labels.features))
+        one if one == "coslat" else _one("--weights", one, arguments, features)
         for one in arguments.weights or []
     ]
     return found if len(found) > 1 else next(iter(found), None)
