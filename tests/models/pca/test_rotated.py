@@ -149,8 +149,10 @@ def test_what_cannot_be_rotated():
 
 
 def test_a_rotation_says_how_many_optima_there_are(tmp_path):
-    X = np.random.default_rng(3).normal(size=(100, 40))
-    pca = PCA(8).fit(X)
+    loadings = np.random.default_rng(3).normal(size=(40, 8))
+    factors = np.random.default_rng(0).normal(size=(100, 8))
+    factors = np.linalg.qr(factors - factors.mean(axis=0))[0]
+    pca = PCA(8).fit(factors @ loadings.T)
     rotated = streampca.rotate(pca)
     result = rotated.result_
     assert (result.starts, result.optima > 1) == (9, True)
