@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from streampca.sources.allele_counts import MISSING_CALL
 from streampca.sources.simulate import GenotypeRecipe
-from streampca.sources.variants import MISSING_CALL
 from tests.benchmarks.measure import plink2_blas, record, recordable
 
 K = 10
