@@ -1,4 +1,4 @@
-"""Arrays along one axis of a matrix: broadcast by dimension name, checked, flattened."""
+"""Weights and columns along one axis of a matrix, and what a name stands for."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from streampca.accumulators import Moments
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.matrix.alignment import along
 from streampca.matrix.places import RADIANS, latitude
 from streampca.passes import Candidate, Execution, easier_axis, make_plan, pass_spec, run
 from streampca.sources import as_matrix
@@ -21,8 +22,7 @@ from streampca.sources import as_matrix
 def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
     """(len(axis),) float64 weights, finite and not negative, at least one of them positive.
 
-    weights : a sequence of that length, an array with the shape of the stacked dimensions, or a
-        DataArray over some of them, aligned by its coordinates and repeated along the others.
+    weights : as :func:`streampca.matrix.alignment.along` takes values: by name or by number.
     name : of the argument, for messages.
     """
     values = along(weights, axis, name)
@@ -40,50 +40,6 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
     if not np.any(values > 0):
         raise InvalidInputError(f"{name} is zero everywhere; expected at least one positive weight")
     return values
-
-
-def along(values: Any, axis: AxisLabels, name: str) -> Array:
-    """One value for every entry of an axis, (len(axis),); see :func:`weights_along`.
-
-    Of the features of several variables, ``values`` may hold an array or a number for each, by
-    its name.
-    """
-    if axis.parts and (by_dims(values) or hasattr(values, "keys")):
-        each = values if hasattr(values, "keys") else dict.fromkeys(axis.parts, values)
-        if absent := [part for part in axis.parts if part not in each]:
-            raise InvalidInputError(f"{name} has nothing for the variable {absent[0]!r}")
-        return np.concatenate([_of_part(each[part], one, name) for part, one in axis.parts.items()])
-    if by_dims(values):
-        return _broadcast(values, axis, name)
-    refuse_masked(values, name)
-    array = np.asarray(values)
-    if array.shape not in ((len(axis),), axis.sizes):
-        raise InvalidInputError(
-            f"{name} has shape {array.shape}; expected one for each of {len(axis)} "
-            f"({' x '.join(axis.dims)})"
-        )
-    return array.reshape(-1)
-
-
-def refuse_masked(values: Any, name: str) -> None:
-    """Refuse a masked array with masked entries: every value is needed."""
-    if np.ma.is_masked(values):
-        raise InvalidInputError(
-            f"{name} is a masked array with {int(np.ma.count_masked(values))} masked entries; "
-            f"expected a value everywhere: {name}.filled(...)"
-        )
-
-
-def _of_part(values: Any, axis: AxisLabels, name: str) -> Array:
-    """The values of one variable; a single number applies to all of its features."""
-    return np.full(len(axis), values) if np.ndim(values) == 0 else along(values, axis, name)
-
-
-def by_dims(values: Any) -> bool:
-    """Whether values are one array with named dimensions (an xarray.DataArray)."""
-    return all(hasattr(values, name) for name in ("dims", "coords", "values")) and not hasattr(
-        values, "keys"
-    )
 
 
 def root_cosine_of_latitude(axis: AxisLabels) -> Array:
@@ -112,54 +68,6 @@ def root_cosine_of_latitude(axis: AxisLabels) -> Array:
         )
     cosine = np.cos(np.deg2rad(degrees.astype(np.float64)))
     return np.asarray(np.sqrt(np.maximum(cosine, 0.0)))
-
-
-def _broadcast(values: Any, axis: AxisLabels, name: str) -> Array:
-    """A DataArray over some of the dimensions of an axis."""
-    dims = tuple(str(d) for d in values.dims)
-    if not dims or not set(dims) <= set(axis.dims):
-        raise InvalidInputError(
-            f"{name} has dimensions {dims}; expected some of {axis.dims}. Rename them, or pass "
-            f"{name}.values"
-        )
-    array = np.asarray(values.values)
-    for d, dim in enumerate(dims):
-        known = values.coords[dim].values if dim in values.coords else None
-        size = axis.sizes[axis.dims.index(dim)]
-        array = np.take(array, _matched(axis.coords.get(dim), known, size, dim, name, array, d), d)
-    return axis.spread(array, dims)
-
-
-def _matched(
-    wanted: Array | None, known: Array | None, size: int, dim: str, name: str, array: Array, d: int
-) -> Array:
-    """Positions along ``dim`` of the entries that match the data, by coordinate."""
-    if wanted is None or known is None:
-        if array.shape[d] != size:
-            raise InvalidInputError(f"{name} has {array.shape[d]} along {dim!r}; expected {size}")
-        return np.arange(size)
-    return match(np.asarray(wanted), np.asarray(known), f"{name} along {dim!r}")
-
-
-def match(wanted: Array, known: Array, what: str) -> Array:
-    """(len(wanted),) positions of the wanted coordinates among the known ones."""
-    if np.array_equal(wanted, known):
-        return np.arange(len(wanted))
-    if len(known):
-        try:
-            order = np.argsort(known, kind="stable")
-            place = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
-            if np.array_equal(found := order[place], found) and np.all(known[found] == wanted):
-                return np.asarray(found)
-            absent = wanted[known[found] != wanted]
-        except TypeError:  # coordinates that cannot be compared: text and numbers
-            absent = wanted
-    else:
-        absent = wanted
-    raise InvalidInputError(
-        f"{what} has no entry for {shorten([str(one) for one in absent[:3]], len(absent))}; "
-        "expected the coordinates of the data. Use .reindex_like(X), or .values to go by position"
-    )
 
 
 # --------------------------------------------------------------------------------------------------

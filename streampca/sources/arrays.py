@@ -13,7 +13,7 @@ from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.kinds import check_dtype, from_tensor, refuse_gpu
 from streampca.sources.frames import (
-    column_names,
+    feature_names,
     frame_values,
     held_nbytes,
     is_frame,
@@ -224,8 +224,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     names, samples, mask, given = None, None, None, 0
     loads: tuple[str, ...] = ()
     if is_frame(array):
-        columns = column_names(array)
-        names = columns if all(isinstance(c, str) for c in columns) else None
+        names = feature_names(array)
         samples = row_names(array)
         values = frame_values(array)
         loads = LOADS.get(type(array).__module__.split(".")[0], ())
