@@ -132,7 +132,10 @@ def refuse_other_than_numbers(frame: Any) -> None:
         if not (_is_numeric(dtype) or (dtype.kind == "O" and _is_numbers(frame.iloc[:, j])))
     ]
     if bad:
-        raise not_numeric(bad, "X.drop(columns=[{}])", "pandas.to_numeric(X[{}])")
+        raise not_numeric(
+            bad, "X.drop(columns=[{0}]), make one the names of the rows, X.set_index({0})",
+            "pandas.to_numeric(X[{}])",
+        )  # fmt: skip
 
 
 def not_numeric(bad: list[str], drop: str, convert: str) -> InvalidTypeError:
