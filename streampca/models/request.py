@@ -13,10 +13,10 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.by_name import (
     Find,
     named_column,
-    root_cosine_of_latitude,
     weights_along,
     with_columns,
 )
