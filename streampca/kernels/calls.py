@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streampca.kernels.blas import Array
 from streampca.kernels.columns import ColumnStats, row_pieces
+from streampca.kernels.compiled import compiled
 from streampca.kernels.team import each
 
 BEYOND = 1 << 15  # larger than any int8 or uint8
@@ -22,7 +22,7 @@ TASK_NBYTES = 1 << 19  # of a tile that one thread fills at a time
 PIECE = 32768  # entries whose squares fit an int32 sum: 32768 x 255^2 < 2^31
 
 
-_compile: Any = njit(nogil=True, cache=True)
+_compile = compiled()
 
 
 def _bed_table() -> Array:
