@@ -242,8 +242,10 @@ def write_outputs(
         if path.endswith(".eigenvec"):
             unit = arguments.eigenvec_values == "eigenvectors"
             values = model.eigenvectors_ if unit else model.scores_
-            fitted = [] if result.fitted is None else [("FITTED", result.fitted.astype(int))]
-            write_eigenvec(path, [*who, *fitted], values, may)
+            columns = list(who)
+            if result.fitted is not None:
+                columns.append(("FITTED", result.fitted.astype(int)))
+            write_eigenvec(path, columns, values, may)
         elif path.endswith(".eigenval"):
             plain = arguments.eigenval_values == "plink"
             values = model.eigenvalues_ if plain else eigensoft_eigenvalues(result)
@@ -258,9 +260,10 @@ def write_outputs(
             lost = np.zeros(len(variants), int) if result.missing is None else result.missing
             write_vmiss(path, variants, lost, result.n_samples, may)
         elif path.endswith(".allele"):
-            columns = result.components.T if result.streamed_to is None else (
-                labelled_rows(result.streamed_to, COMPONENTS))  # fmt: skip
-            weights = partial(allele_weights, result, columns=columns)
+            streamed = result.streamed_to
+            loadings = result.require_components().T if streamed is None else (
+                labelled_rows(streamed, COMPONENTS))  # fmt: skip
+            weights = partial(allele_weights, result, columns=loadings)
             used = used_variants(result)
             write_allele_weights(path, variants, used, weights, result.n_components, may)
         elif chosen.pruning is not None:
