@@ -218,10 +218,10 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
         counts.append(tables[-1].count)
     reader = BedReader([one.file("bed") for one in filesets], counts, len(samples))
     columns = [join([table.columns[i] for table in tables]) for i in range(5)]
+    unnamed = any(table.unnamed for table in tables)
     if not any(table.n_ignored for table in tables):
-        variants = variant_labels(*columns)
+        variants = variant_labels(*columns, unnamed=unnamed)
         if hashes is not None:
-            unnamed = any(table.unnamed for table in tables)
             refuse_shared_variants(variants, counts, None if unnamed else hashes[: sum(counts)])
         labels = Labels(samples, variants, attrs={PLOIDY: DIPLOID})
         return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
