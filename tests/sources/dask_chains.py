@@ -474,5 +474,3 @@ def of_dask(rnd, operation, field):
             made, dims=field.dims, coords={"time": field.time}
         )  # fmt: skip
     return labelled(made)
-
-

@@ -319,9 +319,7 @@ class DaskReader(Reader):
         """The graph of what these keys need, from the layers or from the whole graph."""
         if isinstance(source, Graph):
             return source
-        return self._guarded(
-            lambda: source.part(keys), lambda: self.graph.fixed(source.values)
-        )
+        return self._guarded(lambda: source.part(keys), lambda: self.graph.fixed(source.values))
 
     def _outlined(self, dim: int) -> Outline:
         """The graph in outline: from its layers, or where these say too little from its tasks."""
