@@ -56,20 +56,25 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
 
 def _refuse_ambiguous(individual: Any, both: Sequence[Any], wanted: Sequence[str],
                       option: str) -> None:  # fmt: skip
-    """Refuse an individual id that several families have: it says not whom of them.
+    """Refuse names that several samples have, of which nothing says who is meant.
 
     both : the ids of family and individual, joined by " " and by ":".
     """
-    asked = {*wanted} & {*repeated(individual)}
-    asked -= {name for column in both for name in column[is_among(column, asked)].tolist()}
-    if not asked:
+    like_pairs = sum(np.strings.find(individual, sign) >= 0 for sign in " :") > 0
+    unsure = {*wanted} & {*repeated(individual), *individual[like_pairs].tolist()}
+    owners = dict[str, set[int]]()
+    for column in (individual, *both):
+        for i in np.flatnonzero(is_among(column, unsure)).tolist():
+            owners.setdefault(str(column[i]), set()).add(i)
+    several = [name for name in dict.fromkeys(wanted) if len(owners.get(name, ())) > 1]
+    if not several:
         return
-    first = next(name for name in wanted if name in asked)
-    whom = both[1][individual == first].tolist()
+    whom = sorted(owners[several[0]])
+    shown = shorten([str(both[1][i]) for i in whom[:4]], len(whom))
     raise InvalidInputError(
-        f"{option}: {len(asked)} of {len({*wanted})} ids are of several samples: {first} is "
-        f"{shorten(whom[:4], len(whom))}. Name family and individual: {whom[0]}, or in a file "
-        f"'{both[0][individual == first][0]}'"
+        f"{option}: {len(several)} of {len({*wanted})} ids are of several samples: {several[0]} is "
+        f"{shown}. Name family and individual: {both[1][whom[0]]}, or in a file "
+        f"'{both[0][whom[0]]}'"
     )
 
 
