@@ -186,6 +186,8 @@ def stored_scores(path: str, name: str | None = None) -> tuple[Any, Any] | None:
 
     None where the path is no AnnData. Raises InvalidInputError where it has no such scores.
     """
+    if not os.path.exists(path) and "://" not in path:
+        raise SourceError(f"{path}: no such file or directory")
     if os.path.isfile(path) and not path.endswith(".zip"):
         if not path.endswith(".h5ad"):
             return None
