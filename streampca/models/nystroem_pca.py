@@ -270,7 +270,7 @@ class NystroemPCA(Estimator):
         if m is None:
             m = min(n, max(LANDMARKS, PER_COMPONENT * k))
         m = whole_number("n_landmarks", m, k, n, "None or ", ", from the components to the rows")
-        if self.kernel == "precomputed":
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise InvalidInputError(
                 "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"
             )

@@ -169,6 +169,14 @@ def whole_number(
     raise InvalidInputError(f"{name}={value!r}; expected {beside}a number {bounds}{why}")
 
 
+def array_of_numbers(values: Any, name: str, expected: str) -> Array:
+    """Values as float64. Raises InvalidInputError where they are no numbers."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name}={values!r:.60}; expected {expected}") from None
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 

@@ -16,6 +16,7 @@ from streampca.models import shared_parameters as shared
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.regression import Regression, refuse_columns_of_holes
+from streampca.models.request import array_of_numbers
 from streampca.passes import PassResult, PassSpec, pass_spec
 
 
@@ -59,12 +60,10 @@ class TotalLeastSquares(Regression):
     def _units(self, m: int) -> Array:
         if self.noise is None:
             return np.ones(m)
-        units = np.asarray(self.noise, np.float64)
+        expected = f"{m} numbers above 0: the columns of X, then those of y"
+        units = array_of_numbers(self.noise, "noise", expected)
         if units.shape != (m,) or not (np.isfinite(units) & (units > 0)).all():
-            raise InvalidInputError(
-                f"noise of shape {units.shape}; expected {m} numbers above 0: the columns of X, "
-                "then those of y"
-            )
+            raise InvalidInputError(f"noise of shape {units.shape}; expected {expected}")
         return units
 
     def _solved(self, done: PassResult, p: int) -> dict[str, Any]:
