@@ -85,7 +85,7 @@ class Scalar:
 NUMBERS = (Real, np.bool_)
 SCALARS = {
     "bool": Scalar("True or False", (bool, np.bool_, Integral)),
-    "int": Scalar("a whole number", NUMBERS),
+    "int": Scalar("a number", NUMBERS),
     "float": Scalar("a number", NUMBERS),
     "str": Scalar("a name", (str, *NUMBERS)),
     "os.PathLike[str]": Scalar("a path", (os.PathLike,)),
