@@ -210,7 +210,7 @@ class TwoViewModel(Estimator):
             mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
             x_scores=scores[0], y_scores=scores[1], x_rank=solved.ranks[0],
             y_rank=solved.ranks[1], left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
-            total=total, removal=removal, weight=weight,
+            total=total, estimated=solved.estimated, removal=removal, weight=weight,
             **solved.more,
         ))  # fmt: skip
 
