@@ -122,9 +122,9 @@ class FactorAnalysis(LatentModel):
     iterated_power: int = shared.accepted(3, "as ``svd_method``")
     random_state: Any = shared.accepted(0, "nothing is drawn")
     ddof: int = parameter(
-        default=1,
-        meaning="""variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses
-            and the test do not depend on it.""",
+        default=0,
+        meaning="""variances divide by n - ddof. With 0, as in scikit-learn, the likelihood is the
+            largest. Correlations, uniquenesses and the test do not depend on it.""",
     )
     missing: str = parameter(
         default="raise",
