@@ -204,6 +204,8 @@ def as_options(text: str, parser: Parser) -> str:
         inside = IN_MESSAGES.sub(said, found["settings"] or "")
         return inside.replace(", --", " --") if inside.startswith(("--", "fit --")) else found[0]
 
+    if "relative_weights" in known:
+        text = text.replace("sample_weight=streampca.relative_weights(w)", "--relative-weights")
     text = IN_MESSAGES.sub(said, text)
     return re.sub(r"streampca\.(?:Hard|Soft)Impute\b(?!\()", "streampca impute", text)
 

@@ -20,6 +20,7 @@ from streampca.models.by_name import (
     with_columns,
 )
 from streampca.models.design import Design
+from streampca.models.row_weights import as_counts, split
 from streampca.solvers import check_n_components
 
 
@@ -84,8 +85,13 @@ def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
 
 
 def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
-    """(n,) from an array, a DataArray over sample dimensions, or the name of a column."""
-    return _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
+    """(n,) from an array, a DataArray over sample dimensions, or the name of a column.
+
+    How often each sample counts; see :func:`streampca.relative_weights`.
+    """
+    weights, relative = split(weights)
+    found = _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
+    return as_counts(found) if relative and found is not None else found
 
 
 def _along(

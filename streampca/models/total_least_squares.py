@@ -57,6 +57,9 @@ class TotalLeastSquares(Regression):
         spec = pass_spec("tsqr", joint, 0, sums, flops=2.0 * n * m * m, work="factor")
         return spec, {"R factor and its SVD": 6 * m * m * 8}
 
+    def _fewest(self, p: int) -> int:
+        return p + int(self.fit_intercept)
+
     def _units(self, m: int) -> Array:
         if self.noise is None:
             return np.ones(m)
