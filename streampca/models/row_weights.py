@@ -73,6 +73,6 @@ def refuse_few(weights: Array | None, least: float, why: str) -> None:
     if weights is not None and (total := float(weights.sum())) <= least:
         raise InvalidInputError(
             f"sample_weight sums to {total:g} and leaves no degree of freedom; expected more than "
-            f"{least:g} ({why}), since it says how often each row counts. Weights that only compare rows, such as probabilities: "
-            "sample_weight=streampca.relative_weights(w)"
+            f"{least:g} ({why}), since it says how often each row counts. Weights that only "
+            "compare rows, such as probabilities: sample_weight=streampca.relative_weights(w)"
         )
