@@ -206,7 +206,10 @@ ELSEWHERE = {  # parameter -> option
     "svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set", "max_missing": "geno",
     "max_sample_missing": "mind",
 }  # fmt: skip
-PHRASES = {"streampca.prune_ld(X)": "--ld-r2 0.2"}  # calls that an option stands for
+PHRASES = {  # calls that an option stands for
+    "streampca.prune_ld(X)": "--ld-r2 0.2",
+    "sample_weight=streampca.relative_weights(w)": "--relative-weights",
+}
 
 
 def as_options(text: str, parser: Parser) -> str:
