@@ -205,8 +205,8 @@ def _read(texts: Texts, tokens: Tokens, terms: TermCounts, budget: Budget, skip:
             continue
         if document.parts is None:
             raise InvalidTypeError(
-                f"{document.where} is missing; expected text. missing='skip' leaves such "
-                "documents out"
+                f"{document.where} is missing; expected text. streampca.open_texts(..., "
+                "missing='skip') leaves such documents out"
             )
         second = next(parts, None)
         if second is None:

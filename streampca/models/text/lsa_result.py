@@ -253,6 +253,8 @@ class LSADecomposition(PrincipalComponents, kind="latent semantic analysis"):
         """How many documents, what the space holds of them, and what was added."""
         held = 1.0 - self.lost
         lines = [f"documents  {self.n_documents}; the space holds {held:.1%} of the squared length"]
+        if skipped := self.options_used.get("skipped"):
+            lines.append(f"skipped    {skipped} documents whose text is missing or empty")
         if self.folded:
             held = self.folded["held"] / (self.folded["length"] or 1.0)
             lines.append(
