@@ -235,8 +235,11 @@ def as_options(text: str, parser: Parser) -> str:
 
 
 def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any]:
-    """Parameter -> (words before the option that sets it, the option)."""
-    found = {one.dest: one for one in parser._actions if one.option_strings}
+    """Parameter -> (words before the option that sets it, the option), inner commands' too."""
+    inner = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
+    parsers = [*(each for one in reversed(inner) for each in reversed(one.values())), parser]
+    actions = [one for each in parsers for one in each._actions]
+    found = {one.dest: one for one in actions if one.option_strings}
     named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in found.values()}
     return {name: (before, one) for name, one in (found | named).items()}
 

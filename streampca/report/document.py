@@ -296,7 +296,7 @@ def _provenance(result: Any) -> str:
         ("preprocessing", " then ".join(map(str, result.preprocessing.steps))),
         *result.provenance.get("versions", {}).items(),
     ]
-    settings = json.dumps(dict(result.settings), indent=1, default=str, sort_keys=True)
+    settings = json.dumps(result.options_used, indent=1, default=str, sort_keys=True)
     inside = preformatted(hide_secrets(settings))
     return (
         f"{table(('', ''), [one for one in rows if one[1]])}"
