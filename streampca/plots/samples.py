@@ -9,10 +9,13 @@ import numpy as np
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.plots.subjects import VIEWS, Subject, result_of
 
+COMPLEX = "these scores are complex; draw plots.pcs(modes) or plots.map(modes, kind='phase')"
+
 
 def has_scores(found: Any) -> Any:
-    """The found, if such a model has scores at all. Raises InvalidInputError."""
-    _ = found.scores
+    """The found, if such a model has scores, and real ones. Raises InvalidInputError."""
+    if np.iscomplexobj(found.scores):
+        raise InvalidInputError(COMPLEX)
     return found
 
 
@@ -41,7 +44,7 @@ def scores_of(found: Any, scores: Any, name: str = "scores") -> Any:
     if len(shape) < 2 or shape[-1] != found.n_components:
         raise InvalidInputError(
             f"{name} has shape {tuple(shape)}; expected (n, {found.n_components}), one column per "
-            f"component: {name}=pca.transform(X)"
+            f"component: {name}=model.transform(X)"
         )
     if any(length != length for length in shape):  # NaN: Dask has not counted the rows
         raise InvalidInputError(
@@ -56,7 +59,7 @@ def scores_of(found: Any, scores: Any, name: str = "scores") -> Any:
 def column_of(source: Any, index: int) -> np.ndarray[Any, Any]:
     """One component, (n,) float64; several sample dimensions are flattened."""
     if np.iscomplexobj(source):
-        raise InvalidInputError("these scores are complex; draw plots.pcs(modes)")
+        raise InvalidInputError(COMPLEX)
     return np.asarray(source[..., index], dtype=np.float64).ravel()
 
 

@@ -19,7 +19,7 @@ from streampca.plots.canvas import (
     sheet,
     state,
 )
-from streampca.plots.samples import both_scores, column_of, has_scores, scores_of
+from streampca.plots.samples import both_scores, column_of, scores_of
 from streampca.plots.subjects import carried, component_name, is_pair, result_of
 
 if TYPE_CHECKING:
@@ -50,13 +50,14 @@ def pcs(
     Returns the Axes; of several modes the frame, whose series are ``ax.child_axes``.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
-    found = has_scores(result_of(result, view))
+    found = result_of(result, view)
     numbers = np.atleast_1d(np.asarray(mode)).tolist()
     if not isinstance(mode, (int, np.integer)):
         numbers = [one for one in numbers if one <= found.n_components] or numbers
     indices = [component_index(number, found) for number in numbers]
+    given = found.scores if scores is None else scores  # refused where such a model has none
     both = is_pair(result) and view is None
-    sources = both_scores(result, scores) if both else [scores_of(found, scores)]
+    sources = both_scores(result, scores) if both else [scores_of(found, given)]
     shape = _shape(found, sources[0], scores)
     times, label = _times(found, None if both else scores, shape)
     panels: list[Axes] = []

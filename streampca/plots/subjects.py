@@ -277,7 +277,7 @@ def _complex_subject(modes: Any) -> Subject:
             "plots.scree"  # fmt: skip
     return Subject("Hilbert EOF", Labels(modes.samples, features), names, drawn, has,
                    _shares_of(shares), (shares, "Share of total variance"), fields,
-                   scores_from="modes = complex_modes(model, X)")  # fmt: skip
+                   scores_from="modes = complex_modes(model, analytic(X))")  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------
