@@ -290,11 +290,12 @@ def _draw_field(
 
 
 def _east(degrees: float, _: float = 0.0) -> str:
-    turned = (degrees + 180) % 360 - 180
+    turned = round((degrees + 180) % 360 - 180, 6) + 0.0
     return _degrees(turned, "W", "E") if abs(turned) not in (0, 180) else f"{abs(turned):g}°"
 
 
 def _north(degrees: float, _: float = 0.0) -> str:
+    degrees = round(degrees, 6)
     return _degrees(degrees, "S", "N") if degrees else "0°"
 
 

@@ -116,7 +116,7 @@ def scores(
 def _correlation(points: Array) -> float:
     seen = np.isfinite(points).all(axis=0)
     spread = points[:, seen].std(axis=1) if seen.any() else np.zeros(2)
-    return float(np.corrcoef(points[:, seen])[0, 1]) if spread.all() else 0.0
+    return round(float(np.corrcoef(points[:, seen])[0, 1]), 2) + 0.0 if spread.all() else 0.0
 
 
 def _draw_points(ax: Axes, points: Array, colours: Colours) -> None:
