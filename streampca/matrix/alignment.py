@@ -8,7 +8,7 @@ that counts from 0 names nothing.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -116,9 +116,7 @@ def index_names(index: Any, counted: bool = False) -> Any:
     counted : of one that counts from 0, these numbers; else it has none.
     """
     if getattr(index, "nlevels", 1) > 1:
-        names = np.empty(len(index), object)
-        names[:] = [tuple(map(str, one)) for one in index]
-        return names
+        return index_tuples([index.get_level_values(i) for i in range(index.nlevels)])
     values = np.asarray(index)
     if values.dtype.kind in "iuf":
         whole = counted or not counts(values)
@@ -128,10 +126,53 @@ def index_names(index: Any, counted: bool = False) -> Any:
     return [str(_decoded(name)) for name in values]
 
 
+def index_tuples(levels: Sequence[Any]) -> Array:
+    """The names of an index of several levels: tuples of text."""
+    every = [list(map(str, np.asarray(one).tolist())) for one in levels]
+    names = np.empty(len(every[0]), object)
+    names[:] = list(zip(*every, strict=True))
+    return names
+
+
 def counts(names: Any) -> bool:
     """Whether these are the numbers 0, 1, 2, ..., which name nothing."""
     array = np.asarray(names)
     return array.dtype.kind in "iu" and np.array_equal(array, np.arange(len(array)))
+
+
+def difference(one: AxisLabels, other: AxisLabels, kind: str) -> str:
+    """The first difference between the names of two axes, "" where they are the same.
+
+    Float coordinates may differ by 1e-6.  kind : what an entry is, for the message.
+    """
+    if len(one) != len(other):
+        return f"{len(one)} and {len(other)} {kind}s"
+    flat = len(one.dims) == len(other.dims) == 1
+    either = flat and ((one.named and other.named) or {*one.dims, *other.dims} & {*GENERIC})
+    if (one.dims != other.dims and not either) or one.sizes != other.sizes:
+        return f"dimensions {one.dims} {one.sizes} and {other.dims} {other.sizes}"
+    at: Any = None
+    if one.parts or other.parts:
+        names = zip(one.names(), other.names(), strict=True)
+        at = next((i for i, (a, b) in enumerate(names) if a != b), None)
+    for d, (a, b) in enumerate(zip(one.dims, other.dims, strict=True) if not one.parts else ()):
+        here, there = one.coords.get(a), other.coords.get(b)
+        if here is None or there is None or at is not None:
+            continue
+        same = _equal(*comparable(here, there))
+        if not same.all():
+            at = int(np.argmin(same)) * int(np.prod(one.sizes[d + 1 :]))
+    if at is None:
+        return ""
+    return f"{kind} {at + 1} is {one.name(at)} in one and {other.name(at)} in the other"
+
+
+def _equal(a: Array, b: Array) -> Array:
+    kinds = {a.dtype.kind, b.dtype.kind}
+    if "f" not in kinds or kinds - set("iuf"):
+        return np.asarray(a == b)
+    largest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    return np.isclose(a, b, rtol=1e-6, atol=1e-9 * largest, equal_nan=True)
 
 
 # -- names on both sides --------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidTypeError, shorten
-from streampca.matrix.alignment import index_names
+from streampca.matrix.alignment import counts, index_names, index_tuples
 from streampca.matrix.kinds import check_dtype, refuse_inexact
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +32,42 @@ def row_names(frame: Any) -> Any:
     """Row names from the index of a pandas frame; None where it counts from 0."""
     index = getattr(frame, "index", None)
     return index_names(index) if hasattr(index, "dtype") else None
+
+
+@dataclass(frozen=True)
+class StoredIndex:
+    """The index of pandas in the metadata of an Arrow schema.
+
+    columns : that hold it.  numbers : those of a range that counts otherwise than from 0.
+    """
+
+    columns: tuple[str, ...] = ()
+    numbers: range | None = None
+
+    @classmethod
+    def of(cls, schema: Any) -> StoredIndex:
+        """That of a schema; without columns where pandas did not write it."""
+        told = (schema.metadata or {}).get(b"pandas")
+        try:
+            levels = json.loads(told).get("index_columns", []) if told else []
+        except ValueError:
+            levels = []
+        columns = tuple(one for one in levels if isinstance(one, str) and one in schema.names)
+        ranges = [one for one in levels if isinstance(one, dict) and one.get("kind") == "range"]
+        numbers = None
+        if ranges and not columns:
+            numbers = range(*(int(ranges[0][end]) for end in ("start", "stop", "step")))
+        counted = numbers is None or numbers == range(len(numbers))
+        return cls(columns, None if counted else numbers)
+
+    def names(self, columns: Sequence[Array]) -> Any:
+        """The names of rows, by what its columns hold; None where they just count, or repeat."""
+        if len(columns) > 1:
+            return index_tuples(columns)
+        values = columns[0] if columns else np.asarray(self.numbers or [])
+        if values.dtype.kind in "iuf" and (counts(values) or len(np.unique(values)) < len(values)):
+            return None
+        return values
 
 
 def feature_names(frame: Any) -> Any:
