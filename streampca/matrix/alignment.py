@@ -75,11 +75,17 @@ def rows_of(fitted: AxisLabels, scores: Any, n: int) -> AxisLabels:
     return fitted if len(fitted) == n else AxisLabels.plain("sample", n)
 
 
+def columns_of(values: Any) -> list[Any]:
+    """The columns of a table of two dimensions, with the names of its rows."""
+    k = values.shape[1]
+    return [values.iloc[:, j] if hasattr(values, "iloc") else values[:, j] for j in range(k)]
+
+
 def by_dims(values: Any) -> bool:
     """Whether values are one array with named dimensions (an xarray.DataArray)."""
-    return all(hasattr(values, name) for name in ("dims", "coords", "values")) and not hasattr(
-        values, "keys"
-    )
+    kind = type(values)  # asking the array itself for its values would compute them
+    named = all(hasattr(kind, name) for name in ("dims", "coords", "values"))
+    return named and not hasattr(kind, "keys")
 
 
 def refuse_masked(values: Any, name: str) -> None:

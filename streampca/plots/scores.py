@@ -316,6 +316,7 @@ def scores_of(found: Decomposition, scores: Any, name: str = "scores") -> Any:
                 "plot have --scores FILE"
             )
         return found.scores
+    scores = found.given_scores(scores)
     if hasattr(scores, "columns") and hasattr(scores, "to_numpy"):
         scores = scores.to_numpy()
     elif not hasattr(scores, "shape"):
