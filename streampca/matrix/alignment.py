@@ -51,10 +51,10 @@ def along(values: Any, axis: AxisLabels, name: str, *, partly: bool = False) -> 
     if len(array) == len(known) and np.array_equal(names, known):
         return array
     found = places(known, names, name)
-    absent = found < 0
-    if absent.any() and not (partly and not absent.all()):
-        raise absent_names(known[absent], name, ".reindex(...)", ".to_numpy()")
-    return _with_gaps(array[found], absent) if absent.any() else np.asarray(array[found])
+    gaps = found < 0
+    if gaps.any() and not (partly and not gaps.all()):
+        raise absent_names(known[gaps], name, ".reindex(...)", ".to_numpy()")
+    return _with_gaps(array[found], gaps) if gaps.any() else np.asarray(array[found])
 
 
 def axis_names(axis: AxisLabels) -> Array | None:

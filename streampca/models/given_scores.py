@@ -8,23 +8,24 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels
 from streampca.matrix.alignment import by_dims, places
 from streampca.sources.frames import is_frame
 
+SCALINGS = (0, 1, 2)
 SCALING = "scaling"  # attribute of labelled scores: 0, 1 or 2, as ``project`` takes it
 NUMBERED = re.compile(r"(.*?)(\d+)")
 ALIKE = 0.05  # of a standard deviation that is as expected
 
 
 def as_transformed(
-    scores: Any, component: AxisLabels, variance: Array | None, whitened: bool = False
+    scores: Any, component: AxisLabels, result: Any = None, whitened: bool = False
 ) -> Any:
     """Scores (..., k) of any kind as ``transform`` gives them: components in order, not scaled.
 
-    component : labels of the k components.  variance : (k,) of the scores; None of a kind that
-    scales nothing.  whitened : scores are of unit variance.
+    component : labels of the k components.  result : a linear one; None of a kind that scales
+    nothing.  whitened : scores are of unit variance.
     Raises InvalidInputError for labels of other components.
     """
     if is_frame(scores) and hasattr(scores, "iloc"):
@@ -45,11 +46,11 @@ def as_transformed(
                 )
             scores = scores if np.all(np.diff(found) == 1) else scores.isel({dim: found})
     scaling = scores.attrs.get(SCALING, int(whitened))
-    if variance is None or scaling == int(whitened) or scores.shape[-1] != len(variance):
+    if result is None or scaling == int(whitened) or scores.shape[-1] != len(component):
         return scores
     attrs = {name: one for name, one in scores.attrs.items() if name != SCALING}
-    factor = scaling_factor(variance, int(whitened)) / scaling_factor(variance, int(scaling))
-    return (scores * factor).assign_attrs(attrs)
+    undone = reciprocal(scaling_factor(result, int(scaling)))
+    return (scores * (undone * scaling_factor(result, int(whitened)))).assign_attrs(attrs)
 
 
 def _by_number(names: list[str], k: int) -> list[int] | None:
@@ -63,13 +64,12 @@ def _by_number(names: list[str], k: int) -> list[int] | None:
     return order if whole and order != list(range(k)) else None
 
 
-def check_spread(scores: Any, variance: Array) -> None:
-    """Refuse scores of the rows of the fit that have been scaled and do not say so."""
-    values = np.asarray(scores, np.float64).reshape(-1, len(variance))
-    deviation = np.sqrt(np.maximum(variance, 0.0))
-    spread = values.std(axis=0)
-    for scaling in (0, 1, 2):
-        expected = deviation * scaling_factor(variance, scaling)
+def check_spread(scores: Array, result: Any) -> None:
+    """Refuse scores (n, k) of the rows of the fit that have been scaled and do not say so."""
+    deviation = np.sqrt(np.maximum(result.explained_variance, 0.0))
+    spread = scores.std(axis=0)
+    for scaling in SCALINGS:
+        expected = deviation * scaling_factor(result, scaling)
         near = np.abs(spread - expected) <= ALIKE * expected
         if near.all():
             if scaling:
@@ -81,19 +81,18 @@ def check_spread(scores: Any, variance: Array) -> None:
             return
 
 
-def scaling_factor(variance: Array, scaling: int) -> Array:
+def scaling_factor(result: Any, scaling: int) -> Array:
     """(k,) factors of a scaling: 1, 1 / sqrt(variance) or sqrt(variance).
 
-    A component without variance is divided by 1. Raises InvalidInputError.
+    0, not 1 / 0, for components after the rank. Raises InvalidInputError.
     """
-    deviation = np.sqrt(np.maximum(variance, 0.0))
+    deviation = np.sqrt(np.maximum(result.explained_variance, 0.0))
     if check_scaling(scaling) == 0:
         return np.ones_like(deviation)
-    safe = np.where(deviation > 0, deviation, 1.0)
-    return np.asarray(1.0 / safe if scaling == 1 else deviation)
-
-
-SCALINGS = (0, 1, 2)
+    if scaling == 2:
+        return np.asarray(deviation)
+    real = np.arange(len(deviation)) < result.rank
+    return reciprocal(np.where(real, deviation, 0.0))
 
 
 def check_scaling(scaling: int) -> int:

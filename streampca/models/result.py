@@ -144,8 +144,8 @@ class Result:
 
         whitened : with unit variance. Raises InvalidInputError for other components.
         """
-        variance = getattr(self, "explained_variance", None)
-        return as_transformed(scores, self.component_axis, variance, whitened)
+        linear = self if hasattr(self, "explained_variance") else None
+        return as_transformed(scores, self.component_axis, linear, whitened)
 
     @property
     def standardised(self) -> bool:

@@ -105,7 +105,7 @@ class EofViews:
 
     def eofs(self, scaling: int = 0) -> Any:
         """(component, features): unit vectors (0), divided (1) or multiplied (2) by the root."""
-        factor = scaling_factor(self.result.explained_variance, scaling)
+        factor = scaling_factor(self.result, scaling)
         maps = self.result.require_components() * factor[:, None]
         what = f"EOFs ({HOW[scaling]}) of"
         attrs = partial(of_map, self.result, what=what, power=(0, -1, 1)[scaling])
@@ -124,7 +124,7 @@ class EofViews:
                 "this fit keeps no scores (it streamed the samples). Make them in one pass: "
                 "scores=pca.project(X)"
             )
-        scaled = scores * scaling_factor(self.result.explained_variance, scaling)
+        scaled = scores * scaling_factor(self.result, scaling)
         attrs = of_series(self.result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
         attrs = {**attrs, SCALING: scaling}
         return self._wrap("pcs", scaled, [self.result.labels.samples, self._component()], attrs)
@@ -136,10 +136,10 @@ class EofViews:
         if np.ndim(scores) == 2 and len(samples.dims) == 1:
             every = [along(one, samples, "scores") for one in columns_of(scores)]
             scores = np.stack(every, axis=1)
-        scores = np.asarray(scores).reshape(-1, result.n_components)
-        if len(scores) == result.n_samples == result.weight:
-            check_spread(scores, result.explained_variance)
-        return scores
+        values: Array = np.asarray(scores).reshape(-1, result.n_components)
+        if len(values) == result.n_samples == result.weight:
+            check_spread(values, result)
+        return values
 
     def as_correlation(self) -> Any:
         """(component, features): correlation of every PC with the data of every feature.

@@ -83,7 +83,7 @@ def _names(part: ChunkedMatrix) -> Array | None:
 
 def _keys(part: ChunkedMatrix) -> list[str]:
     """The columns of a table that may name its rows; none where they have names."""
-    reader = getattr(part, "reader", None)
+    reader: Any = getattr(part, "reader", None)
     if part.labels.samples.named or not hasattr(reader, "key_names"):
         return []
     return sorted(reader.key_names(), key=lambda name: not called_id(name))[:MOST_KEYS]
