@@ -13,11 +13,11 @@ import numpy as np
 import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.matrix.alignment import difference
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
 from streampca.matrix.kinds import refuse_inexact
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location
+from streampca.matrix.names import difference
 from streampca.matrix.preprocessing import RAW, Preprocessing, RowSums, Step
 from streampca.matrix.select import select
 

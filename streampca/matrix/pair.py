@@ -11,10 +11,11 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
-from streampca.matrix.alignment import axis_names, comparable
+from streampca.matrix.alignment import axis_names
 from streampca.matrix.chunked_matrix import ChunkedMatrix
 from streampca.matrix.derived import MatrixView
 from streampca.matrix.join import JoinedMatrix
+from streampca.matrix.names import comparable
 from streampca.matrix.select import select
 
 VIEWS = ("x", "y")  # variables of the joint features
@@ -137,10 +138,8 @@ def paired(x: ChunkedMatrix, y: ChunkedMatrix) -> Pair:
                 "frame with an index"
             )
         return Pair(x, y, (0, 0), "")
-    if len(left) == len(right) and np.array_equal(left, right):
-        return Pair(x, y, (0, 0), "")
     mine, others = comparable(left, right)
-    if len(mine) == len(others) and np.array_equal(mine, others):
+    if np.array_equal(mine, others):
         return Pair(x, y, (0, 0), "")
     places = _numbered(others, right, "Y")
     found = np.array([places.get(name, -1) for name in _numbered(mine, left, "X")], np.int64)

@@ -10,7 +10,8 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels
-from streampca.matrix.alignment import by_dims, places
+from streampca.matrix.alignment import by_dims
+from streampca.matrix.names import places
 from streampca.sources.frames import is_frame
 
 SCALINGS = (0, 1, 2)

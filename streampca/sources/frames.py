@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError, shorten
-from streampca.matrix.alignment import counts, index_names, index_tuples
 from streampca.matrix.kinds import check_dtype, refuse_inexact
+from streampca.matrix.names import counts, index_names, index_tuples
 
 Array = np.ndarray[Any, Any]
 SINGLE_NBYTES = {"i": 2, "u": 2, "f": 4, "b": 1}  # float32 holds these exactly
@@ -32,6 +32,17 @@ def row_names(frame: Any) -> Any:
     """Row names from the index of a pandas frame; None where it counts from 0."""
     index = getattr(frame, "index", None)
     return index_names(index) if hasattr(index, "dtype") else None
+
+
+def without_index(frame: Any) -> tuple[Any, Any]:
+    """(the frame without columns that hold an index, the names of its rows or None)."""
+    if not hasattr(frame, "column_names") or not hasattr(frame, "schema"):
+        return frame, row_names(frame)
+    index = StoredIndex.of(frame.schema)
+    if not index.columns and index.numbers is None:
+        return frame, None
+    names = index.names([np.asarray(frame[name]) for name in index.columns])
+    return (frame.drop_columns(list(index.columns)) if index.columns else frame), names
 
 
 @dataclass(frozen=True)

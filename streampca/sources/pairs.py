@@ -8,12 +8,11 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.matrix.alignment import counts, index_names
+from streampca.matrix.names import counts
 from streampca.matrix.pair import ReorderedMatrix
 from streampca.sources.frames import Array, row_numbers
-from streampca.sources.lazy import is_dask_frame
 from streampca.sources.opening import as_matrix, counted
-from streampca.sources.row_keys import named_rows, renamed
+from streampca.sources.row_keys import named_rows
 
 
 def as_pair(
@@ -32,14 +31,7 @@ def as_pair(
         order = _order(row_numbers(X), row_numbers(Y))
         if order is not None:
             return x, ReorderedMatrix(y, order)
-        x, y = (_with_index(one, of) for one, of in ((x, X), (y, Y)))
     return named_rows((x, y), ("X", "Y"))  # type: ignore[return-value]
-
-
-def _with_index(matrix: ChunkedMatrix, source: Any) -> ChunkedMatrix:
-    """The matrix of a Dask frame with the names of its index, which is computed."""
-    names = index_names(source.index.compute()) if is_dask_frame(source) else None
-    return matrix if names is None else renamed(matrix, names)
 
 
 # -- frames in memory -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.matrix.alignment import comparable
+from streampca.matrix.names import comparable
 from streampca.sources.frames import Array
 from streampca.sources.identifiers import called_id
 
@@ -27,6 +27,7 @@ def named_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> Sequenc
     """
     keys = [_keys(part) for part in parts]
     if not any(keys):
+        _refuse_numbers_of_rows(parts, titles)
         return parts
     known = next((_names(part) for part in parts if part.labels.samples.named), None)
     if known is not None:
@@ -54,6 +55,33 @@ def named_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> Sequenc
     return parts
 
 
+def _refuse_numbers_of_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> None:
+    """Refuse tables with a feature of the same name that holds the same whole numbers, each once,
+    in another order."""
+    if not all(hasattr(part.beside, "key_names") for part in parts):
+        return
+    features = [part.beside.feature_names() for part in parts]
+    shared = [name for name in features[0] if all(name in one for one in features[1:])]
+    for name in shared[:MOST_KEYS]:
+        columns = [_whole_numbers(part, name) for part in parts]
+        if all(map(_unique, columns)) and _same_values(columns) and not _agree(columns):
+            raise InvalidInputError(
+                f"{' and '.join(titles)} both have the feature {name!r}, with the same whole "
+                "numbers, each once, in another order: they may be the numbers of the rows. Name "
+                f"the rows, index={name!r}; or say which are features, columns=[...], without it"
+            )
+
+
+def _whole_numbers(part: ChunkedMatrix, name: str) -> Array:
+    """What a feature holds, where all are whole numbers; else twice nothing."""
+    try:
+        values = np.asarray(part.beside.column(0, name), np.float64)
+    except InvalidInputError:  # a cell is missing
+        return np.zeros(2)
+    whole = np.isfinite(values).all() and np.array_equal(values, np.trunc(values))
+    return values.astype(np.int64) if whole else np.zeros(2)
+
+
 def _named_alike(
     parts: Sequence[ChunkedMatrix], keys: Sequence[Sequence[str]]
 ) -> Sequence[ChunkedMatrix]:
@@ -76,6 +104,13 @@ def _untold(titles: Sequence[str], name: str) -> InvalidInputError:
     )
 
 
+def rows_named_as(part: ChunkedMatrix, names: Any) -> AxisLabels:
+    """The labels of the rows of a table that has no names, from the column that holds these."""
+    if names is None or part.labels.samples.named:
+        return part.labels.samples
+    return _named_as(part, _keys(part), np.asarray(names), "X").labels.samples
+
+
 def _names(part: ChunkedMatrix) -> Array | None:
     samples = part.labels.samples
     return np.asarray(samples.coords[samples.dims[0]]) if len(samples.dims) == 1 else None
@@ -83,17 +118,15 @@ def _names(part: ChunkedMatrix) -> Array | None:
 
 def _keys(part: ChunkedMatrix) -> list[str]:
     """The columns of a table that may name its rows; none where they have names."""
-    reader: Any = getattr(part, "reader", None)
-    if part.labels.samples.named or not hasattr(reader, "key_names"):
+    if part.labels.samples.named or not hasattr(part.beside, "key_names"):
         return []
-    return sorted(reader.key_names(), key=lambda name: not called_id(name))[:MOST_KEYS]
+    return sorted(part.beside.key_names(), key=lambda name: not called_id(name))[:MOST_KEYS]
 
 
 def _column(part: ChunkedMatrix, name: str) -> Array:
     """What a key holds; of one with gaps that is not called as names are, nothing."""
-    reader: Any = part.reader  # type: ignore[attr-defined]
     try:
-        return np.asarray(reader.row_names(name))
+        return np.asarray(part.beside.row_names(name))
     except InvalidInputError:
         if called_id(name):
             raise

@@ -21,7 +21,7 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix import ChunkedMatrix, concat_features, concat_samples
-from streampca.matrix.alignment import difference
+from streampca.matrix.names import difference
 from streampca.paths import PARQUET
 from streampca.sources.row_keys import named_rows
 from streampca.sources.variants import refuse_shared_variants

@@ -291,6 +291,18 @@ class TableColumns:
         """The columns that there are."""
         return [] if axis else self.reader.column_names()
 
+    def feature_names(self) -> list[str]:
+        """Those of numbers that are features."""
+        return [one.name for one in self.reader.columns.columns if one.categories is None]
+
+    def key_names(self) -> list[str]:
+        """Those that are no features, and may name the rows."""
+        return self.reader.key_names()
+
+    def row_names(self, name: str) -> Array:
+        """(rows,) what one of them holds, as names."""
+        return self.reader.row_names(name)
+
 
 def _nothing() -> None:
     """The pickled form on workers: None, because names are resolved before a pass."""
