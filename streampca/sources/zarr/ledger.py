@@ -181,7 +181,7 @@ class LedgerSource:
         sizes = [n for d, n in enumerate(self.shape) if d != self.dim]
         place = place_of(self.reader.array)
         text = json.dumps(
-            [place, sizes, self.dim, self.matrix.missing_value, repr(self.reader.packing), kept,
+            [place, sizes, self.dim, self.matrix.missing_value, repr(self.reader.decoding), kept,
              _names(self.matrix.labels.features)],
             sort_keys=True, default=repr,
         )  # fmt: skip

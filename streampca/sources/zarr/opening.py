@@ -29,6 +29,7 @@ from streampca.paths import (
     plain_errors,
     s3_options,
 )
+from streampca.sources.cf import related
 from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
 
 # --------------------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     }
     if variable in arrays:
         return arrays[variable]
-    named = {n for one in (node, *arrays.values()) for n in _beside(dict(one.attrs))}
+    named = related(dict(node.attrs)).union(*(_described(n, a) for n, a in arrays.items()))
     data = [n for n, a in arrays.items() if not (n in named or _is_coordinate(n, a))]
     wide = [n for n in data if arrays[n].ndim >= 2]
     for found in (data, wide):
@@ -301,9 +302,10 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     )
 
 
-def _beside(attributes: dict[str, Any]) -> list[str]:
-    """Names of the coordinates and cell bounds in the attributes."""
-    return f"{attributes.get('coordinates', '')} {attributes.get('bounds', '')}".split()
+def _described(name: str, array: Any) -> set[str]:
+    """Names of the arrays that describe this one, such as cell bounds, as its group has them."""
+    folder = name.rpartition("/")[0]
+    return {f"{folder}/{one}" if folder else one for one in related(dict(array.attrs))}
 
 
 def _is_coordinate(name: str, array: Any) -> bool:
