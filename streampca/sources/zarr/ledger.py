@@ -323,7 +323,8 @@ class LedgerSource:
     def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
         """The chunks of a ledger that may have been written since."""
         if not seen.snapshot:
-            return np.asarray(seen.version[part] != old.version)
+            lengths = seen.nbytes[part] != old.nbytes  # a restored time hides no cut
+            return np.asarray(lengths | (seen.version[part] != old.version))
         assert self.reader.history is not None
         path = self.reader.array.path
         found = self.reader.history.changed(path, old.snapshot, seen.snapshot)
