@@ -25,7 +25,7 @@ RELATED = (
     "coordinates", "bounds", "climatology", "grid_mapping", "cell_measures", "formula_terms",
     "ancillary_variables",
 )  # fmt: skip
-PIECE = 1 << 18  # cells that are decoded at a time, so that copies stay in the cache
+PIECE = 1 << 16  # cells decoded at a time: copies stay in the cache, and their memory is reused
 
 
 def related(attributes: Mapping[str, Any]) -> set[str]:

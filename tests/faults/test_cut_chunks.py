@@ -75,6 +75,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {  # Zarr format, how it is made
         for name, codecs in {"none": [], "blosc": [BloscCodec()], "zstd": [ZstdCodec()]}.items()
     },
 }  # fmt: skip
+BLOSC = ("v2 blosc lz4", "v2 blosc, delta", "v3 blosc", "v3 shard of blosc")
 
 
 def data() -> Any:
@@ -100,7 +101,13 @@ def chunk_of(place: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if number % 4 == 1 or case in BLOSC else [pytest.mark.slow])
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_a_cut_chunk_is_refused(case: str, tmp_path: Path) -> None:
     """By name, whatever is left of it; by a read of a few rows, too."""
     make(tmp_path / "x", case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from packaging.version import Version
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
@@ -23,8 +25,9 @@ N, P = 9, 5
 SMALL = RNG.integers(-100, 100, (N, P))
 f4, f8, i2, i4 = np.float32, np.float64, np.int16, np.int32
 
-# name -> stored values, and their attributes
-STORED: dict[str, tuple[Array, dict[str, Any]]] = {
+Cases = dict[str, tuple[Array, dict[str, Any]]]  # name -> stored values, and their attributes
+
+STORED: Cases = {
     "float32": (SMALL.astype(f4), {}),
     "float32, fill": (SMALL.astype(f4), {"_FillValue": f4(SMALL[0, 0])}),
     "float32, fill 1e20": (np.where(SMALL < 0, f4(1e20), f4(1.5)), {"_FillValue": f4(1e20)}),
@@ -69,7 +72,7 @@ STORED: dict[str, tuple[Array, dict[str, Any]]] = {
     "unsigned int16": (SMALL.astype(i2), {"_Unsigned": "true", "_FillValue": i2(SMALL[5, 2])}),
     "booleans": ((SMALL > 0).astype("i1"), {"dtype": "bool"}),
 }  # fmt: skip
-NEWER = {  # than NetCDF 3
+NEWER: Cases = {  # than NetCDF 3
     "uint8, fill": (np.abs(SMALL).astype("u1"), {"_FillValue": np.uint8(abs(SMALL[0, 0]))}),
     "int64, fill": (SMALL.astype("i8") * 10**12, {"_FillValue": np.int64(SMALL[0, 0] * 10**12)}),
     "signed after all": (np.abs(SMALL).astype("u1") + 100, {"_Unsigned": "false"}),
@@ -81,92 +84,108 @@ def raw(values: Array, attributes: dict[str, Any]) -> xr.Dataset:
     return xr.Dataset({"t": (("time", "x"), values, attributes)})
 
 
-def netcdf3(folder: Path, values: Array, attributes: dict[str, Any]) -> tuple[str, Any]:
+def all_of(cases: Cases) -> xr.Dataset:
+    return xr.Dataset({name: (("time", "x"), *case) for name, case in cases.items()})
+
+
+def netcdf3(folder: Path, cases: Cases) -> tuple[str, Any]:
     path = str(folder / "x.nc")
-    raw(values, attributes).to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
+    all_of(cases).to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
     return path, xr.open_dataset(path, decode_timedelta=False)
 
 
-def netcdf4(folder: Path, values: Array, attributes: dict[str, Any]) -> tuple[str, Any]:
+def netcdf4(folder: Path, cases: Cases) -> tuple[str, Any]:
     path = str(folder / "x.nc")
-    raw(values, attributes).to_netcdf(path, engine="h5netcdf")
+    all_of(cases).to_netcdf(path, engine="h5netcdf")
     return path, xr.open_dataset(path, decode_timedelta=False)
 
 
-def named_h5(folder: Path, values: Array, attributes: dict[str, Any]) -> tuple[str, Any]:
-    path, there = netcdf4(folder, values, attributes)
+def named_h5(folder: Path, cases: Cases) -> tuple[str, Any]:
+    path, there = netcdf4(folder, cases)
     return shutil.copy(path, str(folder / "x.h5")), there
 
 
-def hdf5(folder: Path, values: Array, attributes: dict[str, Any], order: str = "<") -> Any:
+def hdf5(folder: Path, cases: Cases, order: str = "<") -> tuple[str, Any]:
     path = str(folder / "x.he5")
     with h5py.File(path, "w") as file:
-        file["t"] = values.astype(values.dtype.newbyteorder(order))
-        for name, value in attributes.items():
-            file["t"].attrs[name] = value if isinstance(value, str) else np.atleast_1d(value)
+        for name, (values, attributes) in cases.items():
+            file[name] = values.astype(values.dtype.newbyteorder(order))
+            for key, value in attributes.items():
+                file[name].attrs[key] = value if isinstance(value, str) else np.atleast_1d(value)
     return path, xr.open_dataset(path, engine="h5netcdf", phony_dims="sort", decode_timedelta=False)
 
 
-def hdf5_big_endian(folder: Path, values: Array, attributes: dict[str, Any]) -> tuple[str, Any]:
-    return hdf5(folder, values, attributes, ">")
+def hdf5_big_endian(folder: Path, cases: Cases) -> tuple[str, Any]:
+    return hdf5(folder, cases, ">")
 
 
-def zarr2(folder: Path, values: Array, attributes: dict[str, Any], order: str = "<") -> Any:
+def zarr2(folder: Path, cases: Cases, order: str = "<") -> tuple[str, Any]:
     path = str(folder / "x.zarr")
-    values = values.astype(values.dtype.newbyteorder(order))
-    encoding = {"t": {"chunks": (4, 3)}}
-    raw(values, attributes).to_zarr(path, zarr_format=2, encoding=encoding, consolidated=False)
+    turned = {n: (v.astype(v.dtype.newbyteorder(order)), a) for n, (v, a) in cases.items()}
+    chunks: Any = {name: {"chunks": (4, 3)} for name in cases}
+    all_of(turned).to_zarr(path, zarr_format=2, encoding=chunks, consolidated=False)
     return path, xr.open_zarr(path, consolidated=False, chunks=None, decode_timedelta=False)
 
 
-def zarr2_big_endian(folder: Path, values: Array, attributes: dict[str, Any]) -> tuple[str, Any]:
-    return zarr2(folder, values, attributes, ">")
+def zarr2_big_endian(folder: Path, cases: Cases) -> tuple[str, Any]:
+    return zarr2(folder, cases, ">")
 
 
-def zarr3(folder: Path, values: Array, attributes: dict[str, Any]) -> tuple[str, Any]:
+def zarr3(folder: Path, cases: Cases) -> tuple[str, Any]:
     path = str(folder / "x.zarr")
-    encoding = {"t": {"chunks": (4, 3), "shards": (8, 6)}}
-    raw(values, attributes).to_zarr(path, zarr_format=3, encoding=encoding, consolidated=False)
+    chunks: Any = {name: {"chunks": (4, 3), "shards": (8, 6)} for name in cases}
+    all_of(cases).to_zarr(path, zarr_format=3, encoding=chunks, consolidated=False)
     return path, xr.open_zarr(path, consolidated=False, chunks=None, decode_timedelta=False)
 
 
-def lazily(folder: Path, values: Array, attributes: dict[str, Any]) -> tuple[Any, Any]:
-    there = netcdf4(folder, values, attributes)[1]
-    return there.t, there
+def lazily(folder: Path, cases: Cases) -> tuple[Any, Any]:
+    there = netcdf4(folder, cases)[1]
+    return there, there
 
 
-WRITERS = [
-    netcdf3,
-    netcdf4,
-    named_h5,
-    hdf5,
-    hdf5_big_endian,
-    zarr2,
-    zarr2_big_endian,
-    zarr3,
-    lazily,
-]
+def by_dask(folder: Path, cases: Cases) -> tuple[Any, Any]:
+    there = zarr2(folder, cases)[1]
+    return there.chunk(time=4), there
+
+
+ZARR = [zarr2, zarr2_big_endian, zarr3]
+WRITERS = [netcdf3, netcdf4, named_h5, hdf5, hdf5_big_endian, *ZARR, lazily, by_dask]
+SLOW = [hdf5, zarr2_big_endian, lazily, by_dask]
 
 
 @pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")
-@pytest.mark.parametrize("write", WRITERS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(one, id=one.__name__, marks=[pytest.mark.slow] if one in SLOW else [])
+        for one in WRITERS
+    ],
+)
 def test_values_are_those_of_xarray(write: Any, tmp_path: Path) -> None:
     cases = STORED if write is netcdf3 else {**STORED, **NEWER}
     if "big_endian" in write.__name__:  # xarray 2026.9 swaps the bytes of such a fill value
         cases = {name: case for name, case in cases.items() if name != "unsigned int16"}
-    for number, (name, (values, attributes)) in enumerate(cases.items()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        source, there = write(folder, values, attributes)
-        expected = there["t"].values
-        variable = {"variable": "t"} if isinstance(source, str) else {}
-        dim = 0 if write in (hdf5, hdf5_big_endian) else "time"
-        matrix = streampca.open(source, dim=dim, **variable)
+    together = write in (
+        *ZARR,
+        by_dask,
+        hdf5,
+        hdf5_big_endian,
+    )  # a NetCDF file is opened as a whole
+    dim = 0 if write in (hdf5, hdf5_big_endian) else "time"
+    for number, name in enumerate(cases):
+        if not together or not number:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            source, there = write(folder, cases if together else {name: cases[name]})
+        expected = there[name].values
+        if isinstance(source, str):
+            matrix = streampca.open(source, variable=name, dim=dim)
+        else:
+            matrix = streampca.open(source[name], dim=dim)
         found = matrix.read(0, 0, N)
         assert found.dtype == matrix.dtype == expected.dtype.newbyteorder("="), name
         np.testing.assert_array_equal(found, expected, err_msg=name)
         np.testing.assert_array_equal(matrix.read(1, 1, 4), expected[:, 1:4], err_msg=name)
-        there.close()
 
 
 FILL = {"_FillValue": f4(-9999)}
@@ -390,3 +409,48 @@ def test_stale_consolidated_metadata_are_told(zarr_format: int, tmp_path: Path) 
     assert line is not None
     exec(line.group(), {"zarr": zarr})
     assert streampca.open(path).shape == (2 * N, P)
+
+
+# --------------------------------------------------------------------------------------------------
+# What Zarr 3.2 can write, in metadata by hand.
+
+RECTILINEAR = {
+    "name": "rectilinear",
+    "configuration": {"kind": "inline", "chunk_shapes": [[4, 5], [P]]},
+}
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+SCALED = {"name": "scale_offset", "configuration": {"offset": 5.0, "scale": 2.0}}
+CAST = {"name": "cast_value", "configuration": {"data_type": "int16"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"chunk_grid": RECTILINEAR}, "rectilinear"),
+        ({"codecs": [SCALED, BYTES]}, "scale_offset"),
+        ({"codecs": [CAST, BYTES]}, "cast_value"),
+    ],
+)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_what_newer_stores_hold_is_read_right_or_refused_by_name(
+    change: dict[str, Any], name: str, grouped: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "x"
+    values = (SMALL * 2.0).astype("f8")
+    if grouped:
+        zarr.create_group(str(path))
+    array = zarr.create_array(
+        str(path / "t" if grouped else path), shape=(N, P), chunks=(N, P), dtype="f8",
+        compressors=None,
+    )  # fmt: skip
+    array[...] = values
+    document = path / ("t/zarr.json" if grouped else "zarr.json")
+    document.write_text(json.dumps({**json.loads(document.read_text()), **change}))
+    stored = {"scale_offset": (values - 5) * 2, "cast_value": values.astype("i2")}.get(name, values)
+    (document.parent / "c" / "0" / "0").write_bytes(stored.tobytes())
+    told = values if Version(zarr.__version__) >= Version("3.2") and name != "rectilinear" else name
+    if isinstance(told, str):
+        with pytest.raises((InvalidInputError, SourceError), match=told):
+            streampca.open(str(path))
+    else:
+        np.testing.assert_array_equal(streampca.open(str(path)).read(0, 0, N), values)

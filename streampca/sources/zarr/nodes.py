@@ -92,11 +92,13 @@ def _check_array(array: Any, source: str) -> None:
     try:
         array.chunks, array.shards  # noqa: B018
     except NotImplementedError:
-        name = array.path.rpartition("/")[2] or "x"
+        place = hide_secrets(source)
+        line = f"zarr.create_array('regular.zarr', data=zarr.open_array({place!r})[...])"
+        if array.path and all(dims_of(array)):
+            line = f"xarray.open_zarr({place!r}, consolidated=False)[{array.path!r}]"
         raise InvalidInputError(
-            f"{hide_secrets(source)}: the chunks of {name!r} have several lengths (a rectilinear "
-            "grid); expected one. xarray reads them: streampca.open(xarray.open_zarr("
-            f"{hide_secrets(source)!r}), variable={name!r})"
+            f"{place}: the chunks of {array.path or 'this array'} have several lengths (a "
+            f"rectilinear grid), and are read through xarray or after a copy: {line}"
         ) from None
     if array.attrs.get("streampca_complete") is False:
         raise SourceError(

@@ -265,9 +265,10 @@ def metadata_errors(source: str) -> Iterator[None]:
     except (StreamPCAError, FileNotFoundError):  # some of Zarr's are a ValueError too
         raise
     except (ValueError, TypeError, zarr.errors.UnknownCodecError) as error:
+        newer = "; a newer Zarr may read it: pip install -U zarr" * ("Unknown c" in str(error))
         raise DamagedSourceError(
             f"{hide_secrets(source)}: its metadata are damaged, or of a kind that is not read: "
-            f"{error}"
+            f"{error}{newer}"
         ) from error
 
 
@@ -279,19 +280,19 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     """
     if not isinstance(node, zarr.Group):
         return node
+    if variable and isinstance(found := node.get(variable), zarr.Array):
+        return found
     arrays: dict[str, Any] = {
         name: array
         for name, array in node.members(max_depth=None)
         if not isinstance(array, zarr.Group)
     }
-    if variable in arrays:
-        return arrays[variable]
     named = related(dict(node.attrs)).union(*(_described(n, a) for n, a in arrays.items()))
     data = [n for n, a in arrays.items() if not (n in named or _is_coordinate(n, a))]
     wide = [n for n in data if arrays[n].ndim >= 2]
-    for found in (data, wide):
-        if variable is None and len(found) == 1:
-            return arrays[found[0]]
+    for some in (data, wide):
+        if variable is None and len(some) == 1:
+            return arrays[some[0]]
     shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
     example = min(wide, default=next(iter(arrays), "X"))
     source = hide_secrets(source)
