@@ -158,6 +158,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="which array of a group or file; repeated, their features side by side",
     )
+    parser.add_argument("--group", metavar="NAME", help="of a NetCDF, HDF5 or Zarr file")
     parser.add_argument(
         "--dim", nargs="+", type=_dimension, help="sample dimension(s), by name or number"
     )
@@ -283,6 +284,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         variable=arguments.variable[0]
         if len(arguments.variable or ()) == 1
         else arguments.variable,
+        group=arguments.group,
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
