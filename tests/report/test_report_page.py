@@ -111,7 +111,7 @@ def test_many_samples_are_thinned_and_counted(model: PCA) -> None:
 def test_wrong_scores_and_labels_are_refused(model: PCA, scores: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"expected \(n, 4\)"):
         model.report(scores=scores[:, :2])
-    with pytest.raises(InvalidInputError, match="expected one label per sample"):
+    with pytest.raises(InvalidInputError, match="expected one for each of"):
         model.report(scores=scores, labels=["a"] * 4)
 
 
