@@ -206,7 +206,10 @@ ELSEWHERE = {  # parameter -> option
     "svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set", "max_missing": "geno",
     "max_sample_missing": "mind",
 }  # fmt: skip
-PHRASES = {"streampca.prune_ld(X)": "--ld-r2 0.2"}  # calls that an option stands for
+PHRASES = {  # calls that an option stands for
+    "streampca.prune_ld(X)": "--ld-r2 0.2",
+    "sample_weight=streampca.relative_weights(w)": "--relative-weights",
+}
 
 
 def as_options(text: str, parser: Parser) -> str:
@@ -232,8 +235,11 @@ def as_options(text: str, parser: Parser) -> str:
 
 
 def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any]:
-    """Parameter -> (words before the option that sets it, the option)."""
-    found = {one.dest: one for one in parser._actions if one.option_strings}
+    """Parameter -> (words before the option that sets it, the option), inner commands' too."""
+    inner = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
+    parsers = [*(each for one in reversed(inner) for each in reversed(one.values())), parser]
+    actions = [one for each in parsers for one in each._actions]
+    found = {one.dest: one for one in actions if one.option_strings}
     named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in found.values()}
     return {name: (before, one) for name, one in (found | named).items()}
 
