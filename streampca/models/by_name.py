@@ -12,7 +12,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.alignment import along
-from streampca.matrix.places import RADIANS, latitude
+from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.cycles import CYCLES, is_date, places_by_dates, same_groups
 
 
@@ -41,35 +41,6 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
     if not np.any(values > 0):
         raise InvalidInputError(f"{name} is zero everywhere; expected at least one positive weight")
     return values
-
-
-def root_cosine_of_latitude(axis: AxisLabels) -> Array:
-    """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
-
-    The latitude is a coordinate of one dimension or two, with CF attributes (standard_name
-    latitude, units degrees_north, or axis Y where that is no distance) or named lat, latitude or
-    nav_lat; in degrees, or radians where its units say so. Rounding below 0 at a pole is 0.
-    """
-    if axis.parts:
-        return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
-    dim = latitude(axis)
-    degrees = None if dim is None else axis.coordinate(dim)
-    if dim is None or degrees is None:
-        raise InvalidInputError(
-            f"weights='coslat' found no latitude among the features ({', '.join(axis.dims)}): "
-            "expected a coordinate lat, latitude or nav_lat, or one with units degrees_north, "
-            "standard_name latitude or axis Y: X.y.attrs['units'] = 'degrees_north'. "
-            "Or give the array: weights=np.sqrt(np.cos(np.deg2rad(lat)).clip(0)), a DataArray over "
-            "the dimensions it has"
-        )
-    if str(axis.attrs.get(dim, {}).get("units", "")).lower() in RADIANS:
-        degrees = np.rad2deg(degrees)
-    if degrees.dtype.kind not in "iuf" or not np.all(np.abs(degrees) <= 90.0 + 1e-3):
-        raise InvalidInputError(
-            f"weights='coslat' expects degrees from -90 to 90 in {dim!r}; found {degrees[:2]}, ..."
-        )
-    cosine = np.cos(np.deg2rad(degrees.astype(np.float64)))
-    return np.asarray(np.sqrt(np.maximum(cosine, 0.0)))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from streampca.models.decomposition import PrincipalComponents
 from streampca.models.estimator import attach
 from streampca.models.pca.eigenproblem import count_components
 from streampca.models.request import Request, check_ddof, degrees_of_freedom, sample_weights
+from streampca.models.row_weights import refuse_few
 from streampca.passes import (
     Candidate,
     Execution,
@@ -61,6 +62,7 @@ def covariance(
     check_ddof(ddof)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     weights = sample_weights(sample_weight, matrix)
+    refuse_few(weights, ddof, f"ddof={ddof}")
     degrees_of_freedom(matrix.shape[0] if weights is None else float(weights.sum()), ddof)
     scatter = _scatter(matrix, missing, memory_limit, scheduler, progress, weights)
     values = scatter.covariance(ddof)

@@ -162,6 +162,8 @@ def notices(result: Any) -> list[str]:
 def _scores(result: Any, scores: Any, labels: Any) -> str:
     """The interactive figure, its description and its table."""
     values = scores_of(result, scores)
+    if values is not None and not values.shape[1]:
+        return '<p class="soft">This fit kept no component, so that there are no scores.</p>'
     if values is None:
         return (
             '<p class="soft">This fit kept no scores, since it streamed the samples. Give them: '
@@ -216,7 +218,7 @@ def _limits(values: Any) -> tuple[str, ...]:
     known = values[np.isfinite(values)]
     if not len(known):
         return ("none",) * 3
-    return tuple(f"{v:.4g}" for v in (known.min(), known.mean(dtype=np.float64), known.max()))
+    return tuple(f"{v + 0.0:.4g}" for v in (known.min(), known.mean(dtype=np.float64), known.max()))
 
 
 CONTROLS = (
@@ -296,7 +298,7 @@ def _provenance(result: Any) -> str:
         ("preprocessing", " then ".join(map(str, result.preprocessing.steps))),
         *result.provenance.get("versions", {}).items(),
     ]
-    settings = json.dumps(dict(result.settings), indent=1, default=str, sort_keys=True)
+    settings = json.dumps(result.options_used, indent=1, default=str, sort_keys=True)
     inside = preformatted(hide_secrets(settings))
     return (
         f"{table(('', ''), [one for one in rows if one[1]])}"
@@ -323,12 +325,12 @@ def scores_of(result: Any, scores: Any) -> Array | None:
             f"scores has shape {values.shape}; expected (n, {result.n_components}), one column per "
             "component: scores=model.transform(X)"
         )
-    if values.dtype.kind not in "biuf" or not values.size:
+    if values.dtype.kind not in "biuf" or not len(values):
         raise InvalidInputError(
             f"scores are {values.dtype} of shape {values.shape}; expected real numbers of one "
             "sample or more"
         )
-    return values.reshape(-1, values.shape[-1])
+    return values.reshape(int(np.prod(values.shape[:-1])), values.shape[-1])
 
 
 def thinned(n: int) -> Array:

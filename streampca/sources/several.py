@@ -79,6 +79,16 @@ def join_files(
     named = all(part.labels.samples.named for part in parts)
     apart = _difference(shown, parts, 0) if named else _unnamed(shown, parts)
     unlike = _difference(shown, parts, 1)
+    described = _other_field(shown, parts, ("standard_name", "units"))
+    field = described or ("" if join == "samples" else _other_field(shown, parts, ("variable",)))
+    if field and (join == "samples" or (join is None and apart)):
+        advice = "" if described else "; one field under several names needs join='samples'"
+        raise InvalidInputError(
+            f"{field}, so that their rows are not more samples of one field. Name the files of one "
+            f"field, or its variable=...{advice}; several fields of the same samples need "
+            "join='features'"
+        )
+    unlike = unlike or field
     if join is None:
         twice = "" if unlike or not apart else _twice(parts) if named else _calls(parts)
         if apart and (unlike or twice):
@@ -137,11 +147,22 @@ def _difference(paths: Sequence[str], parts: Sequence[ChunkedMatrix], axis: int)
     first, kind = parts[0], ("sample", "feature")[axis]
     for path, part in zip(paths[1:], parts[1:], strict=True):
         where = difference(first.labels.axis(axis), part.labels.axis(axis), kind)
-        units = [one.labels.attrs.get("units") for one in (first, part)]
-        if not where and axis == 1 and None not in units and units[0] != units[1]:
-            where = f"units {units[0]} and {units[1]}"
         if where:
             return f"{paths[0]} and {path} differ: {where}"
+    return ""
+
+
+def _other_field(paths: Sequence[str], parts: Sequence[ChunkedMatrix], names: Sequence[str]) -> str:
+    """The first file of another field than the first, by "variable" or these attributes; or ""."""
+    first = parts[0].labels
+    for path, part in zip(paths[1:], parts[1:], strict=True):
+        for name in names:
+            one, other = (
+                labels.name if name == "variable" else labels.attrs.get(name)
+                for labels in (first, part.labels)
+            )
+            if None not in (one, other) and one != other:
+                return f"{paths[0]} has {name} {one!r} and {path} has {other!r}"
     return ""
 
 
