@@ -83,6 +83,16 @@ def test_the_repair_of_a_frame_works() -> None:
     np.testing.assert_allclose(model.components_, streampca.PCA(1).fit(X).components_)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_new_rows_may_have_the_column_that_names_them(kind: str, tmp_path: Path) -> None:
+    path = stored(named(X, 100 + ORDER, "id"), tmp_path / "x", kind)
+    model = streampca.PCA(1).fit(streampca.open(path, index="id"))
+    np.testing.assert_allclose(model.transform(path), model.transform(X), rtol=1e-12)
+    wider = stored(named(X, Z[:, 0], "other"), tmp_path / "y", kind)
+    with pytest.raises(InvalidInputError, match="4 features, but PCA is expecting 3"):
+        model.transform(wider)
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "pandas"])
 def test_numbers_that_only_go_up_are_told_of(kind: str, tmp_path: Path) -> None:
     table = named(X, 1950 + np.arange(N), "year")
