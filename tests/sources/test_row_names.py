@@ -75,6 +75,15 @@ def test_numbers_that_name_rows_are_no_feature(kind: str, column: str, tmp_path:
     assert streampca.open(source, columns=list(table.columns)).shape == (N, 4)
 
 
+def test_numbers_with_zeros_in_front_are_names(tmp_path: Path) -> None:
+    path = stored(named(X, [f"{i:03d}" for i in ORDER], "code"), tmp_path / "x", "csv")
+    with pytest.raises(InvalidInputError, match=r"'code' .* zeros in front.*index='code'"):
+        streampca.PCA(1).fit(path)
+    assert streampca.open(path, index="code").labels.samples.names() == [f"{i:03d}" for i in ORDER]
+    months = stored(named(X, [f"{i % 12:02d}" for i in ORDER], "month"), tmp_path / "y", "csv")
+    assert streampca.open(months).shape == (N, 4)
+
+
 def test_the_repair_of_a_frame_works() -> None:
     table = named(X, 100 + ORDER, "id")
     with pytest.raises(InvalidInputError, match=r"X\.set_index\('id'\) makes it the names"):
@@ -241,6 +250,8 @@ def test_the_index_of_a_dask_frame_is_computed_for_pairs() -> None:
     x = frames.from_pandas(X.set_axis(IDS), npartitions=3, sort=False)
     y = frames.from_pandas(Y.set_axis(IDS).iloc[ORDER], npartitions=2, sort=False)
     np.testing.assert_allclose(correlation(x, y), EXPECTED)
+    with pytest.raises(InvalidInputError, match="'id' holds another whole number"):
+        streampca.PCA(1).fit(frames.from_pandas(named(X, ORDER, "id"), npartitions=2))
     plain = [frames.from_pandas(one, npartitions=2) for one in (X, Y)]
     one, other = as_pair(*plain)
     assert not one.labels.samples.named
