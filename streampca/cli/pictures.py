@@ -31,7 +31,7 @@ from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
 from streampca.sources.anndata import stored_scores
-from streampca.sources.side_data import read_panel, read_side_data
+from streampca.sources.side_data import named_column, read_panel
 from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
@@ -235,7 +235,7 @@ def _samples_of(
         if scores is None:
             raise InvalidInputError("--kind projected draws new samples: add --scores FILE")
         fitted = result.labels.samples
-        known = (labels, None) if labels else _panel_of_both(arguments, fitted, samples)
+        known = (labels, None) if labels is not None else _panel_of_both(arguments, fitted, samples)
         return kind, {"new_scores": scores, "labels": known[0], "new_labels": known[1]}
     if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, samples, arguments.panel_column)
@@ -326,8 +326,9 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_labels(path: str) -> list[str]:
-    """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs."""
+def read_labels(path: str) -> Any:
+    """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs,
+    which goes by the names of the observations."""
     source, _, name = path.rpartition(":")
     if path.endswith((".h5ad", ".h5ad:")):
         whole = f"{path.rstrip(':')}:NAME"
@@ -335,7 +336,7 @@ def read_labels(path: str) -> list[str]:
     if source.endswith((".h5ad", ".zarr")):
         if "://" not in source and not Path(source).exists():
             raise SourceError(f"{source}: no such file or directory")
-        return [*map(str, read_side_data(name, source, AxisLabels.plain("obs", 0), "--labels")[0])]
+        return named_column(source, name, "--labels")
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -71,23 +71,27 @@ def _monotonic(values: Array) -> bool:
     return bool(rises.all() or (values[1:] < values[:-1]).all())
 
 
-def ask_about(columns: Mapping[Any, Array], where: str, names: str, leave: str) -> None:
+def ask_about(
+    columns: Mapping[Any, Array], where: str, names: str, leave: str, padded: Sequence[Any] = ()
+) -> None:
     """Refuse features that are names of rows; warn of those that may be.
 
     columns : the values of features, or of their first rows.
     names : the line that makes the names of the rows of a column, with {} for it.
     leave : how to say that it is a feature, or is none.
+    padded : columns of different numbers that are written with zeros in front.
     Raises InvalidInputError. Warns RowNumbersWarning.
     """
     if KNOWN.get():
         return
     named, ordered = row_identifiers(columns)
-    if named:
-        raise InvalidInputError(
-            f"{where}: column {shorten([repr(name) for name in named])} holds another whole number "
-            "in every row, and is called as names of rows are; expected features. "
-            f"{names.format(repr(named[0]))} makes it the names of the rows; {leave}"
-        )
+    for told, why in ((padded, "with zeros in front"), (named, "and is called as names are")):
+        if told:
+            raise InvalidInputError(
+                f"{where}: column {shorten([repr(name) for name in told])} holds another whole "
+                f"number in every row, {why}; expected features. "
+                f"{names.format(repr(told[0]))} makes it the names of the rows; {leave}"
+            )
     if ordered:
         warn_caller(
             f"{where}: column {shorten([repr(name) for name in ordered])} holds whole numbers that "

@@ -13,7 +13,7 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, repeated
-from streampca.sources.anndata import is_anndata
+from streampca.sources.anndata import axis_names, is_anndata
 from streampca.sources.columns import AnnDataColumns, DatasetColumns, GroupColumns
 from streampca.sources.zarr.opening import open_array
 
@@ -56,6 +56,18 @@ def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> lis
         except (OSError, ValueError, EOFError) as error:
             raise SourceError(f"{path}: not a readable .npy file ({error})") from None
     return _of_table(path, axis)
+
+
+def named_column(source: str, name: str, option: str) -> Any:
+    """A column of obs of an AnnData on disk as text: a DataArray with the names of the
+    observations, where these are different ones."""
+    import xarray
+
+    values = [*map(str, _of_source(name, source, AxisLabels.plain("obs", 0), option))]
+    observations = axis_names(source)[0]
+    unique = len(set(observations.tolist())) == len(observations) == len(values)
+    coords = {"obs": observations.astype(object)} if unique else {}
+    return xarray.DataArray(np.asarray(values, object), dims="obs", coords=coords)
 
 
 def _split(text: str) -> tuple[str, str]:

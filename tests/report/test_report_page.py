@@ -192,4 +192,4 @@ def test_a_model_without_components_has_a_report() -> None:
     noise = np.where(rng.random((40, 12)) < 0.2, np.nan, rng.normal(size=(40, 12)))
     model = HardImpute([1], validation=0.1).fit(noise)
     assert model.result_.n_components == 0
-    assert "kept no component" in str(model.report())
+    assert "kept no component" in model.report().html

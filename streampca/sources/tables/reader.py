@@ -90,6 +90,10 @@ class TableReader(Reader):
         """(rows,) what a column holds, as names: text, dates or numbers. "NA" is a name."""
         return plain_values(self.column(name, literal=True), name, self.where)
 
+    def padded(self, names: Sequence[str]) -> list[str]:
+        """Those of these columns whose first rows are different numbers with zeros in front."""
+        return []
+
     def key_names(self) -> list[str]:
         """The columns that are no features, and may name the rows: those of text, dates and whole
         numbers."""
@@ -345,12 +349,9 @@ def table_matrix(
     caller named one.
     """
     if choice.by_default:
-        ask_about(
-            _first_rows(reader, choice),
-            reader.where,
-            "index={}",
-            "columns=[...] names the features",
-        )
+        first = _first_rows(reader, choice)
+        how = reader.where, "index={}", "columns=[...] names features"
+        ask_about(first, *how, padded=reader.padded([*first]))
     if choice.left_out:
         what = f"columns {shorten(list(choice.left_out))} are not numeric, and left out"
         warn_caller(

@@ -23,6 +23,7 @@ from streampca.errors import (
 from streampca.matrix import Location
 from streampca.matrix.columns import is_number
 from streampca.sources.columns import as_strings
+from streampca.sources.identifiers import FIRST_ROWS
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.columns import Columns, Wanted
 from streampca.sources.tables.files import TableFile, locations_of
@@ -32,6 +33,7 @@ RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
 DELIMITERS = ",\t;|"
 WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")  # "001" is a name, and no number
+DIGITS = re.compile(r"[0-9]+")
 BLANK = re.compile(rb"(?:^|(?<=\n))\r?\n")
 
 
@@ -83,6 +85,17 @@ class TextReader(TableReader):
 
     def column_names(self) -> list[str]:
         return list(self.schema.names)
+
+    def padded(self, names: Sequence[str]) -> list[str]:
+        if not names:
+            return []
+        batch = next(iter(self.batches(0, names, FIRST_ROWS, {"literal": True})))
+        found = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            text = column.to_pylist()
+            digits = all(map(DIGITS.fullmatch, text)) and len(set(text)) == len(text) > 1
+            found += [name] if digits and any(one[0] == "0" < one[1:] for one in text) else []
+        return found
 
     def row_names(self, name: str) -> Any:
         if pa.types.is_temporal(self.kind_of(name)):
