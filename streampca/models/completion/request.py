@@ -120,6 +120,7 @@ def completion_request(
         raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
     solver = "als" if solver == AUTO else solver
     _check_limits(model, solver)
+    _refuse_constant(model, matrix)
     ranks, validation = _ranks_and_cells(model, matrix.rated, soft)
     by_default = matrix.rated and (model.rank == AUTO or validation is not model.validation)
     held_out, center = validation is not None, model.center
@@ -171,6 +172,21 @@ def completion_request(
         and center == BIASES
         and int(model.max_passes) >= LEAST_GIVING_BACK,
     )
+
+
+def _refuse_constant(model: Any, matrix: ChunkedMatrix) -> None:
+    """Refuse ratings that are all equal (implicit feedback), unless absent ones are zeros.
+
+    Source: Cremonesi, Koren and Turrin 2010, "Performance of recommender algorithms on top-N
+    recommendation tasks", RecSys, section 3.2 (PureSVD), for what is offered.
+    """
+    constant = getattr(matrix, "constant", None)
+    if constant is not None and model.absent == "missing":
+        raise InvalidInputError(
+            f"all ratings are {constant:g}: they say who took what, not how it was liked, and a "
+            f"completion of them is {constant:g} everywhere. Take what is absent as 0, which ranks "
+            "items by the components: HardImpute(rank=20, absent='zero')"
+        )
 
 
 def _usual_center(
