@@ -22,6 +22,7 @@ BOTH = "both"  # rows and columns, before the sweeps
 BIASES = "biases"  # of rows and columns, with the factors
 OBSERVED = "observed"
 LADDER = (1 / 128, 1 / 16, 1 / 4, 1 / 2, 1.0)  # penalties to choose from, by the noise level
+LEAST = ((16, 1 / 4), (8, 1 / 16))  # so many components or more never win with less of a ridge
 RATED_RANKS = ((2, 4, 8, 16), (20,))  # of ratings, by default: Hard- and Soft-Impute
 RATED_TOL = 1e-3  # held-out errors do not resolve less
 RATED_SHARE = 0.05  # of their cells, held out by default
@@ -145,7 +146,7 @@ def completion_request(
             f"ridge={model.ridge!r} with solver={solver!r}: only solver='als' has a ridge; "
             "SoftImpute(lambda_=) shrinks with every solver"
         )
-    pairs = _candidates(ranks, ridges, chooses)
+    pairs = _candidates(ranks, ridges, chooses, relative and not soft)
     _check_candidates(model, pairs, center, held_out)
     return CompletionRequest(
         tuple(int(rank) for rank, _ in pairs),
@@ -221,10 +222,16 @@ def _ranks_and_cells(model: Any, rated: bool, soft: bool) -> tuple[tuple[int, ..
 
 
 def _candidates(
-    ranks: tuple[int, ...], ridges: tuple[float, ...], chooses: bool
+    ranks: tuple[int, ...], ridges: tuple[float, ...], chooses: bool, spares: bool
 ) -> list[tuple[int, float]]:
-    """(rank, ridge) of all; no components need no ridge, and stand first where cells choose."""
+    """(rank, ridge) of all; no components need no ridge, and stand first where cells choose.
+
+    spares : of the ladder, leave out ridges that are too small for a rank.
+    """
     pairs = [(rank, ridge) for rank, ridge in product(ranks, ridges) if rank]
+    if spares:
+        least = {rank: next((low for many, low in LEAST if rank >= many), 0.0) for rank in ranks}
+        pairs = [(rank, ridge) for rank, ridge in pairs if ridge >= least[rank]]
     return [(0, 0.0), *pairs] if chooses or 0 in ranks else pairs
 
 
