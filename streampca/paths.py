@@ -113,6 +113,26 @@ def refuse_special(path: str | os.PathLike[str]) -> None:
         raise no_file(os.fspath(path))
 
 
+ZARR = ("zarr.json", ".zgroup", ".zarray")  # a folder with one of them is a node of a Zarr store
+
+
+def refuse_links_out(path: str | os.PathLike[str], root: str | os.PathLike[str]) -> None:
+    """Raise DamagedSourceError for a file of a Zarr store that links put outside of it.
+
+    root : the group or array that was opened, or a link to it; its store may be larger.
+    """
+    real, top = os.path.realpath(path), os.path.realpath(root)
+    if real.startswith(os.path.join(top, "")):
+        return
+    while any(os.path.isfile(os.path.join(os.path.dirname(top), name)) for name in ZARR):
+        top = os.path.dirname(top)
+    if not real.startswith(os.path.join(top, "")):
+        raise DamagedSourceError(
+            f"{os.fspath(path)} lies outside the store, in {real!r:.200}, which is not opened: "
+            "links lead there. If that is meant: streampca.open(..., external_links=True)"
+        )
+
+
 def no_file(shown: str) -> DamagedSourceError:
     """The error for something in place of a regular file."""
     return DamagedSourceError(

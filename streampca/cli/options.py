@@ -170,6 +170,10 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         help="chunks that a Zarr store lacks: an error (default), its fill value, or missing cells",
     )  # fmt: skip
     parser.add_argument(
+        "--external-links", action="store_true",
+        help="accept HDF5 files whose data are in other files, and Zarr stores with links out",
+    )  # fmt: skip
+    parser.add_argument(
         "--multiallelic",
         choices=("error", "drop"),
         default="error",
@@ -288,6 +292,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
+        external_links=arguments.external_links,
         multiallelic=arguments.multiallelic,
         columns=arguments.columns,
         index=arguments.index,

@@ -203,6 +203,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "missing_value": Entry(NUMBER, "a number that means missing"),
         "missing_chunks": Entry(TEXT, "what an absent chunk means: its fill value, or missing "
                                 "cells", "error", choices=("error", "fill", "mask")),
+        "external_links": Entry(("boolean",), "accept links of an HDF5 file or a Zarr store to "
+                                "other files"),
         "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned (default: main)"),
         "tag": Entry(TEXT, "of an Icechunk repository"),
         "snapshot": Entry(TEXT, "of an Icechunk repository"),

@@ -94,7 +94,7 @@ def open_path(
         return from_netcdf(path, variable, dim, group)
     if not remote and os.path.isfile(path) and not path.endswith(".zip"):
         raise SourceError(f"{path}: {how_to_convert(path)}")
-    node = open_array(path, storage_options)
+    node = open_array(path, storage_options, external_links=external_links)
     with metadata_errors(path):
         return from_zarr(node, variable, dim, policy, path, group)
 
@@ -159,8 +159,9 @@ def open(
     join : what several files have more of, "samples" or "features". Default: what fits.
     feature_types : of a 10x file or an AnnData with ``var["feature_types"]``: a type, several, or
         "all". Default: of a 10x file "Gene Expression", as scanpy does; of an AnnData all.
-    external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files. Such a file can
-        name any file of this machine, and is refused by default.
+    external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files, and a Zarr store
+        with symbolic links out of it. Such a source can name any file of this machine, and is
+        refused by default.
 
     Cost: metadata only, and one column of a Dask data frame that does not know its number of rows
     (Parquet does).
