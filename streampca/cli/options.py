@@ -15,6 +15,7 @@ import numpy as np
 import streampca
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, RowTotals, select
+from streampca.models.cycles import CYCLES
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
@@ -25,7 +26,7 @@ from streampca.sources.side_data import is_file_of_values, read_side_data
 # --------------------------------------------------------------------------------------------------
 # Side data of a matrix: ``--weights``, ``--sample-weight`` and ``--remove``.
 
-BY_DATE = ("month", "season", "trend")  # values of --remove that follow from dates
+BY_DATE = (*CYCLES, "trend")  # values of --remove that follow from dates
 KEEP = "none"  # value of --remove in transform: nothing is removed
 
 
@@ -33,9 +34,11 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
     """Options for the weights of a fit, and for what it removes."""
     parser.add_argument(
         "--weights",
+        action="append",
         metavar="coslat|FILE|NAME",
         help="multiply the features: coslat (the root of the cosine of the latitude), a file "
-        "(.npy, .csv, .tsv, area.nc or area.nc:name) or a variable of the source",
+        "(.npy, .csv, .tsv, area.nc or area.nc:name) or a variable of the source; repeated, by all "
+        "of these",
     )
     parser.add_argument(
         "--sample-weight",
@@ -43,27 +46,40 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
         help="how often each sample counts: a file, or a variable of the source",
     )
     parser.add_argument(
+        "--relative-weights",
+        action="store_true",
+        help="the sample weights only compare samples, as probabilities do: they are scaled to sum "
+        "to the effective number of samples",
+    )
+    parser.add_argument(
         "--remove",
         action="append",
-        metavar="month|season|trend|FILE|NAME",
-        help="project this out of the samples: a cycle or trend in their dates, or covariates and "
-        "batches in a file or variable (text makes a column for each level); may be repeated. "
+        metavar="month|hour|trend|FILE|NAME",
+        help=f"project this out of the samples: a cycle ({', '.join(CYCLES)}) or trend in their "
+        "dates, or covariates and batches in a file or variable (text makes a column for each "
+        "level); may be repeated. "
         "For genotypes: a file of samples to leave out, as in PLINK",
     )
 
 
 def weights_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """The value of --weights for a matrix: None, "coslat", or (features,) numbers."""
-    if arguments.weights in (None, "coslat"):
-        return arguments.weights
-    return _one("--weights", arguments.weights, arguments, matrix.labels.features)
+    """The values of --weights as models take them: None, "coslat", numbers, or several of these."""
+    features = matrix.labels.features
+    found = [
+        one if one == "coslat" else _one("--weights", one, arguments, features)
+        for one in arguments.weights or []
+    ]
+    return found if len(found) > 1 else next(iter(found), None)
 
 
 def sample_weight_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
     """The value of --sample-weight for a matrix: None, or (samples,) numbers."""
     if arguments.sample_weight is None:
+        if arguments.relative_weights:
+            raise InvalidInputError("--relative-weights says what --sample-weight FILE means")
         return None
-    return _one("--sample-weight", arguments.sample_weight, arguments, matrix.labels.samples)
+    found = _one("--sample-weight", arguments.sample_weight, arguments, matrix.labels.samples)
+    return streampca.relative_weights(found) if arguments.relative_weights else found
 
 
 def removal_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
@@ -166,6 +182,10 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--categorical", choices=("onehot",), help="of a table, a feature of each category"
     )
+    parser.add_argument(
+        "--feature-types", action="append", metavar="TYPE",
+        help="of a 10x file or an AnnData: 'all', or such as 'Antibody Capture'; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--join",
         choices=("samples", "features"),
@@ -273,6 +293,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         index=arguments.index,
         categorical=arguments.categorical,
         join=arguments.join,
+        feature_types=arguments.feature_types,
     )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import streampca
 from streampca.cli.commands import Parser
@@ -19,18 +22,24 @@ from streampca.cli.options import (
     settings_of_run,
     source_options,
 )
-from streampca.cli.outputs import check_writable
+from streampca.cli.outputs import check_writable, score_paths
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
-from streampca.matrix import AxisLabels
+from streampca.matrix import VIEWS, AxisLabels
 from streampca.matrix.labels import json_of
 from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
+from streampca.sources.anndata import stored_scores
 from streampca.sources.side_data import read_panel, read_side_data
 from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
+OF_VIEW = (
+    "scores", "projected", "pairs", "biplot", "pcs", "loadings", "manhattan", "correlation_circle",
+    "map",
+)  # fmt: skip
+FURTHER = ("level", "lag", "member")  # dimensions of features beside those of a map
 OF_ONE = {"loadings": "component", "manhattan": "component"}  # the option of the picture
 OF_SEVERAL = {
     "scores": "components", "projected": "components", "pairs": "components",
@@ -40,6 +49,7 @@ OF_SEVERAL = {
 KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
 LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
 TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
+IN_OBSM = re.compile(r"(.+\.(?:h5ad|zarr)):([^:/]+)")  # a path, and a name in obsm
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
@@ -56,13 +66,15 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--ellipses", action="store_true", help="of 95 %% of each group of samples")
     one.add_argument(
         "--scores",
-        metavar="ZARR|TSV",
-        help="scores to draw; new samples (streampca project) are drawn over those of the fit",
+        metavar="ZARR|TSV|H5AD",
+        help="scores to draw, of an AnnData obsm['X_pca'] (or H5AD:NAME); new samples (streampca "
+        "project) are drawn over those of the fit",
     )
     one.add_argument(
         "--images", metavar="FOLDER",
         help="of --kind images: the first three of these, beside what components make of them",
     )  # fmt: skip
+    _field_options(one)
 
     one = parsers["report"]
     one.set_defaults(run=run_report)
@@ -71,7 +83,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--title", default="")
     one.add_argument("--labels", metavar="FILE", help=LABELS)
     _panel_options(one)
-    one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
+    one.add_argument(
+        "--scores", metavar="ZARR|TSV|H5AD", help="scores to draw, if the model has none"
+    )
 
     one = parsers["baselines"]
     one.set_defaults(run=run_baselines)
@@ -96,6 +110,43 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("-o", "--output", default="streampca-demo", metavar="FOLDER")
     one.add_argument("--json", action="store_true")
     printing_options(one)
+
+
+def _field_options(one: Parser) -> None:
+    one.add_argument("--view", choices=("x", "y"), help="of a model of two views, this one")
+    one.add_argument(
+        "--map-of", metavar="KIND",
+        help="eof, correlation or covariance; homogeneous, heterogeneous or weights of two views",
+    )  # fmt: skip
+    one.add_argument("--variable", metavar="NAME", help="of --kind map: of several variables")
+    for name in FURTHER:
+        one.add_argument(f"--{name}", metavar="VALUE", help=f"of --kind map: at this {name}")
+    one.add_argument(
+        "--at", action="append", metavar="DIM=VALUE", help="of --kind map: at this of any dimension"
+    )
+
+
+def _field_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of a map that were given."""
+    known = {"kind": arguments.map_of, "variable": arguments.variable}
+    found = {name: value for name, value in known.items() if value is not None}
+    for name in FURTHER:
+        if (value := getattr(arguments, name)) is not None:
+            found[name] = _value(value)
+    for one in arguments.at or ():
+        dim, equals, value = one.partition("=")
+        if not equals:
+            raise InvalidInputError(f"--at {one}: expected DIM=VALUE, such as depth=10")
+        found.setdefault("at", {})[dim] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    """A number where it is one, else text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _panel_options(one: Parser) -> None:
@@ -144,7 +195,9 @@ def run_plot(arguments: argparse.Namespace) -> int:
     result = model.result_
     chosen = arguments.components
     options: dict[str, Any] = {}
-    if kind in OF_SAMPLES:
+    if kind in OF_SAMPLES and getattr(result, "kind", "") == "two-view":
+        options = _two_views_of(arguments, kind, labels)
+    elif kind in OF_SAMPLES:
         kind, options = _samples_of(arguments, result, labels, kind)
     elif kind == "texts":
         options["labels"] = labels
@@ -154,6 +207,16 @@ def run_plot(arguments: argparse.Namespace) -> int:
         options[OF_ONE[kind]] = (chosen or [1])[0]
     elif kind in OF_SEVERAL and chosen:
         options[OF_SEVERAL[kind]] = chosen[0] if kind == "map" and len(chosen) == 1 else chosen
+    if arguments.view and kind not in OF_VIEW:
+        raise InvalidInputError(f"--view: --kind {kind} shows both views; leave it out")
+    if arguments.view:
+        options["view"] = arguments.view
+    further = _field_of(arguments)
+    if further and kind != "map":
+        first = next(iter(further))
+        option = "map-of" if first == "kind" else first
+        raise InvalidInputError(f"--{option} is of --kind map, and this is --kind {kind}")
+    options |= further
     draw(kind, model if "X" in options else result, output, **options)
     print(f"{kind} drawn to {output}")
     return 0
@@ -165,7 +228,7 @@ def _samples_of(
     """(the picture, its scores and labels): new samples go over those of the fit."""
     scores, samples = None, result.labels.samples
     if arguments.scores:
-        samples, scores = read_scores(arguments.scores, samples)
+        samples, scores = read_scores(arguments.scores, samples, result)
         if kind == "scores" and samples is not result.labels.samples and result.scores is not None:
             kind = "projected"
     if kind == "projected":
@@ -182,6 +245,20 @@ def _samples_of(
     return kind, {"scores": scores, "labels": labels, **more}
 
 
+def _two_views_of(arguments: argparse.Namespace, kind: str, labels: Any) -> dict[str, Any]:
+    """The scores of both views, or of one, that ``fit --scores`` wrote."""
+    if kind == "projected":
+        raise InvalidInputError("--kind projected is of one view; draw --kind scores")
+    options: dict[str, Any] = {} if kind == "pcs" else {"labels": labels}
+    if arguments.scores:
+        paths = score_paths(arguments.scores, len(VIEWS))
+        matrices = [streampca.open(path) for path in paths]
+        both = [np.asarray(one.read(0, 0, one.shape[0])) for one in matrices]
+        one = VIEWS.index(arguments.view or "x")
+        options["scores"] = both[one] if arguments.view or kind in ("pairs", "biplot") else both
+    return options
+
+
 def _panel_of_both(arguments: argparse.Namespace, fitted: Any, new: Any) -> tuple[Any, Any]:
     """Labels of the samples of the fit and of new ones; None for those that no panel names."""
     found: list[Any] = [None, None]
@@ -196,20 +273,35 @@ def _panel_of_both(arguments: argparse.Namespace, fitted: Any, new: Any) -> tupl
     return found[0], found[1]
 
 
-def read_scores(path: str, fitted: Any) -> tuple[Any, Any]:
-    """(labels of the samples, (n, k) scores) of a file of ours: Zarr, or a table of new samples.
+def read_scores(path: str, fitted: Any, result: Any) -> tuple[Any, Any]:
+    """(labels of the samples, (n, k) scores) of a file of ours: Zarr, or a table of new samples;
+    or of ``cells.h5ad``, its obsm["X_pca"], and of ``cells.h5ad:NAME`` another of obsm.
 
     fitted : the labels of the fit, which rows without names have if they are as many.
+    result : of the fit. Raises InvalidInputError for a matrix wider than it has components.
     """
-    if not path.endswith(TABLES):
-        matrix = streampca.open(path)
-        values = matrix.read(0, 0, matrix.shape[0])
-        return (fitted if len(values) == len(fitted) else matrix.labels.samples), values
-    ids, values = read_eigenvec(path)
-    names = ids.get("IID") or next(iter(ids.values()), [str(i + 1) for i in range(len(values))])
-    if names == fitted.names() or names == [*map(str, fitted.extra.get("individual", ()))]:
-        return fitted, values
-    return AxisLabels.plain("sample", len(values), names), values
+    if path.endswith(TABLES):
+        ids, values = read_eigenvec(path)
+        names = ids.get("IID") or next(iter(ids.values()), [str(i + 1) for i in range(len(values))])
+        if names == fitted.names() or names == [*map(str, fitted.extra.get("individual", ()))]:
+            return fitted, values
+        return AxisLabels.plain("sample", len(values), names), values
+    named = IN_OBSM.fullmatch(path)
+    if (found := stored_scores(*(named.groups() if named else (path,)))) is not None:
+        names, values = found
+        same = fitted.names() == [*map(str, names)] if fitted.named and names is not None else True
+        if same and len(values) == len(fitted):
+            return fitted, values
+        return AxisLabels.plain("obs", len(values), names), values
+    matrix = streampca.open(path)
+    most = getattr(result, "n_components", matrix.shape[1])
+    if matrix.shape[1] > most or matrix.sparse:
+        raise InvalidInputError(
+            f"--scores {path}: {matrix.shape[0]} x {matrix.shape[1]} values are no scores of a "
+            f"model with {most} components; expected what streampca transform or project wrote"
+        )
+    values = matrix.read(0, 0, matrix.shape[0])
+    return (fitted if len(values) == len(fitted) else matrix.labels.samples), values
 
 
 def run_report(arguments: argparse.Namespace) -> int:
@@ -224,7 +316,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     result = streampca.load(arguments.model).result_
     scores, samples = None, result.labels.samples
     if arguments.scores:
-        samples, scores = read_scores(arguments.scores, samples)
+        samples, scores = read_scores(arguments.scores, samples, result)
     if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, samples, arguments.panel_column)
     title, place = arguments.title, arguments.model

@@ -14,6 +14,7 @@ from streampca.accumulators.base import refuse_incomplete
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Pair, Standardize, paired, work_dtype
 from streampca.matrix.columns import label_array
+from streampca.models.covariance import refuse_single
 from streampca.models.pca.eigenproblem import RowsSink
 from streampca.passes import (
     Candidate,
@@ -82,6 +83,7 @@ def cross_correlation(
     """
     x, y = as_pair(X, Y, dim=dim, missing_value=missing_value)
     wanted = Wanted(paired(x, y), None if out is None else os.fspath(out))
+    refuse_single(wanted.pair.x.shape[0])
     matrix = wanted.pair.joint()
     plan = plan_cross_correlation(matrix, wanted, memory_limit)
     execution = Execution.begun(plan, matrix, scheduler, progress)
@@ -141,6 +143,7 @@ class StandardColumns:
     """(features, n) standardised features of a block over n - 1; NaN where one does not vary.
 
     Against a panel of such, (n, w), their products: correlations (features, w).
+    dtype : of the arithmetic, that of both views together: float32 only where both are.
     """
 
     dtype: Any
@@ -150,7 +153,7 @@ class StandardColumns:
         n, panel = block.shape[0], block.arrays.get("panel")
         scaling = Standardize(True, "std").resolve(block.stats, block.eps)
         out = np.empty((block.length, n if panel is None else panel.shape[1]), self.dtype)
-        for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
+        for tile in block.tiles(self.dtype, scaling.center, scaling.scale):
             rows = out[tile.start - block.start : tile.stop - block.start]
             if panel is None:
                 np.divide(tile.values.T, n - 1.0, out=rows, casting="unsafe")

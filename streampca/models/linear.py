@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.models.decomposition import (
     Decomposition,
@@ -18,13 +19,32 @@ from streampca.models.decomposition import (
 from streampca.models.estimator import Estimator
 from streampca.models.feature_names import is_xarray
 from streampca.models.labelled_rows import lazy_rows_of_scores, rows_of_scores
-from streampca.models.projection import BackProjection
+from streampca.models.projection import BackProjection, whitened
 from streampca.models.row_passes import score_dtype
 from streampca.models.value_attributes import HOW, of_series
 from streampca.models.views import EofViews, mode_indices, scaling_factor
 from streampca.solvers import Certificate
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_frame
+
+OURS = ("builtins", "numpy", "streampca")
+
+
+def decomposition_of(model: Any, example: str) -> Decomposition:
+    """The result of a fitted linear model.  example : of a call, for the message.
+
+    Raises InvalidInputError for anything else, NotFittedError before the fit.
+    """
+    if not isinstance(model, LinearModel):
+        raise InvalidInputError(f"got {in_words(model)}; expected a fitted model: {example}")
+    return model._fitted()
+
+
+def in_words(thing: Any) -> str:
+    """What something is, for messages: "sklearn's PCA", "int", "the class PCA"."""
+    kind, what = (thing, "the class ") if isinstance(thing, type) else (type(thing), "")
+    home = kind.__module__.partition(".")[0]
+    return what + (kind.__name__ if home in OURS else f"{home}'s {kind.__name__}")
 
 
 class LinearModel(Estimator):
@@ -61,7 +81,7 @@ class LinearModel(Estimator):
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         values = np.array(result.scores, dtype=score_dtype(matrix.dtype))
         if self.whiten:
-            values = values / result.score_deviation.astype(values.dtype)
+            values = whitened(values, result.score_deviation)
         return self._wrap_scores(X, matrix, values)
 
     # -- rows from scores -----------------------------------------------------------------------
@@ -95,9 +115,9 @@ class LinearModel(Estimator):
         remove : as for ``transform``. The mean of the fit is subtracted. Cost: as ``transform``.
         """
         result = self._fitted()
-        factor = scaling_factor(result.explained_variance, scaling)
+        factor = scaling_factor(result, scaling)
         if self.whiten:
-            factor = factor / scaling_factor(result.explained_variance, 1)
+            factor = factor * result.score_deviation
         dims = list(result.labels.samples.dims)
         one = is_xarray(X) and not set(dims) & set(X.dims)
         if one:  # its date is kept, since what was removed follows from it
@@ -185,7 +205,8 @@ class LinearModel(Estimator):
 
         Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
-        Raises InvalidInputError after a completion, which has no likelihood.
+        Raises InvalidInputError after a completion, which has no likelihood, and where the
+        components hold all of the variance, to rounding: the density would be infinite.
         """
         model = self._gaussian("likelihood_of")
         rows = self._passes(self._matrix(X, remove=remove))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral
 from typing import Any, Self
@@ -12,14 +13,15 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.by_name import (
+    Find,
     named_column,
-    removable,
-    root_cosine_of_latitude,
     weights_along,
     with_columns,
 )
 from streampca.models.design import Design
+from streampca.models.row_weights import as_counts, split
 from streampca.solvers import check_n_components
 
 
@@ -63,7 +65,7 @@ def side_data(
     samples = sample_weights(sample_weight, matrix)
     if remove is None:
         return SideData(weights, samples)
-    remove = with_columns(remove, removable(matrix), len(labels.samples))
+    remove = with_columns(remove, Find(matrix), labels.samples)
     design, basis = Design.fit(remove, labels.samples, samples)
     if not design.rank:  # a single month: nothing but the mean
         return SideData(weights, samples)
@@ -77,15 +79,29 @@ def side_data(
 
 
 def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
-    """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name."""
+    """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name; of
+    several of these in a list, their product."""
+    if isinstance(weights, (list, tuple)) and any(map(_is_factor, weights)):
+        factors = [feature_weights(one, matrix) for one in weights if one is not None]
+        return weights_along(np.prod(factors, axis=0), matrix.labels.features, "weights")
     if isinstance(weights, str) and weights == "coslat":
         return root_cosine_of_latitude(matrix.labels.features)
     return _along(matrix, 1, "weights", "'coslat' or an array", weights)
 
 
+def _is_factor(one: Any) -> bool:
+    """Whether an entry of a list is weights by itself, and not the weight of one feature."""
+    return isinstance(one, (str, Mapping)) or (hasattr(one, "shape") and np.ndim(one) > 0)
+
+
 def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
-    """(n,) from an array, a DataArray over sample dimensions, or the name of a column."""
-    return _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
+    """(n,) from an array, a DataArray over sample dimensions, or the name of a column.
+
+    How often each sample counts; see :func:`streampca.relative_weights`.
+    """
+    weights, relative = split(weights)
+    found = _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
+    return as_counts(found) if relative and found is not None else found
 
 
 def _along(
@@ -169,6 +185,14 @@ def whole_number(
     raise InvalidInputError(f"{name}={value!r}; expected {beside}a number {bounds}{why}")
 
 
+def array_of_numbers(values: Any, name: str, expected: str) -> Array:
+    """Values as float64. Raises InvalidInputError where they are no numbers."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name}={values!r:.60}; expected {expected}") from None
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
@@ -191,7 +215,7 @@ class Request:
     Parameters of the estimators are as :class:`streampca.PCA` and
     :class:`streampca.GenotypePCA` describe them, resolved: limits of an iteration are numbers,
     the random state is a seed, paths are text. ``ploidy`` is None where values are no allele
-    counts.
+    counts. ``code_assumed`` : as :class:`Standardize`.
     iterate : the user bounded the iteration, so no exact solver comes first.
     may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
     exact_first : an exact solver that fits the memory comes first, however long it takes.
@@ -214,6 +238,7 @@ class Request:
     ploidy: int | None = None
     maf: float = 0.0
     max_missing: float = 1.0
+    code_assumed: bool = False
     tol: float = TOL
     max_passes: int = MAX_PASSES
     n_oversamples: int = 10
@@ -234,7 +259,10 @@ class Request:
     def __post_init__(self) -> None:
         check_ddof(self.ddof)
         ploidy = 2 if self.ploidy is None else self.ploidy
-        how = Standardize(self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing)
+        how = Standardize(
+            self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing,
+            self.code_assumed,
+        )  # fmt: skip
         object.__setattr__(self, "standardize", how)
 
     @classmethod

@@ -17,7 +17,6 @@ from streampca.models.projection import Projection
 from streampca.models.result import Result, places, shaped
 from streampca.models.row_passes import RowMap, RowOptions
 from streampca.models.value_attributes import of_correlation, of_map
-from streampca.solvers import correlation_p_values
 
 
 class Redundancy(NamedTuple):
@@ -73,7 +72,9 @@ class TwoViewResult(Result, kind="two-view"):
     loadings : correlations of features with scores of the same view; cross_loadings : of the other.
     spectrum : all values.  bound : (k,) of the error of values; inf where it is not determined.
     x_scores, y_scores : (n, k) of the rows of the fit, where it has them.
-    left_out_x, left_out_y : rows without a partner.  total : squared covariance.
+    left_out_x, left_out_y : rows without a partner.  total : squared covariance of all pairs, NaN
+        of correlations.  estimated : it is an estimate: an iteration knows the leading pairs
+        alone, and ranks are lower bounds where ``spectrum`` is not complete.
     removal : what was projected out of the samples of both, or None.  weight : of the samples, in
         sum; None where each counts once.
     """
@@ -98,6 +99,7 @@ class TwoViewResult(Result, kind="two-view"):
     left_out_x: int
     left_out_y: int
     total: float
+    estimated: bool = False
 
     @property
     def n_components(self) -> int:
@@ -159,9 +161,11 @@ class TwoViewResult(Result, kind="two-view"):
 
     def to_xarray(self) -> Any:
         """Two Datasets, of X and of Y: weights, loadings (homogeneous maps), cross_loadings
-        (heterogeneous maps), each with p-values, by the dimensions of the data; and ``values``.
+        (heterogeneous maps), by the dimensions of the data; and ``values``.
 
-        p-values take the rows of the fit for independent: neighbours in time make them too small.
+        There are no p-values: scores were chosen to correlate on these rows, and tests that take
+        them as given reject a true null four times too often. On rows that the fit has not seen
+        they hold: ``scipy.stats.pearsonr`` of their features and their ``transform``.
         """
         from streampca.sources.labelled import to_dataset
 
@@ -176,9 +180,6 @@ class TwoViewResult(Result, kind="two-view"):
                 array = np.array(self.part(name, values).T)
                 array[:, view.absent] = np.nan
                 tables[what] = (array, axes)
-                if what != "weights":
-                    p_values = correlation_p_values(array, self.free_rows)
-                    tables[f"{what}_p_value"] = (p_values, axes)
             about = {"method": self.method, "view": name, "n_samples": self.n_samples}
             attrs = {"weights": partial(of_map, view, what="weights of", power=0)}
             attrs |= {one: partial(of_correlation, view) for one in ("loadings", "cross_loadings")}
@@ -193,6 +194,8 @@ class TwoViewResult(Result, kind="two-view"):
             "bound": self.bound.tolist(),
             "x_rank": self.x_rank,
             "y_rank": self.y_rank,
+            "squared_covariance": self.total if np.isfinite(self.total) else None,
+            "squared_covariance_is_estimate": self.estimated,
             "rows_without_partner": [self.left_out_x, self.left_out_y],
         }
 
@@ -209,7 +212,13 @@ class TwoViewResult(Result, kind="two-view"):
 
     def notes(self) -> list[str]:
         x, y = (len(self.labels.features.parts[name]) for name in VIEWS)
-        found = [f"views      {x} and {y} features, of rank {self.x_rank} and {self.y_rank}"]
+        rank = f"of rank {self.x_rank} and {self.y_rank}"
+        if np.isfinite(self.total):
+            least = "at least " if len(self.spectrum) < min(x, y) else ""
+            rank = f"which covary in {least}{self.x_rank} directions"
+        found = [f"views      {x} and {y} features, {rank}"]
+        if self.estimated:
+            found.append("shares     of an estimate of the squared covariance of all pairs")
         if self.left_out_x or self.left_out_y:
             found.append(f"rows       {self.left_out_x} of X and {self.left_out_y} of Y had no "
                          "partner")  # fmt: skip

@@ -211,6 +211,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
+        "feature_types": Entry(("string", "array"), "of a 10x file or an AnnData: 'all', or some"),
         "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
     },
     "model": {
@@ -222,8 +223,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             NUMBER, "error of the new rows under the old model over that of its own rows", above=0
         ),
         "max_variance_ratio": Entry(
-            NUMBER, "total variance of the new version over that of the old one, or the inverse, "
-            "if rows were appended or changed (default: 20)", above=1
+            NUMBER, "total variance of the new version over that of the old one, or the inverse "
+            "(default: 20)", above=1
+        ),
+        "max_removed": Entry(
+            NUMBER, "share of the old version's samples that the source may have lost (default: "
+            "0.3)", least=0
         ),
     },
     "scores": {
