@@ -199,13 +199,12 @@ class IncompleteSourceWarning(UserWarning):
     """Part of a source is not read: gaps in numbered files, variants marked to be ignored."""
 
 
-<<<<<<< HEAD
 class StaleMetadataWarning(UserWarning):
     """The consolidated metadata of a Zarr group differ from those of an array in it."""
-=======
+
+
 class RowNumbersWarning(UserWarning):
     """A feature may be the numbers of the rows."""
->>>>>>> main
 
 
 class StuckWorkerWarning(UserWarning):
