@@ -198,6 +198,10 @@ class IncompleteSourceWarning(UserWarning):
     """Part of a source is not read: gaps in numbered files, variants marked to be ignored."""
 
 
+class RowNumbersWarning(UserWarning):
+    """A feature may be the numbers of the rows."""
+
+
 class StuckWorkerWarning(UserWarning):
     """Part of a pass moved to another worker, because its worker was paused, silent or stuck."""
 

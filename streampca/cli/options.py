@@ -173,6 +173,10 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         "--categorical", choices=("onehot",), help="of a table, a feature of each category"
     )
     parser.add_argument(
+        "--feature-types", action="append", metavar="TYPE",
+        help="of a 10x file or an AnnData: 'all', or such as 'Antibody Capture'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--join",
         choices=("samples", "features"),
         help="several files have more samples, or more features",
@@ -278,6 +282,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         index=arguments.index,
         categorical=arguments.categorical,
         join=arguments.join,
+        feature_types=arguments.feature_types,
     )
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.by_name import (
     Find,
     named_column,
-    root_cosine_of_latitude,
     weights_along,
     with_columns,
 )
@@ -201,7 +201,7 @@ class Request:
     Parameters of the estimators are as :class:`streampca.PCA` and
     :class:`streampca.GenotypePCA` describe them, resolved: limits of an iteration are numbers,
     the random state is a seed, paths are text. ``ploidy`` is None where values are no allele
-    counts.
+    counts. ``code_assumed`` : as :class:`Standardize`.
     iterate : the user bounded the iteration, so no exact solver comes first.
     may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
     exact_first : an exact solver that fits the memory comes first, however long it takes.
@@ -224,6 +224,7 @@ class Request:
     ploidy: int | None = None
     maf: float = 0.0
     max_missing: float = 1.0
+    code_assumed: bool = False
     tol: float = TOL
     max_passes: int = MAX_PASSES
     n_oversamples: int = 10
@@ -244,7 +245,10 @@ class Request:
     def __post_init__(self) -> None:
         check_ddof(self.ddof)
         ploidy = 2 if self.ploidy is None else self.ploidy
-        how = Standardize(self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing)
+        how = Standardize(
+            self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing,
+            self.code_assumed,
+        )  # fmt: skip
         object.__setattr__(self, "standardize", how)
 
     @classmethod

@@ -15,7 +15,8 @@ def accepted(default: Any, why: str) -> Any:
 
 WHITEN = parameter(
     default=False,
-    meaning="divide the scores by the standard deviation of their component.",
+    meaning="""divide the scores by the standard deviation of their component; components after the
+        rank have none, and their scores are 0.""",
 )
 SVD_SOLVER = parameter(
     default="auto",

@@ -210,6 +210,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
+        "feature_types": Entry(("string", "array"), "of a 10x file or an AnnData: 'all', or some"),
         "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
     },
     "model": {

@@ -35,7 +35,7 @@ def embedding(result: Any, *, labels: Any = None, ax: Axes | None = None) -> Axe
     """
     points = _coordinates(result).T
     n = points.shape[1]
-    colours = None if labels is None else colouring(labels, n)
+    colours = None if labels is None else colouring(labels, result.samples)
     checked_axes(ax)
     random = np.random.default_rng(0)
     order = random.choice(n, min(n, MOST_POINTS), replace=False)  # shuffled: no group on top

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix.alignment import rows_of
 from streampca.plots.canvas import (
     FAINT,
     INK,
@@ -60,8 +61,8 @@ def scores(
         the training rows, if the fit kept them (wide fits do).
     components : two or three numbers, from 1.
     labels : (n,) one per sample. Text, booleans and up to 12 different integers get a legend;
-        other numbers and dates a colourbar. The name of a Series or DataArray is its title. A
-        pandas Series whose index names the samples goes by these names, in any order.
+        other numbers and dates a colourbar. The name of a Series or DataArray is its title.
+        Labels with names (a Series, a DataArray, a dict) go by these names, in any order.
     density : draw an image of the number of samples instead of points, with the mean of their
         colours; None does so in the plane for more than 50,000.
     ellipses : for each category the ellipse of 95 % of a normal distribution, and its name.
@@ -85,7 +86,7 @@ def scores(
         source = scores_of(found, scores)
     n = int(np.prod(source.shape[:-1]))
     checked_axes(ax, dimensions=2 if both else len(indices))
-    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
+    colours = None if labels is None else _colours(found, labels, scores, n)
     points = np.stack([column_of(one, index) for one in (sides if both else [source])
                        for index in indices])  # fmt: skip
     flat = len(points) == 2
@@ -182,11 +183,11 @@ def projected(
     source = scores_of(found, new_scores, "new_scores")
     n, m = (int(np.prod(one.shape[:-1])) for one in (panel, source))
     checked_axes(ax)
-    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
+    colours = None if labels is None else _colours(found, labels, scores, n)
     own = None
     if new_labels is not None:
-        names = _names(found, new_scores, m) if new_names is None else new_names.names
-        colours, own = _same_colours(colours, colouring(new_labels, m, names), n)
+        rows = rows_of(found.labels.samples, new_scores, m) if new_names is None else new_names
+        colours, own = _same_colours(colours, colouring(new_labels, rows), n)
     behind = np.stack([column_of(panel, index) for index in indices])
     points = np.stack([column_of(source, index) for index in indices])
     drawn = drawing_axes(ax, (6.4, 4.8))
@@ -257,7 +258,7 @@ def pairs(
         raise InvalidInputError(f"components={tuple(chosen)}; expected two or more different ones")
     source = scores_of(found, scores)
     n, count = int(np.prod(source.shape[:-1])), len(indices)
-    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
+    colours = None if labels is None else _colours(found, labels, scores, n)
     points = np.stack([column_of(source, index) for index in indices])
     frame, panels = sheet(ax, count * count, (2.0, 1.8), count, (0.08, 0.08))
     for i, panel in enumerate(panels):
@@ -333,12 +334,8 @@ def _component_indices(components: Sequence[int], found: Any, least: int = 2) ->
     return [component_index(number, found) for number in components]
 
 
-def _names(found: Any, scores: Any, n: int) -> Callable[[], Any] | None:
-    """What gives the names of the n samples whose scores are drawn; None where nothing does."""
-    if hasattr(scores, "index") and hasattr(scores, "to_numpy"):
-        return lambda: scores.index
-    samples = found.labels.samples
-    return samples.names if len(samples) == n and samples.named else None
+def _colours(found: Any, labels: Any, scores: Any, n: int) -> Colours:
+    return None if labels is None else colouring(labels, rows_of(found.labels.samples, scores, n))
 
 
 def _style(n: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, hide_secrets
 from streampca.html import card, preformatted, table, text
+from streampca.matrix.alignment import along, rows_of
 from streampca.passes import size
 from streampca.report import cards
 from streampca.report.figures import feature_figures, spectrum_figure, sweep_figure
@@ -170,7 +171,8 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
         )
     n, rows = len(values), thinned(len(values))
     named = {} if labels is None else labels if isinstance(labels, Mapping) else {"label": labels}
-    samples = result.labels.samples
+    samples = rows_of(result.labels.samples, scores, n)
+    named = {name: along(one, samples, f"labels {name!r}") for name, one in named.items()}
     names = samples.names(rows.tolist()) if samples.named and len(samples) == n else None
     if names and np.asarray(samples.coords.get(samples.dims[0], ())).dtype.kind == "M":
         names = [one.removesuffix(".000000000").removesuffix("T00:00:00") for one in names]
@@ -350,7 +352,7 @@ def packed(
     data = {
         "count": len(rows),
         "axes": [{"title": titles[j], **_quantised(scores[rows, j])} for j in shown],
-        "labels": [_label(name, values, rows, len(scores)) for name, values in labels.items()],
+        "labels": [_label(name, values, rows) for name, values in labels.items()],
         "names": None if names is None else names,
         "rows": (rows + 1).tolist() if names is None and len(rows) < len(scores) else None,
     }
@@ -367,13 +369,8 @@ def _quantised(values: Array) -> dict[str, Any]:
     return {"low": low, "high": high, "codes": base64.b64encode(codes.tobytes()).decode()}
 
 
-def _label(name: str, values: Any, rows: Array, n: int) -> dict[str, Any]:
+def _label(name: str, values: Array, rows: Array) -> dict[str, Any]:
     """One column of labels: numbers, or groups of which the rarest are one."""
-    values = np.asarray(values)
-    if values.shape != (n,):
-        raise InvalidInputError(
-            f"labels {name!r} has shape {values.shape}; expected one label per sample, ({n},)"
-        )
     if values.dtype.kind == "f":
         return {"title": name, **_quantised(values[rows])}
     found, codes, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)

@@ -12,7 +12,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.models.by_name import refuse_masked
+from streampca.matrix.alignment import refuse_masked
 from streampca.models.request import feature_weights, sample_weights, seed_of, whole_number
 
 SOLVERS = ("auto", "als", "impute", "exact")

@@ -227,6 +227,7 @@ class Choice:
     categorical: tuple[str, ...]
     index: str | None
     left_out: tuple[str, ...] = field(default=())
+    by_default: bool = False  # nobody named the features
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -281,7 +282,8 @@ def choose(
             f"them to numbers, or make a feature of each category: columns=[...], "
             f"categorical={ONEHOT!r}"
         )
-    return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others))
+    by_default = wanted.columns is None
+    return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others), by_default)
 
 
 def _not_numeric(bad: list[str], where: str) -> InvalidTypeError:
