@@ -46,6 +46,12 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
         help="how often each sample counts: a file, or a variable of the source",
     )
     parser.add_argument(
+        "--relative-weights",
+        action="store_true",
+        help="the sample weights only compare samples, as probabilities do: they are scaled to sum "
+        "to the effective number of samples",
+    )
+    parser.add_argument(
         "--remove",
         action="append",
         metavar="month|hour|trend|FILE|NAME",
@@ -69,8 +75,11 @@ def weights_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
 def sample_weight_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
     """The value of --sample-weight for a matrix: None, or (samples,) numbers."""
     if arguments.sample_weight is None:
+        if arguments.relative_weights:
+            raise InvalidInputError("--relative-weights says what --sample-weight FILE means")
         return None
-    return _one("--sample-weight", arguments.sample_weight, arguments, matrix.labels.samples)
+    found = _one("--sample-weight", arguments.sample_weight, arguments, matrix.labels.samples)
+    return streampca.relative_weights(found) if arguments.relative_weights else found
 
 
 def removal_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
@@ -149,6 +158,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="which array of a group or file; repeated, their features side by side",
     )
+    parser.add_argument("--group", metavar="NAME", help="of a NetCDF, HDF5 or Zarr file")
     parser.add_argument(
         "--dim", nargs="+", type=_dimension, help="sample dimension(s), by name or number"
     )
@@ -274,6 +284,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         variable=arguments.variable[0]
         if len(arguments.variable or ()) == 1
         else arguments.variable,
+        group=arguments.group,
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,

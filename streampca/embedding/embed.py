@@ -35,6 +35,7 @@ from streampca.sources import as_matrix, counted
 from streampca.store.sinks import copy_rows
 
 COMPONENTS = 50
+FEWEST = 3  # rows, of which neighbours can be judged
 WARNINGS = (
     "The axes have no meaning.",
     "The sizes of clusters have no meaning.",
@@ -241,6 +242,11 @@ def _wanted(
     rest = None if limit is None else max(1, limit - layout.loaded_nbytes)
     running = {"memory_limit": rest, "scheduler": scheduler, "progress": progress}
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
+    if matrix.shape[0] < FEWEST:
+        raise InvalidInputError(
+            f"X has {matrix.shape[0]} rows; a picture needs at least {FEWEST}, of which one can be "
+            "nearer than another"
+        )
     return _Wanted(matrix, filters, n_components, model, layout, landmarks, seed, limit, running)
 
 

@@ -10,13 +10,15 @@ from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError, NoGapWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
-from streampca.matrix.alignment import along, match, refuse_masked
+from streampca.matrix.alignment import along, refuse_masked
 from streampca.matrix.columns import label_array
+from streampca.matrix.names import match
 from streampca.models.assemble import NO_GAP
 from streampca.models.decomposition import PrincipalComponents
 from streampca.models.estimator import attach
 from streampca.models.pca.eigenproblem import count_components
 from streampca.models.request import Request, check_ddof, degrees_of_freedom, sample_weights
+from streampca.models.row_weights import refuse_few
 from streampca.passes import (
     Candidate,
     Execution,
@@ -60,6 +62,7 @@ def covariance(
     check_ddof(ddof)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     weights = sample_weights(sample_weight, matrix)
+    refuse_few(weights, ddof, f"ddof={ddof}")
     degrees_of_freedom(matrix.shape[0] if weights is None else float(weights.sum()), ddof)
     scatter = _scatter(matrix, missing, memory_limit, scheduler, progress, weights)
     values = scatter.covariance(ddof)

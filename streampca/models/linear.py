@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.models.decomposition import (
     Decomposition,
@@ -17,14 +18,34 @@ from streampca.models.decomposition import (
 )
 from streampca.models.estimator import Estimator
 from streampca.models.feature_names import is_xarray
+from streampca.models.given_scores import SCALING, scaling_factor
 from streampca.models.labelled_rows import lazy_rows_of_scores, rows_of_scores
 from streampca.models.projection import BackProjection, whitened
 from streampca.models.row_passes import score_dtype
 from streampca.models.value_attributes import HOW, of_series
-from streampca.models.views import EofViews, mode_indices, scaling_factor
+from streampca.models.views import EofViews, mode_indices
 from streampca.solvers import Certificate
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_frame
+
+OURS = ("builtins", "numpy", "streampca")
+
+
+def decomposition_of(model: Any, example: str) -> Decomposition:
+    """The result of a fitted linear model.  example : of a call, for the message.
+
+    Raises InvalidInputError for anything else, NotFittedError before the fit.
+    """
+    if not isinstance(model, LinearModel):
+        raise InvalidInputError(f"got {in_words(model)}; expected a fitted model: {example}")
+    return model._fitted()
+
+
+def in_words(thing: Any) -> str:
+    """What something is, for messages: "sklearn's PCA", "int", "the class PCA"."""
+    kind, what = (thing, "the class ") if isinstance(thing, type) else (type(thing), "")
+    home = kind.__module__.partition(".")[0]
+    return what + (kind.__name__ if home in OURS else f"{home}'s {kind.__name__}")
 
 
 class LinearModel(Estimator):
@@ -105,7 +126,7 @@ class LinearModel(Estimator):
         scores = self.transform(X, dim=dim, remove=remove) * factor
         if is_xarray(scores):
             attrs = of_series(result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
-            scores = scores.assign_attrs(attrs)
+            scores = scores.assign_attrs({**attrs, SCALING: scaling})
         return scores.isel(dict.fromkeys(dims, 0)) if one else scores
 
     def reconstruct(

@@ -198,6 +198,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "path": Entry(("string", "array"), "the source: a path, a URL, or a list", required=True,
                       place=True),
         "variable": Entry(("string", "array"), "which array of a group or file"),
+        "group": Entry(TEXT, "of a NetCDF, HDF5 or Zarr source, where the variable is"),
         "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
         "missing_value": Entry(NUMBER, "a number that means missing"),
         "missing_chunks": Entry(TEXT, "what an absent chunk means: its fill value, or missing "
@@ -222,8 +223,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             NUMBER, "error of the new rows under the old model over that of its own rows", above=0
         ),
         "max_variance_ratio": Entry(
-            NUMBER, "total variance of the new version over that of the old one, or the inverse, "
-            "if rows were appended or changed (default: 20)", above=1
+            NUMBER, "total variance of the new version over that of the old one, or the inverse "
+            "(default: 20)", above=1
+        ),
+        "max_removed": Entry(
+            NUMBER, "share of the old version's samples that the source may have lost (default: "
+            "0.3)", least=0
         ),
     },
     "scores": {

@@ -298,7 +298,7 @@ def _provenance(result: Any) -> str:
         ("preprocessing", " then ".join(map(str, result.preprocessing.steps))),
         *result.provenance.get("versions", {}).items(),
     ]
-    settings = json.dumps(dict(result.settings), indent=1, default=str, sort_keys=True)
+    settings = json.dumps(result.options_used, indent=1, default=str, sort_keys=True)
     inside = preformatted(hide_secrets(settings))
     return (
         f"{table(('', ''), [one for one in rows if one[1]])}"
@@ -319,7 +319,7 @@ def scores_of(result: Any, scores: Any) -> Array | None:
         scores = getattr(result, "scores", None)
     if scores is None:
         return None
-    values = np.asarray(scores)
+    values = np.asarray(result.given_scores(scores))
     if values.ndim < 2 or values.shape[-1] != result.n_components:
         raise InvalidInputError(
             f"scores has shape {values.shape}; expected (n, {result.n_components}), one column per "

@@ -22,14 +22,16 @@ from streampca.errors import (
 )
 from streampca.matrix import Location
 from streampca.matrix.columns import is_number
+from streampca.sources.columns import as_strings
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.columns import Columns, Wanted
 from streampca.sources.tables.files import TableFile, locations_of
-from streampca.sources.tables.reader import TableMatrix, TableReader
+from streampca.sources.tables.reader import TableMatrix, TableReader, plain_values
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
 DELIMITERS = ",\t;|"
+WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")  # "001" is a name, and no number
 BLANK = re.compile(rb"(?:^|(?<=\n))\r?\n")
 
 
@@ -62,7 +64,7 @@ class TextReader(TableReader):
         first = 0 if self.packed else int(self.begins[unit])
         for number in numbers:
             data = _lines(held["file"], int(self.ends[number]), int(self.ends[number + 1]))
-            table = self._parsed(data, names, first)
+            table = self._parsed(data, names, first, bool(held.get("literal")))
             if table.num_rows != self.ranges[number]:
                 raise ChangingSourceError(
                     f"{self.where}: {table.num_rows} rows were found where {self.ranges[number]} "
@@ -72,15 +74,26 @@ class TextReader(TableReader):
             first += table.num_rows
             yield from table.combine_chunks().to_batches(max_chunksize=rows)
 
-    def _parsed(self, data: bytes, names: Sequence[str], first: int) -> Any:
-        types = {name: self.schema.field(name).type for name in names}
+    def _parsed(self, data: bytes, names: Sequence[str], first: int, literal: bool) -> Any:
+        types = {name: pa.string() if literal else self.kind_of(name) for name in names}
         try:
-            return parsed(data, self.text, types, list(names))
+            return parsed(data, self.text, types, list(names), literal)
         except pa.ArrowInvalid as error:
             raise _unreadable(self.where, first, error) from None
 
     def column_names(self) -> list[str]:
         return list(self.schema.names)
+
+    def row_names(self, name: str) -> Any:
+        if pa.types.is_temporal(self.kind_of(name)):
+            return plain_values(self.column(name), name, self.where)
+        text = self.column(name, literal=True).to_pylist()
+        if "" in text:
+            raise InvalidInputError(
+                f"{self.where}: column {name!r} is empty at row {text.index('')}; expected a name "
+                "for every one"
+            )
+        return np.array(text, np.int64) if all(map(WHOLE.fullmatch, text)) else as_strings(text)
 
     def edges(self, dim: int) -> Any:
         return self.begins if dim == 0 else np.array([0, self.shape[1]])
@@ -111,9 +124,13 @@ def _unreadable(where: str, first: int, error: Exception) -> InvalidTypeError:
     )
 
 
-def parsed(data: bytes, text: Text, types: dict[str, Any] | None, names: list[str] | None) -> Any:
-    """A table of whole lines.  types : of columns, None to infer them.  names : to be read."""
-    strings = types is not None
+def parsed(
+    data: bytes, text: Text, types: dict[str, Any] | None, names: list[str] | None,
+    literal: bool = False,
+) -> Any:  # fmt: skip
+    """A table of whole lines.  types : of columns, None to infer them.  names : to be read.
+    literal : no text means missing."""
+    strings = types is not None and not literal
     return pyarrow.csv.read_csv(
         pa.BufferReader(data),
         read_options=pyarrow.csv.ReadOptions(column_names=text.names),
