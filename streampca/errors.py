@@ -198,6 +198,10 @@ class IncompleteSourceWarning(UserWarning):
     """Part of a source is not read: gaps in numbered files, variants marked to be ignored."""
 
 
+class UncertainHeaderWarning(UserWarning):
+    """The first line of a text may hold names or numbers; the warning says how it was read."""
+
+
 class StuckWorkerWarning(UserWarning):
     """Part of a pass moved to another worker, because its worker was paused, silent or stuck."""
 

@@ -20,6 +20,7 @@ from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
 from streampca.sources.opening import TABLES
 from streampca.sources.rating_tables import recognised
+from streampca.sources.several import TABULAR
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
 # --------------------------------------------------------------------------------------------------
@@ -165,6 +166,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--categorical", choices=("onehot",), help="of a table, a feature of each category"
     )
+    text_options(parser)
     parser.add_argument(
         "--join",
         choices=("samples", "features"),
@@ -177,6 +179,31 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         "--image-mode", choices=("grey", "rgb"), help="of images: bring all to this kind"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def text_options(parser: argparse.ArgumentParser) -> None:
+    """How a table of text is written, where it is not recognised."""
+    group = parser.add_argument_group("tables of text (CSV, TSV)")
+    for option, value in (("--header", True), ("--no-header", False)):
+        group.add_argument(
+            option,
+            action="store_const",
+            const=value,
+            dest="header",
+            help=f"the first line holds {'the names of the columns' if value else 'data'}",
+        )
+    group.add_argument(
+        "--na-values", nargs="+", action="extend", metavar="TEXT", help="cells that mean missing"
+    )
+    for name, what in (
+        ("decimal", "the decimal mark, such as ,"),
+        ("thousands", "the mark between thousands"),
+        ("strip", "characters that do not belong to numbers, such as $ or %%"),
+        ("comment", "begins what is ignored of a line, such as #"),
+        ("delimiter", "between columns: a character, tab or blanks; of ratings any text, as ::"),
+        ("encoding", "such as cp1252 or utf-16"),
+    ):
+        group.add_argument(f"--{name}", metavar="TEXT", help=what)
 
 
 def running_options(parser: argparse.ArgumentParser) -> None:
@@ -229,8 +256,8 @@ def refuse_ratings(path: str) -> None:
     """Raise InvalidInputError for a text or Parquet file with a line for each rating."""
     if "://" in path or not Path(path).is_file():
         return
-    columns: Any = recognised(path) if path.endswith(TABLES) else None
-    if columns is None and not path.endswith(".dat"):
+    columns: Any = recognised(path) if path.lower().endswith(TABLES) else None
+    if columns is None and not path.lower().endswith(".dat"):
         return
     user, item, rating = columns or (0, 1, 2)
     names = f"--user {quote(str(user))} --item {quote(str(item))} --rating {quote(str(rating))}"
@@ -267,10 +294,8 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
         multiallelic=arguments.multiallelic,
-        columns=arguments.columns,
-        index=arguments.index,
-        categorical=arguments.categorical,
         join=arguments.join,
+        **{name: getattr(arguments, name) for name in TABULAR},
     )
 
 

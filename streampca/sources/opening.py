@@ -26,7 +26,14 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
 from streampca.matrix.kinds import check_dtype, is_sparse
-from streampca.paths import PARQUET, check_readable, paths_end, plain_errors, refuse_special
+from streampca.paths import (
+    PARQUET,
+    TEXTS,
+    check_readable,
+    paths_end,
+    plain_errors,
+    refuse_special,
+)
 from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
@@ -67,7 +74,7 @@ from streampca.sources.zarr.opening import (
 from streampca.sources.zarr.reader import ZarrReader
 
 PLINK = (".bed", ".bim", ".fam")
-TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
 
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
@@ -81,25 +88,25 @@ def open_path(
     storage_options: dict[str, Any] | None,
     external_links: bool = False,
 ) -> ChunkedMatrix:
-    remote = "://" in path
+    remote, name = "://" in path, path.lower()
     check_readable(path)
     if not remote and not os.path.exists(path):
         whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):
             raise SourceError(f"{path}: no such file or directory{suggestion(path)}")
-    if path.endswith(".npy"):
+    if name.endswith(".npy"):
         return stack(NpyReader(path), dim)
-    if path.endswith((".mtx", ".mtx.gz")):
+    if name.endswith((".mtx", ".mtx.gz")):
         return open_matrix_market(path, dim)
-    if path.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
+    if name.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
         return open_h5ad(path, variable, external_links, dim)
-    if path.endswith(".npz"):
+    if name.endswith(".npz"):
         return open_npz(path, variable, dim)
-    if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
+    if name.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
         return from_netcdf(path, variable, dim)
-    if not remote and os.path.isfile(path) and not path.endswith(".zip"):
+    if not remote and os.path.isfile(path) and not name.endswith(".zip"):
         raise SourceError(f"{path}: {how_to_convert(path)}")
     node = open_array(path, storage_options)
     with metadata_errors(path):
@@ -167,6 +174,14 @@ def open(
     columns: Sequence[str] | None = None,
     index: str | None = None,
     categorical: str | None = None,
+    header: bool | None = None,
+    na_values: Sequence[str] | str | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    strip: str | None = None,
+    comment: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     join: str | None = None,
 ) -> ChunkedMatrix:
     """Open any source as a matrix of samples x features that is read in blocks.
@@ -200,6 +215,11 @@ def open(
     columns, index : of a table, the features (default: all numbers, a warning names the others),
         and the column with the names of the samples.
     categorical : "onehot" makes a feature of each category.
+    header, na_values, decimal, thousands, comment, delimiter, encoding : of text, as of
+        ``pandas.read_csv``. Recognised by default: whether the first line holds names (a warning
+        says what was decided where it may be data), the delimiter, UTF-16 with a byte order mark;
+        numbers in another form are refused with the option that reads them.
+    strip : of text, characters that do not belong to numbers, such as "$%": "12%" is 12.
     join : what several files have more of, "samples" or "features". Default: what fits.
     external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files. Such a file can
         name any file of this machine, and is refused by default.
@@ -216,6 +236,8 @@ def open(
         "multiallelic": multiallelic, "storage_options": storage_options,
         "branch": branch, "tag": tag, "snapshot": snapshot, "external_links": external_links,
         "columns": columns, "index": index, "categorical": categorical, "join": join,
+        "header": header, "na_values": na_values, "decimal": decimal, "thousands": thousands,
+        "strip": strip, "comment": comment, "delimiter": delimiter, "encoding": encoding,
     }  # fmt: skip
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
@@ -275,13 +297,13 @@ def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> 
     paths : that the source stands for, if several.
     """
     if paths is not None:
-        one_table = all(path.endswith(PARQUET) for path in paths)
+        one_table = all(path.lower().endswith(PARQUET) for path in paths)
         return paths if one_table and options["join"] != "features" else None
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
         folder = not stored and os.path.isdir(path) and holds_parquet(path)
-        return [path] if folder or path.rstrip("/").endswith(TABLES) else None
+        return [path] if folder or path.rstrip("/").lower().endswith(TABLES) else None
     kind, asked = type(source), any(options[name] is not None for name in TABULAR)
     query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
         kind.__name__.endswith(("Dataset", "LazyFrame"))
@@ -315,7 +337,7 @@ def _open_repository(
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
     """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
-    if path.endswith(TABLES) if path else is_frame(source):
+    if path.lower().endswith(TABLES) if path else is_frame(source):
         from streampca.sources.rating_tables import refuse_ratings
 
         refuse_ratings(source)

@@ -22,16 +22,17 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features, concat_samples
 from streampca.paths import PARQUET
+from streampca.sources.tables.written import TEXT_OPTIONS
 from streampca.sources.variants import refuse_duplicates
 
-TABULAR = ("columns", "index", "categorical")  # options of tables
+TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
 def holds_parquet(path: str) -> bool:
     """Whether a folder holds Parquet files, or folders of them."""
     for _, folders, names in os.walk(path):
-        if any(name.endswith(PARQUET) for name in names):
+        if any(name.lower().endswith(PARQUET) for name in names):
             return True
         folders[:] = [name for name in sorted(folders) if "=" in name]
     return False

@@ -27,7 +27,7 @@ FILES = (*TABLES, ".npy", *NETCDF)
 
 def is_file_of_values(text: str) -> bool:
     """Whether this names a file that :func:`read_side_data` reads, and not a variable."""
-    return _split(text)[0].endswith(FILES)
+    return _split(text)[0].lower().endswith(FILES)
 
 
 def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> list[Any]:
@@ -43,13 +43,13 @@ def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> lis
     Raises SourceError (absent, unreadable) and InvalidInputError (no such variable).
     """
     path, name = _split(text)
-    if path.endswith(NETCDF):
+    if path.lower().endswith(NETCDF):
         return [_of_netcdf(path, name or None)]
-    if not path.endswith(FILES):
+    if not path.lower().endswith(FILES):
         return [_of_source(text, source, axis, option)]
     if not os.path.isfile(path):
         raise SourceError(f"{path}: no such file")
-    if path.endswith(".npy"):
+    if path.lower().endswith(".npy"):
         try:
             return [np.load(path, allow_pickle=False)]
         except (OSError, ValueError, EOFError) as error:
@@ -60,7 +60,7 @@ def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> lis
 def _split(text: str) -> tuple[str, str]:
     """(path, variable) of ``area.nc:name``."""
     path, colon, name = text.rpartition(":")
-    return (path, name) if colon and path.endswith(NETCDF) else (text, "")
+    return (path, name) if colon and path.lower().endswith(NETCDF) else (text, "")
 
 
 def _of_netcdf(path: str, name: str | None) -> Any:
@@ -88,9 +88,9 @@ def _of_source(name: str, source: str, axis: AxisLabels, option: str) -> Any:
 
 def _columns_of(source: str) -> AnnDataColumns | GroupColumns | DatasetColumns | None:
     """The annotations of the matrix at a path; None if it has none."""
-    if source.endswith(NETCDF):
+    if source.lower().endswith(NETCDF):
         return DatasetColumns(source)
-    if source.endswith(".h5ad"):
+    if source.lower().endswith(".h5ad"):
         return AnnDataColumns(source)
     if not os.path.isdir(source) and "://" not in source:
         return None
@@ -104,7 +104,7 @@ def _of_table(path: str, axis: AxisLabels) -> list[Any]:
     """One array for each column of a table: numbers where all of its cells are, else text."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file, delimiter=TABLES[path[-4:]]) if row]
+            rows = [row for row in csv.reader(file, delimiter=TABLES[path[-4:].lower()]) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SourceError(f"{path}: not a readable table ({error})") from None
     if not rows:

@@ -26,7 +26,7 @@ from streampca.matrix.chunked_matrix import current_cache
 from streampca.sources.columns import as_strings
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.tables.columns import ONEHOT, Batch, Choice, Column, Columns
+from streampca.sources.tables.columns import ONEHOT, PARTLY, Batch, Choice, Column, Columns
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -305,9 +305,11 @@ def table_matrix(
     """
     if left_out:
         what = f"columns {shorten(list(left_out))} are not numeric, and left out"
+        onehot = f", or make a feature of each category, categorical={ONEHOT!r}"
+        text = any(PARTLY not in one for one in left_out)
         warn_caller(
             f"{reader.where}: {what}. Name the features, columns=[...], the names of the samples, "
-            f"index=..., or make a feature of each category, categorical={ONEHOT!r}",
+            f"index=...{onehot * text}",
             IncompleteSourceWarning,
         )
         note = f"{note}; {what}" if note else what
