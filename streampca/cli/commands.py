@@ -229,9 +229,7 @@ def _as_option(known: dict[str, Any], name: str, value: str) -> str:
     if one.choices and not free and not {*filter(None, words)} <= {*map(str, one.choices)}:
         return ""
     if any(word.startswith("-") for word in words) and one.nargs == "+":
-        said = (
-            f" {word}" if word == "--" else word for word in words
-        )  # argparse drops a plain one
+        said = [" --" if one == "--" else one for one in words]  # argparse drops a plain one
         return " ".join(f"{one.option_strings[-1]}={quote(word)}" for word in said)
     shown = value if free else " ".join(quote(word) for word in words if word and one.nargs != 0)
     return f"{before}{one.option_strings[-1]}{'=' if value[:1] == '-' else ' '}{shown}".rstrip()

@@ -25,12 +25,13 @@ from streampca.cli.outputs import check_outputs, check_writable
 from streampca.cli.selection import Selection, choose, identifiers, pruning_rules
 from streampca.errors import InvalidInputError
 from streampca.genetics.filters import filter_genotypes
-from streampca.genetics.ld_pruning import WINDOW, prune_ld
+from streampca.genetics.ld_pruning import PRUNE_IN, WINDOW, prune_ld
 from streampca.genetics.projection import project_samples
 from streampca.genetics.tables import write_eigenvec
 from streampca.genetics.variant_matching import AMBIGUOUS, BY
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.matrix.labels import json_of
+from streampca.sources.variants import refuse_repeated_ids
 
 # any of these options implies that the matrix holds genotypes
 SIGNS = ("bfile", "maf", "geno", "mind", "keep", "extract", "exclude", "chr",
@@ -233,6 +234,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
     """``streampca prune``."""
     check_outputs(tables=[arguments.output], overwrite=arguments.overwrite)
     matrix = choose(arguments, open_source(arguments)).matrix
+    refuse_repeated_ids(matrix.labels.features, PRUNE_IN)
     pruning = prune_ld(
         matrix,
         **asdict(pruning_rules(arguments, matrix)),

@@ -15,6 +15,7 @@ import numpy as np
 import streampca
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, RowTotals, select
+from streampca.models.cycles import CYCLES
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
@@ -26,7 +27,7 @@ from streampca.sources.side_data import is_file_of_values, read_side_data
 # --------------------------------------------------------------------------------------------------
 # Side data of a matrix: ``--weights``, ``--sample-weight`` and ``--remove``.
 
-BY_DATE = ("month", "season", "trend")  # values of --remove that follow from dates
+BY_DATE = (*CYCLES, "trend")  # values of --remove that follow from dates
 KEEP = "none"  # value of --remove in transform: nothing is removed
 
 
@@ -34,9 +35,11 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
     """Options for the weights of a fit, and for what it removes."""
     parser.add_argument(
         "--weights",
+        action="append",
         metavar="coslat|FILE|NAME",
         help="multiply the features: coslat (the root of the cosine of the latitude), a file "
-        "(.npy, .csv, .tsv, area.nc or area.nc:name) or a variable of the source",
+        "(.npy, .csv, .tsv, area.nc or area.nc:name) or a variable of the source; repeated, by all "
+        "of these",
     )
     parser.add_argument(
         "--sample-weight",
@@ -46,18 +49,22 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remove",
         action="append",
-        metavar="month|season|trend|FILE|NAME",
-        help="project this out of the samples: a cycle or trend in their dates, or covariates and "
-        "batches in a file or variable (text makes a column for each level); may be repeated. "
+        metavar="month|hour|trend|FILE|NAME",
+        help=f"project this out of the samples: a cycle ({', '.join(CYCLES)}) or trend in their "
+        "dates, or covariates and batches in a file or variable (text makes a column for each "
+        "level); may be repeated. "
         "For genotypes: a file of samples to leave out, as in PLINK",
     )
 
 
 def weights_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """The value of --weights for a matrix: None, "coslat", or (features,) numbers."""
-    if arguments.weights in (None, "coslat"):
-        return arguments.weights
-    return _one("--weights", arguments.weights, arguments, matrix.labels.features)
+    """The values of --weights as models take them: None, "coslat", numbers, or several of these."""
+    features = matrix.labels.features
+    found = [
+        one if one == "coslat" else _one("--weights", one, arguments, features)
+        for one in arguments.weights or []
+    ]
+    return found if len(found) > 1 else next(iter(found), None)
 
 
 def sample_weight_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
@@ -167,6 +174,10 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         "--categorical", choices=("onehot",), help="of a table, a feature of each category"
     )
     text_options(parser)
+    parser.add_argument(
+        "--feature-types", action="append", metavar="TYPE",
+        help="of a 10x file or an AnnData: 'all', or such as 'Antibody Capture'; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--join",
         choices=("samples", "features"),
@@ -295,6 +306,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         missing_chunks=arguments.missing_chunks,
         multiallelic=arguments.multiallelic,
         join=arguments.join,
+        feature_types=arguments.feature_types,
         **{name: getattr(arguments, name) for name in TABULAR},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from streampca.matrix.labels import json_of
 from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
+from streampca.sources.anndata import stored_scores
 from streampca.sources.side_data import read_panel, read_side_data
 from streampca.store.bundle import whole_file
 
@@ -40,6 +42,7 @@ OF_SEVERAL = {
 KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
 LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
 TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
+IN_OBSM = re.compile(r"(.+\.(?:h5ad|zarr)):([^:/]+)")  # a path, and a name in obsm
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
@@ -56,8 +59,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--ellipses", action="store_true", help="of 95 %% of each group of samples")
     one.add_argument(
         "--scores",
-        metavar="ZARR|TSV",
-        help="scores to draw; new samples (streampca project) are drawn over those of the fit",
+        metavar="ZARR|TSV|H5AD",
+        help="scores to draw, of an AnnData obsm['X_pca'] (or H5AD:NAME); new samples (streampca "
+        "project) are drawn over those of the fit",
     )
     one.add_argument(
         "--images", metavar="FOLDER",
@@ -71,7 +75,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--title", default="")
     one.add_argument("--labels", metavar="FILE", help=LABELS)
     _panel_options(one)
-    one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
+    one.add_argument(
+        "--scores", metavar="ZARR|TSV|H5AD", help="scores to draw, if the model has none"
+    )
 
     one = parsers["baselines"]
     one.set_defaults(run=run_baselines)
@@ -165,7 +171,7 @@ def _samples_of(
     """(the picture, its scores and labels): new samples go over those of the fit."""
     scores, samples = None, result.labels.samples
     if arguments.scores:
-        samples, scores = read_scores(arguments.scores, samples)
+        samples, scores = read_scores(arguments.scores, samples, result)
         if kind == "scores" and samples is not result.labels.samples and result.scores is not None:
             kind = "projected"
     if kind == "projected":
@@ -196,20 +202,35 @@ def _panel_of_both(arguments: argparse.Namespace, fitted: Any, new: Any) -> tupl
     return found[0], found[1]
 
 
-def read_scores(path: str, fitted: Any) -> tuple[Any, Any]:
-    """(labels of the samples, (n, k) scores) of a file of ours: Zarr, or a table of new samples.
+def read_scores(path: str, fitted: Any, result: Any) -> tuple[Any, Any]:
+    """(labels of the samples, (n, k) scores) of a file of ours: Zarr, or a table of new samples;
+    or of ``cells.h5ad``, its obsm["X_pca"], and of ``cells.h5ad:NAME`` another of obsm.
 
     fitted : the labels of the fit, which rows without names have if they are as many.
+    result : of the fit. Raises InvalidInputError for a matrix wider than it has components.
     """
-    if not path.endswith(TABLES):
-        matrix = streampca.open(path)
-        values = matrix.read(0, 0, matrix.shape[0])
-        return (fitted if len(values) == len(fitted) else matrix.labels.samples), values
-    ids, values = read_eigenvec(path)
-    names = ids.get("IID") or next(iter(ids.values()), [str(i + 1) for i in range(len(values))])
-    if names == fitted.names() or names == [*map(str, fitted.extra.get("individual", ()))]:
-        return fitted, values
-    return AxisLabels.plain("sample", len(values), names), values
+    if path.endswith(TABLES):
+        ids, values = read_eigenvec(path)
+        names = ids.get("IID") or next(iter(ids.values()), [str(i + 1) for i in range(len(values))])
+        if names == fitted.names() or names == [*map(str, fitted.extra.get("individual", ()))]:
+            return fitted, values
+        return AxisLabels.plain("sample", len(values), names), values
+    named = IN_OBSM.fullmatch(path)
+    if (found := stored_scores(*(named.groups() if named else (path,)))) is not None:
+        names, values = found
+        same = fitted.names() == [*map(str, names)] if fitted.named and names is not None else True
+        if same and len(values) == len(fitted):
+            return fitted, values
+        return AxisLabels.plain("obs", len(values), names), values
+    matrix = streampca.open(path)
+    most = getattr(result, "n_components", matrix.shape[1])
+    if matrix.shape[1] > most or matrix.sparse:
+        raise InvalidInputError(
+            f"--scores {path}: {matrix.shape[0]} x {matrix.shape[1]} values are no scores of a "
+            f"model with {most} components; expected what streampca transform or project wrote"
+        )
+    values = matrix.read(0, 0, matrix.shape[0])
+    return (fitted if len(values) == len(fitted) else matrix.labels.samples), values
 
 
 def run_report(arguments: argparse.Namespace) -> int:
@@ -224,7 +245,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     result = streampca.load(arguments.model).result_
     scores, samples = None, result.labels.samples
     if arguments.scores:
-        samples, scores = read_scores(arguments.scores, samples)
+        samples, scores = read_scores(arguments.scores, samples, result)
     if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, samples, arguments.panel_column)
     title, place = arguments.title, arguments.model

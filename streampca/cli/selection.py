@@ -10,15 +10,23 @@ import streampca
 from streampca.cli.options import left_out_samples, progress_of
 from streampca.errors import InvalidInputError
 from streampca.genetics.counts import preceded, well_called
-from streampca.genetics.filters import filter_genotypes, sample_mask
-from streampca.genetics.ld_pruning import LDPruning, PruningRules, default_step, ld_scan, prune_ld
+from streampca.genetics.filters import filter_genotypes
+from streampca.genetics.id_lists import sample_mask
+from streampca.genetics.ld_pruning import (
+    PRUNE_IN,
+    LDPruning,
+    PruningRules,
+    default_step,
+    ld_scan,
+    prune_ld,
+)
 from streampca.genetics.tables import write_afreq, write_eigenval, write_eigenvec
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
 from streampca.models.views import frequency_column, observed_alleles
 from streampca.passes import PassCost, Plan
-from streampca.sources import as_matrix
-from streampca.sources.variants import MISSING_CALL
+from streampca.sources.allele_counts import with_missing_calls
+from streampca.sources.variants import refuse_repeated_ids
 
 # --------------------------------------------------------------------------------------------------
 # Selecting samples and variants: first by lists, then by counts, then by pruning, as PLINK does.
@@ -116,8 +124,7 @@ def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
 def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
     """The selection by lists. Reads only labels."""
     (samples, variants), dropped = matrix.shape, matrix.multiallelic
-    if matrix.missing_value is None and matrix.dtype.kind == "i":
-        matrix = as_matrix(matrix, missing_value=MISSING_CALL)
+    matrix = with_missing_calls(matrix)
     leave_out = left_out_samples(arguments)
     listed = filter_genotypes(matrix, variant_filter(arguments), arguments.keep, leave_out)
     return Selection(listed, (samples, variants + dropped), listed.shape, dropped)
@@ -140,6 +147,8 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     Cost: 1 to 3 passes. Raises InvalidInputError if no variant is left.
     """
     rules = pruning_rules(arguments, chosen.matrix)
+    if arguments.out:
+        refuse_repeated_ids(chosen.matrix.labels.features, PRUNE_IN)
     running = {
         "memory_limit": arguments.memory_limit,
         "scheduler": arguments.scheduler,

@@ -41,6 +41,7 @@ from streampca.passes import (
     single_threaded_blas,
 )
 from streampca.sources import as_matrix
+from streampca.sources.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
 
 
@@ -180,6 +181,7 @@ def project_samples(
         missing == "least_squares",
         shrinkage is not None,
     )
+    refuse_other_ploidy(matrix, layout.ploidy, "project_samples")
     aligned = _aligned(result, record, layout.ploidy)
     plan = _plan(matrix, layout, result.n_features, memory_limit)
     execution = Execution.begun(plan, matrix, scheduler, progress)

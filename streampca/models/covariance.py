@@ -80,9 +80,11 @@ def correlation(
     """Correlation matrix of the features of X, (p, p) float64; NaN beside constant features.
 
     Parameters and source as :func:`covariance`. Cost: one pass, n p^2 flops.
+    Raises InvalidInputError for a single row: correlations need two.
     """
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     weights = sample_weights(sample_weight, matrix)
+    refuse_single(matrix.shape[0] if weights is None else int(np.count_nonzero(weights)))
     values = _scatter(matrix, missing, memory_limit, scheduler, progress, weights).scatter()
     deviation = np.sqrt(np.diagonal(values))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -90,6 +92,12 @@ def correlation(
     np.clip(values, -1.0, 1.0, out=values)
     values[np.diag_indices_from(values)] = np.where(deviation > 0, 1.0, np.nan)
     return _labelled(values, matrix, "correlation")
+
+
+def refuse_single(rows: int) -> None:
+    """Refuse to correlate fewer than two rows."""
+    if rows < 2:
+        raise InvalidInputError(f"got {rows} row that counts; a correlation needs at least 2")
 
 
 def _scatter(

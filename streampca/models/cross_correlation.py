@@ -14,6 +14,7 @@ from streampca.accumulators.base import refuse_incomplete
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Pair, Standardize, paired, work_dtype
 from streampca.matrix.columns import label_array
+from streampca.models.covariance import refuse_single
 from streampca.models.pca.eigenproblem import RowsSink
 from streampca.passes import (
     Candidate,
@@ -82,6 +83,7 @@ def cross_correlation(
     """
     x, y = as_pair(X, Y, dim=dim, missing_value=missing_value)
     wanted = Wanted(paired(x, y), None if out is None else os.fspath(out))
+    refuse_single(wanted.pair.x.shape[0])
     matrix = wanted.pair.joint()
     plan = plan_cross_correlation(matrix, wanted, memory_limit)
     execution = Execution.begun(plan, matrix, scheduler, progress)

@@ -27,11 +27,12 @@ from streampca.accumulators import FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.models.linear_result import LinearResult, read_components
-from streampca.models.projection import BackProjection, Likelihood, Projection, whitening
+from streampca.models.projection import BackProjection, Likelihood, Projection
 from streampca.models.result import shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.models.views import EofViews, dataset_of, spectrum_table
 from streampca.solvers import TracyWidom, tracy_widom_test
+from streampca.solvers.rotation import RESTARTS
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -71,10 +72,12 @@ class Decomposition(LinearResult):
         *,
         normalize: bool = True,
         power: float = 4.0,
+        restarts: int = RESTARTS,
     ) -> Any:
         """The first k components rotated by "varimax" or "promax": ``streampca.rotate``."""
         rotated: Any = self.kinds["rotated model"]
-        return rotated.of(self, method, k, normalize=normalize, power=power)
+        options = {"normalize": normalize, "power": power, "restarts": restarts}
+        return rotated.of(self, method, k, **options)
 
     def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
         """Additional fields of this kind that follow the order and sign, (k,), of components."""
@@ -140,10 +143,15 @@ class Decomposition(LinearResult):
         """The map from scores to rows, (rows, p).  again : add what a design removed."""
         return BackProjection.of(self, whiten, again)
 
-    @property
-    def score_deviation(self) -> Array:
-        """(k,) by which whitening divides scores; never 0."""
-        return whitening(self)
+    def no_density(self, what: str) -> InvalidInputError:
+        """The error where the covariance is singular.  what : "likelihood" or "inverse"."""
+        rank, remedy = self.rank, "Rows that vary in one direction, or none, have none"
+        if rank > 1:
+            remedy = f"Fit fewer than the rank, for example n_components={rank - 1}"
+        return InvalidInputError(
+            f"the covariance of this model has no {what}: {rank} components hold all of the "
+            f"variance of {self.n_dimensions} features, and no noise variance is left. {remedy}"
+        )
 
     def r2_curve(self) -> Array:
         """(k + 1,) share of the variance of the fit that 0, 1, ..., k components carry."""
@@ -243,8 +251,19 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
             return 1e-6
         return 2.0 * float(bounds[0]) / largest
 
+    @property
+    def noise_variance(self) -> float:
+        """Mean variance of the directions left out (Tipping and Bishop 1999, eq. 3.8); 0 where
+        that is rounding."""
+        return 0.0 if self.rank <= self.n_components else super().noise_variance
+
     def likelihood_of(self, options: RowOptions) -> RowMap:
-        """The map from rows to their log-likelihood under probabilistic PCA, (rows, 1)."""
+        """The map from rows to their log-likelihood under probabilistic PCA, (rows, 1).
+
+        Raises InvalidInputError where the covariance is singular: it would be infinite.
+        """
+        if self.singular:
+            raise self.no_density("likelihood")
         return Likelihood.of(self, options)
 
     def covariance(self) -> Array:
@@ -266,14 +285,8 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
         v, noise = self.require_components(), self.noise_variance
         k, dimensions = self.n_components, self.n_dimensions
         variance = np.maximum(self.explained_variance, noise)
-        smallest = float(variance.min(initial=np.inf)) if k >= dimensions else noise
-        if smallest <= np.finfo(np.float64).eps * dimensions * float(variance.max(initial=noise)):
-            raise InvalidInputError(
-                f"the covariance of this model has no inverse: {k} components hold all of the "
-                f"variance of {dimensions} features. Fit fewer components than the rank "
-                f"({self.rank}), so that a noise variance is left, for example "
-                f"n_components={max(1, min(k, self.rank) - 1)}."
-            )
+        if self.singular:
+            raise self.no_density("inverse")
         precision = (v.T / variance) @ v
         if k < dimensions:
             precision -= (v.T @ v) / noise

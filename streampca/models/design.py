@@ -16,7 +16,7 @@ from streampca.accumulators import RFactor, Scatter
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats, symmetrize
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
-from streampca.models.by_name import Find, removable, with_columns
+from streampca.models.by_name import Find, with_columns
 from streampca.models.design_terms import Term, arrays_among, columns_of, terms_of
 from streampca.sources import as_matrix
 from streampca.store import check_fields, check_shapes
@@ -83,7 +83,7 @@ class Design:
         find : columns of those samples by name, for those that had one in the fit.
         """
         if find is not None:
-            remove = with_columns(remove, find, len(samples))
+            remove = with_columns(remove, find, samples)
         columns = columns_of(self.terms, samples, arrays_among(remove), find)
         deviations = columns - self.mean
         safe = np.where(self.norm > 0, self.norm, 1.0)
@@ -267,7 +267,7 @@ def basis_at(design: Design | None, matrix: ChunkedMatrix, remove: Any = None) -
     if remove is False:
         return None
     if design is not None:
-        return design.rows(matrix.labels.samples, remove, removable(matrix))
+        return design.rows(matrix.labels.samples, remove, Find(matrix))
     if remove is None:
         return None
     raise InvalidInputError(

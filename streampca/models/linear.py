@@ -18,7 +18,7 @@ from streampca.models.decomposition import (
 from streampca.models.estimator import Estimator
 from streampca.models.feature_names import is_xarray
 from streampca.models.labelled_rows import lazy_rows_of_scores, rows_of_scores
-from streampca.models.projection import BackProjection
+from streampca.models.projection import BackProjection, whitened
 from streampca.models.row_passes import score_dtype
 from streampca.models.value_attributes import HOW, of_series
 from streampca.models.views import EofViews, mode_indices, scaling_factor
@@ -61,7 +61,7 @@ class LinearModel(Estimator):
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         values = np.array(result.scores, dtype=score_dtype(matrix.dtype))
         if self.whiten:
-            values = values / result.score_deviation.astype(values.dtype)
+            values = whitened(values, result.score_deviation)
         return self._wrap_scores(X, matrix, values)
 
     # -- rows from scores -----------------------------------------------------------------------
@@ -95,9 +95,9 @@ class LinearModel(Estimator):
         remove : as for ``transform``. The mean of the fit is subtracted. Cost: as ``transform``.
         """
         result = self._fitted()
-        factor = scaling_factor(result.explained_variance, scaling)
+        factor = scaling_factor(result, scaling)
         if self.whiten:
-            factor = factor / scaling_factor(result.explained_variance, 1)
+            factor = factor * result.score_deviation
         dims = list(result.labels.samples.dims)
         one = is_xarray(X) and not set(dims) & set(X.dims)
         if one:  # its date is kept, since what was removed follows from it
@@ -185,7 +185,8 @@ class LinearModel(Estimator):
 
         Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
-        Raises InvalidInputError after a completion, which has no likelihood.
+        Raises InvalidInputError after a completion, which has no likelihood, and where the
+        components hold all of the variance, to rounding: the density would be infinite.
         """
         model = self._gaussian("likelihood_of")
         rows = self._passes(self._matrix(X, remove=remove))

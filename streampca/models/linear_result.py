@@ -150,12 +150,27 @@ class LinearResult(Result):
         return np.asarray(np.sqrt(self.explained_variance * freedom))
 
     @property
+    def score_deviation(self) -> Array:
+        """(k,) standard deviations of the scores, by which whitening divides them.
+
+        0 for components after the rank: their variance is rounding, and so are their scores.
+        """
+        real = np.arange(self.n_components) < self.rank
+        return np.where(real, np.sqrt(np.maximum(self.explained_variance, 0.0)), 0.0)
+
+    @property
     def noise_variance(self) -> float:
         """Mean variance of the directions left out (Tipping and Bishop 1999, eq. 3.8)."""
         left = min(self.n_samples or self.n_dimensions, self.n_dimensions) - self.n_components
         if left <= 0:
             return 0.0
         return max(float(self.total_variance - np.sum(self.explained_variance)), 0.0) / left
+
+    @property
+    def singular(self) -> bool:
+        """Whether a Gaussian with these components has no density: the components hold all of the
+        variance, to rounding, and there are more dimensions than such components."""
+        return self.rank <= self.n_components and self.rank < self.n_dimensions
 
     @property
     def loadings(self) -> Array:

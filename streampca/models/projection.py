@@ -18,14 +18,12 @@ from streampca.models.linear_result import LinearResult
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, score_dtype
 
 
-def whitening(result: LinearResult) -> Array:
-    """(k,) divisors of the scores, not 0, in float32 either; 1 where nothing varies."""
-    deviation = np.sqrt(result.explained_variance)
-    largest = float(deviation.max(initial=0.0))
-    if not largest > 0.0:
-        return np.ones_like(deviation)
-    floor = np.finfo(np.float64).eps * largest
-    return np.maximum(deviation, max(floor, float(np.finfo(np.float32).tiny)))
+def whitened(scores: Array, deviation: Array) -> Array:
+    """(rows, k) scores divided by their deviations, (k,), in place; 0 where that is 0."""
+    divisors = deviation.astype(scores.dtype)
+    scores[:, divisors == 0] = 0.0
+    scores /= np.where(divisors > 0, divisors, 1.0).astype(scores.dtype)
+    return scores
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Projection(RowMap):
     components: Array  # (k, p)
     center: Array | None  # (p,) or None
     scale: Array | None  # (p,) or None
-    whiten: Array | None  # (k,) divisors of the scores, or None
+    whiten: Array | None  # (k,) deviations of the scores, 0 beyond the rank, or None
     missing: str
     absent: tuple[int, ...]  # indices of features without any observation in the fit
 
@@ -50,7 +48,7 @@ class Projection(RowMap):
             result.projectors,
             np.asarray(result.mean) if options.centre else np.zeros(result.n_features),
             result.divisors,
-            whitening(result) if options.whiten else None,
+            result.score_deviation if options.whiten else None,
             options.missing,
             tuple(result.dropped.tolist()),
         )
@@ -80,14 +78,14 @@ class Projection(RowMap):
 
     def _finished(self, total: FeatureProjection, eps: float) -> Array:
         scores = total.projected()
-        return scores if self.whiten is None else scores / self.whiten
+        return scores if self.whiten is None else whitened(scores, self.whiten)
 
     def __call__(self, block: Block) -> Array:
         """(rows, k) scores of a block of samples."""
         dtype = block.work_dtype
         if block.sparse:
             out = self._of_sparse(block).astype(dtype, copy=False)
-            return out if self.whiten is None else out / self.whiten.astype(dtype)
+            return out if self.whiten is None else whitened(out, self.whiten)
         k = len(self.components)
         v = np.ascontiguousarray(self.components.T, dtype=dtype)
         out = np.empty((block.length, k), dtype)
@@ -96,9 +94,7 @@ class Projection(RowMap):
             at = tile.start - block.start
             for piece in row_pieces(len(tile.values), tile.values.strides[0]):
                 out[at + piece.start : at + piece.stop] = tile.values[piece] @ v
-        if self.whiten is not None:
-            out /= self.whiten.astype(dtype)
-        return out
+        return out if self.whiten is None else whitened(out, self.whiten)
 
     def _of_sparse(self, block: Block) -> Array:
         """(rows, k) float64 unwhitened scores of a sparse block, by the stored entries alone."""
@@ -272,10 +268,11 @@ class Likelihood(RowMap):
     def of(cls, result: LinearResult, options: RowOptions) -> Likelihood:
         """The likelihood of a fitted result."""
         used = result.n_dimensions
-        smallest = max(float(np.finfo(np.float64).eps) * float(result.total_variance), 1e-300)
-        noise = max(result.noise_variance, smallest)
-        variance = np.maximum(result.explained_variance, smallest)
-        logdet = float(np.sum(np.log(variance))) + max(used - len(variance), 0) * np.log(noise)
+        noise = result.noise_variance or 1.0  # 0 where no direction is left out
+        real = np.arange(result.n_components) < result.rank
+        variance = np.where(real, result.explained_variance, np.inf)
+        left = max(used - result.n_components, 0)
+        logdet = float(np.sum(np.log(variance[real]))) + left * np.log(noise)
         if (divisors := result.divisors) is not None:
             logdet += 2.0 * float(np.sum(np.log(divisors[divisors > 0])))
         constant = -0.5 * (used * np.log(2.0 * np.pi) + logdet)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral
 from typing import Any, Self
@@ -13,8 +14,8 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.by_name import (
+    Find,
     named_column,
-    removable,
     root_cosine_of_latitude,
     weights_along,
     with_columns,
@@ -63,7 +64,7 @@ def side_data(
     samples = sample_weights(sample_weight, matrix)
     if remove is None:
         return SideData(weights, samples)
-    remove = with_columns(remove, removable(matrix), len(labels.samples))
+    remove = with_columns(remove, Find(matrix), labels.samples)
     design, basis = Design.fit(remove, labels.samples, samples)
     if not design.rank:  # a single month: nothing but the mean
         return SideData(weights, samples)
@@ -77,10 +78,19 @@ def side_data(
 
 
 def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
-    """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name."""
+    """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name; of
+    several of these in a list, their product."""
+    if isinstance(weights, (list, tuple)) and any(map(_is_factor, weights)):
+        factors = [feature_weights(one, matrix) for one in weights if one is not None]
+        return weights_along(np.prod(factors, axis=0), matrix.labels.features, "weights")
     if isinstance(weights, str) and weights == "coslat":
         return root_cosine_of_latitude(matrix.labels.features)
     return _along(matrix, 1, "weights", "'coslat' or an array", weights)
+
+
+def _is_factor(one: Any) -> bool:
+    """Whether an entry of a list is weights by itself, and not the weight of one feature."""
+    return isinstance(one, (str, Mapping)) or (hasattr(one, "shape") and np.ndim(one) > 0)
 
 
 def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
@@ -191,7 +201,7 @@ class Request:
     Parameters of the estimators are as :class:`streampca.PCA` and
     :class:`streampca.GenotypePCA` describe them, resolved: limits of an iteration are numbers,
     the random state is a seed, paths are text. ``ploidy`` is None where values are no allele
-    counts.
+    counts. ``code_assumed`` : as :class:`Standardize`.
     iterate : the user bounded the iteration, so no exact solver comes first.
     may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
     exact_first : an exact solver that fits the memory comes first, however long it takes.
@@ -214,6 +224,7 @@ class Request:
     ploidy: int | None = None
     maf: float = 0.0
     max_missing: float = 1.0
+    code_assumed: bool = False
     tol: float = TOL
     max_passes: int = MAX_PASSES
     n_oversamples: int = 10
@@ -234,7 +245,10 @@ class Request:
     def __post_init__(self) -> None:
         check_ddof(self.ddof)
         ploidy = 2 if self.ploidy is None else self.ploidy
-        how = Standardize(self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing)
+        how = Standardize(
+            self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing,
+            self.code_assumed,
+        )  # fmt: skip
         object.__setattr__(self, "standardize", how)
 
     @classmethod

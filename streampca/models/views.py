@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels, Column
 from streampca.matrix.columns import Mapped
 from streampca.models.linear_result import LinearResult
@@ -106,7 +106,7 @@ class EofViews:
 
     def eofs(self, scaling: int = 0) -> Any:
         """(component, features): unit vectors (0), divided (1) or multiplied (2) by the root."""
-        factor = scaling_factor(self.result.explained_variance, scaling)
+        factor = scaling_factor(self.result, scaling)
         maps = self.result.require_components() * factor[:, None]
         what = f"EOFs ({HOW[scaling]}) of"
         attrs = partial(of_map, self.result, what=what, power=(0, -1, 1)[scaling])
@@ -124,7 +124,7 @@ class EofViews:
                 "this fit keeps no scores (it streamed the samples). Make them in one pass: "
                 "pca.project(X, scaling=1)"
             )
-        scaled = scores * scaling_factor(self.result.explained_variance, scaling)
+        scaled = scores * scaling_factor(self.result, scaling)
         attrs = of_series(self.result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
         return self._wrap("pcs", scaled, [self.result.labels.samples, self._component()], attrs)
 
@@ -257,16 +257,18 @@ class EofViews:
         return to_dataarray(values, axes, name, attrs)
 
 
-def scaling_factor(variance: Array, scaling: int) -> Array:
+def scaling_factor(result: LinearResult, scaling: int) -> Array:
     """(k,) factors of a scaling: 1, 1 / sqrt(variance) or sqrt(variance).
 
-    A component without variance is divided by 1. Raises InvalidInputError.
+    0, not 1 / 0, for components after the rank. Raises InvalidInputError.
     """
-    deviation = np.sqrt(np.maximum(variance, 0.0))
+    deviation = np.sqrt(np.maximum(result.explained_variance, 0.0))
     if check_scaling(scaling) == 0:
         return np.ones_like(deviation)
-    safe = np.where(deviation > 0, deviation, 1.0)
-    return np.asarray(1.0 / safe if scaling == 1 else deviation)
+    if scaling == 2:
+        return deviation
+    real = np.arange(len(deviation)) < result.rank
+    return reciprocal(np.where(real, deviation, 0.0))
 
 
 def check_scaling(scaling: int) -> int:

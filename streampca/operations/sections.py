@@ -218,6 +218,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "comment": Entry(TEXT, "of text, begins what is ignored of a line"),
         "delimiter": Entry(TEXT, "of text, a character, tab or blanks"),
         "encoding": Entry(TEXT, "of text, such as cp1252"),
+        "feature_types": Entry(("string", "array"), "of a 10x file or an AnnData: 'all', or some"),
         "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
     },
     "model": {

@@ -44,6 +44,7 @@ from streampca.sources.anndata import (
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
+from streampca.sources.feature_types import of_feature_types
 from streampca.sources.frames import is_frame
 from streampca.sources.images import are_images, open_images
 from streampca.sources.lazy import LazyReader, is_dask_frame
@@ -183,6 +184,7 @@ def open(
     delimiter: str | None = None,
     encoding: str | None = None,
     join: str | None = None,
+    feature_types: str | Sequence[str] | None = None,
 ) -> ChunkedMatrix:
     """Open any source as a matrix of samples x features that is read in blocks.
 
@@ -221,6 +223,8 @@ def open(
         numbers in another form are refused with the option that reads them.
     strip : of text, characters that do not belong to numbers, such as "$%": "12%" is 12.
     join : what several files have more of, "samples" or "features". Default: what fits.
+    feature_types : of a 10x file or an AnnData with ``var["feature_types"]``: a type, several, or
+        "all". Default: of a 10x file "Gene Expression", as scanpy does; of an AnnData all.
     external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files. Such a file can
         name any file of this machine, and is refused by default.
 
@@ -238,6 +242,7 @@ def open(
         "columns": columns, "index": index, "categorical": categorical, "join": join,
         "header": header, "na_values": na_values, "decimal": decimal, "thousands": thousands,
         "strip": strip, "comment": comment, "delimiter": delimiter, "encoding": encoding,
+        "feature_types": feature_types,
     }  # fmt: skip
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
@@ -247,10 +252,10 @@ def open(
         refuse_special(os.fspath(source))
     if not paths_end(source, (".zarr",)) and are_images(source):
         _refuse_options(source, options)
-        return open_images(source)
+        return of_feature_types(open_images(source), feature_types, "a folder of images")
     paths = None if paths_end(source, PLINK) else _several_paths(source)
     if (table := _table_of(source, paths, options)) is not None:
-        return from_table(table, options)
+        return of_feature_types(from_table(table, options), feature_types, "a table")
     if paths is not None:
         parts = [open(path, variable=variable, **options) for path in paths]
         return join_files(paths, parts, join)
@@ -285,7 +290,9 @@ def open(
     elif _is(source, "anndata"):
         matrix = from_anndata(source, variable, open)
     else:
-        return from_array(source, dim, missing_value)
+        return of_feature_types(from_array(source, dim, missing_value), feature_types, "an array")
+    shown = hide_secrets(str(source)) if isinstance(source, (str, os.PathLike)) else "the source"
+    matrix = of_feature_types(matrix, feature_types, shown)
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix

@@ -23,7 +23,7 @@ from streampca.errors import (
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features, concat_samples
 from streampca.paths import PARQUET
 from streampca.sources.tables.written import TEXT_OPTIONS
-from streampca.sources.variants import refuse_duplicates
+from streampca.sources.variants import refuse_shared_variants
 
 TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
@@ -107,8 +107,7 @@ def _beside(*parts: ChunkedMatrix) -> ChunkedMatrix:
     joined = concat_features(*parts)
     features = joined.labels.features
     if features.dims == ("variant",) and features.named:
-        names = np.asarray(features.coords["variant"])
-        refuse_duplicates(names, "variant ids", "a variant may lie in one of the stores only")
+        refuse_shared_variants(features, [part.shape[1] for part in parts])
     return joined
 
 

@@ -12,6 +12,7 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels
+from streampca.matrix.columns import as_text, repeated
 from streampca.sources.anndata import is_anndata
 from streampca.sources.columns import AnnDataColumns, DatasetColumns, GroupColumns
 from streampca.sources.zarr.opening import open_array
@@ -176,8 +177,9 @@ def read_panel(
     """One label per sample (UNKNOWN for none), from a table with a header line, split at spaces.
 
     The table may list samples in any order, and others; a sample is found by its id (IID) in any
-    of the first two columns. column : which column holds the label; default: the first after the
-    ids (named population, pop, super_pop or group if there is such a one).
+    of the first two columns, by FID and IID where families share ids.
+    column : which column holds the label; default: the first after the ids (named population,
+        pop, super_pop or group if there is such a one).
     Raises SourceError for an unreadable table, InvalidInputError where no sample is found.
     """
     try:
@@ -190,10 +192,20 @@ def read_panel(
     at = _label_column(head, column, str(path))
     names = samples.extra.get("individual")
     wanted = samples.names() if names is None else [str(name) for name in names]
+    shared = {*repeated(as_text(wanted))} if names is not None else set()
+    if shared:
+        wanted = samples.names()  # FID:IID
+    keyed = at > 1 and head[0].upper() == "FID"
     known: dict[str, str] = {}
     for row in rows[1:]:
         if len(row) > at:
-            for cell in row[: min(2, at)]:
+            ids = [":".join(row[:2])] if shared and keyed else row[: min(2, at)]
+            if whose := shared.intersection(ids):
+                raise InvalidInputError(
+                    f"{path}: {whose.pop()} is the id of several samples of the data; expected "
+                    "columns FID and IID before the label"
+                )
+            for cell in ids:
                 known.setdefault(cell, row[at])
     labels = [known.get(name, UNKNOWN) for name in wanted]
     if not any(labels):

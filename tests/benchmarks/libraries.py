@@ -11,6 +11,7 @@ anndata is measured where it is installed (``pip install anndata``).
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -195,8 +196,13 @@ def packing() -> None:
     np.testing.assert_array_equal(decode_times(hours, UNITS), times())
 
 
-if __name__ == "__main__":
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     arrays()
     imports()
     elements()
     packing()
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,8 @@ from streampca.errors import (
     NonFounderWarning,
     UnknownChromosomeWarning,
 )
-from streampca.genetics.filters import expand_chromosomes, in_regions, sample_mask
+from streampca.genetics.filters import expand_chromosomes, in_regions
+from streampca.genetics.id_lists import sample_mask
 from streampca.genetics.local_loadings import local_components
 from streampca.kernels import ColumnStats
 from streampca.matrix import AxisLabels, Labels, select

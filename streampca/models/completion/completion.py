@@ -79,6 +79,7 @@ class Completion(LinearModel):
             (with center="both"): rows and columns by turns, until all of their mean squares
             are 1.""",
     )
+    weights: Any = shared.WEIGHTS
     tol: float = parameter(
         default=1e-05,
         meaning="""the fit stops when a sweep changes neither the estimate (relative, Frobenius)

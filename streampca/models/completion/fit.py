@@ -229,7 +229,9 @@ class _Fit:
     def _take_stats(self, stats: ColumnStats) -> None:
         self.stats = stats
         if (effects := self.effects) is None:
-            scaling = self.request.standardize.resolve(stats, stored_eps(self.matrix.dtype))
+            scaling = self.request.standardize.resolve(
+                stats, stored_eps(self.matrix.dtype), self.request.column_weights
+            )
             if self.request.standardize.center:  # empty columns get the mean of all cells
                 center = np.where(stats.count > 0, scaling.center, mean_of_all(stats))
                 scaling = replace(scaling, center=center)

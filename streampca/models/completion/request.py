@@ -13,7 +13,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.by_name import refuse_masked
-from streampca.models.request import sample_weights, seed_of, whole_number
+from streampca.models.request import feature_weights, sample_weights, seed_of, whole_number
 
 SOLVERS = ("auto", "als", "impute", "exact")
 AUTO = "auto"
@@ -47,7 +47,7 @@ class CompletionRequest:
         ``max_passes`` has room for two looks and two sweeps.
     soft : singular values are lowered by the ridge; else they are cut off at the rank.
     means : those of the columns are fitted too, so that the completed matrix has them.
-    weights : (n,) of the samples, or None.
+    weights : (n,) of the samples, or None.  column_weights : (p,) of the features, or None.
     both : rows and columns are centred, by turns.  both_scaled : and scaled.
     init : (scores (n, r), loadings (p, r)) of a first estimate, either None; or None.
     """
@@ -73,6 +73,7 @@ class CompletionRequest:
     bias_ridges: tuple[float, float] = (0.0, 0.0)
     bounds: Any = OBSERVED
     gives_back: bool = False
+    column_weights: Array | None = None
 
     @property
     def roots(self) -> Array | None:
@@ -171,7 +172,18 @@ def completion_request(
         and model.validation is None
         and center == BIASES
         and int(model.max_passes) >= LEAST_GIVING_BACK,
+        column_weights=_column_weights(model.weights, matrix, center),
     )
+
+
+def _column_weights(weights: Any, matrix: ChunkedMatrix, center: Any) -> Array | None:
+    """(p,) weights of the features, or None. Raises InvalidInputError."""
+    if weights is not None and center in (BOTH, BIASES):
+        raise InvalidInputError(
+            f"weights= with center={center!r}, whose levels of rows know of no weights; use "
+            f"center=True or center={FITTED!r}"
+        )
+    return feature_weights(weights, matrix)
 
 
 def _ranks_and_cells(model: Any, rated: bool, soft: bool) -> tuple[tuple[int, ...], Any]:

@@ -119,7 +119,7 @@ class LatentDecomposition(Decomposition):
 
     @property
     def score_deviation(self) -> Array:
-        """(k,) by which whitening divides scores; never 0."""
+        """(k,) by which whitening divides scores; 1 for a factor without variance."""
         return np.where(self.factor_scale > 0, self.factor_scale, 1.0)
 
     # -- the model itself -----------------------------------------------------------------------

@@ -200,6 +200,7 @@ class PPCA(LatentModel):
 
         X : rows to measure on, such as held-out ones; None takes those of the fit, and reads
             nothing. The largest entry of held-out rows chooses k.
+        Without noise, from the rank of the data on, it is inf, and -inf for other rows.
         Raises InvalidInputError after a fit by EM, whose models of fewer components are others.
         """
         result = self._fitted()
@@ -224,6 +225,8 @@ class PPCA(LatentModel):
 
     def bic_curve(self) -> Array:
         """(k + 1,) Schwarz's criterion of 0, 1, ..., k components; the smallest chooses k.
+
+        -inf where no noise is left, from the rank of the data on: no choice.
 
         Raises InvalidInputError after a fit by EM.
         """

@@ -13,7 +13,9 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.decomposition import Decomposition, OrthogonalProjection
 from streampca.models.latent.em import EmRequest, run_em
 from streampca.models.latent.latent import LatentDecomposition
+from streampca.models.latent.rows import LatentLikelihood
 from streampca.models.result import shaped
+from streampca.models.row_passes import RowOptions
 from streampca.passes import Execution, Plan, single_threaded_blas
 from streampca.solvers import FactorModel, LatentState, signs_of_components
 from streampca.solvers.latent import LOG_2_PI
@@ -47,12 +49,13 @@ class ProbabilisticDecomposition(
         """
         kept = result.fields_of(Decomposition)
         noise = noise_of(result, result.n_components)
-        scores = result.scores
+        scores, mean = result.scores, np.inf  # no noise: the density has no upper bound
         made = cls(**(kept | {"method": method, "scores": None}), noise=noise)
         if scores is not None:  # means of the factors, given the rows
             variance = np.maximum(result.explained_variance, made.smallest)
             kept["scores"] = scores * (made.factor_scale**2 / variance)
-        mean = mean_log_likelihood(result, result.n_components) + made.log_jacobian
+        if not made.singular:
+            mean = mean_log_likelihood(result, result.n_components) + made.log_jacobian
         kept |= {"method": method, "log_likelihood": result.weight * mean}
         return cls(**kept, noise=noise)
 
@@ -90,6 +93,17 @@ class ProbabilisticDecomposition(
         return FactorModel(self.directions.T * self.factor_scale, noise)
 
     @property
+    def singular(self) -> bool:
+        """Whether the density has no upper bound: no noise is left, in a closed form."""
+        return not len(self.trace) and super().singular
+
+    def likelihood_of(self, options: RowOptions) -> LatentLikelihood:
+        """As of every latent model. Raises InvalidInputError where no noise is left."""
+        if self.singular:
+            raise self.no_density("likelihood")
+        return super().likelihood_of(options)
+
+    @property
     def smallest(self) -> float:
         """Rounding of the total variance, a lower bound of the model's variances."""
         return smallest_variance(self)
@@ -124,6 +138,8 @@ def smallest_variance(result: Decomposition) -> float:
 def noise_of(result: Decomposition, k: int) -> float:
     """Mean variance of the directions beside the first k, of all that there are."""
     left = result.n_dimensions - k
+    if result.rank <= k:  # what is left is rounding
+        return 0.0
     rest = float(result.total_variance - np.sum(result.explained_variance[:k]))
     return max(rest, 0.0) / left if left > 0 else 0.0
 
@@ -133,7 +149,11 @@ def mean_log_likelihood(result: Decomposition, k: int, rows: Any = None) -> floa
 
     rows : (captured (k,), residual) mean squares of rows along the components and beside them;
         None takes the rows of the fit.
+    Without noise, where components are missing, rows of the fit have an infinite density and all
+    others none: inf, and -inf.
     """
+    if result.rank <= k and result.rank < result.n_dimensions:
+        return np.inf if rows is None else -np.inf
     smallest, left = smallest_variance(result), result.n_dimensions - k
     variance = np.maximum(result.explained_variance[:k], smallest)
     noise = max(noise_of(result, k), smallest)

@@ -25,13 +25,13 @@ from streampca.sources.dask.chunks import (
     Spot,
     StoredArrays,
     check_chunk,
-    compute,
     computes,
     covering,
     ends_of,
     leaves_of,
     locations_of,
 )
+from streampca.sources.dask.execution import compute
 from streampca.sources.dask.graph import Graph, Key, Sizes, computed_there, low_level
 from streampca.sources.dask.layers import Layers, outline_of_layers, rechunked_nbytes
 from streampca.sources.dask.outline import Outline, UnclearError, outline_of
@@ -121,8 +121,7 @@ class DaskReader(Reader):
             return out
         dim = self._dim(index)
         spots = [self._spots(d, s) for d, s in enumerate(index)]
-        places: dict[Any, Any] = {}
-        keys: list[Key] = []
+        places: dict[Key, Any] = {}
         for spot in itertools.product(*spots):
             key = (self.name, *(s.block for s in spot))
             place = Place(
@@ -131,36 +130,35 @@ class DaskReader(Reader):
                 tuple(s.part for s in spot),
                 tuple(s.length for s in spot),
             )
-            places["streampca-place", len(keys)] = (place, key)
-            keys.append(key)
-        self.tally.add(self._compute(dim, index[dim], keys, places) + ReadCount(0, out.nbytes))
+            places[key] = place
+        self.tally.add(self._compute(dim, index[dim], places) + ReadCount(0, out.nbytes))
         return out
 
-    def _compute(self, dim: int, part: slice, keys: list[Key], places: dict[Any, Any]) -> ReadCount:
-        """Execute here what these keys need, and the tasks that place them. Returns the reads.
+    def _compute(self, dim: int, part: slice, places: dict[Key, Any]) -> ReadCount:
+        """Execute here these keys, and what places them. Returns the reads.
 
         What later strips need as well is kept, and what earlier ones left is used.
         """
         source, window = self._prepare(dim), self.sharing(dim).window
+        sinks = {key: [place] for key, place in places.items()}
         if not window.until:
-            return compute(source.part(keys), keys, places, self._stored)
+            return compute(source.part(places), sinks, self._stored)
         cache = current_cache() or self._cache
         limit = 2 * window.nbytes + MiB  # it was estimated
         results = cache.of((self._cache, dim), lambda: Results(limit))
         first, last = self._strips(dim, part.start, part.stop)
         known = results.values()
         ahead = [k for k in window.cut_ahead(first, last) if k not in known]
-        graph = source.part([*keys, *ahead])
-        here = graph.cull(keys, known)
+        graph = source.part([*places, *ahead])
+        here = graph.cull(places, known)
         ahead = [k for k in ahead if here.keys() >= set(graph.links[k])]
-        later = {
-            ("streampca-keep", i): (Keep(results, key), key)
-            for i, key in enumerate({**here, **dict.fromkeys(ahead)})
-            if window.until.get(key, -1) >= last and key not in known
-        }
+        sinks |= {k: [] for k in ahead if k not in sinks}
+        for key in {**here, **dict.fromkeys(ahead)}:
+            if window.until.get(key, -1) >= last and key not in known:
+                sinks.setdefault(key, []).append(Keep(results, key))
         del here
         results.forget(window, last)  # what this strip needs last, it lets go of when it is used
-        read = compute(graph, [*keys, *ahead], {**places, **later}, self._stored, known)
+        read = compute(graph, sinks, self._stored, known)
         give_back()  # malloc leaves the places of chunks empty where the next is a row longer
         return read
 
@@ -242,7 +240,7 @@ class DaskReader(Reader):
         """Every node, or one of each layer and those that may differ within one."""
         if self.layers is None:
             return list(self.graph.nodes.values())
-        return [*self.layers.specimens().nodes.values(), *self.layers.data()]
+        return [*self.layers.specimens().nodes.values(), *self.layers.listed.values()]
 
     def prepared(self) -> ReadCount:
         """What was read for shared operands: tasks, and estimated decoded bytes."""

@@ -1,0 +1,122 @@
+"""Lists of ids of samples and variants: read, and found among the labels of a matrix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import (
+    AbsentNamesWarning,
+    InvalidInputError,
+    SourceError,
+    shorten,
+    warn_caller,
+)
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels
+from streampca.matrix.columns import as_text, is_among, pieces, repeated, textual
+
+Names = Iterable[str] | str | os.PathLike[str]
+
+
+def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Array:
+    """(n,) True for the named samples: individual ids, or family and individual.
+
+    names : a sequence of "IID", "FID IID" or "FID:IID", or a file with one of these a line. A
+        sample whose own name holds a blank is named by all of it.
+    Raises InvalidInputError where none of them is there, and for an IID that several samples
+    have.
+    """
+    columns = [names_of(labels)]
+    wanted = read_names(names, columns=2)
+    if "family" in labels.extra:
+        family, individual = (as_text(labels.extra[name]) for name in ("family", "individual"))
+        both = [np.strings.add(np.strings.add(family, sign), individual) for sign in " :"]
+        _refuse_ambiguous(individual, both, wanted, option)
+        columns += [individual, *both]
+    else:  # a family may be part of the name, as FID:IID
+        blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
+        wanted = [name if name in blank else name.replace(" ", ":") for name in wanted]
+    chosen = np.zeros(len(labels), dtype=bool)
+    for column in columns:
+        chosen |= is_among(column, wanted)
+    if not chosen.any():
+        raise InvalidInputError(
+            f"{option}: none of {shorten(wanted[:4], len(wanted))} is a sample of the data; its "
+            f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}"
+        )
+    warn_of_absent(wanted, [column[chosen] for column in columns], option)
+    return chosen
+
+
+def _refuse_ambiguous(individual: Any, both: Sequence[Any], wanted: Sequence[str],
+                      option: str) -> None:  # fmt: skip
+    """Refuse an individual id that several families have: it says not whom of them.
+
+    both : the ids of family and individual, joined by " " and by ":".
+    """
+    asked = {*wanted} & {*repeated(individual)}
+    asked -= {name for column in both for name in column[is_among(column, asked)].tolist()}
+    if not asked:
+        return
+    first = next(name for name in wanted if name in asked)
+    whom = both[1][individual == first].tolist()
+    raise InvalidInputError(
+        f"{option}: {len(asked)} of {len({*wanted})} ids are of several samples: {first} is "
+        f"{shorten(whom[:4], len(whom))}. Name family and individual: {whom[0]}, or in a file "
+        f"'{both[0][individual == first][0]}'"
+    )
+
+
+def warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str) -> None:
+    """Warn of names in a list that the data do not have."""
+    absent = dict.fromkeys(wanted)
+    asked = len(absent)
+    for column in columns:
+        for piece in pieces(column):
+            for name in piece:
+                absent.pop(name, None)
+    if absent:
+        few = [name.replace(" ", ":") for name in islice(absent, 4)]
+        warn_caller(
+            f"{option}: {len(absent)} of {asked} names are not in the data: "
+            f"{shorten(few, len(absent))}",
+            AbsentNamesWarning,
+        )
+
+
+def read_names(names: Names, columns: int | None = None) -> list[str]:
+    """Names of a sequence or a file: all its words (PLINK's --extract), or one name a line.
+
+    columns : words of a line that make up the name; further words are ignored.
+    """
+    if not isinstance(names, (str, os.PathLike)):
+        return [str(name) for name in names]
+    try:
+        lines = Path(names).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise SourceError(f"{names}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{names} is not a text file of ids: {error}") from None
+    if lines and lines[0].startswith("#IID"):  # PLINK 2: no family, and further columns
+        columns = columns and 1
+    words = [line.split() for line in lines if line.strip() and line[0] != "#"]
+    if not words:
+        raise InvalidInputError(f"{names} is empty; expected ids, one or more in a line")
+    if columns is None:
+        return [word for line in words for word in line]
+    return [" ".join(line[:columns]) for line in words]
+
+
+def names_of(labels: AxisLabels) -> Any:
+    if len(labels.dims) != 1 or labels.dims[0] not in labels.coords:
+        raise InvalidInputError(
+            "ids were given, and this source has none; open one that has, such as a .bed or a VCF "
+            "Zarr"
+        )
+    return textual(labels.coords[labels.dims[0]])
