@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 import streampca
+from streampca.cli.tables import table_options
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, RowTotals, select
 from streampca.models.cycles import CYCLES
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
-from streampca.sources.opening import TABLES
 from streampca.sources.rating_tables import recognised
-from streampca.sources.several import TABULAR
+from streampca.sources.several import TABLES, TABULAR
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
 # --------------------------------------------------------------------------------------------------
@@ -166,14 +166,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="variants of more than two alleles in a VCF Zarr",
     )
-    parser.add_argument(
-        "--columns", nargs="+", metavar="NAME", help="of a table, the features (default: numbers)"
-    )
-    parser.add_argument("--index", metavar="NAME", help="of a table, the names of the samples")
-    parser.add_argument(
-        "--categorical", choices=("onehot",), help="of a table, a feature of each category"
-    )
-    text_options(parser)
+    table_options(parser)
     parser.add_argument(
         "--feature-types", action="append", metavar="TYPE",
         help="of a 10x file or an AnnData: 'all', or such as 'Antibody Capture'; may be repeated",
@@ -190,31 +183,6 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         "--image-mode", choices=("grey", "rgb"), help="of images: bring all to this kind"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-
-
-def text_options(parser: argparse.ArgumentParser) -> None:
-    """How a table of text is written, where it is not recognised."""
-    group = parser.add_argument_group("tables of text (CSV, TSV)")
-    for option, value in (("--header", True), ("--no-header", False)):
-        group.add_argument(
-            option,
-            action="store_const",
-            const=value,
-            dest="header",
-            help=f"the first line holds {'the names of the columns' if value else 'data'}",
-        )
-    group.add_argument(
-        "--na-values", nargs="+", action="extend", metavar="TEXT", help="cells that mean missing"
-    )
-    for name, what in (
-        ("decimal", "the decimal mark, such as ,"),
-        ("thousands", "the mark between thousands"),
-        ("strip", "characters that do not belong to numbers, such as $ or %%"),
-        ("comment", "begins what is ignored of a line, such as #"),
-        ("delimiter", "between columns: a character, tab or blanks; of ratings any text, as ::"),
-        ("encoding", "such as cp1252 or utf-16"),
-    ):
-        group.add_argument(f"--{name}", metavar="TEXT", help=what)
 
 
 def running_options(parser: argparse.ArgumentParser) -> None:

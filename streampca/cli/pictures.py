@@ -29,6 +29,7 @@ from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
 from streampca.sources.anndata import stored_scores
+from streampca.sources.encodings import read_text
 from streampca.sources.side_data import read_panel, read_side_data
 from streampca.store.bundle import whole_file
 
@@ -265,12 +266,7 @@ def read_labels(path: str) -> list[str]:
         if "://" not in source and not Path(source).exists():
             raise SourceError(f"{source}: no such file or directory")
         return [*map(str, read_side_data(name, source, AxisLabels.plain("obs", 0), "--labels")[0])]
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not a text file: {error}") from None
+    lines = read_text(path).splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 

@@ -27,8 +27,6 @@ from streampca.imported import weighing
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
 from streampca.matrix.kinds import check_dtype, is_sparse
 from streampca.paths import (
-    PARQUET,
-    TEXTS,
     check_readable,
     paths_end,
     plain_errors,
@@ -50,12 +48,12 @@ from streampca.sources.images import are_images, open_images
 from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
 from streampca.sources.several import (
-    STORES,
-    TABULAR,
+    TABLES,
     expand,
     from_table,
-    holds_parquet,
     join_files,
+    refuse_options,
+    table_of,
 )
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_npz
@@ -75,7 +73,6 @@ from streampca.sources.zarr.opening import (
 from streampca.sources.zarr.reader import ZarrReader
 
 PLINK = (".bed", ".bim", ".fam")
-TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
 
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
@@ -251,15 +248,15 @@ def open(
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
     if not paths_end(source, (".zarr",)) and are_images(source):
-        _refuse_options(source, options)
+        refuse_options(source, options)
         return of_feature_types(open_images(source), feature_types, "a folder of images")
     paths = None if paths_end(source, PLINK) else _several_paths(source)
-    if (table := _table_of(source, paths, options)) is not None:
+    if (table := table_of(source, paths, options)) is not None:
         return of_feature_types(from_table(table, options), feature_types, "a table")
     if paths is not None:
         parts = [open(path, variable=variable, **options) for path in paths]
         return join_files(paths, parts, join)
-    _refuse_options(source, options)
+    refuse_options(source, options)
     if isinstance(source, ChunkedMatrix):
         if variable is not None or dim is not None:
             raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
@@ -296,34 +293,6 @@ def open(
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix
-
-
-def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
-    """The paths of a table, or a query or frame to be read as one; None for other sources.
-
-    paths : that the source stands for, if several.
-    """
-    if paths is not None:
-        one_table = all(path.lower().endswith(PARQUET) for path in paths)
-        return paths if one_table and options["join"] != "features" else None
-    if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
-        folder = not stored and os.path.isdir(path) and holds_parquet(path)
-        return [path] if folder or path.rstrip("/").lower().endswith(TABLES) else None
-    kind, asked = type(source), any(options[name] is not None for name in TABULAR)
-    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
-        kind.__name__.endswith(("Dataset", "LazyFrame"))
-    )
-    return source if query or (asked and is_frame(source)) else None
-
-
-def _refuse_options(source: Any, options: dict[str, Any]) -> None:
-    """Refuse options of tables for anything else."""
-    if given := [name for name in TABULAR if options[name] is not None]:
-        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
-        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
-        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
 
 
 def _open_repository(

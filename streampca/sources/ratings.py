@@ -278,12 +278,11 @@ def _first_line(
     first, *rows = (_split(line, mark) for line in lines[at : at + 1 + ROWS] if line.strip())
     header = written.header
     if header is None:
-        place, rating = wanted[2], None
-        if isinstance(place, int) and place < len(first):
-            rating = first[place].replace(written.decimal, ".")
+        place = wanted[2]
+        rating = first[place] if isinstance(place, int) and place < len(first) else ""
         named = any(isinstance(one, str) for one in wanted)
-        header = named or rating is None or not is_number(rating)
-        header = header or _of_numbers(first, rows, where, said)
+        named = named or not is_number(rating.replace(written.decimal, "."))
+        header = named or _of_numbers(first, rows, where, said)
     skipped = sum(len(line.encode()) for line in lines[: at + bool(header)])
     skipped += len("\ufeff".encode()) * (not skipped and lines[0].startswith("\ufeff"))
     return (first if header else [str(i) for i in range(len(first))]), skipped, mark
@@ -300,16 +299,15 @@ def _of_numbers(
     first: list[str], rows: list[list[str]], where: str, said: tuple[Written, str | None]
 ) -> bool:
     """Whether a line of numbers holds names. Warns where it is in doubt."""
-    written, delimiter = said
+    written, mark = said
     cells = [[one.replace(written.decimal, ".") for one in row] for row in (first, *rows)]
     found = decide(cells[0], cells[1:])
     if not found.sure:
-        given = {**written.given, **({"delimiter": delimiter} if delimiter else {})}
+        given = {**written.given, **({"delimiter": mark} if mark else {})}
+        given["header"] = not found.names
         warn_caller(
-            found.doubt(where, 1, first, "rating", {**given, "header": not found.names},
-                        "open_ratings"),
-            UncertainHeaderWarning,
-        )  # fmt: skip
+            found.doubt(where, 1, first, "rating", given, "open_ratings"), UncertainHeaderWarning
+        )
     return found.names
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, repeated
 from streampca.sources.anndata import is_anndata
 from streampca.sources.columns import AnnDataColumns, DatasetColumns, GroupColumns
+from streampca.sources.encodings import read_text
 from streampca.sources.zarr.opening import open_array
 
 # --------------------------------------------------------------------------------------------------
@@ -103,10 +104,10 @@ def _columns_of(source: str) -> AnnDataColumns | GroupColumns | DatasetColumns |
 
 def _of_table(path: str, axis: AxisLabels) -> list[Any]:
     """One array for each column of a table: numbers where all of its cells are, else text."""
+    lines = io.StringIO(read_text(path), newline="")
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file, delimiter=TABLES[path[-4:].lower()]) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = [row for row in csv.reader(lines, delimiter=TABLES[path[-4:].lower()]) if row]
+    except csv.Error as error:
         raise SourceError(f"{path}: not a readable table ({error})") from None
     if not rows:
         raise SourceError(f"{path} is empty; expected a row for every {' x '.join(axis.dims)}")
@@ -115,7 +116,7 @@ def _of_table(path: str, axis: AxisLabels) -> list[Any]:
         raise SourceError(
             f"{path}: row {ragged + 1} has {len(rows[ragged])} cells, the first {len(rows[0])}"
         )
-    headed = any(_number(cell) is None for cell in rows[0])
+    headed = len(rows) == len(axis) + 1 or any(_number(cell) is None for cell in rows[0])
     head = rows.pop(0) if headed else [f"x{j}" for j in range(len(rows[0]))]
     columns = [_column([row[j] for row in rows]) for j in range(len(head))]
     one = len(axis.dims) == 1
@@ -182,10 +183,7 @@ def read_panel(
         pop, super_pop or group if there is such a one).
     Raises SourceError for an unreadable table, InvalidInputError where no sample is found.
     """
-    try:
-        rows = [line.split() for line in Path(path).read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
+    rows = [line.split() for line in read_text(path).splitlines() if line.strip()]
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SourceError(f"{path}: expected a header and at least two columns")
     head = [name.lstrip("#") for name in rows[0]]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from streampca.errors import DamagedSourceError, SourceError, hide_secrets
+from streampca.sources.encodings import MARKS, UTF8, encoding_of
 from streampca.sources.tables.files import TableFile
 from streampca.sources.tables.written import BLANKS, line_to_open
 
@@ -25,11 +26,6 @@ PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {
 }
 OPENERS = dict(PACKED.values())
 OTHERS = {b"PK\x03\x04": "unzip {path}", b"\x28\xb5\x2f\xfd": "zstd -d {path}"}
-MARKS = {  # byte order marks, the longer ones first
-    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
-}  # fmt: skip
-UTF8 = "utf-8"
 UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 PIECE_NBYTES = 1 << 16
 
@@ -148,17 +144,6 @@ def not_utf8(
         f"{path}, line {line}: byte 0x{data[at]:02x} is not text in UTF-8. Say its encoding, such "
         f"as {line_to_open(path, opener, **given)}"
     )
-
-
-def encoding_of(data: bytes) -> str:
-    """A likely encoding of bytes that are not UTF-8: one that decodes them."""
-    if zeros := data[:4096].count(b"\0"):
-        return "utf-16-le" if data[1:4096:2].count(b"\0") > zeros / 2 else "utf-16-be"
-    try:
-        data.decode("cp1252")  # of Windows; it lacks five bytes
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "cp1252"
 
 
 # --------------------------------------------------------------------------------------------------
