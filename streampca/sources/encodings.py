@@ -35,6 +35,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     if wrong < 0:
         return text
     line, encoding = 1 + data[:wrong].count(b"\n"), marked or encoding_of(data)
+    encoding = encoding.replace("-le", "le").replace("-be", "be")  # as iconv calls it
     raise SourceError(
         f"{shown}, line {line}: byte 0x{data[wrong]:02x} is not text in {marked or UTF8}. Write it "
         f"again, such as: iconv -f {encoding} -t utf-8 {quote(shown)} > {quote(shown + '.utf8')}"

@@ -156,6 +156,7 @@ def sniffed(lines: Sequence[str], comment: str | None = None) -> str:
         if mark == BLANKS and most[0]:
             break  # blanks part columns only where nothing else does
         rows = [row for _, row in records(lines[:SNIFFED], mark, comment)]
+        rows = rows[:-1] if len(rows) > 2 and len(lines) > SNIFFED else rows  # it may be cut
         widths = [len(row) for row in rows]
         if len(rows) == 0 or widths[-1] < 2:
             continue

@@ -104,7 +104,7 @@ def _points(tokens: Sequence[str], cells: Sequence[Sequence[str]], values: Any) 
     counting = whole and np.array_equal(first, np.arange(len(first)))
     years = whole and YEARS[0] <= first.min() and first.max() <= YEARS[1]
     even = _even(first[None])[0] and _even(values).mean() <= RARE
-    if even and (len(first) > 3 or counting or years):  # 1, 2, 3 may be a user, an item, a rating
+    if even and (len(first) > 3 or counting or years or found):  # 1, 2, 3 alone may be a rating
         found.append((EVEN[len(first) > 4], "in equal steps"))
     elif len(first) > 4 and _rising(first[None])[0] and _rising(values).mean() <= RARE:
         found.append((RISING, "in order"))

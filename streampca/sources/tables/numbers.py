@@ -212,7 +212,7 @@ def refuse_mixed(
             f"{_without(plain, path, text.written)}"
         )
     some = [one for one in mixed if one.numbers]
-    if some and all(one.wrong == 1 and one.line == text.line for one in some):
+    if some and text.line > 1 and all(one.wrong == 1 and one.line == text.line for one in some):
         cells = shorten([one.first for one in some])
         raise InvalidTypeError(
             f"{path}: line {text.line} ({cells}) holds text where all lines after it hold numbers: "
@@ -246,8 +246,10 @@ def lines_of(options: Sequence[Written], path: str) -> str:
 
 def _without(plain: Sequence[Cells], path: str, written: Written) -> str:
     names = [one.name for one in plain if one.name]
-    if not 0 < len(names) <= FEW:
+    if len(names) > FEW:
         return "; or name the other columns, columns=[...]"
+    if not names:
+        return ""
     return f"; or without it: {line_to_open(path, columns=names, **written.given)}"
 
 
