@@ -24,8 +24,9 @@ from streampca.errors import DamagedSourceError, InvalidInputError, MissingDepen
 
 PARQUET = (".parquet", ".parq", ".pq")  # how the names of such files end
 TEXTS = tuple(  # of tables that are text
-    one + packed for packed in ("", ".gz", ".bz2", ".xz") for one in (".csv", ".tsv")
-)
+    one + packed for packed in ("", ".gz", ".bz2", ".xz")
+    for one in (".csv", ".tsv", ".tab", ".txt", ".data")
+)  # fmt: skip
 
 BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)

@@ -211,7 +211,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
         "header": Entry(("boolean",), "of text, whether the first line holds names"),
-        "na_values": Entry(("array",), "of text, cells that mean missing, in quotes"),
+        "na_values": Entry(("string", "array"), "of text, cells that mean missing, in quotes"),
         "decimal": Entry(TEXT, "of text, the decimal mark"),
         "thousands": Entry(TEXT, "of text, the mark between thousands"),
         "strip": Entry(TEXT, "of text, characters that do not belong to numbers"),

@@ -188,11 +188,11 @@ def open(
     source : a path or URL of a Zarr array or group (one that is an AnnData, or a sparse matrix as
         AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
         ``.mtx``; images (a folder of them, see ``open_images``); Parquet (a file, a folder), Arrow
-        or text (``.csv``, ``.tsv``, ``.gz`` too); an AnnData in memory; PLINK 1 filesets by the
-        path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``sst_*.nc``),
-        see ``join``; a ``zarr.Array`` or ``zarr.Group`` (one with
-        ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
-        graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
+        or text (``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.data``; ``.gz``, ``.bz2``, ``.xz``
+        too); an AnnData in memory; PLINK 1 filesets by the path of a ``.bed``; a list of paths or a
+        pattern (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
+        (one with ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array
+        (any graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
         (lazy, too) and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : the array of a group or file ("layers/counts" or "raw/X" of an AnnData);

@@ -302,7 +302,7 @@ def _of_numbers(
     written, mark = said
     cells = [[one.replace(written.decimal, ".") for one in row] for row in (first, *rows)]
     found = decide(cells[0], cells[1:])
-    if not found.sure:
+    if found.names and not found.sure:  # else the number in the place of the rating decides
         given = {**written.given, **({"delimiter": mark} if mark else {})}
         given["header"] = not found.names
         warn_caller(

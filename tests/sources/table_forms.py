@@ -5,7 +5,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ class Form(NamedTuple):
 
     name: str
     data: bytes
-    pandas: dict[str, Any] = {}
+    pandas: Mapping[str, Any] = MappingProxyType({})
     refused: bool = False
     doubt: bool = False
     known: str = ""
@@ -101,8 +102,8 @@ FORMS = [
     Form("quoted-years.csv", lines([f'"{y}"' for y in YEARS], WHOLE).encode()),
     Form("years-of-counts.csv", lines(YEARS, WHOLE * 400).encode(), doubt=True),
     Form("genes.csv", lines("7157,1956,3845,12", WHOLE / 8).encode()),
-    Form("named-years.csv", named_rows(",", corner="id").replace("a,b,c", "2001,2002,2003").encode(),
-         {"index_col": 0}),
+    Form("named-years.csv", named_rows(",", corner="id").replace("a,b,c", "2001,2002,2003")
+         .encode(), {"index_col": 0}),
     Form("counts.csv", lines("0,1,2,3", WHOLE).encode(), doubt=True),
     Form("no-names.csv", lines(None).encode(), {"header": None}),
     Form("no-names-first-missing.csv", b"1.5,NA,2.5\n" + lines(None).encode(), {"header": None}),
@@ -114,7 +115,7 @@ FORMS = [
     # R, NumPy, comments, blanks
     Form("r.csv", named_rows(",", '"', '""').encode(), {"index_col": 0}),
     Form("r-table.tsv", named_rows("\t").encode(), {"sep": "\t"}),
-    Form("r-table.csv", named_rows(" ", '"').encode(), {"sep": r"\s+"}),
+    Form("r-table.txt", named_rows(" ", '"').encode(), {"sep": r"\s+"}),
     Form("r-csv2.csv", named_rows(";", '"', '""').replace(".", ",").encode(),
          {**STRIPPED, "index_col": 0}, True),
     Form("comments.csv", b"# made by x, y and z\n#\n" + PLAIN.encode(), {"comment": "#"}),

@@ -121,7 +121,7 @@ def write_frames(folder: Path) -> dict[str, Any]:
 def test_binary_forms(tmp_path: Path) -> None:
     for path, wanted in write_frames(tmp_path).values():
         np.testing.assert_array_equal(values(streampca.open(path)), wanted)
-        with pytest.raises(InvalidInputError, match="decimal=: .* is no text"):
+        with pytest.raises(InvalidInputError, match=r"decimal=: .* is no text"):
             streampca.open(path, decimal=",")
 
 
@@ -199,7 +199,7 @@ def test_what_the_caller_says_of_the_first_line_holds(tmp_path: Path) -> None:
     named = streampca.open(path, header=True)
     assert named.labels.features.names() == ["1.5", "2.25", "-3.125"]
     path.write_text("a,b\nx,1\n")
-    with pytest.raises(InvalidTypeError, match="'c1' .*are numbers, and line 1 holds 'b'"):
+    with pytest.raises(InvalidTypeError, match=r"'c1' .*are numbers, and line 1 holds 'b'"):
         streampca.open(path, header=False, columns=["c1"])
 
 
@@ -221,6 +221,10 @@ def test_headers_of_numbers_in_transform_pairs_convert_and_jobs(
     assert main(["fit", path, "-k", "2", "--no-header", "-o", str(tmp_path / "m")]) == 0
     assert "41" in capsys.readouterr().out
     job = tmp_path / "job.yaml"
+    options = tmp_path / "options.yaml"
+    options.write_text(f"source: {path}\nheader: false\nna-values: ['?', '-']\nn-components: 2\n")
+    assert main(["fit", "--config", str(options), "-o", str(tmp_path / "m2")]) == 0
+    assert "41" in capsys.readouterr().out
     job.write_text(
         f"source:\n  path: {other}\n  header: true\n  na_values: ['?']\n  decimal: '.'\n"
         f"  delimiter: ','\nmodel:\n  n_components: 2\nstore: {tmp_path / 'store'}\n"
@@ -254,9 +258,7 @@ def test_ratings_with_a_header_of_numbers(tmp_path: Path) -> None:
 def test_columns_of_which_some_cells_are_numbers(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("chr,a\n" + "1,1.5\n" * 30 + "X,2.5\n" + "Y,1\n" * 3)
-    said = (
-        r"'chr' \(text: 30 of 34 cells are numbers, and line 32 holds 'X'.*na_values=\['X', 'Y'\]"
-    )
+    said = r"'chr' \(text: 30 of 34 cells are numbers, and line 32 holds 'X'.*=\['X', 'Y'\]"
     with pytest.warns(IncompleteSourceWarning, match=said) as told:
         assert streampca.open(path).shape == (34, 1)
     assert "onehot" not in str(told[0].message)
@@ -317,7 +319,7 @@ def test_a_mark_before_a_fileset(tmp_path: Path) -> None:
     assert matrix.labels.features.names() == ["rs1", "rs2"]
     assert [str(one) for one in matrix.labels.features.extra["chromosome"]] == ["1", "2"]
     assert matrix.labels.samples.names()[0].endswith("a")
-    assert [str(one) for one in matrix.labels.samples.extra["family"]][0] == "f1"
+    assert str(matrix.labels.samples.extra["family"][0]) == "f1"
 
 
 def test_weights_with_a_header_of_numbers(tmp_path: Path, capsys: Any) -> None:

@@ -18,6 +18,7 @@ from streampca.sources.tables.written import BLANKS, Written
 
 DELIMITERS = ",\t;|"
 SNIFFED = 20  # rows that the delimiter is taken from
+MOST_CELLS = 40_000  # that are looked at
 HASH = "#"
 COMMA_NUMBER = re.compile(r"\s*[+-]?\d+,\d+\s*")
 Row = tuple[int, list[str]]  # (line at which it ends, cells)
@@ -143,6 +144,8 @@ def records(lines: Sequence[str], delimiter: str, comment: str | None = None) ->
         for row in reader:
             if row:
                 found.append((reader.line_num, [cell.strip() for cell in row]))
+            if len(found) > 5 and len(found) * len(row) > MOST_CELLS:
+                break
     except csv.Error:  # a field longer than Python's csv takes; Arrow parses it
         pass
     return found
@@ -255,12 +258,13 @@ def _text(
 def _apart(names: Sequence[str]) -> list[str]:
     """Names that are there once: a second "a" is "a.1", and one without is "Unnamed: 3", as of
     pandas."""
-    found: list[str] = []
     filled = [name or (f"Unnamed: {i}" if i else "") for i, name in enumerate(names)]
-    for i, name in enumerate(filled):
-        number, one = 0, name
-        while one in found or (number and one in filled[i + 1 :]):
+    taken, seen, found = set(filled), set[str](), list[str]()
+    for name in filled:
+        one, number = name, 0
+        while one in seen or (number and one in taken):
             number += 1
             one = f"{name}.{number}"
+        seen.add(one)
         found.append(one)
     return found

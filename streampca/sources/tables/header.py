@@ -15,11 +15,12 @@ from streampca.sources.tables.written import NULLS, SIGNS, line_to_open
 ROWS = 200  # that the first line is compared with
 WHOLE = re.compile(r"\s*[+-]?\d+\s*")
 YEARS = (1500, 2200)
-RARE = 0.05  # share of the rows
+RARE, MOST = 0.05, 0.9  # shares of the rows
 OF_ROWS = ("id", "name", "sample", "index", "label", "gene", "date", "time", "species", "class")
 
 # Points for names, from what tells a line of numeric names from a row of the table
 FINER = 2  # the line holds whole numbers, nine rows of ten have decimals
+COARSER = 1  # two decimals less than nine rows of ten
 APART = 2  # all its numbers lie outside the range of their column by three times that range
 EVEN = 1, 2  # steps are equal, as in hardly any row; of five numbers or more
 RISING = 1  # five or more rise or fall, as in hardly any row
@@ -94,9 +95,12 @@ def _points(tokens: Sequence[str], cells: Sequence[Sequence[str]], values: Any) 
         return 0, ""
     found: list[tuple[int, str]] = []
     whole = all(WHOLE.fullmatch(token) for token in tokens)
-    decimals = np.mean([not all(map(WHOLE.fullmatch, filter(_shown, row))) for row in cells])
-    if whole and decimals >= 0.9:
+    own = max(map(_decimals, tokens))
+    finer = np.array([max(map(_decimals, row)) - own for row in cells])
+    if whole and np.mean(finer > 0) >= MOST:
         found.append((FINER, "whole numbers over decimals"))
+    elif np.mean(finer > 1) >= MOST:
+        found.append((COARSER, "of fewer decimals"))
     low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     reach = 3 * (high - low)
     if len(values) > 1 and ((first < low - reach) | (first > high + reach)).all():
@@ -104,7 +108,7 @@ def _points(tokens: Sequence[str], cells: Sequence[Sequence[str]], values: Any) 
     counting = whole and np.array_equal(first, np.arange(len(first)))
     years = whole and YEARS[0] <= first.min() and first.max() <= YEARS[1]
     even = _even(first[None])[0] and _even(values).mean() <= RARE
-    if even and (len(first) > 3 or counting or years or found):  # 1, 2, 3 alone may be a rating
+    if even:
         found.append((EVEN[len(first) > 4], "in equal steps"))
     elif len(first) > 4 and _rising(first[None])[0] and _rising(values).mean() <= RARE:
         found.append((RISING, "in order"))
@@ -136,8 +140,10 @@ def _missing(cell: str) -> bool:
     return cell.strip() in NULLS or cell.strip() in SIGNS
 
 
-def _shown(cell: str) -> bool:
-    return not _missing(cell)
+def _decimals(cell: str) -> int:
+    """How many digits a number has after its point."""
+    number, _, power = cell.strip().lower().partition("e")
+    return max(0, len(number.partition(".")[2]) - int(power or 0)) if is_number(cell) else 0
 
 
 def _number(cell: str) -> float:

@@ -203,7 +203,8 @@ def refuse_mixed(
     """
     names = {one.name: one for one in found}
     mixed = [names[name] for name in wanted if name in names and names[name].others]
-    plain = [one for one in found if one.name in wanted and not one.others]
+    asked = set(wanted)
+    plain = [one for one in found if one.name in asked and not one.others]
     readable = [one for one in mixed if _could_be_read(one, text.written)]
     if readable:
         options = repairs(readable, plain, text.written) or repairs(readable[:1], [], text.written)

@@ -43,6 +43,7 @@ from streampca.sources.tables.reader import TableMatrix, TableReader
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
+LEAST_LINES = 4  # of a wide table, whatever they take
 UNCLOSED_NBYTES = 64 << 20  # that a field in quotes may have
 
 
@@ -174,7 +175,10 @@ def open_text(file: TableFile, wanted: Wanted) -> TableMatrix:
     where, coding = hide_secrets(file.path), coding_of(file, wanted.written.encoding)
     with unpacking(file, coding), opened_text(file, coding) as handle:
         head = read_exactly(handle, HEAD_NBYTES)
-    whole = len(head) < HEAD_NBYTES
+        whole = len(head) < HEAD_NBYTES
+        while not whole and line_ends(head) < LEAST_LINES and len(head) < UNCLOSED_NBYTES:
+            more = read_exactly(handle, len(head))
+            head, whole = head + more, len(more) < len(head)
     text = heading(head, whole, coding, wanted.written, where)
     with unpacking(file, coding):
         text, ranges = _ranges(file, text)
@@ -221,7 +225,8 @@ def _types(body: bytes, text: Text, wanted: Wanted, where: str, whole: bool) -> 
         raise _why(where, body, text, lambda _: False, text.line, ValueError("no text"))
     index = "" if wanted.index is None and text.rowed else wanted.index
     names = [n for n in schema.names if n != index] if wanted.columns is None else wanted.columns
-    names = [name for name in names if name in schema.names]
+    known = set(schema.names)
+    names = [name for name in names if name in known]
     if wanted.categorical is not None and wanted.columns is not None:
         return schema  # a text that is asked for by name is a category
     if not any(may_hold_numbers(table.column(name)) for name in names):
