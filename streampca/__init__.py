@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from streampca.models.principal_regression import PrincipalComponentRegression
     from streampca.models.r2_baselines import r2_baselines
     from streampca.models.random_projection import RandomProjection
+    from streampca.models.row_weights import relative_weights
     from streampca.models.sparse_pca import SparsePCA
     from streampca.models.text.counting import open_texts
     from streampca.models.text.lsa import LSA
@@ -91,6 +92,7 @@ else:  # the same, each when it is first used
             "streampca.models.principal_regression": "PrincipalComponentRegression",
             "streampca.models.r2_baselines": "r2_baselines",
             "streampca.models.random_projection": "RandomProjection",
+            "streampca.models.row_weights": "relative_weights",
             "streampca.models.sparse_pca": "SparsePCA",
             "streampca.models.text.counting": "open_texts",
             "streampca.models.text.lsa": "LSA",
@@ -161,6 +163,7 @@ __all__ = [
     "prune_ld",
     "r2_baselines",
     "random_fourier",
+    "relative_weights",
     "rotate",
     "variable_weights",
     "write_anndata",

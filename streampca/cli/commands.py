@@ -18,6 +18,7 @@ from shlex import quote
 from typing import Any, NoReturn
 
 import streampca
+from streampca.cli.plink_options import plink_answer
 from streampca.cli.terminal import RED, YELLOW, announced, printable_output
 from streampca.errors import (
     BusyError,
@@ -133,12 +134,19 @@ class Parser(argparse.ArgumentParser):
     named: Parser | None = None  # the one of them that the command line names
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; of a word that is unknown the nearest option is named."""
+        """As argparse's; of a word that is unknown the nearest option is named, of an option of
+        PLINK what it is here."""
+        own = {} if self.named is None else self.named._option_string_actions
+        if "--bfile" in own and self.named is not None:
+            words = sys.argv[1:] if args is None else args
+            if said := plink_answer(words, own):
+                self.named.error(said)
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             parser = self.named or self
             wrong = next((one.split("=")[0] for one in unknown if one.startswith("--")), "")
-            meant = nearest(wrong, parser.options())
+            meant = _taken_by(wrong, ("fit", "project")) if wrong and "--bfile" in own else ""
+            meant = meant or nearest(wrong, parser.options())
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found
 
@@ -154,6 +162,14 @@ class Parser(argparse.ArgumentParser):
         """The long options that it takes."""
         pattern = r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z0-9-]*)"
         return re.findall(pattern, self.format_help(), re.MULTILINE)
+
+
+def _taken_by(option: str, commands: Sequence[str]) -> str:
+    """Which of these commands takes an option, for a message; or ""."""
+    for name in commands:
+        if (parser := build_parser([name]).named) is not None and option in parser.options():
+            return f"; 'streampca {name}' takes {option}"
+    return ""
 
 
 def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
@@ -188,7 +204,14 @@ IN_MESSAGES = re.compile(
     r"(?P<settings>\w+=(?:'[^']*'|\"[^\"]*\"|[^()'\"])*)\)"
     rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
 )
-ELSEWHERE = {"svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set"}  # to options
+ELSEWHERE = {  # parameter -> option
+    "svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set", "max_missing": "geno",
+    "max_sample_missing": "mind",
+}  # fmt: skip
+PHRASES = {  # calls that an option stands for
+    "streampca.prune_ld(X)": "--ld-r2 0.2",
+    "sample_weight=streampca.relative_weights(w)": "--relative-weights",
+}
 
 
 def as_options(text: str, parser: Parser) -> str:
@@ -206,13 +229,19 @@ def as_options(text: str, parser: Parser) -> str:
         inside = IN_MESSAGES.sub(said, found["settings"] or "")
         return inside.replace(", --", " --") if inside.startswith(("--", "fit --")) else found[0]
 
+    for call, option in PHRASES.items():
+        if option.split()[0].strip("-").replace("-", "_") in known:
+            text = text.replace(call, option)
     text = IN_MESSAGES.sub(said, text)
     return re.sub(r"streampca\.(?:Hard|Soft)Impute\b(?!\()", "streampca impute", text)
 
 
 def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any]:
-    """Parameter -> (words before the option that sets it, the option)."""
-    options = [one for one in parser._actions if one.option_strings]
+    """Parameter -> (words before the option that sets it, the option), inner commands' too."""
+    inner = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
+    parsers = [*(each for one in reversed(inner) for each in reversed(one.values())), parser]
+    actions = [one for each in parsers for one in each._actions]
+    options = [one for one in actions if one.option_strings]
     found = {one.dest: one for one in options}
     named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in options}
     return {name: (before, one) for name, one in (found | named).items()}

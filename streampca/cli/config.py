@@ -149,6 +149,10 @@ def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
         help="continue an interrupted refresh of the same data",
     )  # fmt: skip
     one.add_argument(
+        "--accept-source", action="store_true",
+        help="the source may be another one than that of the served version",
+    )  # fmt: skip
+    one.add_argument(
         "--fail-behind", metavar="SECONDS", type=float, nargs="?", const=0.0,
         help="exit with 79 if existing samples have not been used for so long (0)",
     )  # fmt: skip
@@ -166,8 +170,9 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     job = read_job(arguments.job)
     try:
         outcome = refresh(
-            job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume
-        )
+            job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume,
+            accept_source=arguments.accept_source,
+        )  # fmt: skip
     except SystemExit as stop:
         if "://" not in job.store:
             stop.add_note("the next refresh goes on from what was done")

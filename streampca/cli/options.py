@@ -47,6 +47,12 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
         help="how often each sample counts: a file, or a variable of the source",
     )
     parser.add_argument(
+        "--relative-weights",
+        action="store_true",
+        help="the sample weights only compare samples, as probabilities do: they are scaled to sum "
+        "to the effective number of samples",
+    )
+    parser.add_argument(
         "--remove",
         action="append",
         metavar="month|hour|trend|FILE|NAME",
@@ -70,8 +76,11 @@ def weights_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
 def sample_weight_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
     """The value of --sample-weight for a matrix: None, or (samples,) numbers."""
     if arguments.sample_weight is None:
+        if arguments.relative_weights:
+            raise InvalidInputError("--relative-weights says what --sample-weight FILE means")
         return None
-    return _one("--sample-weight", arguments.sample_weight, arguments, matrix.labels.samples)
+    found = _one("--sample-weight", arguments.sample_weight, arguments, matrix.labels.samples)
+    return streampca.relative_weights(found) if arguments.relative_weights else found
 
 
 def removal_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
@@ -264,11 +273,10 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
             )
         size = tuple(arguments.resize) if arguments.resize else None
         return streampca.open_images(source, mode=arguments.image_mode or "auto", resize=size)
+    variable = arguments.variable[0] if len(arguments.variable or ()) == 1 else arguments.variable
     return streampca.open(
         source,
-        variable=arguments.variable[0]
-        if len(arguments.variable or ()) == 1
-        else arguments.variable,
+        variable=variable,
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,

@@ -24,7 +24,7 @@ from streampca.embedding.plan import (
 from streampca.embedding.quality import Quality, quality
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, select
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.models.estimator import Estimator
 from streampca.models.pca.pca import PCA
 from streampca.models.request import seed_of, whole_number
@@ -35,6 +35,7 @@ from streampca.sources import as_matrix, counted
 from streampca.store.sinks import copy_rows
 
 COMPONENTS = 50
+FEWEST = 3  # rows, of which neighbours can be judged
 WARNINGS = (
     "The axes have no meaning.",
     "The sizes of clusters have no meaning.",
@@ -51,7 +52,7 @@ class Embedding:
     model : the fitted components.  layout : the fitted object of the library.
     filtered : what the filters left.  quality : what the picture keeps of the neighbourhoods.
     plan : what was planned.  method : of the layout, with its settings.
-    seconds : by stage.
+    samples : labels of the rows.  seconds : by stage.
     """
 
     coordinates: Array
@@ -64,6 +65,7 @@ class Embedding:
     plan: EmbeddingPlan
     method: str
     seed: int
+    samples: AxisLabels
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def transform(self, X: Any, *, dim: Any = None) -> Array:
@@ -161,7 +163,7 @@ def embed(
     clock.done("judgement")
     return Embedding(
         picture, scores, chosen, fitted, library, left, judged, plan, str(wanted.layout), seed,
-        clock.seconds,
+        wanted.matrix.labels.samples, clock.seconds,
     )  # fmt: skip
 
 
@@ -240,6 +242,11 @@ def _wanted(
     rest = None if limit is None else max(1, limit - layout.loaded_nbytes)
     running = {"memory_limit": rest, "scheduler": scheduler, "progress": progress}
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
+    if matrix.shape[0] < FEWEST:
+        raise InvalidInputError(
+            f"X has {matrix.shape[0]} rows; a picture needs at least {FEWEST}, of which one can be "
+            "nearer than another"
+        )
     return _Wanted(matrix, filters, n_components, model, layout, landmarks, seed, limit, running)
 
 

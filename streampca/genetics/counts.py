@@ -175,8 +175,8 @@ def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
     if found:
         warn_caller(
             f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
-            "ancestry. Prune (streampca.prune_ld; --ld-r2) or leave such regions out "
-            "(VariantFilter(exclude_long_range_ld=37); --exclude-long-range-ld 37).",
+            "ancestry. Prune, streampca.prune_ld(X), or leave such regions out, "
+            "VariantFilter(exclude_long_range_ld=37) or 38.",
             LocalComponentWarning,
         )
 
@@ -195,7 +195,7 @@ def warn_of_children(samples: AxisLabels) -> None:
     if children:
         warn_caller(
             f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
-            "founders only for frequencies, and relatives make components of their own: see "
-            "fit_samples",
+            "founders only for frequencies, and relatives make components of their own. Fit on "
+            "unrelated samples: fit_samples='unrelated.txt'",
             NonFounderWarning,
         )

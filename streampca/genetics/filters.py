@@ -253,10 +253,13 @@ def _warn_of_unknown(left_out: Counter[str]) -> None:
     """Warn of chromosomes that are neither autosomes nor PLINK's other codes."""
     names = sorted(left_out.keys() - {*LETTERS, UNPLACED})
     if names:
+        numbers = [int(name) for name in names if name.isdecimal()]
+        among = ", or count them among the autosomes: " if numbers else ""
+        among += f"n_autosomes={max(numbers)}" if numbers else ""
         warn_caller(
             f"{sum(left_out[name] for name in names)} variants are left out with the chromosomes "
             f"that are no autosomes, on {shorten(names, len(names))}, no known code. Take them by "
-            "chromosomes='all', or count them among the autosomes: n_autosomes=...",
+            f"chromosomes='all'{among}",
             UnknownChromosomeWarning,
         )
 

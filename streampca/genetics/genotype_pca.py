@@ -20,8 +20,8 @@ from streampca.genetics.counts import (
 )
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names, sample_mask
-from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Labels, select
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import Block, ChunkedMatrix, Labels, Standardize, select
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import PrincipalComponents
@@ -287,6 +287,16 @@ class GenotypePCA(LinearModel):
                 f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
             )
         return filter_genotypes(matrix, self.variants, self.keep, self.remove)
+
+    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+        matrix = super()._matrix(X, dim, remove)
+        if isinstance(X, np.ndarray) and X.dtype.kind == "i" and X.max() < self.ploidy:
+            seen = X != MISSING_CALL  # none has all copies: is that what the fit lets expect?
+            count, mean, nothing = seen.sum(axis=0), np.asarray(self._fitted().mean), np.zeros(1)
+            lost = len(X) - count
+            stats = ColumnStats(count, lost, count, mean, nothing, X.min(axis=0), X.max(axis=0))
+            Standardize(ploidy=self.ploidy, code_assumed=True).refuse_other_counts(stats)
+        return matrix
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
         return MISSING_CALL if dtype.kind == "i" else None

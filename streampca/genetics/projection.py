@@ -173,7 +173,7 @@ def project_samples(
         raise InvalidInputError(
             f"{record}. min_coverage={min_coverage:g} needs at least "
             f"{max(1, int(np.ceil(min_coverage * len(used))))}. Genome builds and names of the "
-            "two must agree (match='id' or 'position'); a lower min_coverage= accepts less."
+            "two must agree (match='id' or match='position'); a lower min_coverage= accepts less."
         )
     layout = SumsLayout(
         result.n_components,

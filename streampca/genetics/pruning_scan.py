@@ -57,7 +57,7 @@ class LDScan(Accumulator):
         bits, n_invalid = pack_calls(values, code)
         if n_invalid:
             raise _not_calls(block, values, code)
-        if self.code_assumed:
+        if self.code_assumed and block.stats.missing.any():
             Standardize(code_assumed=True).refuse_other_counts(block.stats)
         counts = np.empty((len(bits), 3), np.int64)
         count_calls(bits, counts)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.matrix.labels import AxisLabels
 
 Array = np.ndarray[Any, Any]
@@ -201,3 +202,32 @@ def genome_of(axis: AxisLabels) -> Genome | None:
 def _rank(name: str) -> tuple[int, int, str]:
     plain = name.lower().removeprefix("chr")
     return (0, int(plain), "") if plain.isdigit() else (1, 0, plain)
+
+
+def root_cosine_of_latitude(axis: AxisLabels) -> Array:
+    """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
+
+    The latitude is a coordinate of one dimension or two, with CF attributes (standard_name
+    latitude, units degrees_north, or axis Y where that is no distance) or named lat, latitude or
+    nav_lat; in degrees, or radians where its units say so. Rounding below 0 at a pole is 0.
+    """
+    if axis.parts:
+        return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
+    dim = latitude(axis)
+    degrees = None if dim is None else axis.coordinate(dim)
+    if dim is None or degrees is None:
+        raise InvalidInputError(
+            f"weights='coslat' found no latitude among the features ({', '.join(axis.dims)}): "
+            "expected a coordinate lat, latitude or nav_lat, or one with units degrees_north, "
+            "standard_name latitude or axis Y: X.y.attrs['units'] = 'degrees_north'. "
+            "Or give the array: weights=np.sqrt(np.cos(np.deg2rad(lat)).clip(0)), a DataArray over "
+            "the dimensions it has"
+        )
+    if str(axis.attrs.get(dim, {}).get("units", "")).lower() in RADIANS:
+        degrees = np.rad2deg(degrees)
+    if degrees.dtype.kind not in "iuf" or not np.all(np.abs(degrees) <= 90.0 + 1e-3):
+        raise InvalidInputError(
+            f"weights='coslat' expects degrees from -90 to 90 in {dim!r}; found {degrees[:2]}, ..."
+        )
+    cosine = np.cos(np.deg2rad(degrees.astype(np.float64)))
+    return np.asarray(np.sqrt(np.maximum(cosine, 0.0)))

@@ -13,7 +13,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChosenFeatures, Labels
 from streampca.models.decomposition import Decomposition
 from streampca.models.highly_variable import CHOSEN_BY
-from streampca.models.linear import LinearModel
+from streampca.models.linear import LinearModel, decomposition_of
 from streampca.sources.anndata import axis_names, axis_names_in_memory, variable_mask
 from streampca.store.anndata import opened_for_writing, refuse_elements, write_elements
 
@@ -45,7 +45,7 @@ def write_anndata(
     Cost: a pass if X is given; memory of the scores and of the components.
     Raises InvalidInputError where shapes or names do not fit, before anything is written.
     """
-    result = model._fitted()
+    result = decomposition_of(model, "write_anndata(PCA(50).fit(adata), adata)")
     scores = _scores(model, result, X) if scores is None else np.asarray(scores)
     names = _names_of(target)
     _check_shape(len(scores), len(names[0]))

@@ -1,4 +1,4 @@
-"""Arrays along one axis of a matrix: broadcast by dimension name, checked, flattened."""
+"""Weights and columns along one axis of a matrix, and what a name stands for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import numpy as np
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.matrix.places import RADIANS, latitude
+from streampca.matrix.alignment import along
 from streampca.models.cycles import CYCLES, is_date, places_by_dates, same_groups
 
 
 def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
     """(len(axis),) float64 weights, finite and not negative, at least one of them positive.
 
-    weights : a sequence of that length, an array with the shape of the stacked dimensions, or a
-        DataArray over some of them, aligned by its coordinates and repeated along the others.
+    weights : as :func:`streampca.matrix.alignment.along` takes values: by name or by number.
     name : of the argument, for messages.
     """
     values = along(weights, axis, name)
@@ -36,130 +35,6 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
     if not np.any(values > 0):
         raise InvalidInputError(f"{name} is zero everywhere; expected at least one positive weight")
     return values
-
-
-def along(values: Any, axis: AxisLabels, name: str) -> Array:
-    """One value for every entry of an axis, (len(axis),); see :func:`weights_along`.
-
-    Of the features of several variables, ``values`` may hold an array or a number for each, by
-    its name.
-    """
-    if axis.parts and (by_dims(values) or hasattr(values, "keys")):
-        each = values if hasattr(values, "keys") else dict.fromkeys(axis.parts, values)
-        if absent := [part for part in axis.parts if part not in each]:
-            raise InvalidInputError(f"{name} has nothing for the variable {absent[0]!r}")
-        return np.concatenate([_of_part(each[part], one, name) for part, one in axis.parts.items()])
-    if by_dims(values):
-        return _broadcast(values, axis, name)
-    refuse_masked(values, name)
-    array = np.asarray(values)
-    if array.shape not in ((len(axis),), axis.sizes):
-        raise InvalidInputError(
-            f"{name} has shape {array.shape}; expected one for each of {len(axis)} "
-            f"({' x '.join(axis.dims)})"
-        )
-    return array.reshape(-1)
-
-
-def refuse_masked(values: Any, name: str) -> None:
-    """Refuse a masked array with masked entries: every value is needed."""
-    if np.ma.is_masked(values):
-        raise InvalidInputError(
-            f"{name} is a masked array with {int(np.ma.count_masked(values))} masked entries; "
-            f"expected a value everywhere: {name}.filled(...)"
-        )
-
-
-def _of_part(values: Any, axis: AxisLabels, name: str) -> Array:
-    """The values of one variable; a single number applies to all of its features, and so may
-    "coslat"."""
-    if isinstance(values, str) and values == "coslat":
-        return root_cosine_of_latitude(axis)
-    return np.full(len(axis), values) if np.ndim(values) == 0 else along(values, axis, name)
-
-
-def by_dims(values: Any) -> bool:
-    """Whether values are one array with named dimensions (an xarray.DataArray)."""
-    return all(hasattr(values, name) for name in ("dims", "coords", "values")) and not hasattr(
-        values, "keys"
-    )
-
-
-def root_cosine_of_latitude(axis: AxisLabels) -> Array:
-    """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
-
-    The latitude is a coordinate of one dimension or two, with CF attributes (standard_name
-    latitude, units degrees_north, or axis Y where that is no distance) or named lat, latitude or
-    nav_lat; in degrees, or radians where its units say so. Rounding below 0 at a pole is 0.
-    """
-    if axis.parts:
-        return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
-    dim = latitude(axis)
-    degrees = None if dim is None else axis.coordinate(dim)
-    if dim is None or degrees is None:
-        raise InvalidInputError(
-            f"weights='coslat' found no latitude among the features ({', '.join(axis.dims)}): "
-            "expected a coordinate lat, latitude or nav_lat, or one with units degrees_north, "
-            "standard_name latitude or axis Y: X.y.attrs['units'] = 'degrees_north'. "
-            "Or give the array: weights=np.sqrt(np.cos(np.deg2rad(lat)).clip(0)), a DataArray over "
-            "the dimensions it has"
-        )
-    if str(axis.attrs.get(dim, {}).get("units", "")).lower() in RADIANS:
-        degrees = np.rad2deg(degrees)
-    if degrees.dtype.kind not in "iuf" or not np.all(np.abs(degrees) <= 90.0 + 1e-3):
-        raise InvalidInputError(
-            f"weights='coslat' expects degrees from -90 to 90 in {dim!r}; found {degrees[:2]}, ..."
-        )
-    cosine = np.cos(np.deg2rad(degrees.astype(np.float64)))
-    return np.asarray(np.sqrt(np.maximum(cosine, 0.0)))
-
-
-def _broadcast(values: Any, axis: AxisLabels, name: str) -> Array:
-    """A DataArray over some of the dimensions of an axis."""
-    dims = tuple(str(d) for d in values.dims)
-    if not dims or not set(dims) <= set(axis.dims):
-        raise InvalidInputError(
-            f"{name} has dimensions {dims}; expected some of {axis.dims}. Rename them, or pass "
-            f"{name}.values"
-        )
-    array = np.asarray(values.values)
-    for d, dim in enumerate(dims):
-        known = values.coords[dim].values if dim in values.coords else None
-        size = axis.sizes[axis.dims.index(dim)]
-        array = np.take(array, _matched(axis.coords.get(dim), known, size, dim, name, array, d), d)
-    return axis.spread(array, dims)
-
-
-def _matched(
-    wanted: Array | None, known: Array | None, size: int, dim: str, name: str, array: Array, d: int
-) -> Array:
-    """Positions along ``dim`` of the entries that match the data, by coordinate."""
-    if wanted is None or known is None:
-        if array.shape[d] != size:
-            raise InvalidInputError(f"{name} has {array.shape[d]} along {dim!r}; expected {size}")
-        return np.arange(size)
-    return match(np.asarray(wanted), np.asarray(known), f"{name} along {dim!r}")
-
-
-def match(wanted: Array, known: Array, what: str) -> Array:
-    """(len(wanted),) positions of the wanted coordinates among the known ones."""
-    if np.array_equal(wanted, known):
-        return np.arange(len(wanted))
-    if len(known):
-        try:
-            order = np.argsort(known, kind="stable")
-            place = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
-            if np.array_equal(found := order[place], found) and np.all(known[found] == wanted):
-                return np.asarray(found)
-            absent = wanted[known[found] != wanted]
-        except TypeError:  # coordinates that cannot be compared: text and numbers
-            absent = wanted
-    else:
-        absent = wanted
-    raise InvalidInputError(
-        f"{what} has no entry for {shorten([str(one) for one in absent[:3]], len(absent))}; "
-        "expected the coordinates of the data. Use .reindex_like(X), or .values to go by position"
-    )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -228,11 +228,12 @@ class CCA(TwoViewModel):
             raise InvalidInputError(f"scale={self.scale!r}; expected None or 'std'")
         if pca is not None and self.regularization is not None:
             raise InvalidInputError("pca= and regularization= exclude each other; leave one out")
-        if self.solver == "samples" and (self.regularization == "cv" or not _bounded(ridges, pca)):
+        by_folds = _by_folds(self.regularization)
+        if self.solver == "samples" and (by_folds or not _bounded(ridges, pca)):
             raise InvalidInputError(
                 "solver='samples' needs pca=(k1, k2), or two penalties above 0 as numbers"
             )
-        folds = FOLDS if self.regularization == "cv" else 0
+        folds = FOLDS if by_folds else 0
         if folds and (n < 4 * FOLDS or self.solver == "tsqr"):
             raise InvalidInputError(
                 f"regularization='cv' needs at least {4 * FOLDS} rows, here {n}, and the scatter; "
@@ -249,11 +250,12 @@ class CCA(TwoViewModel):
     def _routes(self) -> tuple[str, ...]:
         if self.solver != "auto":
             return (self.solver,)
-        known = self.regularization != "cv" and _bounded(_ridges(self.regularization), self.pca)
+        ridges = _ridges(self.regularization)
+        known = not _by_folds(self.regularization) and _bounded(ridges, self.pca)
         return ("scatter", "samples") if known else ("scatter",)
 
     def _after(self, solver: str) -> str | None:
-        plain = self.solver == "auto" and self.regularization != "cv" and self.pca is None
+        plain = self.solver == "auto" and not _by_folds(self.regularization) and self.pca is None
         return "tsqr" if plain and solver == "scatter" else None
 
     def _remarks(self, found: Found, n: float) -> Iterator[str]:
@@ -301,9 +303,14 @@ class CCA(TwoViewModel):
     y_cross_loadings_ = of_view("y", "cross_loadings", "(q, k) of Y with the scores of X.")
 
 
+def _by_folds(value: Any) -> bool:
+    """Whether held-out rows choose the penalties."""
+    return isinstance(value, str) and value == "cv"
+
+
 def _ridges(value: Any) -> Numbers:
     """The two penalties; 0 where there are none, or they are to be chosen."""
-    if value is None or value == "cv":
+    if value is None or _by_folds(value):
         return 0.0, 0.0
     pair = value if isinstance(value, (tuple, list, np.ndarray)) else (value, value)
     try:

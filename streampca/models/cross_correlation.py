@@ -143,6 +143,7 @@ class StandardColumns:
     """(features, n) standardised features of a block over n - 1; NaN where one does not vary.
 
     Against a panel of such, (n, w), their products: correlations (features, w).
+    dtype : of the arithmetic, that of both views together: float32 only where both are.
     """
 
     dtype: Any
@@ -152,7 +153,7 @@ class StandardColumns:
         n, panel = block.shape[0], block.arrays.get("panel")
         scaling = Standardize(True, "std").resolve(block.stats, block.eps)
         out = np.empty((block.length, n if panel is None else panel.shape[1]), self.dtype)
-        for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
+        for tile in block.tiles(self.dtype, scaling.center, scaling.scale):
             rows = out[tile.start - block.start : tile.stop - block.start]
             if panel is None:
                 np.divide(tile.values.T, n - 1.0, out=rows, casting="unsafe")

@@ -11,16 +11,8 @@ import numpy as np
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.by_name import (
-    EXPECTED,
-    WORDS,
-    Find,
-    Named,
-    along,
-    by_dims,
-    match,
-    refuse_masked,
-)
+from streampca.matrix.alignment import along, by_dims, refuse_masked
+from streampca.models.by_name import EXPECTED, WORDS, Find, Named
 from streampca.models.cycles import (
     CYCLES,
     DAY,
@@ -239,11 +231,11 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     if by_dims(given):
         return _of_dataarray(given, samples)
     if hasattr(given, "columns") and hasattr(given, "index"):
-        order = _in_order(given.index, samples, len(given))
-        return [(str(name), _whole(given[name], str(name))[order]) for name in given.columns]
+        columns = [(str(name), given.iloc[:, j]) for j, name in enumerate(given.columns)]
+        return [(name, along(_whole(one, name), samples, "remove")) for name, one in columns]
     if hasattr(given, "index") and hasattr(given, "to_numpy"):
-        order = _in_order(given.index, samples, len(given))
-        return [(str(given.name or "x0"), _whole(given, str(given.name or "x0"))[order])]
+        name = str(given.name or "x0")
+        return [(name, along(_whole(given, name), samples, "remove"))]
     refuse_masked(given, "remove")
     array = np.asarray(given)
     array = array[:, None] if array.ndim == 1 else array
@@ -256,8 +248,8 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     return [(f"x{j}", array[:, j]) for j in range(array.shape[1])]
 
 
-def _whole(column: Any, name: str) -> Array:
-    """(n,) a column of a data frame. Refuses one with missing values, which are no level."""
+def _whole(column: Any, name: str) -> Any:
+    """A column of a data frame. Refuses one with missing values, which are no level."""
     gaps = np.asarray(column.isna()) if hasattr(column, "isna") else np.zeros(len(column), np.bool_)
     if gaps.any():
         raise InvalidInputError(
@@ -265,7 +257,7 @@ def _whole(column: Any, name: str) -> Array:
             f"place {int(np.argmax(gaps))}; expected a value for every one: NaN and None are no "
             "level. Leave those samples out, or use .fillna(...)"
         )
-    return np.asarray(column)
+    return column
 
 
 def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
@@ -281,18 +273,6 @@ def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     known = given.coords[dim].values if dim in given.coords else range(given.sizes[dim])
     one = [along(given.isel({dim: j}), samples, "remove") for j in range(given.sizes[dim])]
     return [(str(name), values) for name, values in zip(known, one, strict=True)]
-
-
-def _in_order(index: Any, samples: AxisLabels, size: int) -> Any:
-    """The rows of a data frame that belong to the samples, by its index if both have names."""
-    n = len(samples)
-    plain = type(index).__name__ == "RangeIndex"
-    known = samples.coords.get(samples.dims[0]) if len(samples.dims) == 1 else None
-    if known is None or plain:
-        if size != n:
-            raise InvalidInputError(f"remove has {size} rows for {n} samples; expected one each")
-        return slice(None)
-    return match(np.asarray(known), np.asarray(index), "the index of remove")
 
 
 def _as_in_fit(term: Term, found: Term, values: Array) -> Array:

@@ -25,6 +25,7 @@ from streampca.models.line_sums import planned_pass
 from streampca.models.pca.eigenproblem import count_missing
 from streampca.models.request import Request, sample_weights
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, RowPasses
+from streampca.models.row_weights import of_some
 from streampca.passes import PassCost, PassSpec, pass_spec, run
 from streampca.store import MemorySink
 
@@ -63,12 +64,12 @@ class ObservedSamples:
             return None
         return cls(rows, SelectedMatrix(matrix, rows), matrix, costs)
 
-    def weights(self, sample_weight: Any) -> Array:
-        """(n,) the sample weights of all, 0 for the empty ones."""
+    def weights(self, sample_weight: Any) -> Any:
+        """The sample weights of all, (n,), 0 for the empty ones."""
         given = sample_weights(sample_weight, self.everyone)
         found = np.zeros(self.everyone.shape[0])
         found[self.rows] = 1.0 if given is None else given[self.rows]
-        return found
+        return of_some(sample_weight, found, np.arange(len(found)))
 
     def request(self, request: Request, weighted: bool) -> Request:
         """The request of the observed samples, from that of all with these weights.

@@ -17,6 +17,7 @@ from streampca.matrix.block import work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
 from streampca.matrix.derived import ComputedView
 from streampca.matrix.labels import AxisLabels, component_axis
+from streampca.models.linear import decomposition_of
 from streampca.sources import as_matrix, counted
 
 
@@ -109,7 +110,7 @@ def complex_modes(model: Any, X: Any = None) -> ComplexModes:
     Raises InvalidInputError for another model, or an odd number of components.
     Source: Horel 1984, J. Climate Appl. Meteor. 23, section 2.
     """
-    result = model.result_
+    result = decomposition_of(model, "complex_modes(PCA(2 * k).fit(streampca.analytic(X)))")
     features, samples = result.labels.features, result.labels.samples
     if features.dims[:1] != (PART,) or samples.dims[:1] != (SCORE_PART,):
         raise InvalidInputError(

@@ -289,8 +289,8 @@ class KernelParameters(Protocol):
 def checked_kernel(asked: KernelParameters, matrix: ChunkedMatrix, seed: int) -> Kernel:
     """Raises InvalidInputError for a kernel that is not known, or that these rows cannot have."""
     (n, p), name = matrix.shape, asked.kernel
-    if not callable(name) and name not in KERNELS:
-        raise InvalidInputError(f"kernel={name!r}; expected a function or one of {KERNELS}")
+    if not callable(name) and not (isinstance(name, str) and name in KERNELS):
+        raise InvalidInputError(f"kernel={name!r:.60}; expected a function or one of {KERNELS}")
     if name == "precomputed" and n != p:
         raise InvalidInputError(f"a precomputed kernel of {n} x {p}; expected a square matrix")
     if callable(name) and easier_axis(matrix) == 1:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix
-from streampca.models.by_name import refuse_masked
+from streampca.matrix.alignment import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import is_xarray
 from streampca.models.result import Result

@@ -13,7 +13,14 @@ from streampca.accumulators import Scatter
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix, FeatureMap, MappedMatrix, select
-from streampca.models.kernel_functions import SHIFTED, Kernel, Rows, sample_spec, with_width
+from streampca.models.kernel_functions import (
+    SHIFTED,
+    Kernel,
+    Rows,
+    sample_spec,
+    squares,
+    with_width,
+)
 from streampca.passes import (
     Candidate,
     Pass,
@@ -66,7 +73,8 @@ class LandmarkFeatures(FeatureMap):
 
     Column j < r is <phi(x), u_j> for an orthonormal basis u of the span; the last is
     k(x, x) - |these|^2, the squared distance of phi(x) from the span.
-    landmarks : (m, p) after ``shift`` (p,).  root : (m, r), features are k(x, landmarks) root.
+    landmarks : (m, p) after ``shift`` (p,), and one more where :func:`features_of` adds it.
+    root : (m, r), features are k(x, landmarks) root.
     """
 
     kernel: Kernel
@@ -138,10 +146,10 @@ class Unmade(FeatureMap):
 
     @property
     def held_nbytes(self) -> int:
-        return 8 * self.m * (self.m + self.inputs) + 8 * self.inputs
+        return 8 * (self.m + 1) * (self.m + self.inputs) + 8 * self.inputs
 
     def scratch_nbytes(self, length: int, width: int) -> int:
-        return landmark_nbytes(length, self.m, width)
+        return landmark_nbytes(length, self.m + 1, width)
 
     def digest(self) -> bytes:
         return repr(self).encode()
@@ -232,9 +240,16 @@ def _root(own: Array) -> Array:
 
 
 def features_of(kernel: Kernel, rows: Array) -> LandmarkFeatures:
-    """The features of these landmarks, (m, p)."""
+    """The features of these landmarks, (m, p).
+
+    Rows about their mean keep all digits, but under the linear kernel span a dimension less than
+    the rows themselves: their mean joins them, as long as they are.
+    """
     shift = rows.mean(axis=0) if kernel.name in SHIFTED else np.zeros(rows.shape[1])
     landmarks = rows - shift
+    if kernel.name == "linear" and (length := float(np.linalg.norm(shift))) > 0.0:
+        usual = float(np.sqrt(np.mean(squares(landmarks))))
+        landmarks = np.vstack([landmarks, shift * ((usual or length) / length)])
     return LandmarkFeatures(kernel, shift, landmarks, _root(kernel.of_rows(landmarks, landmarks)))
 
 

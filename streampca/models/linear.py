@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.models.decomposition import (
     Decomposition,
@@ -25,6 +26,25 @@ from streampca.models.views import EofViews, mode_indices, scaling_factor
 from streampca.solvers import Certificate
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_frame
+
+OURS = ("builtins", "numpy", "streampca")
+
+
+def decomposition_of(model: Any, example: str) -> Decomposition:
+    """The result of a fitted linear model.  example : of a call, for the message.
+
+    Raises InvalidInputError for anything else, NotFittedError before the fit.
+    """
+    if not isinstance(model, LinearModel):
+        raise InvalidInputError(f"got {in_words(model)}; expected a fitted model: {example}")
+    return model._fitted()
+
+
+def in_words(thing: Any) -> str:
+    """What something is, for messages: "sklearn's PCA", "int", "the class PCA"."""
+    kind, what = (thing, "the class ") if isinstance(thing, type) else (type(thing), "")
+    home = kind.__module__.partition(".")[0]
+    return what + (kind.__name__ if home in OURS else f"{home}'s {kind.__name__}")
 
 
 class LinearModel(Estimator):

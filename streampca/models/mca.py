@@ -74,7 +74,8 @@ class MCA(TwoViewModel):
     observation (land) are left out.
     Cost: one read of both and (p + q)^2 float64; or n x n matrices, a read of each view (streamed
     samples: (P + 1) / 2 for P panels) and one more for the patterns, whichever is quicker. By
-    "krylov" two reads of both and one a step; the sum of squared covariances is then an estimate.
+    "krylov" two reads of both and one a step; the sum of squared covariances is then an estimate
+    (``result_.estimated``).
     ``remove`` (cycles, trends, covariates) is projected out of both views in the same reads.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Bretherton, Smith and Wallace 1992, Journal of Climate 5(6), section 2.
@@ -136,7 +137,10 @@ class MCA(TwoViewModel):
 
     @property
     def squared_covariance_fraction_(self) -> Array:
-        """(k,) squares of the singular values over their sum, all pairs included."""
+        """(k,) squares of the singular values over their sum, all pairs included.
+
+        By "krylov" that sum is an estimate (``result_.estimated``), and these are too.
+        """
         total = self.result_.total
         return np.asarray(self.singular_values_**2 / total if total > 0 else self.singular_values_)
 

@@ -38,6 +38,7 @@ from streampca.models.result import Result
 from streampca.models.row_passes import RowMap
 from streampca.passes import PassCost
 from streampca.sources import as_matrix, open
+from streampca.sources.identifiers import known_features
 from streampca.sources.lazy import (
     frame_rows,
     is_dask_array,
@@ -82,7 +83,10 @@ class NewRows:
         Raises InvalidInputError for other features than those of the fit.
         """
         dim = self.dim_for(X) if dim is None else dim
-        matrix = as_matrix(arranged(X, self.features), dim=dim, missing_value=self.missing_value)
+        with known_features():
+            matrix = as_matrix(
+                arranged(X, self.features), dim=dim, missing_value=self.missing_value
+            )
         if matrix.missing_value is None and (code := self.missing_code(matrix.dtype)) is not None:
             matrix = as_matrix(matrix, missing_value=code)
         p = len(self.features)

@@ -67,7 +67,8 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
     """eigenvalues : (k,) of the centred kernel matrix of all rows, as the landmarks give it.
 
     vectors : (m, k) a component is sum_j vectors_j phi(landmark j), of length 1.
-    landmarks : (m, p) rows after ``shift`` (p,).  places : (m,) their numbers.
+    landmarks : (m, p) rows after ``shift`` (p,), and, with a linear kernel, the direction of the
+        shift itself, which the rows span.  places : (m,) their numbers.
     mean : (k,) of k(x, landmarks) vectors over all rows.
     error, error_se : mean squared distance of phi(x) of an unseen row from the span of the
         landmarks, from ``n_held_out`` rows that no landmark depends on, and its standard error;
@@ -135,7 +136,7 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
             )
         width = [f"gamma {self.gamma:.6g}, {self.gamma_found}"] if self.gamma_found else []
         return [
-            f"{len(self.landmarks)} landmarks; exact eigenvalues are at most "
+            f"{len(self.places)} landmarks; exact eigenvalues are at most "
             f"{self.excess:.4g} larger", unseen, *width,
         ]  # fmt: skip
 
@@ -270,7 +271,7 @@ class NystroemPCA(Estimator):
         if m is None:
             m = min(n, max(LANDMARKS, PER_COMPONENT * k))
         m = whole_number("n_landmarks", m, k, n, "None or ", ", from the components to the rows")
-        if self.kernel == "precomputed":
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise InvalidInputError(
                 "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"
             )

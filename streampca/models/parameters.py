@@ -7,13 +7,17 @@ and what job files and the command line offer all come from these fields.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import reprlib
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from numbers import Integral, Real
 from typing import Any, Self, TypeVar, dataclass_transform
+
+import numpy as np
 
 from streampca.errors import InvalidInputError, hide_secrets
 from streampca.passes import is_client
@@ -45,6 +49,7 @@ class Parameter:
     needs_data : it can be checked only against a matrix, whose names or dates it uses.
     counts_components : it is the number of components, which the matrix bounds.
     inert : another library has it, and nothing here depends on it: the command line leaves it out.
+    types : of its values, in the words of its annotation; empty where that is no union of scalars.
     """
 
     default: Any
@@ -56,6 +61,42 @@ class Parameter:
     needs_data: bool = False
     counts_components: bool = False
     inert: bool = False
+    types: tuple[str, ...] = ()
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a value of another type. Raises InvalidInputError."""
+        if self.types and not any(SCALARS[one].holds(value) for one in self.types):
+            expected = [SCALARS[one].words for one in self.types]
+            raise InvalidInputError(f"{name}={_short(value)}; expected {' or '.join(expected)}")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A type of scalars.  words : for messages."""
+
+    words: str
+    kinds: tuple[type, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is of this type; numbers may stand for each other."""
+        return isinstance(value, self.kinds)
+
+
+NUMBERS = (Real, np.bool_)
+SCALARS = {
+    "bool": Scalar("True or False", (bool, np.bool_, Integral)),
+    "int": Scalar("a number", NUMBERS),
+    "float": Scalar("a number", NUMBERS),
+    "str": Scalar("a name", (str, *NUMBERS)),
+    "os.PathLike[str]": Scalar("a path", (os.PathLike,)),
+    "None": Scalar("None", (type(None),)),
+}
+
+
+def scalar_types(annotation: Any) -> tuple[str, ...]:
+    """The names of a union of scalars; none for any other annotation."""
+    names = tuple(one.strip() for one in str(annotation).split("|"))
+    return names if set(names) <= SCALARS.keys() else ()
 
 
 def parameter(
@@ -83,7 +124,12 @@ def declared(cls: Class) -> Class:
 
     Fields of base classes that are declared so too come first; a constructor of its own stays.
     """
-    own = {name: one for name, one in vars(cls).items() if isinstance(one, Parameter)}
+    types = vars(cls).get("__annotations__", {})
+    own = {
+        name: replace(one, types=scalar_types(types.get(name)))
+        for name, one in vars(cls).items()
+        if isinstance(one, Parameter)
+    }
     known = {**getattr(cls, "parameters", {}), **own}
     fields = dict(sorted(known.items(), key=lambda item: item[1].kw_only))
     cls.parameters = fields  # type: ignore[attr-defined]
@@ -160,6 +206,11 @@ class Parameters:
                 )
             setattr(self, name, value)
         return self
+
+    def check_types(self) -> None:
+        """Refuse values of other types than declared. Raises InvalidInputError."""
+        for name, one in self.parameters.items():
+            one.check(name, getattr(self, name))
 
     def stored_params(self) -> dict[str, Any]:
         """The arguments that are kept with a result; see :class:`Kept`."""

@@ -183,11 +183,10 @@ class _Carried:
             q = scipy.linalg.qr(directions, mode="economic")[0]
             return self._shares(np.sum(q * (self.S @ q), axis=0))
         images = self.S @ directions
-        least = np.full(directions.shape[1], DEPENDENT)
-        kept, root, _ = independent(np.tril(directions.T @ images), least)
         gains = np.zeros(directions.shape[1])
-        fresh = scipy.linalg.solve_triangular(root, images[:, kept].T, lower=True)
-        gains[kept] = np.sum(fresh**2, axis=1)
+        found = independent(np.tril(directions.T @ images), np.zeros_like(gains), DEPENDENT)
+        fresh = found.inverse @ images[:, found.kept].T
+        gains[found.kept] = np.sum(fresh**2, axis=1)
         return self._shares(gains)
 
     def _shares(self, gains: Array) -> Array:

@@ -8,7 +8,9 @@ this package load when their name is used, or when all are asked for.
 from __future__ import annotations
 
 import inspect
-from typing import TypeVar, dataclass_transform
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.imported import home_of, load_public
@@ -21,6 +23,8 @@ from streampca.store import understood
 # methods that make passes or solve, on as many threads as the model says
 COMPUTING = ("fit", "fit_transform", "partial_fit", "forget", "transform",
              "inverse_transform", "score", "score_samples", "reconstruction_error")  # fmt: skip
+
+ASKED = ("plan", "fit", "fit_transform", "partial_fit")  # methods that use the parameters
 
 Class = TypeVar("Class", bound="type[Estimator]")
 KINDS: dict[str, type[Estimator]] = {}  # those that are loaded
@@ -42,12 +46,24 @@ def estimator(cls: Class) -> Class:
         )
     KINDS[cls.__name__] = declared(cls)
     cls.registered_name = cls.__name__
-    if "threads" in cls.parameters:
-        for name in COMPUTING:
-            plain = getattr(cls, name, None)
-            if inspect.isfunction(plain) and not hasattr(plain, "__wrapped__"):
-                setattr(cls, name, on_threads(plain))
+    for name in dict.fromkeys(COMPUTING + ASKED):
+        plain = getattr(cls, name, None)
+        if not inspect.isfunction(plain) or hasattr(plain, "__wrapped__"):
+            continue
+        made = on_threads(plain) if name in COMPUTING and "threads" in cls.parameters else plain
+        setattr(cls, name, with_types(made) if name in ASKED else made)
     return cls
+
+
+def with_types(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, after a look at the types of the parameters of its model."""
+
+    @wraps(method)
+    def inside(self: Any, *args: Any, **named: Any) -> Any:
+        self.check_types()
+        return method(self, *args, **named)
+
+    return inside
 
 
 def loaded(cls: Class) -> Class:

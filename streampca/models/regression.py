@@ -23,6 +23,7 @@ from streampca.models.projection import Projection
 from streampca.models.request import sample_weights
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions
+from streampca.models.row_weights import refuse_few, split
 from streampca.passes import (
     Candidate,
     Execution,
@@ -131,6 +132,10 @@ class Regression(Estimator):
         """The pass over the p columns of X and those of Y, and what solving takes."""
         raise NotImplementedError
 
+    def _fewest(self, p: int) -> int:
+        """The rows that fit exactly: more must count."""
+        return 1
+
     def _solved(self, done: PassResult, p: int) -> dict[str, Any]:
         """Fields of the result from the sums."""
         raise NotImplementedError
@@ -150,7 +155,7 @@ class Regression(Estimator):
         """Fit y (n,) or (n, q) to X (n, p): anything that ``streampca.open`` takes.
 
         Rows are paired by their labels where both have some, else by their number.
-        sample_weight : (n,) how often each row counts.
+        sample_weight : (n,) how often each row counts; see :func:`streampca.relative_weights`.
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
         """
         pair = self._pair(X, y, dim)
@@ -158,6 +163,12 @@ class Regression(Estimator):
             warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
         joint, p = pair.joint(), pair.x.shape[1]
         plan, weights = self._planned(joint, p), sample_weights(sample_weight, joint)
+        least = self._fewest(p)
+        refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
+        if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:
+            raise InvalidInputError(
+                f"{rows} rows have a weight above 0, and X has {p} columns; expected more rows"
+            )
         execution = Execution.begun(plan, joint, self.scheduler, self.progress, self.checkpoint)
         done = run(plan.passes[0], joint, weights=weights, execution=execution)
         execution.finished()
@@ -205,10 +216,11 @@ class Regression(Estimator):
 
         Of a response that does not vary: 1 where it is met, else 0.
         """
-        truth = np.asarray(y, np.float64)
-        truth = truth.reshape(len(truth), -1)
-        left = truth - np.asarray(self.predict(X)).reshape(truth.shape)
-        weights = np.ones(len(truth)) if sample_weight is None else np.asarray(sample_weight)
+        pair = self._pair(X, y, None)
+        truth = np.asarray(pair.y.read(0, 0, pair.y.shape[0]), np.float64)
+        left = truth - np.asarray(self.predict(pair.x)).reshape(truth.shape)
+        weights = sample_weights(split(sample_weight)[0], pair.x)
+        weights = np.ones(len(truth)) if weights is None else weights
         spread = weights @ (truth - np.average(truth, axis=0, weights=weights)) ** 2
         lost = weights @ left**2
         constant = np.where(lost > 0, 1.0, 0.0)

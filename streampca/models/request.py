@@ -13,14 +13,15 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.by_name import (
     Find,
     named_column,
-    root_cosine_of_latitude,
     weights_along,
     with_columns,
 )
 from streampca.models.design import Design
+from streampca.models.row_weights import as_counts, split
 from streampca.solvers import check_n_components
 
 
@@ -94,8 +95,13 @@ def _is_factor(one: Any) -> bool:
 
 
 def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
-    """(n,) from an array, a DataArray over sample dimensions, or the name of a column."""
-    return _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
+    """(n,) from an array, a DataArray over sample dimensions, or the name of a column.
+
+    How often each sample counts; see :func:`streampca.relative_weights`.
+    """
+    weights, relative = split(weights)
+    found = _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
+    return as_counts(found) if relative and found is not None else found
 
 
 def _along(
@@ -177,6 +183,14 @@ def whole_number(
         return int(value)
     bounds = f"from {least}" if most is None else f"from {least} to {most}"
     raise InvalidInputError(f"{name}={value!r}; expected {beside}a number {bounds}{why}")
+
+
+def array_of_numbers(values: Any, name: str, expected: str) -> Array:
+    """Values as float64. Raises InvalidInputError where they are no numbers."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name}={values!r:.60}; expected {expected}") from None
 
 
 def _is_count(value: Any) -> bool:

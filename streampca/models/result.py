@@ -182,6 +182,11 @@ class Result:
         """The leading components as text."""
         return ""
 
+    @property
+    def options_used(self) -> dict[str, Any]:
+        """The settings as what ran took them, for information; those that are None are left out."""
+        return {name: value for name, value in self.settings.items() if value is not None}
+
     def notes(self) -> list[str]:
         """Lines that ``streampca info`` adds about this kind."""
         return []

@@ -16,6 +16,7 @@ from streampca.models import shared_parameters as shared
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.regression import Regression, refuse_columns_of_holes
+from streampca.models.request import array_of_numbers
 from streampca.passes import PassResult, PassSpec, pass_spec
 
 
@@ -56,15 +57,16 @@ class TotalLeastSquares(Regression):
         spec = pass_spec("tsqr", joint, 0, sums, flops=2.0 * n * m * m, work="factor")
         return spec, {"R factor and its SVD": 6 * m * m * 8}
 
+    def _fewest(self, p: int) -> int:
+        return p + int(self.fit_intercept)
+
     def _units(self, m: int) -> Array:
         if self.noise is None:
             return np.ones(m)
-        units = np.asarray(self.noise, np.float64)
+        expected = f"{m} numbers above 0: the columns of X, then those of y"
+        units = array_of_numbers(self.noise, "noise", expected)
         if units.shape != (m,) or not (np.isfinite(units) & (units > 0)).all():
-            raise InvalidInputError(
-                f"noise of shape {units.shape}; expected {m} numbers above 0: the columns of X, "
-                "then those of y"
-            )
+            raise InvalidInputError(f"noise of shape {units.shape}; expected {expected}")
         return units
 
     def _solved(self, done: PassResult, p: int) -> dict[str, Any]:

@@ -72,7 +72,9 @@ class TwoViewResult(Result, kind="two-view"):
     loadings : correlations of features with scores of the same view; cross_loadings : of the other.
     spectrum : all values.  bound : (k,) of the error of values; inf where it is not determined.
     x_scores, y_scores : (n, k) of the rows of the fit, where it has them.
-    left_out_x, left_out_y : rows without a partner.  total : squared covariance.
+    left_out_x, left_out_y : rows without a partner.  total : squared covariance of all pairs, NaN
+        of correlations.  estimated : it is an estimate: an iteration knows the leading pairs
+        alone, and ranks are lower bounds where ``spectrum`` is not complete.
     removal : what was projected out of the samples of both, or None.  weight : of the samples, in
         sum; None where each counts once.
     """
@@ -97,6 +99,7 @@ class TwoViewResult(Result, kind="two-view"):
     left_out_x: int
     left_out_y: int
     total: float
+    estimated: bool = False
 
     @property
     def n_components(self) -> int:
@@ -191,6 +194,8 @@ class TwoViewResult(Result, kind="two-view"):
             "bound": self.bound.tolist(),
             "x_rank": self.x_rank,
             "y_rank": self.y_rank,
+            "squared_covariance": self.total if np.isfinite(self.total) else None,
+            "squared_covariance_is_estimate": self.estimated,
             "rows_without_partner": [self.left_out_x, self.left_out_y],
         }
 
@@ -207,7 +212,13 @@ class TwoViewResult(Result, kind="two-view"):
 
     def notes(self) -> list[str]:
         x, y = (len(self.labels.features.parts[name]) for name in VIEWS)
-        found = [f"views      {x} and {y} features, of rank {self.x_rank} and {self.y_rank}"]
+        rank = f"of rank {self.x_rank} and {self.y_rank}"
+        if np.isfinite(self.total):
+            least = "at least " if len(self.spectrum) < min(x, y) else ""
+            rank = f"which covary in {least}{self.x_rank} directions"
+        found = [f"views      {x} and {y} features, {rank}"]
+        if self.estimated:
+            found.append("shares     of an estimate of the squared covariance of all pairs")
         if self.left_out_x or self.left_out_y:
             found.append(f"rows       {self.left_out_x} of X and {self.left_out_y} of Y had no "
                          "partner")  # fmt: skip

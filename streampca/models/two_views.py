@@ -35,6 +35,7 @@ from streampca.models.new_rows import NewRows
 from streampca.models.parameters import Kept, parameter
 from streampca.models.request import sample_weights, side_data, whole_number
 from streampca.models.result import Result
+from streampca.models.row_weights import of_some, refuse_few
 from streampca.models.two_view_result import Redundancy, TwoViewResult
 from streampca.models.view_krylov import by_krylov, krylov_candidates
 from streampca.models.view_routes import (
@@ -170,7 +171,7 @@ class TwoViewModel(Estimator):
                 raise
         weights = sample_weights(sample_weight, pair.x)
         x, y = (select(one, samples=rows) for one in (pair.x, pair.y))
-        self._fit(x, y, dim, None if weights is None else weights[rows])
+        self._fit(x, y, dim, of_some(sample_weight, weights, rows))
         lost_x, lost_y = pair.left_out
         self.result_ = replace(self.result_, left_out_x=lost_x, left_out_y=lost_y)
         warn_of_empty(pair.x.labels.samples, rows)
@@ -210,7 +211,7 @@ class TwoViewModel(Estimator):
             mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
             x_scores=scores[0], y_scores=scores[1], x_rank=solved.ranks[0],
             y_rank=solved.ranks[1], left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
-            total=total, removal=removal, weight=weight,
+            total=total, estimated=solved.estimated, removal=removal, weight=weight,
             **solved.more,
         ))  # fmt: skip
 
@@ -236,6 +237,7 @@ class TwoViewModel(Estimator):
         if self.missing not in ("raise", "mean"):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
         side = side_data(pair.x, remove=self.remove, sample_weight=sample_weight)
+        refuse_few(side.sample_weight, 2 + side.rank, "two rows, and one for all that is removed")
         request = ViewRequest(pair, self._method(pair), self._weights(pair), self.memory_limit,
                               side, self.missing)  # fmt: skip
         self._refuse_beside(request)

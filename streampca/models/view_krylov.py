@@ -138,9 +138,10 @@ def by_krylov(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
     images = yield from reader.images("maps", 1, ritz.x, ritz.y)
     freedom = n - 1.0
     doubt = "" if ritz.certified else ritz.doubt()
-    k, total = len(ritz.values), ritz.squares(y, b, int(np.count_nonzero(alive[p:])))
+    k, q = len(ritz.values), int(np.count_nonzero(alive[p:]))
+    total = ritz.squares(y, b, q)
     solved = Solved(ritz.values / freedom, ritz.x, ritz.y, ritz.error / freedom, (k, k), doubt,
-                    total / freedom**2)  # fmt: skip
+                    total / freedom**2, estimated=b < q)  # fmt: skip
     deviations = np.sqrt(stats.m2) * reciprocal(divisors)
     found = found_of(solved, images, deviations, 1.0)
     return replace(found, mean=reader.center, scale=scaling.scale, absent=absent, removed=slopes)

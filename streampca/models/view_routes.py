@@ -106,7 +106,9 @@ class Solved:
     """What a method makes of sums, or of samples: (r, k) ``x`` and ``y`` in their coordinates.
 
     values : all of them, descending.  bound : (k,).  ranks : of the two views.
-    doubt : why the sums may not answer, in words.  more : further numbers of the method.
+    doubt : why the sums may not answer, in words.  total : sum of the squares of all values, NaN
+    where they are correlations.  estimated : whether that is an estimate.  more : further
+    numbers of the method.
     """
 
     values: Array
@@ -116,6 +118,7 @@ class Solved:
     ranks: tuple[int, int]
     doubt: str = ""
     total: float = float("nan")
+    estimated: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -230,8 +230,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             NUMBER, "error of the new rows under the old model over that of its own rows", above=0
         ),
         "max_variance_ratio": Entry(
-            NUMBER, "total variance of the new version over that of the old one, or the inverse, "
-            "if rows were appended or changed (default: 20)", above=1
+            NUMBER, "total variance of the new version over that of the old one, or the inverse "
+            "(default: 20)", above=1
+        ),
+        "max_removed": Entry(
+            NUMBER, "share of the old version's samples that the source may have lost (default: "
+            "0.3)", least=0
         ),
     },
     "scores": {

@@ -68,9 +68,10 @@ class JointScatter:
     def whitening(self, view: slice, ridge: float) -> Whitening:
         scatter = self.lower[view, view].copy()
         scatter[np.diag_indices_from(scatter)] += ridge
-        kept, root, left = independent(scatter, np.maximum(TOLERANCE**2, 10.0 * self.level[view]))
-        unsure = (left > TOLERANCE**2) & (left <= 10.0 * self.level[view])
-        return Whitening(_inverse(root, kept, len(scatter)), int(np.count_nonzero(unsure)))
+        found = independent(scatter, 10.0 * self.level[view])
+        unsure = (found.left > TOLERANCE**2) & (found.left <= found.rounding)
+        matrix = _spread(found.inverse, found.kept, len(scatter))
+        return Whitening(matrix, int(np.count_nonzero(unsure)))
 
     def principal(self, view: slice, count: int) -> Whitening:
         scatter = self.lower[view, view].copy()
@@ -97,7 +98,7 @@ class JointFactor:
         if ridge > 0.0:
             rows = np.vstack([rows, np.sqrt(ridge) * np.eye(rows.shape[1])])
         kept, root = independent_columns(rows)
-        return Whitening(_inverse(root.T, kept, rows.shape[1]))
+        return Whitening(_spread(_inverse(root.T), kept, rows.shape[1]))
 
     def principal(self, view: slice, count: int) -> Whitening:
         rows = self.factor[:, view]
@@ -111,37 +112,56 @@ class JointFactor:
         return np.asarray(self.factor.T @ (self.factor @ vectors))
 
 
-def independent(scatter: Array, least: Array) -> tuple[Array, Array, Array]:
-    """(numbers (r,) of columns that do not depend on those before them, Cholesky factor L (r, r)
-    of their scatter, (p,) share of each variance that those before leave).
+class Independent(NamedTuple):
+    """Columns that do not depend on those before them.
 
-    scatter : (p, p), its lower triangle valid.  least : (p,) share of a column that counts.
-    Source: Golub and Van Loan 2013, section 4.2.5, without a step for a dependent column.
+    kept : (r,) their numbers.  inverse : (r, r) L^-1 for the Cholesky factor of their scatter.
+    left : (p,) share of each variance that the kept ones before leave.  rounding : (p,) of these.
+    """
+
+    kept: Array
+    inverse: Array
+    left: Array
+    rounding: Array
+
+
+def independent(scatter: Array, level: Array, least: float = TOLERANCE**2) -> Independent:
+    """The columns of which more than ``least`` of their variance, and of rounding, is left.
+
+    What is left of a column is the scatter of [-c, 1] times the columns, c being coefficients on
+    those before it: its rounding is that of an entry times (sum_i |c_i| d_i + d)^2, for deviations
+    d. Row j of L^-1 is [-c, 1] over the root of what is left.
+    scatter : (p, p), its lower triangle valid.  level : (p,) rounding of variances, relative.
+    Source: Golub and Van Loan 2013, section 4.2.5, without a step for a dependent column; Higham
+    2002, "Accuracy and Stability of Numerical Algorithms", section 10.3.1.
     """
     variance, p = np.diagonal(scatter).copy(), len(scatter)
     if not variance.max(initial=0.0) <= LARGEST:
         raise NonFiniteError("sums of squares overflowed; rescale the columns, X * 1e-100")
-    safe = np.where(variance > 0.0, variance, 1.0)
+    safe, roots = np.where(variance > 0.0, variance, 1.0), np.sqrt(variance * level)
     try:
         whole = scipy.linalg.cholesky(scatter, lower=True, check_finite=False)
-        left = np.diagonal(whole) ** 2 / safe
-        if np.all(left > least):
-            return np.arange(p), whole, left
+        pivots, inverse = np.diagonal(whole) ** 2, _inverse(whole)
+        rounding = pivots * (np.abs(inverse) @ roots) ** 2 / safe
+        if np.all(pivots / safe > np.maximum(rounding, least)):
+            return Independent(np.arange(p), inverse, pivots / safe, rounding)
     except np.linalg.LinAlgError:
         pass
     kept: list[int] = []
-    root, left = np.zeros((p, p)), np.zeros(p)
+    inverse, left, rounding = np.zeros((p, p)), np.zeros(p), np.zeros(p)
     for j in range(p):
         r = len(kept)
-        row = scipy.linalg.solve_triangular(
-            root[:r, :r], scatter[j, kept], lower=True, check_finite=False
-        ) if r else np.zeros(0)  # fmt: skip
-        rest = variance[j] - row @ row
-        left[j] = max(rest, 0.0) / safe[j]
-        if variance[j] > 0.0 and left[j] > least[j]:
-            root[r, :r], root[r, r] = row, np.sqrt(rest)
+        before = inverse[:r, :r]
+        row = before @ scatter[j, kept]
+        coefficients = row @ before
+        rest = max(variance[j] - row @ row, 0.0)
+        left[j] = rest / safe[j]
+        rounding[j] = (np.abs(coefficients) @ roots[kept] + roots[j]) ** 2 / safe[j]
+        if left[j] > max(rounding[j], least):
+            inverse[r, :r], inverse[r, r] = -coefficients / np.sqrt(rest), 1.0 / np.sqrt(rest)
             kept.append(j)
-    return np.array(kept, np.int64), root[: len(kept), : len(kept)], left
+    r = len(kept)
+    return Independent(np.array(kept, np.int64), inverse[:r, :r], left, rounding)
 
 
 def independent_columns(rows: Array) -> tuple[Array, Array]:
@@ -167,12 +187,17 @@ def independent_columns(rows: Array) -> tuple[Array, Array]:
     return chosen, scipy.linalg.qr(rows[:, chosen], mode="r")[0][: len(chosen)]
 
 
-def _inverse(root: Array, kept: Array, p: int) -> Array:
-    """(p, r) L^-T in the rows that are kept, for L (r, r) lower."""
+def _inverse(root: Array) -> Array:
+    """L^-1 (r, r) for L lower, without 0 on its diagonal."""
+    if not len(root):
+        return np.zeros((0, 0))
+    return np.tril(scipy.linalg.lapack.dtrtri(root, lower=1)[0])
+
+
+def _spread(inverse: Array, kept: Array, p: int) -> Array:
+    """(p, r) L^-T in the rows that are kept, 0 in the others."""
     whole = np.zeros((p, len(kept)))
-    if len(kept):
-        inverse, _ = scipy.linalg.lapack.dtrtri(root, lower=1)
-        whole[kept] = np.tril(inverse).T
+    whole[kept] = inverse.T
     return whole
 
 

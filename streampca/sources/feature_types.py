@@ -64,9 +64,10 @@ def of_feature_types(
     types, codes = numbered(as_text(found))
     if wanted == EVERY or (wanted is None and len(types) < 2):
         return matrix
-    if wanted is None and (wanted := _usual(matrix, types, codes, shown)) == EVERY:
+    meant = _usual(matrix, types, codes, shown) if wanted is None else wanted
+    if meant == EVERY:
         return matrix
-    chosen = [wanted] if isinstance(wanted, str) else list(wanted)
+    chosen = [meant] if isinstance(meant, str) else list(meant)
     if absent := [one for one in chosen if one not in types]:
         raise InvalidInputError(
             f"feature_types={absent[0]!r}; {shown} has {_counted(types, codes)}. "

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError, shorten
+from streampca.matrix.alignment import index_names
 from streampca.matrix.kinds import check_dtype, refuse_inexact
 
 Array = np.ndarray[Any, Any]
@@ -25,15 +26,18 @@ def column_names(frame: Any) -> list[Any]:
 
 
 def row_names(frame: Any) -> Any:
-    """Row names from the index of a pandas frame: text or dates; None for plain numbers."""
+    """Row names from the index of a pandas frame; None where it counts from 0."""
     index = getattr(frame, "index", None)
-    kind = getattr(getattr(index, "dtype", None), "kind", "")
-    if getattr(index, "nlevels", 1) > 1 or kind not in ("O", "M", "U"):
-        return None
-    if kind != "M":
-        return [str(name) for name in index]  # type: ignore[union-attr]
-    dates = np.asarray(index)
-    return dates if dates.dtype.kind == "M" and not np.isnat(dates).any() else None
+    return index_names(index) if hasattr(index, "dtype") else None
+
+
+def feature_names(frame: Any) -> Any:
+    """The names of its columns; None where they just count."""
+    names = column_names(frame)
+    if all(isinstance(name, str) for name in names):
+        return names
+    columns = getattr(frame, "columns", None)
+    return index_names(columns) if hasattr(columns, "dtype") else None
 
 
 def row_numbers(frame: Any) -> Array | None:
@@ -128,7 +132,10 @@ def refuse_other_than_numbers(frame: Any) -> None:
         if not (_is_numeric(dtype) or (dtype.kind == "O" and _is_numbers(frame.iloc[:, j])))
     ]
     if bad:
-        raise not_numeric(bad, "X.drop(columns=[{}])", "pandas.to_numeric(X[{}])")
+        raise not_numeric(
+            bad, "X.drop(columns=[{0}]), make one the names of the rows, X.set_index({0})",
+            "pandas.to_numeric(X[{}])",
+        )  # fmt: skip
 
 
 def not_numeric(bad: list[str], drop: str, convert: str) -> InvalidTypeError:
@@ -151,12 +158,14 @@ def _is_numeric(dtype: Any) -> bool:
 
 
 def _is_numbers(column: Any) -> bool:
-    """Whether all objects of a column are numbers."""
+    """Whether all objects of a column are numbers: "001" is text, and a category is a name."""
+    if column.dtype != object:
+        return False
     try:
         column.to_numpy().astype(np.float64)
     except (TypeError, ValueError):
         return False
-    return True
+    return not any(isinstance(one, (str, bytes)) for one in column)
 
 
 def refuse_rounded_objects(values: Array, where: str) -> None:

@@ -231,7 +231,7 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     kept = np.flatnonzero(position >= 0)
     _warn_of_ignored(columns[1], position, filesets)
     variants = variant_labels(*(np.asarray(one)[kept] for one in columns))
-    left = np.diff(np.searchsorted(kept, reader.offsets))
+    left = np.diff(np.searchsorted(kept, reader.offsets)).tolist()
     if len(left) > 1:
         refuse_shared_variants(variants, left)
     labels = Labels(samples, variants, attrs={PLOIDY: DIPLOID})

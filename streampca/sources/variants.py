@@ -161,5 +161,5 @@ def refuse_repeated_ids(variants: AxisLabels, what: str) -> None:
         raise InvalidInputError(
             f"{what} needs an id for each variant, and {len(twice)} ids are of several "
             f"({shorten(twice[:4], len(twice))}). Rename them: plink2 --set-all-var-ids "
-            "'@:#:$r:$a' --make-bed; or leave them out: exclude=<FILE>"
+            "'@:#:$r:$a' --make-bed; or leave them out: exclude='ids.txt'"
         )

@@ -109,7 +109,7 @@ def test_a_list_of_pruned_ids_needs_one_for_each_after_the_filters(tmp_path, cap
         assert main(command) == 65
         text = capsys.readouterr().err
         assert "10 ids are of several (rs0; rs1; rs2; rs3 and 6 more)" in text
-        assert "--exclude <FILE>" in text
+        assert "--exclude ids.txt" in text
         assert main([*command, "--exclude", str(tmp_path / "ids"), "--overwrite"]) == 0
     with pytest.raises(InvalidInputError, match="an id for each variant"):
         streampca.prune_ld(bed).write(to)

@@ -102,3 +102,14 @@ def test_a_fresh_process_takes_what_was_planned(limit, tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtypes", [("f4", "f8"), ("f8", "f4"), ("i4", "f4"), ("f2", "i8")])
+@pytest.mark.parametrize("route", ["scatter", "panels"])
+def test_two_dtypes_are_correlated_in_the_finer(dtypes, route, tmp_path, monkeypatch):
+    only(route, monkeypatch)
+    x, y = ((10.0 * one).astype(dtype) for one, dtype in zip((X, Y), dtypes, strict=True))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        both = np.corrcoef(x.T.astype("f8"), y.T.astype("f8"))[:30, 30:]
+    np.testing.assert_allclose(cross_correlation(x, y), both, atol=1e-13)
+    np.testing.assert_allclose(cross_correlation(x, y, out=tmp_path / "r")[:], both, atol=1e-13)

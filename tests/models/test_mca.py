@@ -193,6 +193,12 @@ def test_krylov_steps_within_their_bound(dtype: Any, scale: str | None) -> None:
         np.testing.assert_allclose(getattr(model, name), getattr(exact, name), atol=2e-4)
     share = exact.squared_covariance_fraction_
     np.testing.assert_allclose(model.squared_covariance_fraction_, share, rtol=0.02)
+    assert model.result_.estimated
+    assert not exact.result_.estimated
+    assert model.result_.summary()["squared_covariance_is_estimate"]
+    assert any("an estimate of the squared covariance" in one for one in model.result_.notes())
+    assert "covary in at least 3 directions" in model.result_.notes()[0]
+    assert "estimate" not in "".join(exact.result_.notes())
 
 
 def test_krylov_steps_where_a_view_is_narrow() -> None:
@@ -204,6 +210,7 @@ def test_krylov_steps_where_a_view_is_narrow() -> None:
     np.testing.assert_allclose(model.x_patterns_, exact.x_patterns_, atol=1e-8)
     np.testing.assert_allclose(model.squared_covariance_fraction_,
                                exact.squared_covariance_fraction_, rtol=1e-10)  # fmt: skip
+    assert not model.result_.estimated
 
 
 def test_krylov_only_where_nothing_exact_is_affordable(tmp_path: Path) -> None:

@@ -241,3 +241,25 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     assert main(["info", str(tmp_path / "m")]) == 0
     assert "error on unseen rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0, 1e4])
+def test_linear_landmarks_span_what_their_rows_span(offset: float, tmp_path: Path) -> None:
+    """By NumPy: the rows projected on the span of the landmarks, which has m dimensions."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        p, m = int(rng.integers(3, 30)), int(rng.integers(4, 20))
+        rows = rng.standard_normal((60, p)) + offset * rng.standard_normal(p)
+        model = quiet(3, kernel="linear", n_landmarks=m, random_state=seed).fit(rows)
+        basis = np.linalg.svd(rows[model.landmark_indices_], full_matrices=False)[2]
+        inside = rows @ basis.T @ basis
+        expected = np.linalg.svd(inside - inside.mean(axis=0), compute_uv=False)[:3] ** 2
+        same(model.eigenvalues_, expected, 1e-7)
+        others = np.delete(rows - inside, model.landmark_indices_, axis=0)
+        error = np.mean(np.sum(others**2, axis=1))
+        assert model.error_ == pytest.approx(error, rel=1e-6, abs=1e-6 * np.mean(rows**2))
+    poly = quiet(3, kernel="poly", degree=1, gamma=1.0, coef0=0.0, n_landmarks=m, random_state=seed)
+    if offset < 1e4:
+        same(model.transform(rows), poly.fit(rows).transform(rows), 1e-8)
+    model.save(tmp_path / "m")
+    same(streampca.load(tmp_path / "m").transform(rows), model.transform(rows), 1e-12)

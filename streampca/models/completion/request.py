@@ -12,7 +12,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.models.by_name import refuse_masked
+from streampca.matrix.alignment import refuse_masked
 from streampca.models.request import feature_weights, sample_weights, seed_of, whole_number
 
 SOLVERS = ("auto", "als", "impute", "exact")
@@ -125,8 +125,7 @@ def completion_request(
     by_default = matrix.rated and (model.rank == AUTO or validation is not model.validation)
     held_out, center = validation is not None, model.center
     if center == AUTO:
-        able = held_out and solver == "als" and model.scale is None
-        center = BIASES if able else True
+        center = _usual_center(solver, model, ranks, soft, held_out)
     chooses = held_out and center != FITTED
     for rank in ranks:
         if rank > min(n, p):
@@ -184,6 +183,22 @@ def _column_weights(weights: Any, matrix: ChunkedMatrix, center: Any) -> Array |
             f"center=True or center={FITTED!r}"
         )
     return feature_weights(weights, matrix)
+
+
+def _usual_center(
+    solver: str, model: Any, ranks: tuple[int, ...], soft: bool, held_out: bool
+) -> Any:
+    """What ``center="auto"`` is.
+
+    Means over observed cells are not those of the completed matrix: where the model can have means
+    of its own, it has.
+    """
+    if solver != "als" or model.scale == BOTH:
+        return True
+    if held_out:
+        return BIASES if model.scale is None and model.weights is None else True
+    alone = not soft and len(ranks) == 1 and ranks[0] > 0 and model.ridge in (AUTO, 0)
+    return FITTED if alone else True
 
 
 def _ranks_and_cells(model: Any, rated: bool, soft: bool) -> tuple[tuple[int, ...], Any]:

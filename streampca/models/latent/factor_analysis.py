@@ -21,6 +21,7 @@ from streampca.models.latent.latent import FactorDecomposition, LatentModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom, sample_weights
+from streampca.models.row_weights import refuse_few
 from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
@@ -122,9 +123,9 @@ class FactorAnalysis(LatentModel):
     iterated_power: int = shared.accepted(3, "as ``svd_method``")
     random_state: Any = shared.accepted(0, "nothing is drawn")
     ddof: int = parameter(
-        default=1,
-        meaning="""variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses
-            and the test do not depend on it.""",
+        default=0,
+        meaning="""variances divide by n - ddof. With 0, as in scikit-learn, the likelihood is the
+            largest. Correlations, uniquenesses and the test do not depend on it.""",
     )
     missing: str = parameter(
         default="raise",
@@ -175,6 +176,7 @@ class FactorAnalysis(LatentModel):
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         request = FactorRequest.of(self, matrix.shape[1])
         request = replace(request, weights=sample_weights(sample_weight, matrix))
+        refuse_few(request.weights, max(self.ddof, 1), "a row, which has no covariance")
         degrees_of_freedom(request.count(matrix.shape[0]), self.ddof)
         whole, plan, steps = self._plans(matrix, request)
         execution = Execution.begun(

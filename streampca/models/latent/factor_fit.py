@@ -22,7 +22,7 @@ from streampca.matrix import Labels
 from streampca.models.latent.em import EmResult
 from streampca.models.latent.latent import FactorDecomposition, degrees_of_freedom
 from streampca.models.latent.rows import SCORES
-from streampca.models.request import check_ddof, whole_number
+from streampca.models.request import array_of_numbers, check_ddof, whole_number
 from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     FactorModel,
@@ -113,12 +113,10 @@ def _first_noise(values: Any, p: int) -> Array | None:
     """(p,) variances, or None. Raises InvalidInputError."""
     if values is None:
         return None
-    found = np.asarray(values, np.float64)
+    expected = f"({p},): a finite variance above 0 for each feature"
+    found = array_of_numbers(values, "noise_variance_init", expected)
     if found.shape != (p,) or not np.all(np.isfinite(found) & (found > 0)):
-        raise InvalidInputError(
-            f"noise_variance_init has shape {found.shape}; expected ({p},): a finite variance "
-            "above 0 for each feature"
-        )
+        raise InvalidInputError(f"noise_variance_init has shape {found.shape}; expected {expected}")
     return found
 
 

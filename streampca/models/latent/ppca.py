@@ -180,7 +180,7 @@ class PPCA(LatentModel):
 
     def _alike(self) -> set[str]:
         """The parameters that this estimator shares with PCA."""
-        return {n for n, one in self.parameters.items() if PCA.parameters.get(n) is one}
+        return {n for n, one in self.parameters.items() if PCA.parameters.get(n) == one}
 
     @property
     def trace_(self) -> Array:

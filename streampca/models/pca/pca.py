@@ -37,6 +37,7 @@ from streampca.models.request import (
     seed_of,
     side_data,
 )
+from streampca.models.row_weights import refuse_few
 from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
@@ -225,6 +226,7 @@ class PCA(ScoresEmptySamples, LinearModel):
         side = side_data(
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )
+        refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")
         request.divisor(side.count(matrix.shape[0]))
         return request.bound(side=side)
 
@@ -238,7 +240,9 @@ class PCA(ScoresEmptySamples, LinearModel):
         sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or a
             DataArray over sample dimensions, or the name of a column of the samples): means are sum
             w x / sum w, variances divide by sum w - ddof, and whole numbers give what repeated rows
-            give. A sample of weight 0 adds nothing; ``transform`` still scores it.
+            give. Weights that only compare samples, such as probabilities:
+            :func:`streampca.relative_weights`. A sample of weight 0 adds nothing; ``transform``
+            still scores it.
         Later, and several beside each other on a cluster: ``dask.delayed(PCA(3).fit)(path)``. (Of
         a Dask array Dask computes all of it first, for the worker that fits.)
 

@@ -12,7 +12,7 @@ from streampca.errors import AccuracyWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
 from streampca.models.decomposition import Decomposition, PrincipalComponents
 from streampca.models.estimator import attach
-from streampca.models.linear import LinearModel
+from streampca.models.linear import LinearModel, decomposition_of, in_words
 from streampca.models.pca.pca import PCA
 from streampca.models.registry import loaded
 from streampca.models.request import whole_number
@@ -280,6 +280,11 @@ class RotatedPCA(LinearModel):
     # -- the settings of the PCA ----------------------------------------------------------------
 
     def _base(self) -> PCA:
+        if self.pca is not None and not isinstance(self.pca, PCA):
+            raise InvalidInputError(
+                f"pca is {in_words(self.pca)}; expected a PCA of streampca: RotatedPCA(PCA(3)). "
+                "Another fitted model: streampca.rotate(model)"
+            )
         return PCA() if self.pca is None else self.pca
 
     whiten: bool = _of_pca("whiten")
@@ -349,11 +354,7 @@ def rotate(
     """
     if isinstance(source, Decomposition):
         return source.rotate(method, k, normalize=normalize, power=power, restarts=restarts)
-    result = getattr(source, "result_", None)
-    if not isinstance(result, Decomposition):
-        raise InvalidInputError(
-            f"got {type(source).__name__}; expected a fitted model: streampca.rotate(pca.fit(X))"
-        )
+    result = decomposition_of(source, "streampca.rotate(pca.fit(X))")
     parameters = {name: v for name, v in source.get_params().items() if name in PCA.parameters}
     model = RotatedPCA(
         PCA(**parameters), method, k, normalize=normalize, power=power, restarts=restarts

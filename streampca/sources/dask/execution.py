@@ -10,6 +10,7 @@ from typing import Any
 from dask._task_spec import DataNode, GraphNode, convert_legacy_task
 from dask.sizeof import sizeof
 
+from streampca.errors import InvalidInputError
 from streampca.matrix import ReadCount
 from streampca.matrix.location import Held
 from streampca.sources.dask.chunks import StoredArrays
@@ -47,6 +48,7 @@ def execute(nodes: Mapping[Key, Any], sinks: Sinks) -> None:
     uses = Counter(need for task in tasks.values() for need in task.dependencies)
     results: dict[Key, Any] = {}
     todo = list(reversed(list(sinks)))
+    begun: set[Key] = set()
     done: set[Key] = set()
     while todo:
         task = tasks[key := todo[-1]]
@@ -55,6 +57,9 @@ def execute(nodes: Mapping[Key, Any], sinks: Sinks) -> None:
             todo.pop()
             continue
         if missing := [one for one in needs if one not in results]:
+            if key in begun:
+                raise InvalidInputError(f"the task {key!r} of this Dask graph needs itself")
+            begun.add(key)
             todo += sorted(missing, key=str, reverse=True) if len(missing) > 1 else missing
             continue
         todo.pop()

@@ -31,7 +31,7 @@ from streampca.sources.dask.graph import (
     has_futures,
     layer_of,
 )
-from streampca.sources.dask.lazy_layers import Overlap, Rechunk
+from streampca.sources.dask.lazy_layers import Blocks, Overlap, Rechunk
 from streampca.sources.dask.outline import Array, Grid, Keys, Outline, UnclearError
 
 
@@ -52,6 +52,7 @@ class Layers:
 
     def __init__(self, layers: Mapping[str, Any], values: Mapping[Key, Any] | None = None) -> None:
         self.layers, self.values = dict(layers), dict(values or {})
+        self._blocks: dict[str, Blocks | None] = {}
         self._owners: dict[Key, str] = {name: name for name in self.layers}
         self.told = {
             k: one for k, layer in self.layers.items() if (one := _told(layer)) is not None
@@ -163,7 +164,10 @@ class Layers:
             layer = self.layers.get(name or "")
             made: Mapping[Key, Any] = {}
             if isinstance(layer, Blockwise):
-                made = dict(layer.cull(wanted, ())[0])
+                if name not in self._blocks:
+                    self._blocks[name] = Blocks.of(layer)
+                told = self._blocks[name]
+                made = dict(layer.cull(wanted, ())[0]) if told is None else told.nodes(wanted)
             elif name in self.told:
                 made = self.told[name].nodes(wanted)
             if not wanted <= made.keys():

@@ -37,7 +37,7 @@ def opened(make: Any, schema: Any, where: str, wanted: Wanted, note: str = "") -
     bare = make(Columns((), choice.dtype))
     find = lambda name: categories_of(bare.column(name).chunks, name, where)  # noqa: E731
     reader = make(with_categories(choice, choice.dtype, find))
-    return table_matrix(reader, choice.index, note, True, choice.left_out)
+    return table_matrix(reader, choice, note)
 
 
 # --------------------------------------------------------------------------------------------------

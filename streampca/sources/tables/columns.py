@@ -232,6 +232,7 @@ class Choice:
     categorical: tuple[str, ...]
     index: str | None
     left_out: tuple[str, ...] = field(default=())
+    by_default: bool = False  # nobody named the features
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -285,7 +286,8 @@ def choose(
             f"them to numbers, or make a feature of each category: columns=[...], "
             f"categorical={ONEHOT!r}"
         )
-    return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others))
+    by_default = wanted.columns is None
+    return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others), by_default)
 
 
 def refuse_repeated(names: Sequence[Any], where: str, first: str = "") -> None:

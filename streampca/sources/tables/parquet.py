@@ -262,7 +262,7 @@ def open_parquet(where: str, files: Sequence[TableFile], wanted: Wanted) -> Tabl
     columns = with_categories(choice, dtype, find)
     reader = ParquetReader(where, files, footers, columns)
     note = f"{len(files)} Parquet files, their rows in order" if len(files) > 1 else ""
-    return table_matrix(reader, choice.index, note, wanted.index is not None, choice.left_out)
+    return table_matrix(reader, choice, note, wanted.index is not None)
 
 
 def _same_keys(files: Sequence[TableFile], footers: Sequence[Footer]) -> list[Footer]:

@@ -22,11 +22,21 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix import AxisLabels, Labels, ReadCount
+from streampca.matrix.alignment import counts
 from streampca.matrix.chunked_matrix import current_cache
 from streampca.sources.columns import as_strings
+from streampca.sources.identifiers import FIRST_ROWS, ask_about, suspects
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.tables.columns import ONEHOT, PARTLY, Batch, Choice, Column, Columns
+from streampca.sources.tables.columns import (
+    ONEHOT,
+    PARTLY,
+    Batch,
+    Choice,
+    Column,
+    Columns,
+    plain,
+)
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -294,19 +304,25 @@ def plain_values(values: Any, name: str, where: str) -> Array:
 
 
 def table_matrix(
-    reader: TableReader, index: str | None = None, note: str = "", explicit: bool = True,
-    left_out: Sequence[str] = (),
-) -> TableMatrix:  # fmt: skip
+    reader: TableReader, choice: Choice, note: str = "", explicit: bool = True
+) -> TableMatrix:
     """The matrix of a reader.
 
-    index : column with the names of the samples; read whole.  explicit : whether the caller named
-    it. An index of numbers that the file itself declares names nothing.
-    left_out : ``'name' (type)`` of the columns that are not read. Warns of them.
+    choice : its columns; that of the index is read whole. Warns of those that are left out, and of
+    features that may name the rows.  explicit : whether the caller named the index. One that the
+    file itself declares names nothing where it counts from 0.
     """
-    if left_out:
-        what = f"columns {shorten(list(left_out))} are not numeric, and left out"
+    if choice.by_default:
+        ask_about(
+            _first_rows(reader, choice),
+            reader.where,
+            "index={}",
+            "columns=[...] names the features",
+        )
+    if choice.left_out:
+        what = f"columns {shorten(list(choice.left_out))} are not numeric, and left out"
         onehot = f", or make a feature of each category, categorical={ONEHOT!r}"
-        text = any(PARTLY not in one for one in left_out)
+        text = any(PARTLY not in one for one in choice.left_out)
         warn_caller(
             f"{reader.where}: {what}. Name the features, columns=[...], the names of the samples, "
             f"index=...{onehot * text}",
@@ -315,9 +331,9 @@ def table_matrix(
         note = f"{note}; {what}" if note else what
     matrix = TableMatrix(reader)
     names: Any = None
-    if index is not None:
-        values = plain_values(reader.column(index), index, reader.where)
-        names = values if explicit or values.dtype.kind not in "biuf" else None
+    if choice.index is not None:
+        values = plain_values(reader.column(choice.index), choice.index, reader.where)
+        names = values if explicit or not counts(values) else None
         reader.tally.restart()
     matrix.labels = Labels(
         AxisLabels.plain("sample", matrix.shape[0], names),
@@ -325,6 +341,20 @@ def table_matrix(
     )
     matrix.beside, matrix.note = TableColumns(reader), note
     return matrix
+
+
+def _first_rows(reader: TableReader, choice: Choice) -> dict[str, Array]:
+    """The first rows of the columns that may be numbers of the rows."""
+    names = suspects(name for name in choice.order if name in choice.numeric)
+    if not names or len(reader.begins) < 2:
+        return {}
+    with understood(reader.where):
+        batch = next(iter(reader.batches(0, names, FIRST_ROWS, {})), None)
+    if batch is None:
+        return {}
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    known = {name: one for name, one in columns.items() if not one.null_count}
+    return {name: plain(one) for name, one in known.items() if not pa.types.is_decimal(one.type)}
 
 
 def with_categories(choice: Choice, dtype: Any, find: Callable[[str], Any]) -> Columns:

@@ -147,7 +147,7 @@ def test_no_other_optimiser_finds_more(n, p, k, seed):
 def test_scikit_learn_finds_the_same():
     X = planted(400, 10, 3)
     theirs = Reference(3, tol=1e-11, max_iter=20000, svd_method="lapack").fit(X)
-    ours = FactorAnalysis(3, ddof=0).fit(X)
+    ours = FactorAnalysis(3).fit(X)
     np.testing.assert_allclose(ours.noise_variance_, theirs.noise_variance_, rtol=2e-4)
     np.testing.assert_allclose(ours.get_covariance(), theirs.get_covariance(), rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(ours.get_precision(), theirs.get_precision(), atol=1e-4)
@@ -193,7 +193,7 @@ def test_rotation_leaves_the_model_as_it_was(rotation, tmp_path):
     fitted = model.loadings_ @ phi @ model.loadings_.T + np.diag(model.uniquenesses_)
     np.testing.assert_allclose(np.diagonal(fitted), 1.0, atol=1e-8)
     np.testing.assert_allclose(result.communalities, 1 - model.uniquenesses_, atol=1e-8)
-    Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
     sigma = np.linalg.inv(fitted)
     np.testing.assert_allclose(
         model.transform(X), Z @ sigma @ model.loadings_ @ phi, atol=1e-8
@@ -209,7 +209,7 @@ def test_rotation_leaves_the_model_as_it_was(rotation, tmp_path):
 def test_bartlett_scores_are_without_bias():
     X = planted(500, 12, 2, seed=5)
     model = FactorAnalysis(2, scores="bartlett").fit(X)
-    Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
     root = np.sqrt(model.uniquenesses_)
     expected = np.linalg.lstsq(model.loadings_ / root[:, None], (Z / root).T, rcond=None)[0].T
     np.testing.assert_allclose(model.transform(X), expected, atol=1e-9)
@@ -334,10 +334,25 @@ def test_factors_do_not_drift_from_themselves(rotation):
 def test_the_likelihood_on_the_way_rises_to_that_of_the_fit():
     X = planted(seed=3)
     model = FactorAnalysis(2).fit(X)
-    assert len(model.loglike_) == 3
+    assert len(model.loglike_) == 4
     assert np.all(np.diff(model.loglike_) > 0)
     assert model.loglike_[-1] == pytest.approx(model.score_samples(X).sum(), rel=1e-12)
     assert len(model.trace_) == model.n_iter_ + 1
+    assert FactorAnalysis(2, ddof=1).fit(X).log_likelihood_ < model.log_likelihood_
+
+
+def test_swiss_is_as_likely_as_by_scikit_learn(shared_data):
+    """R's data of `factanal` examples; the covariance model is that of divisor n."""
+    rows = (shared_data / "r_datasets" / "swiss.tab").read_text().splitlines()[1:]
+    X = np.array([row.split()[-6:] for row in rows], float)
+    theirs = Reference(1, tol=1e-12, max_iter=50000, svd_method="lapack").fit(X)
+    ours = FactorAnalysis(1).fit(X)
+    assert ours.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
+    model = multivariate_normal(X.mean(axis=0), ours.get_covariance())
+    assert ours.log_likelihood_ == pytest.approx(model.logpdf(X).sum(), rel=1e-10)
+    scaled = [multivariate_normal(X.mean(axis=0), c * ours.get_covariance()).logpdf(X).sum()
+              for c in (0.97, 47 / 46)]  # fmt: skip
+    assert ours.log_likelihood_ > max(scaled)
 
 
 def test_steps_are_bounded_and_begin_where_they_are_told():
@@ -359,7 +374,7 @@ def test_steps_are_bounded_and_begin_where_they_are_told():
 def test_no_factor_is_noise_alone():
     X = planted(seed=3)
     model = FactorAnalysis(0).fit(X)
-    np.testing.assert_allclose(model.get_covariance(), np.diag(X.var(axis=0, ddof=1)), rtol=1e-9)
+    np.testing.assert_allclose(model.get_covariance(), np.diag(X.var(axis=0)), rtol=1e-9)
     assert model.transform(X).shape == (len(X), 0)
     with pytest.warns(AccuracyWarning, match="too many"):
         assert FactorAnalysis(None).fit(X).n_components_ == X.shape[1]

@@ -138,7 +138,7 @@ def test_what_cannot_be_rotated():
         result.rotate().rotate()
     with pytest.raises(InvalidInputError, match="expected a fitted model"):
         streampca.rotate(X)
-    with pytest.raises(InvalidInputError, match="expected a fitted model"):
+    with pytest.raises(streampca.errors.NotFittedError, match="not fitted yet"):
         streampca.rotate(PCA(3))
     flat = np.outer(X[:, 0], np.ones(4))
     with pytest.warns(streampca.errors.AccuracyWarning):
