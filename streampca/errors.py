@@ -207,6 +207,10 @@ class RowNumbersWarning(UserWarning):
     """A feature may be the numbers of the rows."""
 
 
+class StaleMetadataWarning(UserWarning):
+    """The consolidated metadata of a Zarr group differ from those of an array in it."""
+
+
 class StuckWorkerWarning(UserWarning):
     """Part of a pass moved to another worker, because its worker was paused, silent or stuck."""
 

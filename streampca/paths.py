@@ -23,6 +23,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError, MissingDepen
 # substitutes for them are here too.
 
 PARQUET = (".parquet", ".parq", ".pq")  # how the names of such files end
+PLINK = (".bed", ".bim", ".fam")
 TEXTS = tuple(  # of tables that are text
     one + packed for packed in ("", ".gz", ".bz2", ".xz")
     for one in (".csv", ".tsv", ".tab", ".txt", ".data")

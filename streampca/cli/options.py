@@ -159,6 +159,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="which array of a group or file; repeated, their features side by side",
     )
+    parser.add_argument("--group", metavar="NAME", help="of a NetCDF, HDF5 or Zarr file")
     parser.add_argument(
         "--dim", nargs="+", type=_dimension, help="sample dimension(s), by name or number"
     )
@@ -268,15 +269,14 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
     source = paths[0] if len(paths) == 1 else paths
     if arguments.resize or arguments.image_mode:
         if not are_images(source):
-            raise InvalidInputError(
-                f"--resize and --image-mode are for images; {source} holds none"
-            )
+            raise InvalidInputError(f"--resize and --image-mode are for images; {source} has none")
         size = tuple(arguments.resize) if arguments.resize else None
         return streampca.open_images(source, mode=arguments.image_mode or "auto", resize=size)
     variable = arguments.variable[0] if len(arguments.variable or ()) == 1 else arguments.variable
     return streampca.open(
         source,
         variable=variable,
+        group=arguments.group,
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,

@@ -7,19 +7,15 @@ that counts from 0 names nothing.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, shorten
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix.labels import AxisLabels
-from streampca.matrix.places import root_cosine_of_latitude
-
-GENERIC = ("sample", "feature", "obs", "var")  # dimensions that were not named by the data
+from streampca.matrix.labels import AxisLabels, Labels
+from streampca.matrix.names import GENERIC, absent_names, counts, index_names, match, places
 
 
 def along(values: Any, axis: AxisLabels, name: str, *, partly: bool = False) -> Array:
@@ -49,13 +45,11 @@ def along(values: Any, axis: AxisLabels, name: str, *, partly: bool = False) -> 
     if names is None or known is None or counts(names):
         _refuse_reordered(names, known, name)
         return _by_number(array, axis, name)
-    if len(array) == len(known) and np.array_equal(names, known):
-        return array
     found = places(known, names, name)
-    absent = found < 0
-    if absent.any() and not (partly and not absent.all()):
-        raise absent_names(known[absent], name, ".reindex(...)", ".to_numpy()")
-    return _with_gaps(array[found], absent) if absent.any() else np.asarray(array[found])
+    gaps = found < 0
+    if gaps.any() and not (partly and not gaps.all()):
+        raise absent_names(known[gaps], name, ".reindex(...)", ".to_numpy()")
+    return _with_gaps(array[found], gaps) if gaps.any() else np.asarray(array[found])
 
 
 def axis_names(axis: AxisLabels) -> Array | None:
@@ -76,11 +70,17 @@ def rows_of(fitted: AxisLabels, scores: Any, n: int) -> AxisLabels:
     return fitted if len(fitted) == n else AxisLabels.plain("sample", n)
 
 
+def columns_of(values: Any) -> list[Any]:
+    """The columns of a table of two dimensions, with the names of its rows."""
+    k = values.shape[1]
+    return [values.iloc[:, j] if hasattr(values, "iloc") else values[:, j] for j in range(k)]
+
+
 def by_dims(values: Any) -> bool:
     """Whether values are one array with named dimensions (an xarray.DataArray)."""
-    return all(hasattr(values, name) for name in ("dims", "coords", "values")) and not hasattr(
-        values, "keys"
-    )
+    kind = type(values)  # asking the array itself for its values would compute them
+    named = all(hasattr(kind, name) for name in ("dims", "coords", "values"))
+    return named and not hasattr(kind, "keys")
 
 
 def refuse_masked(values: Any, name: str) -> None:
@@ -90,6 +90,19 @@ def refuse_masked(values: Any, name: str) -> None:
             f"{name} is a masked array with {int(np.ma.count_masked(values))} masked entries; "
             f"expected a value everywhere: {name}.filled(...)"
         )
+
+
+def names_of(values: Any) -> Array | None:
+    """The names that values carry; None where they have none, or just count."""
+    table = hasattr(values, "columns") or hasattr(values, "column_names")
+    flat = len(values.dims) == 1 if by_dims(values) else _is_series(values) or table
+    if not flat and not isinstance(values, Mapping):
+        return None
+    if _is_series(values):
+        names = index_names(values.index, counted=True)
+    else:
+        names, _ = named_values(values, "values")
+    return None if names is None or counts(names) else names
 
 
 def named_values(values: Any, what: str) -> tuple[Array | None, Array]:
@@ -111,143 +124,37 @@ def named_values(values: Any, what: str) -> tuple[Array | None, Array]:
     return None, np.asarray(values)
 
 
-def index_names(index: Any, counted: bool = False) -> Any:
-    """The names that an index of pandas holds; None where it has none.
-
-    counted : of one that counts from 0, these numbers; else it has none.
-    """
-    if getattr(index, "nlevels", 1) > 1:
-        names = np.empty(len(index), object)
-        names[:] = [tuple(map(str, one)) for one in index]
-        return names
-    values = np.asarray(index)
-    if values.dtype.kind in "iuf":
-        whole = counted or not counts(values)
-        return values if whole and not np.isnan(values.astype(float)).any() else None
-    if values.dtype.kind == "M":
-        return values if not np.isnat(values).any() else None
-    return [str(_decoded(name)) for name in values]
-
-
-def counts(names: Any) -> bool:
-    """Whether these are the numbers 0, 1, 2, ..., which name nothing."""
-    array = np.asarray(names)
-    return array.dtype.kind in "iu" and np.array_equal(array, np.arange(len(array)))
-
-
-# -- names on both sides --------------------------------------------------------------------------
-
-
-def match(wanted: Array, known: Array, what: str) -> Array:
-    """(len(wanted),) positions of the wanted coordinates among the known ones."""
-    found = places(wanted, known, what)
-    if (absent := found < 0).any():
-        raise absent_names(np.asarray(wanted)[absent], what, ".reindex_like(X)", ".values")
-    return found
-
-
-def places(wanted: Any, known: Any, what: str) -> Array:
-    """(len(wanted),) positions of names among the known ones, -1 where one is absent.
-
-    Raises InvalidInputError where a wanted name is there twice.
-    """
-    wanted, known = np.asarray(wanted), np.asarray(known)
-    if wanted.shape == known.shape and np.array_equal(wanted, known):
-        return np.arange(len(wanted))
-    mine, others = (one.tolist() for one in comparable(wanted, known))
-    number = {one: i for i, one in enumerate(others)}
-    found = np.array([number.get(one, -1) for one in mine], np.int64)
-    if len(number) < len(others):
-        asked = set(mine)
-        again = [one for i, one in enumerate(others) if number[one] != i and one in asked]
-        if again:
-            raise InvalidInputError(
-                f"{what} names {shorten([repr(one) for one in dict.fromkeys(again)])} twice; "
-                "expected each once"
-            )
-    return found
-
-
-def absent_names(absent: Array, what: str, repair: str, plain: str) -> InvalidInputError:
-    """The error for names that an argument lacks.  repair, plain : how to say otherwise."""
-    return InvalidInputError(
-        f"{what} has no entry for {shorten([str(one) for one in absent[:3]], len(absent))}; "
-        f"expected the names of the data. Use {repair}, or {plain} to go by position"
-    )
-
-
-def comparable(a: Any, b: Any) -> tuple[Array, Array]:
-    """Names of both sides in one form, in which the same names are equal.
-
-    Text of any kind is text; dates are dates whatever their resolution, and those of another
-    calendar go by what they read as; a whole number is the text that it is written as.
-    """
-    a, b = _plain(a), _plain(b)
-    kinds = {a.dtype.kind, b.dtype.kind}
-    if kinds <= set("biuf"):
-        return a, b
-    if kinds == {"M"}:
-        unit = a.dtype if a.dtype == b.dtype else np.dtype("M8[us]")
-        return a.astype(unit).view(np.int64), b.astype(unit).view(np.int64)
-    if "M" in kinds and kinds & set("UT"):
-        try:
-            return comparable(_as_dates(a), _as_dates(b))
-        except ValueError:
-            pass
-    return _as_text(a), _as_text(b)
-
-
-def _plain(values: Any) -> Array:
-    """Names with the dtype of what they are."""
-    array = np.asarray(values)
-    if array.dtype.kind == "S":
-        return np.asarray(np.strings.decode(array, "utf-8"))
-    if array.dtype.kind != "O" or not len(array):
-        return array
-    every = [_decoded(one) for one in array.tolist()]
-    if all(isinstance(one, Integral) for one in every):
-        return np.asarray(every)
-    if all(isinstance(one, Real) for one in every):
-        return np.asarray(every, np.float64)
-    if all(isinstance(one, datetime.date) for one in every):
-        return np.asarray(every, "M8[us]")
-    if all(isinstance(one, str) for one in every):
-        return np.asarray(every, np.dtypes.StringDType())
-    return array
-
-
-def _decoded(one: Any) -> Any:
-    return one.decode("utf-8", "replace") if isinstance(one, bytes) else one
-
-
-def _as_dates(values: Array) -> Array:
-    return values if values.dtype.kind == "M" else np.asarray(values.tolist(), "M8[us]")
-
-
-def _as_text(values: Array) -> Array:
-    """Names as they are written."""
-    made = np.empty(len(values), object)
-    if values.dtype.kind == "M":
-        made[:] = np.datetime_as_string(values.astype("M8[s]")).tolist()
-    elif values.dtype.kind == "f":
-        made[:] = [str(int(one)) if one.is_integer() else repr(one) for one in values.tolist()]
-    else:
-        made[:] = [_written(one) for one in values.tolist()]
-    return made
-
-
-def _written(one: Any) -> str:
-    if hasattr(one, "isoformat"):
-        return str(one.isoformat()).replace(" ", "T")
-    return str(tuple(map(str, one)) if isinstance(one, tuple) else _decoded(one))
-
-
 # -- inside ---------------------------------------------------------------------------------------
 
 
 def _is_series(values: Any) -> bool:
     """Whether this has the index of a pandas Series or frame."""
     return hasattr(values, "to_numpy") and hasattr(getattr(values, "index", None), "dtype")
+
+
+def table_along(values: Any, labels: Labels, name: str) -> Array:
+    """(n, p) values for every cell of a matrix: a frame or a DataArray goes by the names of both
+    axes, anything else by place."""
+    axes = labels.samples, labels.features
+    if hasattr(values, "iloc") and getattr(values, "ndim", 0) == 2:
+        for axis, index in zip(axes, (values.index, values.columns), strict=True):
+            known, names = axis_names(axis), index_names(index)
+            if known is not None and names is not None:
+                found = places(known, names, name)
+                if (absent := found < 0).any():
+                    raise absent_names(known[absent], name, ".reindex(...)", ".to_numpy()")
+                values = values.iloc[found] if axis is axes[0] else values.iloc[:, found]
+    elif by_dims(values):
+        dims = [dim for axis in axes for dim in axis.dims]
+        if set(map(str, values.dims)) == set(dims):
+            coords = {d: c for axis in axes for d, c in axis.coords.items()}
+            for dim in values.dims:
+                if dim in values.coords and dim in coords:
+                    where = f"{name} along {dim!r}"
+                    values = values.isel({dim: match(coords[dim], values.coords[dim], where)})
+            values = values.transpose(*dims)
+            values = values.values.reshape(len(axes[0]), len(axes[1]))
+    return np.asarray(values)
 
 
 def _is_flat(values: Any, axis: AxisLabels) -> bool:
@@ -297,8 +204,8 @@ def _refuse_reordered(names: Array | None, known: Array | None, name: str) -> No
         where = f"the index of {name}" if known is None else "the index of X"
         raise InvalidInputError(
             f"{where} holds the numbers from 0 in another order, and the other side counts from 0: "
-            f"expected one order. By index: {name}.loc[X.index] or {name}.sort_index(); by "
-            f"position: {name}.to_numpy()"
+            f"expected one order. By index: {name}.loc[X.index]; by position: "
+            f"{name}.to_numpy()"
         )
 
 
@@ -320,10 +227,7 @@ def _with_gaps(array: Array, absent: Array) -> Array:
 
 
 def _of_part(values: Any, axis: AxisLabels, name: str) -> Array:
-    """The values of one variable; a single number applies to all of its features, and so may
-    "coslat"."""
-    if isinstance(values, str) and values == "coslat":
-        return root_cosine_of_latitude(axis)
+    """The values of one variable; a single number applies to all of its features."""
     return np.full(len(axis), values) if np.ndim(values) == 0 else along(values, axis, name)
 
 

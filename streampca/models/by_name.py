@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.alignment import along
+from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.cycles import CYCLES, is_date, places_by_dates, same_groups
 
 
@@ -20,6 +22,10 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
     weights : as :func:`streampca.matrix.alignment.along` takes values: by name or by number.
     name : of the argument, for messages.
     """
+    if axis.parts and isinstance(weights, Mapping):
+        known = [part for part in axis.parts if isinstance(weights.get(part), str)]
+        asked = {part: axis.parts[part] for part in known if weights[part] == "coslat"}
+        weights = {**weights, **{p: root_cosine_of_latitude(one) for p, one in asked.items()}}
     values = along(weights, axis, name)
     try:
         values = np.array(values, dtype=np.float64)

@@ -10,8 +10,9 @@ from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError, NoGapWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
-from streampca.matrix.alignment import along, match, refuse_masked
+from streampca.matrix.alignment import along, refuse_masked
 from streampca.matrix.columns import label_array
+from streampca.matrix.names import match
 from streampca.models.assemble import NO_GAP
 from streampca.models.decomposition import PrincipalComponents
 from streampca.models.estimator import attach

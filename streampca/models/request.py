@@ -12,7 +12,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize
+from streampca.matrix.alignment import names_of
 from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.by_name import (
     Find,
@@ -23,6 +24,7 @@ from streampca.models.by_name import (
 from streampca.models.design import Design
 from streampca.models.row_weights import as_counts, split
 from streampca.solvers import check_n_components
+from streampca.sources.row_keys import rows_named_as
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def side_data(
     if remove is None:
         return SideData(weights, samples)
     remove = with_columns(remove, Find(matrix), labels.samples)
-    design, basis = Design.fit(remove, labels.samples, samples)
+    design, basis = Design.fit(remove, labels_beside(matrix, 0, remove), samples)
     if not design.rank:  # a single month: nothing but the mean
         return SideData(weights, samples)
     n = len(labels.samples) if samples is None else int(np.count_nonzero(samples))
@@ -110,11 +112,17 @@ def _along(
     """Weights of one axis; None where there are none.  name, expected : for messages."""
     if weights is None:
         return None
-    labels = matrix.labels.features if axis else matrix.labels.samples
     if not isinstance(weights, str):
-        return weights_along(weights, labels, name)
+        return weights_along(weights, labels_beside(matrix, axis, weights), name)
+    labels = matrix.labels.axis(axis)
     values = named_column(matrix, axis, name, expected, weights)
     return weights_along(values, labels, f"{name}={weights!r}")
+
+
+def labels_beside(matrix: ChunkedMatrix, axis: int, values: Any) -> AxisLabels:
+    """The labels of an axis that values stand beside; rows of a table that has no names have those
+    of the column that holds the names of the values."""
+    return matrix.labels.features if axis else rows_named_as(matrix, names_of(values))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -198,6 +198,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "path": Entry(("string", "array"), "the source: a path, a URL, or a list", required=True,
                       place=True),
         "variable": Entry(("string", "array"), "which array of a group or file"),
+        "group": Entry(TEXT, "of a NetCDF, HDF5 or Zarr source, where the variable is"),
         "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
         "missing_value": Entry(NUMBER, "a number that means missing"),
         "missing_chunks": Entry(TEXT, "what an absent chunk means: its fill value, or missing "

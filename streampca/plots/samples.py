@@ -36,6 +36,8 @@ def scores_of(found: Any, scores: Any, name: str = "scores") -> Any:
                 "--scores FILE"
             )
         return found.scores
+    if not isinstance(found, Subject):
+        scores = found.given_scores(scores)
     if hasattr(scores, "columns") and hasattr(scores, "to_numpy"):
         scores = scores.to_numpy()
     elif not hasattr(scores, "shape"):

@@ -319,7 +319,7 @@ def scores_of(result: Any, scores: Any) -> Array | None:
         scores = getattr(result, "scores", None)
     if scores is None:
         return None
-    values = np.asarray(scores)
+    values = np.asarray(result.given_scores(scores))
     if values.ndim < 2 or values.shape[-1] != result.n_components:
         raise InvalidInputError(
             f"scores has shape {values.shape}; expected (n, {result.n_components}), one column per "

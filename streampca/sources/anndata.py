@@ -20,7 +20,13 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.labels import SYMBOL
-from streampca.sources.array_files import HDF5Reader, open_hdf5, refuse_external
+from streampca.sources.array_files import (
+    HDF5Reader,
+    hdf5_attributes,
+    open_hdf5,
+    refuse_external,
+)
+from streampca.sources.cf import Decoding, descriptive
 from streampca.sources.columns import AnnDataColumns, as_strings, is_group, unique_names
 from streampca.sources.feature_types import TenxColumns
 from streampca.sources.sparse import CompressedMatrix
@@ -50,18 +56,24 @@ def is_sparse_group(node: Any) -> bool:
 
 
 def open_h5ad(
-    path: str, variable: str | None, external_links: bool = False, dim: Dim = None
-) -> ChunkedMatrix:
+    path: str, variable: str | None, external_links: bool = False, dim: Dim = None,
+    group: str | None = None,
+) -> ChunkedMatrix:  # fmt: skip
     """A matrix of an ``.h5ad``, of a 10x Genomics ``.h5`` or of any other HDF5 file.
 
-    external_links : also accept data in other files.  dim : of a dense dataset.
+    external_links : also accept data in other files.  dim : of a dense dataset.  group : where it
+    is. A file that a NetCDF library wrote is read as one.
     """
     with open_hdf5(path) as file:
         if not external_links:
             refuse_external(file, path)
         tenx = [name for name in file if _is_10x(file[name])]
         if not (tenx or is_anndata(file) or is_sparse_group(file)):
-            return _dataset(file, path, variable, dim)
+            if "_NCProperties" in file.attrs:
+                return _netcdf(path, variable, dim, group)
+            return _dataset(file, path, variable, dim, (group or "").strip("/"))
+        if group:
+            raise InvalidInputError(f"{path} is no file of groups of arrays; leave group= out")
         if dim not in (None, 0):
             raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
         if tenx:
@@ -73,17 +85,32 @@ def open_h5ad(
         return matrix
 
 
-def _dataset(file: Any, path: str, variable: str | None, dim: Dim) -> ChunkedMatrix:
-    """The named dataset, or the only one of numbers with two dimensions. Lists those that are."""
+def _netcdf(path: str, variable: str | None, dim: Dim, group: str | None) -> ChunkedMatrix:
+    from streampca.sources.labelled import from_netcdf
+
+    return from_netcdf(path, variable, dim, group)
+
+
+def _dataset(file: Any, path: str, variable: str | None, dim: Dim, group: str) -> ChunkedMatrix:
+    """The named dataset, or the only one of numbers with two dimensions. Lists those that are.
+
+    group : where to look.
+    """
     found: dict[str, Any] = {}
     file.visititems(lambda name, node: found.update({name: node}))
+    if group and not is_group(found.get(group)):
+        held = ", ".join(one for one, node in found.items() if is_group(node)) or "none"
+        raise InvalidInputError(f"{path} has no group {group!r}; its groups: {held}")
+    inside = f"{group}/" if group else ""
     arrays = {
         name: node for name, node in found.items()
-        if hasattr(node, "shape") and node.dtype.kind in "biuf" and node.ndim
+        if name.startswith(inside) and hasattr(node, "shape")
+        and node.dtype.kind in "biuf" and node.ndim
     }  # fmt: skip
     wide = [name for name, node in arrays.items() if node.ndim == 2]
     wide = wide or [name for name, node in arrays.items() if node.ndim > 2]
-    name = wide[0] if variable is None and len(wide) == 1 else (variable or "").strip("/")
+    only = wide[0] if variable is None and len(wide) == 1 else None
+    name = only or inside + (variable or "").strip("/")
     if name in found and is_group(found[name]) and is_sparse_group(found[name]):
         return _element(found[name], f"{path}/{name}", None)
     if name not in arrays:
@@ -94,7 +121,13 @@ def _dataset(file: Any, path: str, variable: str | None, dim: Dim) -> ChunkedMat
             f"{path} {asked} datasets of numbers; it holds: {held}. Use streampca.open({path!r}, "
             f"variable={next(iter([*wide, *arrays]), 'name')!r})"
         )
-    return stack(HDF5Reader(arrays[name]), dim)
+    attributes = hdf5_attributes(arrays[name])
+    decoding = Decoding.of(attributes, arrays[name].dtype)
+    matrix = stack(HDF5Reader(arrays[name], decoding), dim)
+    named = descriptive(attributes)
+    described = {one: named[one] for one in ("units", "standard_name", "long_name") if one in named}
+    matrix.labels = replace(matrix.labels, name=name.rpartition("/")[2], attrs=described)
+    return matrix
 
 
 def open_anndata(
@@ -305,7 +338,7 @@ def _compressed(
 
 def _reader(node: Any, missing_chunks: str) -> Reader:
     if isinstance(node, zarr.Array):
-        return ZarrReader(node, missing_chunks, decode=False)
+        return ZarrReader(node, missing_chunks)
     return HDF5Reader(node)
 
 

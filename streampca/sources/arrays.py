@@ -18,7 +18,7 @@ from streampca.sources.frames import (
     held_nbytes,
     is_frame,
     refuse_rounded_objects,
-    row_names,
+    without_index,
 )
 from streampca.sources.identifiers import FIRST_ROWS, ask_about, suspects
 from streampca.sources.reading import Tally
@@ -225,8 +225,8 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     names, samples, mask, given = None, None, None, 0
     loads: tuple[str, ...] = ()
     if is_frame(array):
+        array, samples = without_index(array)
         names = feature_names(array)
-        samples = row_names(array)
         values = frame_values(array)
         if names is not None and all(isinstance(name, str) for name in names):
             places = {name: names.index(name) for name in suspects(names)}

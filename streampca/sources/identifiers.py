@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 CALLED = re.compile(
     r"(.*[^a-z])?(id|ids|iid|fid|uid|guid|uuid|idx|index|samples?|sampleid|subject|subjectid|"
     r"patient|patientid|participant|individual|specimen|barcode|key|names?|rownames?|row|rowid|"
-    r"rownum|rownumber|caseid|recordid|observation)|unnamed: 0"
+    r"rownum|rownumber|caseid|recordid|observation)|unnamed: 0|__index_level_\d+__"
 )
 KNOWN: ContextVar[bool] = ContextVar("features are those of a fit", default=False)
 FIRST_ROWS = 1024  # of a column that are looked at

@@ -9,10 +9,8 @@ import numbers
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import zarr
 
 from streampca.errors import (
@@ -24,24 +22,12 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.imported import weighing
-from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
-from streampca.matrix.kinds import check_dtype, is_sparse
-from streampca.paths import (
-    check_readable,
-    paths_end,
-    plain_errors,
-    refuse_special,
-)
-from streampca.sources.anndata import (
-    from_anndata,
-    is_anndata,
-    is_sparse_group,
-    open_group,
-    open_h5ad,
-)
+from streampca.matrix import ChunkedMatrix, concat_features
+from streampca.matrix.kinds import is_sparse
+from streampca.paths import PLINK, check_readable, paths_end, plain_errors, refuse_special
+from streampca.sources.anndata import from_anndata, open_h5ad
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
-from streampca.sources.columns import GroupColumns
 from streampca.sources.feature_types import of_feature_types
 from streampca.sources.frames import is_frame
 from streampca.sources.images import are_images, open_images
@@ -58,8 +44,7 @@ from streampca.sources.several import (
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_npz
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
-from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
-from streampca.sources.zarr.labels import group_labels, plain_code
+from streampca.sources.zarr.nodes import from_zarr
 from streampca.sources.zarr.opening import (
     Snapshots,
     Which,
@@ -67,12 +52,9 @@ from streampca.sources.zarr.opening import (
     is_repository,
     metadata_errors,
     open_array,
-    pick_array,
     suggestion,
 )
 from streampca.sources.zarr.reader import ZarrReader
-
-PLINK = (".bed", ".bim", ".fam")
 
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
@@ -85,6 +67,7 @@ def open_path(
     policy: tuple[str, str, float | None],
     storage_options: dict[str, Any] | None,
     external_links: bool = False,
+    group: str | None = None,
 ) -> ChunkedMatrix:
     remote, name = "://" in path, path.lower()
     check_readable(path)
@@ -92,63 +75,25 @@ def open_path(
         whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):
             raise SourceError(f"{path}: no such file or directory{suggestion(path)}")
+    if group and name.endswith((".npy", ".mtx", ".mtx.gz", ".npz")):
+        raise InvalidInputError(f"{path} has no groups; leave group= out")
     if name.endswith(".npy"):
         return stack(NpyReader(path), dim)
     if name.endswith((".mtx", ".mtx.gz")):
         return open_matrix_market(path, dim)
     if name.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
-        return open_h5ad(path, variable, external_links, dim)
+        return open_h5ad(path, variable, external_links, dim, group)
     if name.endswith(".npz"):
         return open_npz(path, variable, dim)
     if name.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
-        return from_netcdf(path, variable, dim)
+        return from_netcdf(path, variable, dim, group)
     if not remote and os.path.isfile(path) and not name.endswith(".zip"):
         raise SourceError(f"{path}: {how_to_convert(path)}")
     node = open_array(path, storage_options)
     with metadata_errors(path):
-        return from_zarr(node, variable, dim, policy, path)
-
-
-def from_zarr(
-    node: Any, variable: str | None, dim: Dim, policy: tuple[str, str, float | None], source: str
-) -> ChunkedMatrix:
-    """policy : for absent chunks and multi-allelic variants, and the missing code."""
-    missing_chunks, multiallelic, missing_value = policy
-    group = isinstance(node, zarr.Group)
-    if group and (is_sparse_group(node) or (is_anndata(node) and dim in (None, 0))):
-        return open_group(node, variable, dim, hide_secrets(source), missing_chunks)
-    if group and variable is None:
-        if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
-            return open_vcf_zarr(
-                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
-            )
-        variable = node.attrs.get("streampca_array")
-    array = pick_array(node, variable, source)
-    check_dtype(np.dtype(array.dtype), kind="zarr")
-    if array.attrs.get("streampca_complete") is False:
-        raise SourceError(
-            f"{hide_secrets(source)} was not written to its end. Run its writer again "
-            "(streampca convert continues where it stopped), or remove it."
-        )
-    dim = array.attrs.get("streampca_samples") if dim is None else dim
-    code = plain_code(dict(array.attrs), np.dtype(array.dtype))
-    hole = code if missing_value is None else missing_value
-    reader = ZarrReader(array, missing_chunks, decode=code is None, hole=hole)
-    names: Any = getattr(array.metadata, "dimension_names", None) or reader.attributes.get(
-        "_ARRAY_DIMENSIONS"
-    )
-    matrix = stack(reader, dim, None if names is None else tuple(names))
-    matrix.missing_value = code
-    if group:
-        matrix.beside = GroupColumns(node)
-        if names is not None:
-            matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
-    if grid := array.attrs.get("streampca_grid"):  # dimensions that were stacked, without names
-        dims, sizes = zip(*grid, strict=True)
-        matrix.labels = replace(matrix.labels, features=AxisLabels(dims, sizes))
-    return matrix
+        return from_zarr(node, variable, dim, policy, path, group)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -160,6 +105,7 @@ def open(
     source: Any,
     *,
     variable: str | Sequence[str] | None = None,
+    group: str | None = None,
     dim: Dim = None,
     missing_value: float | None = None,
     missing_chunks: str = "error",
@@ -197,6 +143,7 @@ def open(
         (lazy, too) and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : the array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
+    group : of a NetCDF, HDF5 or Zarr source, where the variable is; "PRODUCT/no2" says both.
     dim : the sample dimension(s), by name or number; the others are stacked into features.
         Required for anything that is not 2-D. Default: the first of two, or "time" if there is a
         dimension of that name.
@@ -240,6 +187,7 @@ def open(
         "header": header, "na_values": na_values, "decimal": decimal, "thousands": thousands,
         "strip": strip, "comment": comment, "delimiter": delimiter, "encoding": encoding,
         "feature_types": feature_types,
+        "group": group,
     }  # fmt: skip
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
@@ -268,10 +216,10 @@ def open(
         path = os.fspath(source)
         if any(which.values()) or is_repository(path):
             return _open_repository(path, which, options, variable)
-        matrix = open_path(path, variable, dim, policy, storage_options, external_links)
+        matrix = open_path(path, variable, dim, policy, storage_options, external_links, group)
     elif isinstance(source, zarr.Array | zarr.Group):
         policy = (missing_chunks, multiallelic, missing_value)
-        matrix = from_zarr(source, variable, dim, policy, str(source.store))
+        matrix = from_zarr(source, variable, dim, policy, str(source.store), group)
     elif _is(source, "xarray"):
         from streampca.sources.labelled import from_xarray
 

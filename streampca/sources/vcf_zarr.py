@@ -223,8 +223,8 @@ def open_vcf_zarr(
         raise InvalidInputError(f"{name}: all {len(alleles)} variants have more than two alleles")
     kept = np.delete(np.arange(len(alleles)), several) if several.size else slice(None)
     reader = VcfZarrReader(
-        ZarrReader(array, missing_chunks, decode=False, hole=MISSING_CALL),
-        None if mask is None else ZarrReader(mask, "fill", decode=False),
+        ZarrReader(array, missing_chunks, hole=MISSING_CALL),
+        None if mask is None else ZarrReader(mask, "fill"),
         several,
     )
     samples = sample_labels(None, text(group["sample_id"]))

@@ -138,7 +138,7 @@ class _Fit:
         )
         kind = BiasedSweeps if request.biases else SWEEPS[plan.solver]
         self.sweeps = kind(request, m, matrix.absent, np.dtype(plan.work_dtype))
-        self.withhold = Withhold.of(request.validation, request.seed, matrix.shape, self.axis)
+        self.withhold = Withhold.of(request.validation, request.seed, matrix, self.axis)
         self.effects = None
         if request.both:
             self.effects = TwoWay(matrix.shape, self.axis, request.both_scaled)

@@ -217,6 +217,10 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     Cost: only a few layers are examined where these show what strips share: elementwise operations,
     reads, operands of all strips, ``map_overlap`` with boundary "none". Otherwise the graph is
     materialised and analysed (about 0.2 ms per task). Nothing is computed before the first block.
+    Bits: chunks that are computed, or lie on a cluster, make small blocks, so that workers share
+    them and fold them where they lie. Stored chunks, and those in this process, make larger ones.
+    Sums in float32 are grouped by blocks: an array persisted on a cluster gives the bits of a
+    computed one, and differs by rounding from the path that it was read from.
     Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
     InvalidTypeError (dtype, chunks of another kind than declared).
     """

@@ -310,7 +310,7 @@ class StoredArray:
         store = local_store(array.store)
         if store is None or decoder_of(array) is None:
             return None
-        return cls(array, ZarrReader(on_store(array, store), "fill", decode=False))
+        return cls(array, ZarrReader(on_store(array, store), "fill"))
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)

@@ -24,6 +24,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.kinds import CHUNKS, refuse_gpu
+from streampca.matrix.names import index_names
 from streampca.sources.dask.arrays import DaskMatrix, from_dask
 from streampca.sources.dask.strips import DaskReader
 from streampca.sources.frames import (
@@ -77,7 +78,38 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     matrix = DaskMatrix(reader, (0,), labels=Labels.plain(shape, named))
     matrix.loads = ("dask", "dask.dataframe")
     matrix.note = note
+    matrix.beside = FrameIndex(frame)
     return matrix
+
+
+class FrameIndex:
+    """The index of a Dask data frame, which is computed where names are needed."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+    def column(self, axis: int, name: str) -> None:
+        """None: columns are features."""
+
+    def names(self, axis: int) -> list[str]:
+        """None."""
+        return []
+
+    def feature_names(self) -> list[str]:
+        """None that are looked at: that would compute them."""
+        return []
+
+    def key_names(self) -> list[str]:
+        """The index."""
+        return ["(index)"]
+
+    def row_names(self, name: str) -> Any:
+        """(rows,) what it holds; text that names nothing where it counts."""
+        names = index_names(self.frame.index.compute())
+        return [""] * len(self.frame) if names is None else names
 
 
 class FrameReader(DaskReader):

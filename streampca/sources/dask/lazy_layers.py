@@ -198,6 +198,7 @@ class Blocks:
         arg, index = self.layer.indices[tokens.index(one.key)]
         if index is None:
             return arg if isinstance(arg, GraphNode | TaskRef) else DataNode(None, arg)
+        arg = str(arg)  # of an array
         counts = self.layer.numblocks[arg]
         outer = {symbol: 1 + place for place, symbol in enumerate(self.layer.output_indices)}
         places = tuple(0 if n == 1 else outer[s] for s, n in zip(index, counts, strict=True))

@@ -241,17 +241,17 @@ class Choice:
 
 
 def choose(
-    schema: Any, wanted: Wanted, where: str, keys: Sequence[str] = (), own_index: str | None = None
+    schema: Any, wanted: Wanted, where: str, keys: Sequence[str] = (), own_index: Sequence[str] = ()
 ) -> Choice:
     """The columns of a table that are features.
 
     keys : columns of the schema that come from the names of folders: features only if asked for.
-    own_index : the column that the file itself calls its index.
+    own_index : the columns that the file itself calls its index: features only if asked for.
     Raises InvalidInputError (no such column) and InvalidTypeError (not numeric).
     """
     names = list(schema.names)
     refuse_repeated(names, where)
-    index = wanted.index if wanted.index is not None else own_index
+    index = wanted.index if wanted.index is not None else "".join(own_index[:1]) or None
     asked = [*(wanted.columns or ()), *([] if index is None else [index])]
     if absent := [name for name in asked if name not in names]:
         parts = absent[0].split(",") if isinstance(absent[0], str) else []
@@ -259,7 +259,8 @@ def choose(
         raise InvalidInputError(
             f"{where} has no column {absent[0]!r}; it has {shorten([*map(repr, names)])}{apart}"
         )
-    candidates = [n for n in names if n != index] if wanted.columns is None else wanted.columns
+    free = [name for name in names if name not in (index, *own_index)]
+    candidates = free if wanted.columns is None else wanted.columns
     numeric: dict[str, np.dtype[Any]] = {}
     categorical, order, others = [], [], []
     for name in candidates:

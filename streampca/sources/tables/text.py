@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,12 +13,14 @@ import pyarrow.csv
 
 from streampca.errors import (
     ChangingSourceError,
+    InvalidInputError,
     SourceError,
     UncertainHeaderWarning,
     hide_secrets,
     warn_caller,
 )
 from streampca.matrix import Location
+from streampca.sources.columns import as_strings
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.coding import (
     coding_of,
@@ -39,11 +42,12 @@ from streampca.sources.tables.numbers import (
     rows_of,
     unreadable,
 )
-from streampca.sources.tables.reader import TableMatrix, TableReader
+from streampca.sources.tables.reader import TableMatrix, TableReader, plain_values
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
 LEAST_LINES = 4  # of a wide table, whatever they take
+WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")  # "001" is a name, and no number
 UNCLOSED_NBYTES = 64 << 20  # that a field in quotes may have
 
 
@@ -69,7 +73,9 @@ class TextReader(TableReader):
             if self.sequential:
                 read_exactly(held["file"], int(self.ranges.ends[0]))
             for number in numbers:
-                table = self._parsed(self._lines(held["file"], number), names, number)
+                table = self._parsed(
+                    self._lines(held["file"], number), names, number, bool(held.get("literal"))
+                )
                 yield from table.combine_chunks().to_batches(max_chunksize=rows)
 
     def _lines(self, file: Any, number: int) -> bytes:
@@ -78,11 +84,11 @@ class TextReader(TableReader):
             file.seek(start)
         return read_exactly(file, stop - start)
 
-    def _parsed(self, data: bytes, names: Sequence[str], number: int) -> Any:
-        types = {name: self.schema.field(name).type for name in names}
+    def _parsed(self, data: bytes, names: Sequence[str], number: int, literal: bool) -> Any:
+        types = {name: pa.string() if literal else self.kind_of(name) for name in names}
         line = int(self.ranges.lines[number])
         try:
-            table = parsed(data, self.text, types, list(names))
+            table = parsed(data, self.text, types, list(names), literal)
         except pa.ArrowInvalid as error:
             numeric = lambda name: types.get(name) == pa.float64()  # noqa: E731
             raise _why(self.where, data, self.text, numeric, line, error) from None
@@ -95,6 +101,17 @@ class TextReader(TableReader):
 
     def column_names(self) -> list[str]:
         return list(self.schema.names)
+
+    def row_names(self, name: str) -> Any:
+        if pa.types.is_temporal(self.kind_of(name)):
+            return plain_values(self.column(name), name, self.where)
+        text = self.column(name, literal=True).to_pylist()
+        if "" in text:
+            raise InvalidInputError(
+                f"{self.where}: column {name!r} is empty at row {text.index('')}; expected a name "
+                "for every one"
+            )
+        return np.array(text, np.int64) if all(map(WHOLE.fullmatch, text)) else as_strings(text)
 
     def edges(self, dim: int) -> Any:
         return self.begins if dim == 0 else np.array([0, self.shape[1]])
@@ -114,10 +131,14 @@ class TextReader(TableReader):
         return locations_of([self.file])
 
 
-def parsed(data: bytes, text: Text, types: dict[str, Any] | None, names: list[str] | None) -> Any:
-    """A table of whole lines.  types : of columns, None to infer them.  names : to be read."""
+def parsed(
+    data: bytes, text: Text, types: dict[str, Any] | None, names: list[str] | None,
+    literal: bool = False,
+) -> Any:  # fmt: skip
+    """A table of whole lines.  types : of columns, None to infer them.  names : to be read.
+    literal : no text means missing."""
     written = text.written
-    strings = types is not None
+    strings = types is not None and not literal
     if types is not None and not written.plain:  # text first, and numbers of it
         numbers = [name for name, kind in types.items() if kind == pa.float64()]
         types = types | dict.fromkeys(numbers, pa.string())
@@ -130,7 +151,7 @@ def parsed(data: bytes, text: Text, types: dict[str, Any] | None, names: list[st
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=types,
             include_columns=names,
-            strings_can_be_null=strings or not written.plain,
+            strings_can_be_null=(strings or not written.plain) and not literal,
             null_values=written.nulls,
             decimal_point=written.decimal,
         ),

@@ -14,6 +14,7 @@ import zarr.storage
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
+from zarr.storage import StorePath
 
 from streampca.errors import (
     AbsentChunkError,
@@ -22,6 +23,7 @@ from streampca.errors import (
     MissingDependencyError,
     NoAnswerError,
     SourceError,
+    StreamPCAError,
     hide_secrets,
 )
 from streampca.matrix import ReadCount
@@ -98,9 +100,11 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
             return value
         whole = None if value is None or byte_range is not None else value.as_numpy_array()
         self.note(key, None if value is None else len(value), whole)
-        if value is not None and not len(value):  # of a shard, Zarr would make fill values
+        asked = byte_range.end - byte_range.start if isinstance(byte_range, RangeByteRequest) else 1
+        if value is not None and len(value) < asked:  # of a shard, Zarr would make fill values
             raise DamagedSourceError(
-                f"{key!r} in {hide_secrets(str(self._store))} is empty: it was cut off. Restore it."
+                f"{key!r} in {hide_secrets(str(self._store))} ends too early, at {len(value)} of "
+                f"{asked} bytes that were read of it: it was cut off. Restore it."
             )
         if value is not None and self.shards is not None:
             absent = self.shards.absent(key, value, byte_range) if self.missing == "error" else None
@@ -312,10 +316,16 @@ def whole(array: Any) -> np.ndarray[Any, Any]:
 
     Anything but a ``zarr.Array`` (HDF5) gives its values. Raises DamagedSourceError.
     """
-    limit = FrameLimit.of(array) if isinstance(array, zarr.Array) else None
-    if limit is None:
+    if not isinstance(array, zarr.Array):
         return np.asarray(array[...])
-    guard = GuardedStore(array.store, "fill", default_timeout(), frames=limit)
-    zarr_format = array.metadata.zarr_format
-    again = zarr.open_array(guard, path=array.path, mode="r", zarr_format=zarr_format)
-    return np.asarray(again[...])
+    shards, limit = ShardIndex.of(array, strict=False), FrameLimit.of(array)
+    guard = GuardedStore(array.store, "fill", default_timeout(), shards, frames=limit)
+    place = StorePath(guard, array.path)
+    again = zarr.Array(zarr.AsyncArray(array.metadata, place, array.async_array.config))
+    try:
+        return np.asarray(again[...])
+    except (StreamPCAError, MemoryError, OSError):
+        raise
+    except Exception as error:  # every codec has errors of its own
+        where = hide_secrets(f"{array.store}/{array.path}")
+        raise DamagedSourceError(f"{where}: a chunk is damaged: {error}") from error

@@ -190,7 +190,7 @@ class LedgerSource:
         kept = {name: value for name, value in metadata.items() if name not in loose}
         sizes = [n for d, n in enumerate(self.shape) if d != self.dim]
         text = json.dumps(
-            [sizes, self.dim, self.matrix.missing_value, repr(self.reader.packing), kept,
+            [sizes, self.dim, self.matrix.missing_value, repr(self.reader.decoding), kept,
              _names(self.matrix.labels.features)],
             sort_keys=True, default=repr,
         )  # fmt: skip
@@ -338,7 +338,8 @@ class LedgerSource:
     def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
         """The chunks of a ledger that may have been written since."""
         if not seen.snapshot:
-            return np.asarray(seen.version[part] != old.version)
+            lengths = seen.nbytes[part] != old.nbytes  # a restored time hides no cut
+            return np.asarray(lengths | (seen.version[part] != old.version))
         assert self.reader.history is not None
         path = self.reader.array.path
         found = self.reader.history.changed(path, old.snapshot, seen.snapshot)

@@ -29,6 +29,7 @@ from streampca.paths import (
     plain_errors,
     s3_options,
 )
+from streampca.sources.cf import related
 from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
 
 # --------------------------------------------------------------------------------------------------
@@ -264,9 +265,10 @@ def metadata_errors(source: str) -> Iterator[None]:
     except (StreamPCAError, FileNotFoundError):  # some of Zarr's are a ValueError too
         raise
     except (ValueError, TypeError, zarr.errors.UnknownCodecError) as error:
+        newer = "; a newer Zarr may read it: pip install -U zarr" * ("Unknown c" in str(error))
         raise DamagedSourceError(
             f"{hide_secrets(source)}: its metadata are damaged, or of a kind that is not read: "
-            f"{error}"
+            f"{error}{newer}"
         ) from error
 
 
@@ -278,19 +280,19 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     """
     if not isinstance(node, zarr.Group):
         return node
+    if variable and isinstance(found := node.get(variable), zarr.Array):
+        return found
     arrays: dict[str, Any] = {
         name: array
         for name, array in node.members(max_depth=None)
         if not isinstance(array, zarr.Group)
     }
-    if variable in arrays:
-        return arrays[variable]
-    named = {n for one in (node, *arrays.values()) for n in _beside(dict(one.attrs))}
+    named = related(dict(node.attrs)).union(*(_described(n, a) for n, a in arrays.items()))
     data = [n for n, a in arrays.items() if not (n in named or _is_coordinate(n, a))]
     wide = [n for n in data if arrays[n].ndim >= 2]
-    for found in (data, wide):
-        if variable is None and len(found) == 1:
-            return arrays[found[0]]
+    for some in (data, wide):
+        if variable is None and len(some) == 1:
+            return arrays[some[0]]
     shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
     example = min(wide, default=next(iter(arrays), "X"))
     source = hide_secrets(source)
@@ -301,9 +303,10 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     )
 
 
-def _beside(attributes: dict[str, Any]) -> list[str]:
-    """Names of the coordinates and cell bounds in the attributes."""
-    return f"{attributes.get('coordinates', '')} {attributes.get('bounds', '')}".split()
+def _described(name: str, array: Any) -> set[str]:
+    """Names of the arrays that describe this one, such as cell bounds, as its group has them."""
+    folder = name.rpartition("/")[0]
+    return {f"{folder}/{one}" if folder else one for one in related(dict(array.attrs))}
 
 
 def _is_coordinate(name: str, array: Any) -> bool:
