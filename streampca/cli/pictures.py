@@ -30,6 +30,7 @@ from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
 from streampca.sources.anndata import stored_scores
+from streampca.sources.encodings import read_text
 from streampca.sources.side_data import named_column, read_panel
 from streampca.store.bundle import whole_file
 
@@ -274,12 +275,7 @@ def read_labels(path: str) -> Any:
         if "://" not in source and not Path(source).exists():
             raise SourceError(f"{source}: no such file or directory")
         return named_column(source, name, "--labels")
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not a text file: {error}") from None
+    lines = read_text(path).splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 

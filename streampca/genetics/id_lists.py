@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ import numpy as np
 from streampca.errors import (
     AbsentNamesWarning,
     InvalidInputError,
-    SourceError,
     shorten,
     warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, is_among, pieces, repeated, textual
+from streampca.sources.encodings import read_text
 
 Names = Iterable[str] | str | os.PathLike[str]
 
@@ -102,12 +101,7 @@ def read_names(names: Names, columns: int | None = None) -> list[str]:
     """
     if not isinstance(names, (str, os.PathLike)):
         return [str(name) for name in names]
-    try:
-        lines = Path(names).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{names}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{names} is not a text file of ids: {error}") from None
+    lines = read_text(names).splitlines()
     if lines and lines[0].startswith("#IID"):  # PLINK 2: no family, and further columns
         columns = columns and 1
     words = [line.split() for line in lines if line.strip() and line[0] != "#"]

@@ -12,11 +12,14 @@ import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
 from streampca.sources.frames import exact_float
+from streampca.sources.tables.written import Written
 
 Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
 MOST_CATEGORIES = 4096  # of one column: each is a feature
 PARTITION = "partition key"  # shown as the type of a column that the names of folders hold
+TOLD = "told"  # metadata of a field: what is to be said of a column that is left out
+PARTLY = "cells are numbers"  # in what is said of a column of which some are
 
 
 @dataclass(frozen=True)
@@ -198,11 +201,13 @@ class Wanted:
 
     columns : names of the features, or None for all numeric columns.  index : the column with the
     names of the samples.  categorical : "onehot" makes a feature of each category.
+    written : how a text is written.
     """
 
     columns: tuple[str, ...] | None = None
     index: str | None = None
     categorical: str | None = None
+    written: Written = field(default_factory=Written)
 
     def __post_init__(self) -> None:
         if self.categorical not in (None, ONEHOT):
@@ -245,9 +250,7 @@ def choose(
     Raises InvalidInputError (no such column) and InvalidTypeError (not numeric).
     """
     names = list(schema.names)
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidInputError(f"{where}: columns {shorten(twice)} are there twice; rename one")
+    refuse_repeated(names, where)
     index = wanted.index if wanted.index is not None else "".join(own_index[:1]) or None
     asked = [*(wanted.columns or ()), *([] if index is None else [index])]
     if absent := [name for name in asked if name not in names]:
@@ -274,7 +277,8 @@ def choose(
             categorical.append(name)
             order.append(name)
         else:
-            others.append(f"{name!r} ({kind})")
+            told = (schema.field(name).metadata or {}).get(TOLD.encode())
+            others.append(f"{name!r} ({told.decode() if told else kind})")
     if others and wanted.columns is not None:
         raise _not_numeric(others, where)
     if not order:
@@ -285,6 +289,16 @@ def choose(
         )
     by_default = wanted.columns is None
     return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others), by_default)
+
+
+def refuse_repeated(names: Sequence[Any], where: str, first: str = "") -> None:
+    """Raise InvalidInputError where a name is there twice.  first : takes the first of them."""
+    if len(set(names)) < len(names):
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        repair = f". Take the first of each: {first}" if first else ""
+        raise InvalidInputError(
+            f"{where}: columns {shorten(twice)} are there twice; rename one{repair}"
+        )
 
 
 def _not_numeric(bad: list[str], where: str) -> InvalidTypeError:

@@ -28,7 +28,15 @@ from streampca.sources.frames import StoredIndex
 from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id, suspects
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.tables.columns import ONEHOT, Batch, Choice, Column, Columns, plain
+from streampca.sources.tables.columns import (
+    ONEHOT,
+    PARTLY,
+    Batch,
+    Choice,
+    Column,
+    Columns,
+    plain,
+)
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -354,9 +362,11 @@ def table_matrix(
         ask_about(first, *how, padded=reader.padded([*first]))
     if choice.left_out:
         what = f"columns {shorten(list(choice.left_out))} are not numeric, and left out"
+        onehot = f", or make a feature of each category, categorical={ONEHOT!r}"
+        text = any(PARTLY not in one for one in choice.left_out)
         warn_caller(
             f"{reader.where}: {what}. Name the features, columns=[...], the names of the samples, "
-            f"index=..., or make a feature of each category, categorical={ONEHOT!r}",
+            f"index=...{onehot * text}",
             IncompleteSourceWarning,
         )
         note = f"{note}; {what}" if note else what
