@@ -323,7 +323,9 @@ class _Iteration:
     def _ritz(self) -> Ritz:
         ritz = self.space.ritz()
         rotated = (self.errors.T @ ritz.rotation) ** 2
-        measured = CONFIDENCE * np.sqrt(self.tiles.weights @ rotated)
+        # the rows that it is measured by are float64 values, each rounded too: at most |K|_F of that
+        values = float(np.finfo(np.float64).eps) * np.sqrt(self.tiles.squares)
+        measured = CONFIDENCE * np.sqrt(self.tiles.weights @ rotated) + values
         known = float(np.sum(ritz.values)) + np.sqrt(
             max(self.squares - float(np.sum(ritz.values**2)), 0.0)
         )

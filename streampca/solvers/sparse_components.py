@@ -90,8 +90,7 @@ class Penalty:
                 out[:, j] = soft(image, level)
                 continue
             sizes, norms = self._groups_of(image)
-            level = level * sizes
-            kept = np.maximum(norms - level, 0.0)
+            kept = np.maximum(norms - level * sizes, 0.0)
             shrunk = np.divide(kept, norms, out=np.zeros_like(norms), where=norms > 0)
             out[:, j] = image * shrunk[self.groups]
         return out
