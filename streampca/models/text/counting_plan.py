@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from streampca.errors import MemoryLimitError
 from streampca.matrix import ChunkedMatrix
@@ -141,7 +141,9 @@ def plan_of(
     )  # fmt: skip
 
 
-def planned_opening(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Mapping[str, Any]:
+def planned_opening(
+    matrix: ChunkedMatrix, memory_limit: int | str | None
+) -> dict[str, Mapping[str, int]]:
     """The memory of counting by phase, where it was done here for a fit with that limit; else {}.
 
     Counts of another process, or counted under another limit, are a source like any other.

@@ -130,8 +130,8 @@ def test_a_limit_too_small_to_count_is_refused_before_reading(tmp_path: Path) ->
 def test_a_long_line_keeps_to_the_limit_and_the_printed_peak_is_the_systems(
     kind: str, tmp_path: Path
 ) -> None:
-    """7 MB in a line: its tokens alone would take 100 MB. Measured in a fresh process."""
-    draw = np.minimum(np.random.default_rng(0).zipf(1.3, 1_500_000), 100_000)
+    """4 MB in a line: its tokens alone would take 50 MB. Measured in a fresh process."""
+    draw = np.minimum(np.random.default_rng(0).zipf(1.3, 800_000), 100_000)
     text = " ".join(map("w{}".format, draw.tolist()))
     path = tmp_path / ("texts.txt" if kind == "lines" else "texts.jsonl")
     texts = [text, "w1 w2 w3", "w2 w3 w4"]
