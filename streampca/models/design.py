@@ -62,7 +62,7 @@ class Design:
         unit[:, norm == 0] = 0.0
         unit *= np.sqrt(w)[:, None]
         if unit.shape[1] > WIDE:
-            unit = np.linalg.qr(unit, mode="r")
+            unit = np.asarray(np.linalg.qr(unit, mode="r"))
         _, s, vt = np.linalg.svd(unit, full_matrices=False)
         del unit
         rank = int(np.count_nonzero(s > COLLINEAR * s.max(initial=0.0)))

@@ -143,7 +143,7 @@ class LSA(LinearModel):
         before += [rows_plan(matrix, limit)] * (self.weighting == "tf-idf")
         plans = [*before, svd, self._coordinates_plan(weighted)]
         memory = {name: terms for plan in plans for name, terms in plan.memory.items()}
-        memory |= planned_opening(matrix, limit) | {"process": svd.memory["process"]}
+        memory |= {**planned_opening(matrix, limit), "process": svd.memory["process"]}
         passes = tuple(one for plan in plans for one in plan.passes)
         return replace(svd, method="LSA", passes=passes, memory=memory)
 
