@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
 from streampca.sources.frames import exact_float
+from streampca.sources.identifiers import called_id
 
 Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
@@ -311,6 +312,16 @@ def _is_categorical(kind: Any, explicit: bool) -> bool:
     types = pa.types
     text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     return bool(types.is_dictionary(kind) or (explicit and text))
+
+
+def may_name(kind: Any, name: str) -> bool:
+    """Whether a column of an Arrow type may hold names: text, dates, whole numbers."""
+    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    day = types.is_date(kind) or types.is_timestamp(kind)
+    number = types.is_integer(kind) or (types.is_floating(kind) and called_id(name))
+    return bool(text or day or number)
 
 
 def agree(choices: Iterator[tuple[str, Choice]]) -> np.dtype[Any]:

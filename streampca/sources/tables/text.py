@@ -86,6 +86,9 @@ class TextReader(TableReader):
     def column_names(self) -> list[str]:
         return list(self.schema.names)
 
+    def worth_a_look(self, name: str) -> bool:
+        return True  # all numbers are floats here
+
     def padded(self, names: Sequence[str]) -> list[str]:
         if not names:
             return []
