@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 import streampca
+from streampca.cli.tables import table_options
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, RowTotals, select
 from streampca.models.cycles import CYCLES
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
-from streampca.sources.opening import TABLES
 from streampca.sources.rating_tables import recognised
+from streampca.sources.several import TABLES, TABULAR
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
 # --------------------------------------------------------------------------------------------------
@@ -170,18 +171,16 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         help="chunks that a Zarr store lacks: an error (default), its fill value, or missing cells",
     )  # fmt: skip
     parser.add_argument(
+        "--external-links", action="store_true",
+        help="accept HDF5 files whose data are in other files, and Zarr stores with links out",
+    )  # fmt: skip
+    parser.add_argument(
         "--multiallelic",
         choices=("error", "drop"),
         default="error",
         help="variants of more than two alleles in a VCF Zarr",
     )
-    parser.add_argument(
-        "--columns", nargs="+", metavar="NAME", help="of a table, the features (default: numbers)"
-    )
-    parser.add_argument("--index", metavar="NAME", help="of a table, the names of the samples")
-    parser.add_argument(
-        "--categorical", choices=("onehot",), help="of a table, a feature of each category"
-    )
+    table_options(parser)
     parser.add_argument(
         "--feature-types", action="append", metavar="TYPE",
         help="of a 10x file or an AnnData: 'all', or such as 'Antibody Capture'; may be repeated",
@@ -250,8 +249,8 @@ def refuse_ratings(path: str) -> None:
     """Raise InvalidInputError for a text or Parquet file with a line for each rating."""
     if "://" in path or not Path(path).is_file():
         return
-    columns: Any = recognised(path) if path.endswith(TABLES) else None
-    if columns is None and not path.endswith(".dat"):
+    columns: Any = recognised(path) if path.lower().endswith(TABLES) else None
+    if columns is None and not path.lower().endswith(".dat"):
         return
     user, item, rating = columns or (0, 1, 2)
     names = f"--user {quote(str(user))} --item {quote(str(item))} --rating {quote(str(rating))}"
@@ -274,26 +273,22 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
     source = paths[0] if len(paths) == 1 else paths
     if arguments.resize or arguments.image_mode:
         if not are_images(source):
-            raise InvalidInputError(
-                f"--resize and --image-mode are for images; {source} holds none"
-            )
+            raise InvalidInputError(f"--resize and --image-mode are for images; {source} has none")
         size = tuple(arguments.resize) if arguments.resize else None
         return streampca.open_images(source, mode=arguments.image_mode or "auto", resize=size)
+    variable = arguments.variable[0] if len(arguments.variable or ()) == 1 else arguments.variable
     return streampca.open(
         source,
-        variable=arguments.variable[0]
-        if len(arguments.variable or ()) == 1
-        else arguments.variable,
+        variable=variable,
         group=arguments.group,
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
+        external_links=arguments.external_links,
         multiallelic=arguments.multiallelic,
-        columns=arguments.columns,
-        index=arguments.index,
-        categorical=arguments.categorical,
         join=arguments.join,
         feature_types=arguments.feature_types,
+        **{name: getattr(arguments, name) for name in TABULAR},
     )
 
 

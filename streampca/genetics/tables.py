@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import SourceError
 from streampca.kernels import Array
+from streampca.sources.encodings import read_text
 from streampca.store.bundle import whole_file
 
 ROWS = 4096  # formatted at once
@@ -47,12 +47,7 @@ def read_eigenvec(path: str | os.PathLike[str]) -> tuple[dict[str, list[str]], A
 
     As ``write_eigenvec``, ``streampca project`` and PLINK 2 write it. Raises SourceError.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not a text file: {error}") from None
+    lines = read_text(path).splitlines()
     head, *rows = [line.split() for line in lines if line.strip()] or [[]]
     names = [name.lstrip("#") for name in head]
     scores = [i for i, name in enumerate(names) if name.startswith("PC") and name[2:].isdigit()]

@@ -203,6 +203,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "missing_value": Entry(NUMBER, "a number that means missing"),
         "missing_chunks": Entry(TEXT, "what an absent chunk means: its fill value, or missing "
                                 "cells", "error", choices=("error", "fill", "mask")),
+        "external_links": Entry(("boolean",), "accept links of an HDF5 file or a Zarr store to "
+                                "other files"),
         "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned (default: main)"),
         "tag": Entry(TEXT, "of an Icechunk repository"),
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
@@ -211,6 +213,14 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
+        "header": Entry(("boolean",), "of text, whether the first line holds names"),
+        "na_values": Entry(("string", "array"), "of text, cells that mean missing, in quotes"),
+        "decimal": Entry(TEXT, "of text, the decimal mark"),
+        "thousands": Entry(TEXT, "of text, the mark between thousands"),
+        "strip": Entry(TEXT, "of text, characters that do not belong to numbers"),
+        "comment": Entry(TEXT, "of text, begins what is ignored of a line"),
+        "delimiter": Entry(TEXT, "of text, a character, tab or blanks"),
+        "encoding": Entry(TEXT, "of text, such as cp1252"),
         "feature_types": Entry(("string", "array"), "of a 10x file or an AnnData: 'all', or some"),
         "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
     },

@@ -13,7 +13,13 @@ from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
 from streampca.sources.frames import StoredIndex, held_nbytes
 from streampca.sources.identifiers import called_id
-from streampca.sources.tables.columns import Columns, Wanted, categories_of, choose
+from streampca.sources.tables.columns import (
+    Columns,
+    Wanted,
+    categories_of,
+    choose,
+    refuse_repeated,
+)
 from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.reader import (
     TableMatrix,
@@ -247,6 +253,7 @@ def open_frame(frame: Any, wanted: Wanted) -> TableMatrix:
     if hasattr(frame, "to_arrow"):
         table = frame.to_arrow()
     elif hasattr(frame, "iloc"):
+        refuse_repeated(list(frame.columns), "the table", "X.loc[:, ~X.columns.duplicated()]")
         table = pa.Table.from_pandas(frame, preserve_index=None)
     else:
         table = frame if hasattr(frame, "to_batches") else pa.Table.from_batches([frame])

@@ -15,7 +15,6 @@ from streampca.errors import (
     ChangingSourceError,
     DamagedSourceError,
     IncompleteSourceWarning,
-    InvalidInputError,
     StreamPCAError,
     hide_secrets,
     shorten,
@@ -23,12 +22,21 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
-from streampca.sources.columns import as_strings
 from streampca.sources.frames import StoredIndex
 from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id, suspects
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.tables.columns import ONEHOT, Batch, Choice, Column, Columns, may_name, plain
+from streampca.sources.tables.columns import (
+    ONEHOT,
+    PARTLY,
+    Batch,
+    Choice,
+    Column,
+    Columns,
+    may_name,
+    plain,
+    plain_values,
+)
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -316,24 +324,6 @@ def _nothing() -> None:
     """The pickled form on workers: None, because names are resolved before a pass."""
 
 
-def plain_values(values: Any, name: str, where: str) -> Array:
-    """A column without nulls as NumPy's numbers, dates or text."""
-    if values.null_count:
-        at = int(np.argmax(values.is_null().to_numpy()))
-        raise InvalidInputError(
-            f"{where}: column {name!r} is null at row {at}; expected a value for every one"
-        )
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = values.combine_chunks().dictionary_decode(), kind.value_type
-    if pa.types.is_date(kind):
-        values = values.cast(pa.timestamp("s"))
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if numbers or pa.types.is_temporal(kind):
-        return np.asarray(values.to_numpy())
-    return np.asarray(as_strings(np.asarray(values.to_pylist(), object)))
-
-
 def table_matrix(
     reader: TableReader, choice: Choice, note: str = "", stored: StoredIndex | None = None
 ) -> TableMatrix:
@@ -349,9 +339,11 @@ def table_matrix(
         ask_about(first, *how, padded=reader.padded([*first]), total=len(choice.order))
     if choice.left_out:
         what = f"columns {shorten(list(choice.left_out))} are not numeric, and left out"
+        onehot = f", or make a feature of each category, categorical={ONEHOT!r}"
+        text = any(PARTLY not in one for one in choice.left_out)
         warn_caller(
             f"{reader.where}: {what}. Name the features, columns=[...], the names of the samples, "
-            f"index=..., or make a feature of each category, categorical={ONEHOT!r}",
+            f"index=...{onehot * text}",
             IncompleteSourceWarning,
         )
         note = f"{note}; {what}" if note else what

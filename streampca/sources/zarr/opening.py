@@ -55,8 +55,8 @@ SHOWN = 5  # names of a folder that a message repeats
 def how_to_convert(path: str) -> str:
     """The command that converts or loads a file of an unsupported format."""
     for suffix, command in CONVERSIONS.items():
-        if path.endswith(suffix):
-            stem = path.removesuffix(suffix)
+        if path.lower().endswith(suffix):
+            stem = path[: -len(suffix)]
             made = command.format(path=path, stem=stem)
             return f"a {suffix} is not read directly; convert it: {made}"
     known = ".bed, .nc, .npy, .npz, .h5, .h5ad, .mtx, .parquet, .feather or .csv"
@@ -220,12 +220,16 @@ def open_array(
     source: str,
     storage_options: dict[str, Any] | None = None,
     read_timeout: float | None = None,
+    external_links: bool = False,
 ) -> Any:
-    """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
+    """The Zarr array or group at a path or URL. Raises SourceError where there is none.
+
+    external_links : also read files to which links in the store lead out of it.
+    """
     timeout = read_timeout or default_timeout()
     try:
         with metadata_errors(source):
-            return _open(source, storage_options, timeout)
+            return _open(store_at(source, storage_options, external_links), timeout)
     except TimeoutError:
         raise no_answer("its metadata", source, timeout) from None
     except (
@@ -240,8 +244,7 @@ def open_array(
         ) from error
 
 
-def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -> Any:
-    store = store_at(source, storage_options)
+def _open(store: Any, timeout: float) -> Any:
     if isinstance(store, zarr.storage.ZipStore):
         try:
             return zarr.open(store, mode="r")
