@@ -46,9 +46,9 @@ def suspects(names: Any) -> list[Any]:
     return every if len(every) <= MOST_COLUMNS else [name for name in every if called_id(name)]
 
 
-def row_identifiers(columns: Mapping[Any, Array]) -> tuple[list[Any], list[Any]]:
+def row_identifiers(columns: Mapping[Any, Array], total: int) -> tuple[list[Any], list[Any]]:
     """(columns of whole numbers that are called as names of rows are, those that only go up or
-    down): each holds another number in every row. The second is empty where all columns do."""
+    down): each holds another number in every row. The second is empty where all features do."""
     named, ordered = [], []
     for name, values in columns.items():
         if len(values) < 2 or not _whole(values):
@@ -57,7 +57,7 @@ def row_identifiers(columns: Mapping[Any, Array]) -> tuple[list[Any], list[Any]]
             named += [name] if len(np.unique(values)) == len(values) else []
         elif len(values) >= SORTED_FROM and _monotonic(values):
             ordered.append(name)
-    return named, ordered if len(ordered) < len(columns) else []
+    return named, ordered if len(ordered) < total else []
 
 
 def _whole(values: Array) -> bool:
@@ -72,7 +72,12 @@ def _monotonic(values: Array) -> bool:
 
 
 def ask_about(
-    columns: Mapping[Any, Array], where: str, names: str, leave: str, padded: Sequence[Any] = ()
+    columns: Mapping[Any, Array],
+    where: str,
+    names: str,
+    leave: str,
+    padded: Sequence[Any] = (),
+    total: int = 0,
 ) -> None:
     """Refuse features that are names of rows; warn of those that may be.
 
@@ -80,11 +85,12 @@ def ask_about(
     names : the line that makes the names of the rows of a column, with {} for it.
     leave : how to say that it is a feature, or is none.
     padded : columns of different numbers that are written with zeros in front.
+    total : how many features there are, if more.
     Raises InvalidInputError. Warns RowNumbersWarning.
     """
     if KNOWN.get():
         return
-    named, ordered = row_identifiers(columns)
+    named, ordered = row_identifiers(columns, total or len(columns))
     for told, why in ((padded, "with zeros in front"), (named, "and is called as names are")):
         if told:
             raise InvalidInputError(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
 from streampca.sources.frames import StoredIndex, held_nbytes
+from streampca.sources.identifiers import called_id
 from streampca.sources.tables.columns import (
     Columns,
     Wanted,
@@ -228,6 +229,9 @@ class QueryReader(TableReader):
 
     def stream_nbytes(self) -> int:
         return SCAN_NBYTES
+
+    def worth_a_look(self, name: str) -> bool:
+        return called_id(name)  # the query may have to run for it
 
     def stamp(self) -> list[Any]:
         return [self.frame.explain(optimized=False)]

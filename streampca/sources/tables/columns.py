@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
+from streampca.sources.columns import as_strings
 from streampca.sources.frames import exact_float
+from streampca.sources.identifiers import called_id
 from streampca.sources.tables.written import Written
 
 Array = np.ndarray[Any, Any]
@@ -327,6 +329,16 @@ def _is_categorical(kind: Any, explicit: bool) -> bool:
     return bool(types.is_dictionary(kind) or (explicit and text))
 
 
+def may_name(kind: Any, name: str) -> bool:
+    """Whether a column of an Arrow type may hold names: text, dates, whole numbers."""
+    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    day = types.is_date(kind) or types.is_timestamp(kind)
+    number = types.is_integer(kind) or (types.is_floating(kind) and called_id(name))
+    return bool(text or day or number)
+
+
 def agree(choices: Iterator[tuple[str, Choice]]) -> np.dtype[Any]:
     """The dtype of the files of one table. Raises InvalidTypeError where their columns differ."""
     where, first = next(choices)
@@ -352,3 +364,21 @@ def agree(choices: Iterator[tuple[str, Choice]]) -> np.dtype[Any]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def plain_values(values: Any, name: str, where: str) -> Array:
+    """A column without nulls as NumPy's numbers, dates or text."""
+    if values.null_count:
+        at = int(np.argmax(values.is_null().to_numpy()))
+        raise InvalidInputError(
+            f"{where}: column {name!r} is null at row {at}; expected a value for every one"
+        )
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values, kind = values.combine_chunks().dictionary_decode(), kind.value_type
+    if pa.types.is_date(kind):
+        values = values.cast(pa.timestamp("s"))
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if numbers or pa.types.is_temporal(kind):
+        return np.asarray(values.to_numpy())
+    return np.asarray(as_strings(np.asarray(values.to_pylist(), object)))

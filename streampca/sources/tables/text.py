@@ -32,7 +32,7 @@ from streampca.sources.tables.coding import (
     read_exactly,
     unpacking,
 )
-from streampca.sources.tables.columns import TOLD, Columns, Wanted
+from streampca.sources.tables.columns import TOLD, Columns, Wanted, plain_values
 from streampca.sources.tables.dialect import Text, heading
 from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.numbers import (
@@ -43,7 +43,7 @@ from streampca.sources.tables.numbers import (
     rows_of,
     unreadable,
 )
-from streampca.sources.tables.reader import TableMatrix, TableReader, plain_values
+from streampca.sources.tables.reader import TableMatrix, TableReader
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
@@ -103,6 +103,9 @@ class TextReader(TableReader):
 
     def column_names(self) -> list[str]:
         return list(self.schema.names)
+
+    def worth_a_look(self, name: str) -> bool:
+        return True  # all numbers are floats here
 
     def padded(self, names: Sequence[str]) -> list[str]:
         if not names:
