@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from streampca.genetics.projection import project_samples
     from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
     from streampca.models.anndata_results import write_anndata
-    from streampca.models.by_name import variable_weights
     from streampca.models.cca import CCA
     from streampca.models.completion.impute import HardImpute, SoftImpute
     from streampca.models.covariance import correlation, covariance
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from streampca.models.text.counting import open_texts
     from streampca.models.text.lsa import LSA
     from streampca.models.total_least_squares import TotalLeastSquares
+    from streampca.models.variable_weights import variable_weights
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
     from streampca.sources import append, commit_rows, open, open_images
@@ -68,7 +68,7 @@ else:  # the same, each when it is first used
             "streampca.genetics.projection": "project_samples",
             "streampca.matrix": "Block ChunkedMatrix concat_features concat_samples",
             "streampca.models.anndata_results": "write_anndata",
-            "streampca.models.by_name": "variable_weights",
+            "streampca.models.variable_weights": "variable_weights",
             "streampca.models.cca": "CCA",
             "streampca.models.completion.impute": "HardImpute SoftImpute",
             "streampca.models.covariance": "correlation covariance",

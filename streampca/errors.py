@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -198,6 +199,18 @@ class IncompleteSourceWarning(UserWarning):
     """Part of a source is not read: gaps in numbered files, variants marked to be ignored."""
 
 
+class UncertainHeaderWarning(UserWarning):
+    """The first line of a text may hold names or numbers; the warning says how it was read."""
+
+
+class RowNumbersWarning(UserWarning):
+    """A feature may be the numbers of the rows."""
+
+
+class StaleMetadataWarning(UserWarning):
+    """The consolidated metadata of a Zarr group differ from those of an array in it."""
+
+
 class StuckWorkerWarning(UserWarning):
     """Part of a pass moved to another worker, because its worker was paused, silent or stuck."""
 
@@ -233,7 +246,8 @@ class NoGapWarning(UserWarning):
 def warn_caller(message: str, kind: type[Warning]) -> None:
     """Warn at the line that called this package, however deep within it the warning arises."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+    inner = (PACKAGE, contextlib.__file__)  # of decorators that are context managers
+    while frame.f_code.co_filename.startswith(inner) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, kind, stacklevel=level)
 

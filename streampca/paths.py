@@ -23,6 +23,11 @@ from streampca.errors import DamagedSourceError, InvalidInputError, MissingDepen
 # substitutes for them are here too.
 
 PARQUET = (".parquet", ".parq", ".pq")  # how the names of such files end
+PLINK = (".bed", ".bim", ".fam")
+TEXTS = tuple(  # of tables that are text
+    one + packed for packed in ("", ".gz", ".bz2", ".xz")
+    for one in (".csv", ".tsv", ".tab", ".txt", ".data")
+)  # fmt: skip
 
 BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -99,7 +104,8 @@ def paths_end(source: Any, suffixes: tuple[str, ...]) -> bool:
     """Whether this is a path, or a list of paths, of one of these suffixes."""
     listed = source if isinstance(source, (list, tuple)) else [source]
     return bool(listed) and all(
-        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
+        isinstance(one, (str, os.PathLike)) and os.fspath(one).lower().endswith(suffixes)
+        for one in listed
     )
 
 
@@ -111,6 +117,26 @@ def refuse_special(path: str | os.PathLike[str]) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise no_file(os.fspath(path))
+
+
+ZARR = ("zarr.json", ".zgroup", ".zarray")  # a folder with one of them is a node of a Zarr store
+
+
+def refuse_links_out(path: str | os.PathLike[str], root: str | os.PathLike[str]) -> None:
+    """Raise DamagedSourceError for a file of a Zarr store that links put outside of it.
+
+    root : the group or array that was opened, or a link to it; its store may be larger.
+    """
+    real, top = os.path.realpath(path), os.path.realpath(root)
+    if real.startswith(os.path.join(top, "")):
+        return
+    while any(os.path.isfile(os.path.join(os.path.dirname(top), name)) for name in ZARR):
+        top = os.path.dirname(top)
+    if not real.startswith(os.path.join(top, "")):
+        raise DamagedSourceError(
+            f"{os.fspath(path)} lies outside the store, in {real!r:.200}, which is not opened: "
+            "links lead there. If that is meant: streampca.open(..., external_links=True)"
+        )
 
 
 def no_file(shown: str) -> DamagedSourceError:

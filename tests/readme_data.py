@@ -55,11 +55,14 @@ def write_zarr(path: Path, values: np.ndarray) -> None:
 
 
 def write_articles(folder: Path, rng: np.random.Generator) -> None:
-    """130 short texts of 200 words."""
+    """130 short texts of 200 words, in files and in a column of a table."""
     folder.mkdir()
+    lines = []
     for i in range(130):
         words = [f"word{j}" for j in rng.integers(0, 200, 60)]
         (folder / f"{i}.txt").write_text(" ".join(words))
+        lines.append(f"{2000 + i % 20},{' '.join(words)}\n")
+    folder.with_suffix(".csv").write_text("year,text\n" + "".join(lines))
 
 
 def write_climate(folder: Path, rng: np.random.Generator) -> None:

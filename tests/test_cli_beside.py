@@ -17,6 +17,8 @@ import streampca
 from streampca.cli import main
 from streampca.cli.pictures import read_labels
 from streampca.errors import InvalidInputError, SourceError
+from streampca.matrix import AxisLabels
+from streampca.matrix.alignment import along
 from tests.models.test_anndata_results import OBS, X, write
 
 MONTHS = pd.date_range("2000-01-01", periods=48, freq="MS")
@@ -283,7 +285,12 @@ def test_the_steps_of_scanpy_come_before_the_fit(cells, tmp_path, capsys):
     for wrong in ((2, 1, None), (0, 1, 5)):
         with pytest.raises(InvalidInputError, match="expected a component from 0 to 1"):
             found.result_.top_features(*wrong)
-    assert read_labels(f"{cells}:batch") == [*"a" * 10, *"b" * 10, *"c" * 10, *"d" * 10]
+    labels = read_labels(f"{cells}:batch")
+    assert labels.values.tolist() == [*"a" * 10, *"b" * 10, *"c" * 10, *"d" * 10]
+    names = streampca.open(str(cells)).labels.samples.names()
+    np.testing.assert_array_equal(labels.obs, np.array(names, object))
+    turned = AxisLabels.plain("obs", len(names), names[::-1])
+    np.testing.assert_array_equal(along(labels, turned, "labels"), labels.values[::-1])
     if cells.suffix == ".h5ad":
         opened.close()
     assert fit(cells, "-k", 2, "--normalize-total") == 0
@@ -327,3 +334,49 @@ def test_an_anndata_of_other_cells_is_refused_before_the_fit(cells, tmp_path, ca
     assert fit(tmp_path / "x.npz", "-k", 2, "--anndata", cells, "-o", output) == 65
     assert f"30 scores for an AnnData of {len(OBS)}" in capsys.readouterr().err
     assert not output.exists()
+
+
+def drawn(monkeypatch):
+    """What pictures are drawn of: a list of (kind, options), filled by ``streampca plot``."""
+    found: list = []
+    monkeypatch.setattr(
+        "streampca.cli.pictures.draw", lambda kind, result, path, **more: found.append((kind, more))
+    )
+    return found
+
+
+@COUNTS
+@pytest.mark.parametrize("sparse", [True, False])
+def test_scores_of_an_anndata_are_those_in_obsm(tmp_path, sparse, monkeypatch, capsys):
+    path, model = tmp_path / "c.h5ad", tmp_path / "m"
+    with h5py.File(path, "w") as file:
+        write(file)
+        if sparse:
+            del file["X"]
+            rows = scipy.sparse.csr_array(X)
+            file.create_group("X").attrs.update({"encoding-type": "csr_matrix", "shape": X.shape})
+            for name in ("data", "indices", "indptr"):
+                file[f"X/{name}"] = getattr(rows, name)
+    assert fit(path, "-k", 3, "--scale", "std", "-o", model) == 0
+    assert main(["plot", str(model), "--scores", str(path)]) == 65
+    assert "has no scores obsm['X_pca']; it has none at all" in capsys.readouterr().err
+    assert fit(path, "-k", 3, "--scale", "std", "--anndata", "-o", model, "--overwrite") == 0
+    with h5py.File(path, "a") as file:
+        file["obsm/mine"] = file["obsm/X_pca"][...][:, ::-1]
+        scores = file["obsm/X_pca"][...]
+    calls = drawn(monkeypatch)
+    picture = ["-o", str(tmp_path / "p.png"), "--kind", "pairs"]
+    assert main(["plot", str(model), "--scores", str(path), *picture]) == 0
+    assert main(["plot", str(model), "--scores", f"{path}:mine", *picture]) == 0
+    np.testing.assert_array_equal(calls[0][1]["scores"], scores)
+    np.testing.assert_array_equal(calls[1][1]["scores"], scores[:, ::-1])
+    assert main(["plot", str(model), "--scores", f"{path}:X_tsne", *picture]) == 65
+    assert f"it has X_pca, mine: {path}:X_pca" in capsys.readouterr().err
+    monkeypatch.undo()
+    if sparse:
+        assert main(["plot", str(model), "--scores", str(path), "-o", picture[1]]) == 0
+    np.save(tmp_path / "x.npy", X)  # the data are no scores
+    assert main(["plot", str(model), "--scores", str(tmp_path / "x.npy"), *picture]) == 65
+    assert (
+        f"{len(X)} x {X.shape[1]} values are no scores of a model with 3" in capsys.readouterr().err
+    )

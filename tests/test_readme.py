@@ -66,7 +66,10 @@ def test_the_real_parser_takes_the_line(line):
 
 
 def test_every_option_in_the_text_is_one():
-    known = {option for one in parsers().values() for option in one._option_string_actions}
+    nested = [one._subparsers for one in parsers().values() if one._subparsers is not None]
+    inner = [one for n in nested for one in n._group_actions[0].choices.values()]
+    every = [*parsers().values(), *inner]
+    known = {option for one in every for option in one._option_string_actions}
     said = {word for text in IN_TEXT for word in re.findall(r"(?<!\S)--[a-z][\w-]*", text)}
     assert said - OF_OTHERS <= known
     assert {"--weights", "--remove", "--ld-r2"} <= said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from pathlib import Path
@@ -50,18 +49,34 @@ def test_every_snippet_runs(desk: Path) -> None:
     assert ran > 6
 
 
+def rows() -> list[tuple[str, str]]:
+    """(what to type, how to look at it) of README.md's first table, but for Slurm."""
+    table = PAGES["README.md"].split("## What you have")[1].split("## ")[0]
+    cells = [line.split(" | ") for line in table.splitlines() if "| `streampca " in line]
+    found = [(fit.strip("`"), look.strip("`")) for _, fit, look, _ in cells]
+    return [row for row in found if "slurm" not in row[0]]
+
+
 @pytest.mark.slow
-def test_what_to_type_runs(desk: Path) -> None:
-    """The commands of README.md's first table, but those that need Slurm."""
+def test_every_row_leads_to_its_picture_and_report(desk: Path) -> None:
+    """The commands of README.md's first table, one after the other, as a reader types them."""
     shutil.copytree(CONFIGS, desk / "configs")
-    lines = re.findall(r"^\| [^|]* \| `(streampca .*?)` \|", PAGES["README.md"], re.M)
-    assert len(lines) > 9
-    for line in lines:
-        if " -o model" in line:
-            shutil.rmtree("model", ignore_errors=True)
-        if "slurm" not in line:
-            print(line)
-            assert not main(shlex.split(line)[1:])
+    assert len(rows()) > 11
+    pictures = 0
+    for number, (fit, look) in enumerate(rows()):
+        if "-o model" in fit:
+            for made in ("model", "scores.zarr"):
+                shutil.rmtree(made, ignore_errors=True)
+        print(fit)
+        assert not main(shlex.split(fit)[1:])
+        if look.startswith("streampca"):
+            print(look)
+            assert not main([*shlex.split(look)[1:], "-o", f"{number}.png"])
+            assert (desk / f"{number}.png").stat().st_size > 5000
+            model = shlex.split(look)[2]
+            assert not main(["report", model, "-o", f"{number}.html"])
+            pictures += 1
+    assert pictures > 9
 
 
 @pytest.mark.soak

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from streampca import PCA, HardImpute, KernelPCA, rotate
 from streampca.imported import home_of
 
 PACKAGE = Path(streampca.__file__).parent
+SOURCES = (".py", ".md", ".css", ".js", ".typed", "")
 NEVER = ("pandas", "xarray", "dask", "distributed", "matplotlib", "bokeh", "sklearn", "numba")
 SOLVING = ("scipy.linalg", "scipy.sparse", "scipy.special")  # what only a fit needs
 AT_ONCE = ("numpy", "scipy", "zarr", *NEVER)  # what neither the import nor --help needs
@@ -87,12 +89,22 @@ def test_only_what_is_needed_loads(tmp_path: Path) -> None:
 
 
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
-    cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    installed = shutil.copytree(
+        PACKAGE, tmp_path / "site/streampca", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    cache = {
+        "PYTHONPATH": str(tmp_path / "site"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "NUMBA_CACHE_DIR": "",
+    }
     first = fresh(COMPILING, tmp_path, **cache)
     assert "compiled _count_by_sample" in first
     # the text of an error that no kernel raises, a second for each kernel that assigns arrays
     assert not [line for line in first if "shape_context" in line or "str_generic" in line]
     assert fresh(COMPILING, tmp_path, **cache) == []
+    # nothing is written below the package: another installation there would import it
+    assert {path.suffix for path in installed.rglob("*") if path.is_file()} <= {*SOURCES, ".pyc"}
+    assert list((tmp_path / "cache/streampca").rglob("*.nbc"))
 
 
 def test_what_was_saved_loads_without_its_class(tmp_path: Path) -> None:

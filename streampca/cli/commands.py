@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import os
 import re
@@ -17,6 +18,7 @@ from shlex import quote
 from typing import Any, NoReturn
 
 import streampca
+from streampca.cli.plink_options import plink_answer
 from streampca.cli.terminal import RED, YELLOW, announced, printable_output
 from streampca.errors import (
     BusyError,
@@ -132,12 +134,19 @@ class Parser(argparse.ArgumentParser):
     named: Parser | None = None  # the one of them that the command line names
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; of a word that is unknown the nearest option is named."""
+        """As argparse's; of a word that is unknown the nearest option is named, of an option of
+        PLINK what it is here."""
+        own = {} if self.named is None else self.named._option_string_actions
+        if "--bfile" in own and self.named is not None:
+            words = sys.argv[1:] if args is None else args
+            if said := plink_answer(words, own):
+                self.named.error(said)
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             parser = self.named or self
             wrong = next((one.split("=")[0] for one in unknown if one.startswith("--")), "")
-            meant = nearest(wrong, parser.options())
+            meant = _taken_by(wrong, ("fit", "project")) if wrong and "--bfile" in own else ""
+            meant = meant or nearest(wrong, parser.options())
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found
 
@@ -153,6 +162,14 @@ class Parser(argparse.ArgumentParser):
         """The long options that it takes."""
         pattern = r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z0-9-]*)"
         return re.findall(pattern, self.format_help(), re.MULTILINE)
+
+
+def _taken_by(option: str, commands: Sequence[str]) -> str:
+    """Which of these commands takes an option, for a message; or ""."""
+    for name in commands:
+        if (parser := build_parser([name]).named) is not None and option in parser.options():
+            return f"; 'streampca {name}' takes {option}"
+    return ""
 
 
 def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
@@ -183,10 +200,18 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
 
 VALUE = r"""'[^']*'|"[^"]*"|\[[^]]*\]|<[^>]*>|-?\d[\d.e-]*\b|True|False|None|\.{3}|(?=[,;.\s)]|$)"""
 IN_MESSAGES = re.compile(
-    r"(?:streampca\.)?(?:open\w*\((?:'[^']*'|[^'=(),]*), |[A-Z]\w*\()(?P<settings>\w+=[^()]*)\)"
+    r"(?:streampca\.)?(?:open\w*\((?:'[^']*'|[^'=(),]*), |[A-Z]\w*\()"
+    r"(?P<settings>\w+=(?:'[^']*'|\"[^\"]*\"|[^()'\"])*)\)"
     rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
 )
-ELSEWHERE = {"svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set"}  # to options
+ELSEWHERE = {  # parameter -> option
+    "svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set", "max_missing": "geno",
+    "max_sample_missing": "mind",
+}  # fmt: skip
+PHRASES = {  # calls that an option stands for
+    "streampca.prune_ld(X)": "--ld-r2 0.2",
+    "sample_weight=streampca.relative_weights(w)": "--relative-weights",
+}
 
 
 def as_options(text: str, parser: Parser) -> str:
@@ -204,16 +229,21 @@ def as_options(text: str, parser: Parser) -> str:
         inside = IN_MESSAGES.sub(said, found["settings"] or "")
         return inside.replace(", --", " --") if inside.startswith(("--", "fit --")) else found[0]
 
-    if "relative_weights" in known:
-        text = text.replace("sample_weight=streampca.relative_weights(w)", "--relative-weights")
+    for call, option in PHRASES.items():
+        if option.split()[0].strip("-").replace("-", "_") in known:
+            text = text.replace(call, option)
     text = IN_MESSAGES.sub(said, text)
     return re.sub(r"streampca\.(?:Hard|Soft)Impute\b(?!\()", "streampca impute", text)
 
 
 def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any]:
-    """Parameter -> (words before the option that sets it, the option)."""
-    found = {one.dest: one for one in parser._actions if one.option_strings}
-    named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in found.values()}
+    """Parameter -> (words before the option that sets it, the option), inner commands' too."""
+    inner = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
+    parsers = [*(each for one in reversed(inner) for each in reversed(one.values())), parser]
+    actions = [one for each in parsers for one in each._actions]
+    options = [one for one in actions if one.option_strings]
+    found = {one.dest: one for one in options}
+    named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in options}
     return {name: (before, one) for name, one in (found | named).items()}
 
 
@@ -223,12 +253,27 @@ def _as_option(known: dict[str, Any], name: str, value: str) -> str:
     before, one = known.get(f"no_{name}" if value == "False" else name, ("", None))
     if one is None or value == "None" or (value in ("True", "False")) != (one.nargs == 0):
         return ""
-    words = re.findall(r"[^\s,\[\]'\"]+", value) if value[:1] == "[" else [value.strip("'\"")]
+    words = _words(value)
     free = value[:1] in ("<", ".")  # whatever the user takes
     if one.choices and not free and not {*filter(None, words)} <= {*map(str, one.choices)}:
         return ""
+    if any(word.startswith("-") for word in words) and one.nargs == "+":
+        said = [" --" if one == "--" else one for one in words]  # argparse drops a plain one
+        return " ".join(f"{one.option_strings[-1]}={quote(word)}" for word in said)
     shown = value if free else " ".join(quote(word) for word in words if word and one.nargs != 0)
     return f"{before}{one.option_strings[-1]}{'=' if value[:1] == '-' else ' '}{shown}".rstrip()
+
+
+def _words(value: str) -> list[str]:
+    """The words of a value as Python writes it: a list, or one."""
+    try:
+        written = value[:1] in ("[", "'", '"') and "..." not in value
+        found = ast.literal_eval(value) if written else value
+    except (SyntaxError, ValueError):
+        found = value
+    if found is value:
+        found = re.findall(r"[^\s,\[\]'\"]+", value) if value[:1] == "[" else value.strip("'\"")
+    return [str(one) for one in found] if isinstance(found, (list, tuple)) else [str(found)]
 
 
 # --------------------------------------------------------------------------------------------------

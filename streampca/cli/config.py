@@ -107,6 +107,9 @@ def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
     """The value as parsed from the command line; for options of ``--model`` as in a job file."""
     if type(default) is object:  # ``kinds.UNSET``: these options take None and lists
         return value
+    option = "--" + name.replace("_", "-")
+    if isinstance(value, bool) and (no := f"--no-{option[2:]}") in parser._option_string_actions:
+        return vars(parser.parse_args([option if value else no]))[name]
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise InvalidInputError(f"expected true or false, not {value!r}")
@@ -116,7 +119,6 @@ def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
         raise InvalidInputError(f"expected a value, not {value!r}; or leave the line out")
     if name == "source":
         return [str(one) for one in values]
-    option = "--" + name.replace("_", "-")
     alone = not isinstance(value, list) or name in REPEATED
     argv = [f"{option}={one}" for one in values] if alone else [option, *map(str, values)]
     parser.raises = True
@@ -147,6 +149,10 @@ def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
         help="continue an interrupted refresh of the same data",
     )  # fmt: skip
     one.add_argument(
+        "--accept-source", action="store_true",
+        help="the source may be another one than that of the served version",
+    )  # fmt: skip
+    one.add_argument(
         "--fail-behind", metavar="SECONDS", type=float, nargs="?", const=0.0,
         help="exit with 79 if existing samples have not been used for so long (0)",
     )  # fmt: skip
@@ -164,8 +170,9 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     job = read_job(arguments.job)
     try:
         outcome = refresh(
-            job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume
-        )
+            job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume,
+            accept_source=arguments.accept_source,
+        )  # fmt: skip
     except SystemExit as stop:
         if "://" not in job.store:
             stop.add_note("the next refresh goes on from what was done")

@@ -25,17 +25,18 @@ from streampca.cli.outputs import check_outputs, check_writable
 from streampca.cli.selection import Selection, choose, identifiers, pruning_rules
 from streampca.errors import InvalidInputError
 from streampca.genetics.filters import filter_genotypes
-from streampca.genetics.ld_pruning import WINDOW, prune_ld
+from streampca.genetics.ld_pruning import PRUNE_IN, WINDOW, prune_ld
 from streampca.genetics.projection import project_samples
 from streampca.genetics.tables import write_eigenvec
 from streampca.genetics.variant_matching import AMBIGUOUS, BY
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.matrix.labels import json_of
+from streampca.sources.variants import refuse_repeated_ids
 
 # any of these options implies that the matrix holds genotypes
 SIGNS = ("bfile", "maf", "geno", "mind", "keep", "extract", "exclude", "chr",
          "fit_samples", "exclude_long_range_ld", "ld_r2", "out", "freq", "loadings", "relationship",
-         "region", "exclude_region")  # fmt: skip
+         "region", "exclude_region", "allele_wts", "missing_counts")  # fmt: skip
 
 
 def genotype_options(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +85,28 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         "by the fitted samples; ALT is the allele whose copies are counted (A1 of a .bim)",
     )
     group.add_argument(
+        "--missing-counts",
+        action="store_true",
+        help="with --out, PREFIX.smiss and .vmiss: MISSING_CT OBS_CT F_MISS of samples, and of "
+        "variants by the fitted samples; of all that --maf and --geno judge, with --ld-r2 of those "
+        "that are kept",
+    )
+    group.add_argument(
+        "--allele-wts",
+        action="store_true",
+        help="with --out, PREFIX.eigenvec.allele and .acount: loadings with which plink2 --score "
+        "gives the scores, for k = 10: plink2 --bfile y --read-freq PREFIX.acount --score "
+        "PREFIX.eigenvec.allele 2 5 header-read no-mean-imputation variance-standardize "
+        "cols=+scoresums --score-col-nums 6-15",
+    )
+    group.add_argument(
+        "--eigenval-values",
+        choices=("plink", "smartpca"),
+        default="plink",
+        help="scale of .eigenval: of the relationship matrix, or, as smartpca's, such that all "
+        "n - 1 add up to n - 1",
+    )
+    group.add_argument(
         "--eigenvec-values",
         choices=("eigenvectors", "scores"),
         default="eigenvectors",
@@ -127,7 +150,8 @@ def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
     """Whether to fit a GenotypePCA: allele scaling, an option of PLINK, or labelled calls."""
     if getattr(arguments, "scale", None) in ALLELE_SCALES:
         return True
-    defaults = {"maf": 0.0, "geno": 1.0, "mind": 1.0, "freq": False}
+    defaults = {"maf": 0.0, "geno": 1.0, "mind": 1.0, "freq": False, "allele_wts": False,
+                "missing_counts": False}  # fmt: skip
     named = any(
         getattr(arguments, name, None) not in (None, [], defaults.get(name)) for name in SIGNS
     )
@@ -233,6 +257,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
     """``streampca prune``."""
     check_outputs(tables=[arguments.output], overwrite=arguments.overwrite)
     matrix = choose(arguments, open_source(arguments)).matrix
+    refuse_repeated_ids(matrix.labels.features, PRUNE_IN)
     pruning = prune_ld(
         matrix,
         **asdict(pruning_rules(arguments, matrix)),

@@ -246,9 +246,7 @@ def describe(result: Any) -> str:
     lines = [str(result), ""]
     if result.plan.get("solver"):  # a model updated by appended rows has no plan
         lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
-    lines.append(
-        f"settings   {json_of({k: v for k, v in result.settings.items() if v is not None})}"
-    )
+    lines.append(f"settings   {json_of(result.options_used)}")
     lines += before_it(result)
     lines += genotype_lines(result) or [*result.notes(), *sampling_lines(result)]
     cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"

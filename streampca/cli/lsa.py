@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from shlex import quote
 from typing import Any
 
 import streampca
@@ -16,7 +17,9 @@ from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix.labels import json_of
 from streampca.models.text.lsa_result import Match
 from streampca.operations.sections import scalar
-from streampca.sources.texts import TABLES, is_texts
+from streampca.paths import PARQUET
+from streampca.sources.text_tables import TABLES, column_of_texts
+from streampca.sources.texts import is_texts
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -60,9 +63,13 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def _text_options(fit: argparse.ArgumentParser) -> None:
     """How texts are read and counted."""
-    fit.add_argument("--column", metavar="NAME", help="of JSON lines or CSV: the text")
-    fit.add_argument("--names", metavar="NAME", help="of JSON lines or CSV: names of documents")
+    fit.add_argument("--column", metavar="NAME", help="of JSON lines, CSV or Parquet: the text")
+    fit.add_argument("--names", metavar="NAME", help="of such a file: names of documents")
     fit.add_argument("--encoding", metavar="NAME", help="of files (default utf-8)")
+    fit.add_argument("--delimiter", metavar="C", help="of CSV (default: what its header has)")
+    fit.add_argument("--lines", action="store_true", help="each line of the file is a document")
+    fit.add_argument("--missing", choices=("raise", "skip"), help="skip leaves out documents "
+                     "whose text is missing or empty (default raise)")  # fmt: skip
     fit.add_argument("--stop-words", metavar="english|FILE", help="english, or a file of words")
     fit.add_argument("--min-df", metavar="N", help="documents with a term, at least; or a share")
     fit.add_argument("--max-df", metavar="N", help="documents with a term, at most; or a share")
@@ -124,20 +131,29 @@ def _counts(arguments: argparse.Namespace) -> Any:
     source: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     given = {
         "column": arguments.column, "names": arguments.names, "encoding": arguments.encoding,
+        "delimiter": arguments.delimiter, "lines": arguments.lines or None,
+        "missing": arguments.missing,
         "stop_words": _stop_words(arguments.stop_words),
         "min_df": None if arguments.min_df is None else scalar(arguments.min_df),
         "max_df": None if arguments.max_df is None else scalar(arguments.max_df),
         "max_features": arguments.max_features, "ngram_range": arguments.ngrams,
     }  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
-    table = isinstance(source, str) and source.lower().endswith(TABLES) and arguments.column
-    if not (is_texts(source) or table):
-        if options or arguments.counts:
-            first = next(iter(options), "counts").replace("_", "-")
-            raise InvalidInputError(
-                f"--{first} is for texts, and {source} holds counts; leave it out. Of a CSV file "
-                "with a column of texts: --column NAME"
-            )
+    table = isinstance(source, str) and source.lower().endswith((*TABLES, *PARQUET))
+    counts = not (is_texts(source) or arguments.lines or (table and arguments.column))
+    if counts and (column := column_of_texts(source)):
+        raise InvalidInputError(
+            f"{source} has a column of texts, {column!r}: --column {quote(column)} counts its "
+            "words. To fit to the numbers beside it, as counts of terms: streampca convert "
+            f"{quote(source)} -o counts.zarr, then streampca lsa fit counts.zarr"
+        )
+    if counts and (options or arguments.counts):
+        first = next(iter(options), "counts").replace("_", "-")
+        raise InvalidInputError(
+            f"--{first} is for texts, and {source} holds counts; leave it out. Of a CSV file "
+            "with a column of texts: --column NAME"
+        )
+    if counts:
         return source
     return streampca.open_texts(
         source, arguments.counts, memory_limit=arguments.memory_limit,

@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 
 import streampca
+from streampca.cli.tables import table_options
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, RowTotals, select
+from streampca.models.cycles import CYCLES
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
-from streampca.sources.opening import TABLES
 from streampca.sources.rating_tables import recognised
+from streampca.sources.several import TABLES, TABULAR
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
 # --------------------------------------------------------------------------------------------------
 # Side data of a matrix: ``--weights``, ``--sample-weight`` and ``--remove``.
 
-BY_DATE = ("month", "season", "trend")  # values of --remove that follow from dates
+BY_DATE = (*CYCLES, "trend")  # values of --remove that follow from dates
 KEEP = "none"  # value of --remove in transform: nothing is removed
 
 
@@ -33,9 +35,11 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
     """Options for the weights of a fit, and for what it removes."""
     parser.add_argument(
         "--weights",
+        action="append",
         metavar="coslat|FILE|NAME",
         help="multiply the features: coslat (the root of the cosine of the latitude), a file "
-        "(.npy, .csv, .tsv, area.nc or area.nc:name) or a variable of the source",
+        "(.npy, .csv, .tsv, area.nc or area.nc:name) or a variable of the source; repeated, by all "
+        "of these",
     )
     parser.add_argument(
         "--sample-weight",
@@ -51,18 +55,22 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remove",
         action="append",
-        metavar="month|season|trend|FILE|NAME",
-        help="project this out of the samples: a cycle or trend in their dates, or covariates and "
-        "batches in a file or variable (text makes a column for each level); may be repeated. "
+        metavar="month|hour|trend|FILE|NAME",
+        help=f"project this out of the samples: a cycle ({', '.join(CYCLES)}) or trend in their "
+        "dates, or covariates and batches in a file or variable (text makes a column for each "
+        "level); may be repeated. "
         "For genotypes: a file of samples to leave out, as in PLINK",
     )
 
 
 def weights_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """The value of --weights for a matrix: None, "coslat", or (features,) numbers."""
-    if arguments.weights in (None, "coslat"):
-        return arguments.weights
-    return _one("--weights", arguments.weights, arguments, matrix.labels.features)
+    """The values of --weights as models take them: None, "coslat", numbers, or several of these."""
+    features = matrix.labels.features
+    found = [
+        one if one == "coslat" else _one("--weights", one, arguments, features)
+        for one in arguments.weights or []
+    ]
+    return found if len(found) > 1 else next(iter(found), None)
 
 
 def sample_weight_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
@@ -151,6 +159,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="which array of a group or file; repeated, their features side by side",
     )
+    parser.add_argument("--group", metavar="NAME", help="of a NetCDF, HDF5 or Zarr file")
     parser.add_argument(
         "--dim", nargs="+", type=_dimension, help="sample dimension(s), by name or number"
     )
@@ -162,18 +171,20 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         help="chunks that a Zarr store lacks: an error (default), its fill value, or missing cells",
     )  # fmt: skip
     parser.add_argument(
+        "--external-links", action="store_true",
+        help="accept HDF5 files whose data are in other files, and Zarr stores with links out",
+    )  # fmt: skip
+    parser.add_argument(
         "--multiallelic",
         choices=("error", "drop"),
         default="error",
         help="variants of more than two alleles in a VCF Zarr",
     )
+    table_options(parser)
     parser.add_argument(
-        "--columns", nargs="+", metavar="NAME", help="of a table, the features (default: numbers)"
-    )
-    parser.add_argument("--index", metavar="NAME", help="of a table, the names of the samples")
-    parser.add_argument(
-        "--categorical", choices=("onehot",), help="of a table, a feature of each category"
-    )
+        "--feature-types", action="append", metavar="TYPE",
+        help="of a 10x file or an AnnData: 'all', or such as 'Antibody Capture'; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--join",
         choices=("samples", "features"),
@@ -238,8 +249,8 @@ def refuse_ratings(path: str) -> None:
     """Raise InvalidInputError for a text or Parquet file with a line for each rating."""
     if "://" in path or not Path(path).is_file():
         return
-    columns: Any = recognised(path) if path.endswith(TABLES) else None
-    if columns is None and not path.endswith(".dat"):
+    columns: Any = recognised(path) if path.lower().endswith(TABLES) else None
+    if columns is None and not path.lower().endswith(".dat"):
         return
     user, item, rating = columns or (0, 1, 2)
     names = f"--user {quote(str(user))} --item {quote(str(item))} --rating {quote(str(rating))}"
@@ -262,24 +273,22 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
     source = paths[0] if len(paths) == 1 else paths
     if arguments.resize or arguments.image_mode:
         if not are_images(source):
-            raise InvalidInputError(
-                f"--resize and --image-mode are for images; {source} holds none"
-            )
+            raise InvalidInputError(f"--resize and --image-mode are for images; {source} has none")
         size = tuple(arguments.resize) if arguments.resize else None
         return streampca.open_images(source, mode=arguments.image_mode or "auto", resize=size)
+    variable = arguments.variable[0] if len(arguments.variable or ()) == 1 else arguments.variable
     return streampca.open(
         source,
-        variable=arguments.variable[0]
-        if len(arguments.variable or ()) == 1
-        else arguments.variable,
+        variable=variable,
+        group=arguments.group,
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
+        external_links=arguments.external_links,
         multiallelic=arguments.multiallelic,
-        columns=arguments.columns,
-        index=arguments.index,
-        categorical=arguments.categorical,
         join=arguments.join,
+        feature_types=arguments.feature_types,
+        **{name: getattr(arguments, name) for name in TABULAR},
     )
 
 

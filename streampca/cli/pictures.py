@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_writable
+from streampca.cli.view_options import field_of, field_options, two_views_of, with_options
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import AxisLabels
@@ -27,7 +29,9 @@ from streampca.matrix.labels import json_of
 from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
-from streampca.sources.side_data import read_panel, read_side_data
+from streampca.sources.anndata import stored_scores
+from streampca.sources.encodings import read_text
+from streampca.sources.side_data import named_column, read_panel
 from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
@@ -40,6 +44,7 @@ OF_SEVERAL = {
 KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
 LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
 TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
+IN_OBSM = re.compile(r"(.+\.(?:h5ad|zarr)):([^:/]+)")  # a path, and a name in obsm
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
@@ -56,13 +61,15 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--ellipses", action="store_true", help="of 95 %% of each group of samples")
     one.add_argument(
         "--scores",
-        metavar="ZARR|TSV",
-        help="scores to draw; new samples (streampca project) are drawn over those of the fit",
+        metavar="ZARR|TSV|H5AD",
+        help="scores to draw, of an AnnData obsm['X_pca'] (or H5AD:NAME); new samples (streampca "
+        "project) are drawn over those of the fit",
     )
     one.add_argument(
         "--images", metavar="FOLDER",
         help="of --kind images: the first three of these, beside what components make of them",
     )  # fmt: skip
+    field_options(one)
 
     one = parsers["report"]
     one.set_defaults(run=run_report)
@@ -71,7 +78,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--title", default="")
     one.add_argument("--labels", metavar="FILE", help=LABELS)
     _panel_options(one)
-    one.add_argument("--scores", metavar="ZARR|TSV", help="scores to draw, if the model has none")
+    one.add_argument(
+        "--scores", metavar="ZARR|TSV|H5AD", help="scores to draw, if the model has none"
+    )
 
     one = parsers["baselines"]
     one.set_defaults(run=run_baselines)
@@ -144,7 +153,9 @@ def run_plot(arguments: argparse.Namespace) -> int:
     result = model.result_
     chosen = arguments.components
     options: dict[str, Any] = {}
-    if kind in OF_SAMPLES:
+    if kind in OF_SAMPLES and getattr(result, "kind", "") == "two-view":
+        options = two_views_of(arguments, kind, labels)
+    elif kind in OF_SAMPLES:
         kind, options = _samples_of(arguments, result, labels, kind)
     elif kind == "texts":
         options["labels"] = labels
@@ -154,7 +165,11 @@ def run_plot(arguments: argparse.Namespace) -> int:
         options[OF_ONE[kind]] = (chosen or [1])[0]
     elif kind in OF_SEVERAL and chosen:
         options[OF_SEVERAL[kind]] = chosen[0] if kind == "map" and len(chosen) == 1 else chosen
-    draw(kind, model if "X" in options else result, output, **options)
+    options |= field_of(arguments, kind)
+    try:
+        draw(kind, model if "X" in options else result, output, **options)
+    except InvalidInputError as error:
+        raise InvalidInputError(with_options(str(error))) from None
     print(f"{kind} drawn to {output}")
     return 0
 
@@ -165,14 +180,14 @@ def _samples_of(
     """(the picture, its scores and labels): new samples go over those of the fit."""
     scores, samples = None, result.labels.samples
     if arguments.scores:
-        samples, scores = read_scores(arguments.scores, samples)
+        samples, scores = read_scores(arguments.scores, samples, result)
         if kind == "scores" and samples is not result.labels.samples and result.scores is not None:
             kind = "projected"
     if kind == "projected":
         if scores is None:
             raise InvalidInputError("--kind projected draws new samples: add --scores FILE")
         fitted = result.labels.samples
-        known = (labels, None) if labels else _panel_of_both(arguments, fitted, samples)
+        known = (labels, None) if labels is not None else _panel_of_both(arguments, fitted, samples)
         return kind, {"new_scores": scores, "labels": known[0], "new_labels": known[1]}
     if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, samples, arguments.panel_column)
@@ -196,20 +211,35 @@ def _panel_of_both(arguments: argparse.Namespace, fitted: Any, new: Any) -> tupl
     return found[0], found[1]
 
 
-def read_scores(path: str, fitted: Any) -> tuple[Any, Any]:
-    """(labels of the samples, (n, k) scores) of a file of ours: Zarr, or a table of new samples.
+def read_scores(path: str, fitted: Any, result: Any) -> tuple[Any, Any]:
+    """(labels of the samples, (n, k) scores) of a file of ours: Zarr, or a table of new samples;
+    or of ``cells.h5ad``, its obsm["X_pca"], and of ``cells.h5ad:NAME`` another of obsm.
 
     fitted : the labels of the fit, which rows without names have if they are as many.
+    result : of the fit. Raises InvalidInputError for a matrix wider than it has components.
     """
-    if not path.endswith(TABLES):
-        matrix = streampca.open(path)
-        values = matrix.read(0, 0, matrix.shape[0])
-        return (fitted if len(values) == len(fitted) else matrix.labels.samples), values
-    ids, values = read_eigenvec(path)
-    names = ids.get("IID") or next(iter(ids.values()), [str(i + 1) for i in range(len(values))])
-    if names == fitted.names() or names == [*map(str, fitted.extra.get("individual", ()))]:
-        return fitted, values
-    return AxisLabels.plain("sample", len(values), names), values
+    if path.endswith(TABLES):
+        ids, values = read_eigenvec(path)
+        names = ids.get("IID") or next(iter(ids.values()), [str(i + 1) for i in range(len(values))])
+        if names == fitted.names() or names == [*map(str, fitted.extra.get("individual", ()))]:
+            return fitted, values
+        return AxisLabels.plain("sample", len(values), names), values
+    named = IN_OBSM.fullmatch(path)
+    if (found := stored_scores(*(named.groups() if named else (path,)))) is not None:
+        names, values = found
+        same = fitted.names() == [*map(str, names)] if fitted.named and names is not None else True
+        if same and len(values) == len(fitted):
+            return fitted, values
+        return AxisLabels.plain("obs", len(values), names), values
+    matrix = streampca.open(path)
+    most = getattr(result, "n_components", matrix.shape[1])
+    if matrix.shape[1] > most or matrix.sparse:
+        raise InvalidInputError(
+            f"--scores {path}: {matrix.shape[0]} x {matrix.shape[1]} values are no scores of a "
+            f"model with {most} components; expected what streampca transform or project wrote"
+        )
+    values = matrix.read(0, 0, matrix.shape[0])
+    return (fitted if len(values) == len(fitted) else matrix.labels.samples), values
 
 
 def run_report(arguments: argparse.Namespace) -> int:
@@ -224,7 +254,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     result = streampca.load(arguments.model).result_
     scores, samples = None, result.labels.samples
     if arguments.scores:
-        samples, scores = read_scores(arguments.scores, samples)
+        samples, scores = read_scores(arguments.scores, samples, result)
     if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, samples, arguments.panel_column)
     title, place = arguments.title, arguments.model
@@ -234,8 +264,9 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_labels(path: str) -> list[str]:
-    """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs."""
+def read_labels(path: str) -> Any:
+    """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs,
+    which goes by the names of the observations."""
     source, _, name = path.rpartition(":")
     if path.endswith((".h5ad", ".h5ad:")):
         whole = f"{path.rstrip(':')}:NAME"
@@ -243,13 +274,8 @@ def read_labels(path: str) -> list[str]:
     if source.endswith((".h5ad", ".zarr")):
         if "://" not in source and not Path(source).exists():
             raise SourceError(f"{source}: no such file or directory")
-        return [*map(str, read_side_data(name, source, AxisLabels.plain("obs", 0), "--labels")[0])]
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not a text file: {error}") from None
+        return named_column(source, name, "--labels")
+    lines = read_text(path).splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -310,7 +336,7 @@ def _digits() -> Any:
     return load_digits().data
 
 
-def draw(kind: str, result: Any, path: Path, **options: Any) -> None:
+def draw(kind: str, result: Any, path: Path, /, **options: Any) -> None:
     from streampca import plots
 
     write_picture(getattr(plots, kind)(result, **options).get_figure(), path)

@@ -4,21 +4,48 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 import streampca
 from streampca.cli.options import left_out_samples, progress_of
 from streampca.errors import InvalidInputError
 from streampca.genetics.counts import preceded, well_called
-from streampca.genetics.filters import filter_genotypes, sample_mask
-from streampca.genetics.ld_pruning import LDPruning, PruningRules, default_step, ld_scan, prune_ld
-from streampca.genetics.tables import write_afreq, write_eigenval, write_eigenvec
+from streampca.genetics.filters import filter_genotypes
+from streampca.genetics.id_lists import sample_mask
+from streampca.genetics.ld_pruning import (
+    PRUNE_IN,
+    LDPruning,
+    PruningRules,
+    default_step,
+    ld_scan,
+    prune_ld,
+)
+from streampca.genetics.tables import (
+    allele_weights,
+    eigensoft_eigenvalues,
+    write_acount,
+    write_afreq,
+    write_allele_weights,
+    write_eigenval,
+    write_eigenvec,
+    write_smiss,
+    write_vmiss,
+)
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
-from streampca.models.views import frequency_column, observed_alleles
+from streampca.models.linear_result import COMPONENTS
+from streampca.models.views import (
+    frequency_column,
+    observed_alleles,
+    used_variants,
+)
 from streampca.passes import PassCost, Plan
-from streampca.sources import as_matrix
-from streampca.sources.variants import MISSING_CALL
+from streampca.sources.allele_counts import with_missing_calls
+from streampca.sources.variants import refuse_repeated_ids
+from streampca.store import labelled_rows
 
 # --------------------------------------------------------------------------------------------------
 # Selecting samples and variants: first by lists, then by counts, then by pruning, as PLINK does.
@@ -116,10 +143,11 @@ def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
 def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
     """The selection by lists. Reads only labels."""
     (samples, variants), dropped = matrix.shape, matrix.multiallelic
-    if matrix.missing_value is None and matrix.dtype.kind == "i":
-        matrix = as_matrix(matrix, missing_value=MISSING_CALL)
+    matrix = with_missing_calls(matrix)
     leave_out = left_out_samples(arguments)
     listed = filter_genotypes(matrix, variant_filter(arguments), arguments.keep, leave_out)
+    if getattr(arguments, "allele_wts", False):
+        refuse_repeated_ids(listed.labels.features, "a table of loadings (--allele-wts)")
     return Selection(listed, (samples, variants + dropped), listed.shape, dropped)
 
 
@@ -140,6 +168,8 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     Cost: 1 to 3 passes. Raises InvalidInputError if no variant is left.
     """
     rules = pruning_rules(arguments, chosen.matrix)
+    if arguments.out:
+        refuse_repeated_ids(chosen.matrix.labels.features, PRUNE_IN)
     running = {
         "memory_limit": arguments.memory_limit,
         "scheduler": arguments.scheduler,
@@ -176,14 +206,24 @@ def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
 
 def tables(arguments: argparse.Namespace) -> list[str]:
     """Paths of the text files that --out asks for."""
+    asked = {
+        "freq": (".afreq",),
+        "missing_counts": (".smiss", ".vmiss"),
+        "allele_wts": (".eigenvec.allele", ".acount"),
+    }
     if not arguments.out:
-        if arguments.freq:
-            raise InvalidInputError("--freq writes PREFIX.afreq: add --out PREFIX")
+        if option := next((one for one in asked if getattr(arguments, one)), None):
+            option, suffix = option.replace("_", "-"), asked[option][0]
+            raise InvalidInputError(f"--{option} writes PREFIX{suffix}: add --out PREFIX")
         return []
+    if arguments.allele_wts and (arguments.no_components or arguments.ploidy != 2):
+        option = "--no-components" if arguments.no_components else "--ploidy"
+        raise InvalidInputError(
+            f"--allele-wts needs components of diploid calls: leave out {option}"
+        )
     pruned = [] if arguments.ld_r2 is None else [".prune.in"]
-    counted = [".afreq"] if arguments.freq else []
-    suffixes = (".eigenvec", ".eigenval", *counted, *pruned)
-    return [f"{arguments.out}{suffix}" for suffix in suffixes]
+    more = [one for option, some in asked.items() if getattr(arguments, option) for one in some]
+    return [f"{arguments.out}{suffix}" for suffix in (".eigenvec", ".eigenval", *more, *pruned)]
 
 
 def zarr_outputs(arguments: argparse.Namespace) -> list[str]:
@@ -196,19 +236,36 @@ def write_outputs(
 ) -> list[str]:
     """Write PLINK's tables if --out asks for them. Returns all written paths."""
     result, may = model.result_, arguments.overwrite
+    variants, who = result.labels.features, identifiers(result.labels.samples)
+    counted = (frequency_column(result), observed_alleles(result))
     for path in (written := tables(arguments)):
         if path.endswith(".eigenvec"):
             unit = arguments.eigenvec_values == "eigenvectors"
             values = model.eigenvectors_ if unit else model.scores_
-            columns = identifiers(result.labels.samples)
+            columns = list(who)
             if result.fitted is not None:
                 columns.append(("FITTED", result.fitted.astype(int)))
             write_eigenvec(path, columns, values, may)
         elif path.endswith(".eigenval"):
-            write_eigenval(path, model.eigenvalues_, may)
+            plain = arguments.eigenval_values == "plink"
+            values = model.eigenvalues_ if plain else eigensoft_eigenvalues(result)
+            write_eigenval(path, values, may)
         elif path.endswith(".afreq"):
-            counted = (frequency_column(result), observed_alleles(result))
-            write_afreq(path, result.labels.features, *counted, may)
+            write_afreq(path, variants, *counted, may)
+        elif path.endswith(".acount"):
+            write_acount(path, variants, *counted, may)
+        elif path.endswith(".smiss"):
+            write_smiss(path, who, result.missing_by_sample, result.n_features, may)
+        elif path.endswith(".vmiss"):
+            lost = np.zeros(len(variants), int) if result.missing is None else result.missing
+            write_vmiss(path, variants, lost, result.n_samples, may)
+        elif path.endswith(".allele"):
+            streamed = result.streamed_to
+            loadings = result.require_components().T if streamed is None else (
+                labelled_rows(streamed, COMPONENTS))  # fmt: skip
+            weights = partial(allele_weights, result, columns=loadings)
+            used = used_variants(result)
+            write_allele_weights(path, variants, used, weights, result.n_components, may)
         elif chosen.pruning is not None:
             chosen.pruning.write(path, may)
     return [*written, *zarr_outputs(arguments)]

@@ -24,7 +24,7 @@ from streampca.embedding.plan import (
 from streampca.embedding.quality import Quality, quality
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, select
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.models.estimator import Estimator
 from streampca.models.pca.pca import PCA
 from streampca.models.request import seed_of, whole_number
@@ -52,7 +52,7 @@ class Embedding:
     model : the fitted components.  layout : the fitted object of the library.
     filtered : what the filters left.  quality : what the picture keeps of the neighbourhoods.
     plan : what was planned.  method : of the layout, with its settings.
-    seconds : by stage.
+    samples : labels of the rows.  seconds : by stage.
     """
 
     coordinates: Array
@@ -65,6 +65,7 @@ class Embedding:
     plan: EmbeddingPlan
     method: str
     seed: int
+    samples: AxisLabels
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def transform(self, X: Any, *, dim: Any = None) -> Array:
@@ -162,7 +163,7 @@ def embed(
     clock.done("judgement")
     return Embedding(
         picture, scores, chosen, fitted, library, left, judged, plan, str(wanted.layout), seed,
-        clock.seconds,
+        wanted.matrix.labels.samples, clock.seconds,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from streampca.genetics.ld_pruning import prune_ld
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.line_sums import column_stats
+from streampca.sources.allele_counts import refuse_other_ploidy
 
 FORMS = (
     "variance:2000 or dispersion:2000 (features with the largest), missing:0.05 (at most that "
@@ -88,6 +89,8 @@ def filtered(
     running : memory_limit, scheduler, progress.  Raises InvalidInputError where nothing is left.
     """
     p, steps, chosen = matrix.shape[1], [], matrix
+    if any(one.name == "maf" for one in filters):
+        refuse_other_ploidy(matrix, ploidy)
     by_columns = [one for one in filters if one.name != "ld"]
     if by_columns:
         stats = column_stats(matrix, "filter", **running)

@@ -36,7 +36,10 @@ do not count in the M of the eigenvalues; PLINK counts them unless `--maf` takes
 **Tables.** `fit_samples` fits on unrelated samples and scores everyone in the same two passes; the
 column FITTED (1 or 0) of the `.eigenvec`, and `result_.fitted`, say who was fitted. `--freq` writes
 `PREFIX.afreq`, `#CHROM ID REF ALT ALT_FREQS OBS_CT` of every variant that was read: ALT is the
-counted allele (A1), OBS_CT the alleles observed in the fitted samples.
+counted allele (A1), OBS_CT the alleles observed in the fitted samples. `--missing-counts` writes
+PLINK 2's `.smiss` and `.vmiss`. `--allele-wts` writes loadings (`.eigenvec.allele`) and counts
+(`.acount`) from which PLINK 2 makes the scores of the fit; its line is in `--help`.
+`--eigenval-values smartpca` gives smartpca's scale: all n - 1 eigenvalues add up to n - 1.
 
 **Loadings** stream to a Zarr group with `--loadings`, variant block by variant block, with the
 variants' labels and statistics; none of it is held. 300 samples x 2,000,000 variants take 272 MiB

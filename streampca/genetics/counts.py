@@ -20,6 +20,7 @@ from streampca.kernels import Array, ColumnStats
 from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize, select
 from streampca.matrix.standardize import exceeds
 from streampca.passes import Candidate, Execution, PassCost, Plan, make_plan, pass_spec, run
+from streampca.sources.allele_counts import code_is_assumed
 from streampca.sources.variants import NO_PARENT
 
 # --------------------------------------------------------------------------------------------------
@@ -55,7 +56,10 @@ def well_called(
     Raises InvalidInputError where nothing is left and for settings that cannot be met.
     Source: Chang et al. 2015, GigaScience 4:7; PLINK 2, "Order of operations".
     """
-    wanted = Standardize(scale="hwe", ploidy=ploidy, maf=maf, max_missing=max_missing)
+    assumed = code_is_assumed(matrix)
+    wanted = Standardize(
+        scale="hwe", ploidy=ploidy, maf=maf, max_missing=max_missing, code_assumed=assumed
+    )
     if not 0.0 <= max_sample_missing <= 1.0:
         raise InvalidInputError(
             f"max_sample_missing={max_sample_missing!r}; expected a share in [0, 1]"
@@ -171,8 +175,8 @@ def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
     if found:
         warn_caller(
             f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
-            "ancestry. Prune (streampca.prune_ld; --ld-r2) or leave such regions out "
-            "(VariantFilter(exclude_long_range_ld=37); --exclude-long-range-ld 37).",
+            "ancestry. Prune, streampca.prune_ld(X), or leave such regions out, "
+            "VariantFilter(exclude_long_range_ld=37) or 38.",
             LocalComponentWarning,
         )
 
@@ -191,7 +195,7 @@ def warn_of_children(samples: AxisLabels) -> None:
     if children:
         warn_caller(
             f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
-            "founders only for frequencies, and relatives make components of their own: see "
-            "fit_samples",
+            "founders only for frequencies, and relatives make components of their own. Fit on "
+            "unrelated samples: fit_samples='unrelated.txt'",
             NonFounderWarning,
         )

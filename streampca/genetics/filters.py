@@ -6,28 +6,31 @@ ancestry, so they are commonly left out before a PCA.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import (
-    AbsentNamesWarning,
     InvalidInputError,
-    SourceError,
     UnknownChromosomeWarning,
     shorten,
     warn_caller,
 )
+from streampca.genetics.id_lists import Names, names_of, read_names, sample_mask, warn_of_absent
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
-from streampca.matrix.columns import Column, as_text, by_pieces, is_among, numbered, pieces, textual
+from streampca.matrix.columns import (
+    Column,
+    as_text,
+    by_pieces,
+    is_among,
+    numbered,
+    textual,
+)
 from streampca.sources.variants import DIPLOID, HUMAN, LETTERS, chromosome_name, chromosome_names
 
 BUILDS = {37: 37, 38: 38, "37": 37, "38": 38, "b37": 37, "b38": 38, "hg19": 37, "hg38": 38,
@@ -102,7 +105,6 @@ def in_long_range_ld(chromosome: Any, position: Any, build: int | str = 37) -> A
 #
 # All of it needs labels only: nothing is read.
 
-Names = Iterable[str] | str | os.PathLike[str]
 UNPLACED = "0"  # the chromosome of variants without a position: PLINK leaves them out
 _REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
 
@@ -239,39 +241,11 @@ def _parsed(region: str, n_autosomes: int | None) -> tuple[str, tuple[int, int] 
     return chromosome_name(name, n_autosomes), ends
 
 
-def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Array:
-    """(n,) True for the named samples: individual ids, or family and individual.
-
-    names : a sequence of "IID", "FID IID" or "FID:IID", or a file with one of these a line. A
-        sample whose own name holds a blank is named by all of it.
-    Raises InvalidInputError where none of them is there.
-    """
-    columns = [_names(labels)]
-    wanted = read_names(names, columns=2)
-    if "family" in labels.extra:
-        family, individual = (as_text(labels.extra[name]) for name in ("family", "individual"))
-        both = [np.strings.add(np.strings.add(family, sign), individual) for sign in " :"]
-        columns += [individual, *both]
-    else:  # a family may be part of the name, as FID:IID
-        blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
-        wanted = [name if name in blank else name.replace(" ", ":") for name in wanted]
-    chosen = np.zeros(len(labels), dtype=bool)
-    for column in columns:
-        chosen |= is_among(column, wanted)
-    if not chosen.any():
-        raise InvalidInputError(
-            f"{option}: none of {shorten(wanted[:4], len(wanted))} is a sample of the data; its "
-            f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}"
-        )
-    _warn_of_absent(wanted, [column[chosen] for column in columns], option)
-    return chosen
-
-
 def _among_ids(labels: AxisLabels, names: Names, option: str) -> Array:
     """(p,) True for the named variants."""
-    ids, wanted = _names(labels), read_names(names)
+    ids, wanted = names_of(labels), read_names(names)
     chosen = is_among(ids, wanted)
-    _warn_of_absent(wanted, [ids[chosen]], option)
+    warn_of_absent(wanted, [ids[chosen]], option)
     return chosen
 
 
@@ -279,50 +253,15 @@ def _warn_of_unknown(left_out: Counter[str]) -> None:
     """Warn of chromosomes that are neither autosomes nor PLINK's other codes."""
     names = sorted(left_out.keys() - {*LETTERS, UNPLACED})
     if names:
+        numbers = [int(name) for name in names if name.isdecimal()]
+        among = ", or count them among the autosomes: " if numbers else ""
+        among += f"n_autosomes={max(numbers)}" if numbers else ""
         warn_caller(
             f"{sum(left_out[name] for name in names)} variants are left out with the chromosomes "
             f"that are no autosomes, on {shorten(names, len(names))}, no known code. Take them by "
-            "chromosomes='all', or count them among the autosomes: n_autosomes=...",
+            f"chromosomes='all'{among}",
             UnknownChromosomeWarning,
         )
-
-
-def _warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str) -> None:
-    """Warn of names in a list that the data do not have."""
-    absent = dict.fromkeys(wanted)
-    asked = len(absent)
-    for column in columns:
-        for piece in pieces(column):
-            for name in piece:
-                absent.pop(name, None)
-    if absent:
-        few = [name.replace(" ", ":") for name in islice(absent, 4)]
-        warn_caller(
-            f"{option}: {len(absent)} of {asked} names are not in the data: "
-            f"{shorten(few, len(absent))}",
-            AbsentNamesWarning,
-        )
-
-
-def read_names(names: Names, columns: int | None = None) -> list[str]:
-    """Names of a sequence or a file: all its words (PLINK's --extract), or one name a line.
-
-    columns : words of a line that make up the name; further words are ignored.
-    """
-    if not isinstance(names, (str, os.PathLike)):
-        return [str(name) for name in names]
-    try:
-        lines = Path(names).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{names}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{names} is not a text file of ids: {error}") from None
-    words = [line.split() for line in lines if line.strip() and line[0] != "#"]
-    if not words:
-        raise InvalidInputError(f"{names} is empty; expected ids, one or more in a line")
-    if columns is None:
-        return [word for line in words for word in line]
-    return [" ".join(line[:columns]) for line in words]
 
 
 def filter_genotypes(
@@ -366,12 +305,3 @@ def _column(labels: AxisLabels, name: str, option: str) -> Any:
     if not isinstance(values, Column):
         values = np.asarray(values)
     return values if values.dtype.kind == "i" else textual(values)
-
-
-def _names(labels: AxisLabels) -> Any:
-    if len(labels.dims) != 1 or labels.dims[0] not in labels.coords:
-        raise InvalidInputError(
-            "ids were given, and this source has none; open one that has, such as a .bed or a VCF "
-            "Zarr"
-        )
-    return textual(labels.coords[labels.dims[0]])

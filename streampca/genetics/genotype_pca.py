@@ -18,9 +18,10 @@ from streampca.genetics.counts import (
     warn_of_local_components,
     well_called,
 )
-from streampca.genetics.filters import Names, VariantFilter, filter_genotypes, sample_mask
-from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Labels, select
+from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.genetics.id_lists import Names, sample_mask
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import Block, ChunkedMatrix, Labels, Standardize, select
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import PrincipalComponents
@@ -36,7 +37,7 @@ from streampca.models.views import eigenvalues, eigenvectors, frequencies
 from streampca.passes import Execution, PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
-from streampca.sources.variants import MISSING_CALL
+from streampca.sources.allele_counts import MISSING_CALL, code_is_assumed, with_missing_calls
 from streampca.store import labelled_rows, occupied
 
 
@@ -222,7 +223,7 @@ class GenotypePCA(LinearModel):
         warn_of_children(fitted_on.labels.samples)
         partial = cohort if fitted_on is not cohort.everyone else None
         seed = seed_of(self.random_state)
-        request = self._request().bound(random_state=seed, cohort=partial)
+        request = self._request(matrix).bound(random_state=seed, cohort=partial)
         fitted = fit_pca(plan, fitted_on, request, execution)
         self.plan_ = preceded(plan, *(counting for counting, _ in made))
         self.cost_, self.dim_ = execution.costs, dim
@@ -257,8 +258,8 @@ class GenotypePCA(LinearModel):
         """Fit, and the scores of all samples, (n, k): no further pass."""
         return np.array(self.fit(X, dim=dim).scores_)
 
-    def _request(self) -> Request:
-        """The request of the parameters, for the solvers."""
+    def _request(self, matrix: ChunkedMatrix) -> Request:
+        """The request of the parameters for a matrix, for the solvers."""
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
         return Request.of(
             self,
@@ -266,6 +267,7 @@ class GenotypePCA(LinearModel):
             max_passes=max_passes,
             exact_first=True,
             random_state=0,
+            code_assumed=code_is_assumed(matrix),
             loadings=_text(self.loadings),
             relationship=_text(self.relationship),
         )
@@ -279,14 +281,22 @@ class GenotypePCA(LinearModel):
 
     def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
         """The samples and variants to use, before any call is read."""
-        matrix = as_matrix(X, dim=dim)
-        if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
-            matrix = as_matrix(matrix, missing_value=code)
+        matrix = with_missing_calls(as_matrix(X, dim=dim))
         if not 0.0 <= self.max_sample_missing <= 1.0:
             raise InvalidInputError(
                 f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
             )
         return filter_genotypes(matrix, self.variants, self.keep, self.remove)
+
+    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+        matrix = super()._matrix(X, dim, remove)
+        if isinstance(X, np.ndarray) and X.dtype.kind == "i" and X.max() < self.ploidy:
+            seen = X != MISSING_CALL  # none has all copies: is that what the fit lets expect?
+            count, mean, nothing = seen.sum(axis=0), np.asarray(self._fitted().mean), np.zeros(1)
+            lost = len(X) - count
+            stats = ColumnStats(count, lost, count, mean, nothing, X.min(axis=0), X.max(axis=0))
+            Standardize(ploidy=self.ploidy, code_assumed=True).refuse_other_counts(stats)
+        return matrix
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
         return MISSING_CALL if dtype.kind == "i" else None
@@ -302,7 +312,7 @@ class GenotypePCA(LinearModel):
 
     def _plan(self, cohort: Cohort) -> Plan:
         fitted_on = _fitted_rows(cohort)
-        request = self._request()
+        request = self._request(cohort.everyone)
         request.check(fitted_on.shape)
         partial = cohort if fitted_on is not cohort.everyone else None
         if self.loadings is not None and not self.components:

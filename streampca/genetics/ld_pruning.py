@@ -29,6 +29,8 @@ from streampca.passes import (
     run,
 )
 from streampca.sources import as_matrix
+from streampca.sources.allele_counts import code_is_assumed
+from streampca.sources.variants import refuse_repeated_ids
 
 
 def default_step(window: int | str) -> int:
@@ -111,6 +113,7 @@ def runs(chromosome: Array) -> tuple[Array, Array]:
 # ``prune_ld`` gives the variants that ``plink2 --indep-pairwise <window> <step> <r2>`` keeps, in
 # one pass over the calls.
 
+PRUNE_IN = "a list of the kept variants"
 WINDOW = 500  # variants; PLINK has no default
 
 
@@ -132,7 +135,7 @@ class LDPruning:
     n_features : p.  n_constant : removed because all their observed calls are equal.
     n_unplaced : left out because they lie on chromosome 0.
     by_chromosome : chromosome -> (kept, all).
-    settings : those of :func:`prune_ld`.  plan, cost : of the pass.
+    settings : those of :func:`prune_ld`.  plan, cost : of the pass.  features : labels of all.
     """
 
     kept: Array
@@ -144,6 +147,7 @@ class LDPruning:
     settings: Mapping[str, Any]
     plan: Plan
     cost: PassCost
+    features: AxisLabels
 
     @property
     def mask(self) -> Array:
@@ -156,8 +160,9 @@ class LDPruning:
         """Write the kept ids, one a line, as PLINK's .prune.in; the file appears whole.
 
         Raises InvalidInputError where something other than a file lies there, or a file that is
-        not to be overwritten.
+        not to be overwritten, and where an id names several variants.
         """
+        refuse_repeated_ids(self.features, PRUNE_IN)
         write_lines(path, (f"{name}\n" for name in self.ids.tolist()), overwrite)
         return Path(path)
 
@@ -241,6 +246,7 @@ def ld_scan(matrix: ChunkedMatrix, rules: PruningRules) -> LDScan:
         starts=starts,
         stops=stops,
         missing=matrix.missing_value,
+        code_assumed=code_is_assumed(matrix),
     )
 
 
@@ -314,6 +320,7 @@ def _result(
         settings=asdict(rules),
         plan=plan,
         cost=cost,
+        features=features,
     )
 
 

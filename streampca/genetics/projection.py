@@ -41,6 +41,7 @@ from streampca.passes import (
     single_threaded_blas,
 )
 from streampca.sources import as_matrix
+from streampca.sources.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
 
 
@@ -172,7 +173,7 @@ def project_samples(
         raise InvalidInputError(
             f"{record}. min_coverage={min_coverage:g} needs at least "
             f"{max(1, int(np.ceil(min_coverage * len(used))))}. Genome builds and names of the "
-            "two must agree (match='id' or 'position'); a lower min_coverage= accepts less."
+            "two must agree (match='id' or match='position'); a lower min_coverage= accepts less."
         )
     layout = SumsLayout(
         result.n_components,
@@ -180,6 +181,7 @@ def project_samples(
         missing == "least_squares",
         shrinkage is not None,
     )
+    refuse_other_ploidy(matrix, layout.ploidy, "project_samples")
     aligned = _aligned(result, record, layout.ploidy)
     plan = _plan(matrix, layout, result.n_features, memory_limit)
     execution = Execution.begun(plan, matrix, scheduler, progress)

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from streampca.kernels.blas import Array
+from streampca.kernels.compiled import compiled
 
 WORD = 64  # samples in one word
 SLACK = 1.0 + 2.0**-44  # closer frequencies and r^2 are ties, as in PLINK 2
 
-_compile: Any = njit(nogil=True, cache=True)
+_compile = compiled()
 
 
 def _count_ones(typing: Any, word: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
+from streampca.matrix import Standardize
 
 ORDERS = {1: False, 2: True}  # PLINK 2's --indep-order -> whether windows are walked backward
 
@@ -24,15 +25,16 @@ class LDScan(Accumulator):
     """
 
     axis = 1
-    settings = ("r2", "order", "starts", "stops", "missing")
+    settings = ("r2", "order", "starts", "stops", "missing", "code_assumed")
     fields = ("keep", "constant", "bits", "counts", "survivors", "entered", "seen")
 
     def __init__(
-        self, *, r2: float, order: int, starts: Array, stops: Array, missing: float | None
-    ) -> None:
+        self, *, r2: float, order: int, starts: Array, stops: Array, missing: float | None,
+        code_assumed: bool = False,
+    ) -> None:  # fmt: skip
         self.r2, self.order = r2, order
         self.starts, self.stops = np.array(starts), np.array(stops)  # writable on workers too
-        self.missing = missing
+        self.missing, self.code_assumed = missing, code_assumed
         self.keep = np.zeros(0, bool)  # (seen,) whether the variant is kept so far
         self.constant = np.zeros(0, bool)  # (seen,) whether its observed calls are all equal
         self.bits: Array | None = None  # (w, 2, words) of the last w variants
@@ -55,6 +57,8 @@ class LDScan(Accumulator):
         bits, n_invalid = pack_calls(values, code)
         if n_invalid:
             raise _not_calls(block, values, code)
+        if self.code_assumed and block.stats.missing.any():
+            Standardize(code_assumed=True).refuse_other_counts(block.stats)
         counts = np.empty((len(bits), 3), np.int64)
         count_calls(bits, counts)
         self.seen = block.stop

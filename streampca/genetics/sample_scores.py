@@ -119,7 +119,7 @@ class SumsLayout:
             raise InvalidInputError(
                 f"expected copies of an allele from 0 to {self.ploidy}; {block.describe()}, "
                 f"{block.name_columns(np.flatnonzero(bad))} hold others (such as {value:g}). If "
-                f"that means missing, say missing_value={value:g}; for another ploidy, ploidy=."
+                f"that means missing: streampca.open(X, missing_value={value:g})"
             )
 
 

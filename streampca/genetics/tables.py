@@ -1,16 +1,17 @@
-"""Text tables in the layout of PLINK's .eigenvec, .eigenval and .afreq."""
+"""Text tables in the layout of PLINK's .eigenvec, .eigenval, .afreq, .smiss and the like."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import SourceError
 from streampca.kernels import Array
+from streampca.sources.encodings import read_text
 from streampca.store.bundle import whole_file
 
 ROWS = 4096  # formatted at once
@@ -46,12 +47,7 @@ def read_eigenvec(path: str | os.PathLike[str]) -> tuple[dict[str, list[str]], A
 
     As ``write_eigenvec``, ``streampca project`` and PLINK 2 write it. Raises SourceError.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not a text file: {error}") from None
+    lines = read_text(path).splitlines()
     head, *rows = [line.split() for line in lines if line.strip()] or [[]]
     names = [name.lstrip("#") for name in head]
     scores = [i for i, name in enumerate(names) if name.startswith("PC") and name[2:].isdigit()]
@@ -76,6 +72,32 @@ def write_eigenval(
     write_lines(path, lines, overwrite)
 
 
+def eigensoft_eigenvalues(result: Any) -> Array:
+    """(k,) in the scale of smartpca's evaloutname: all n - 1 of them would add up to n - 1."""
+    return np.asarray(result.explained_variance_ratio * (result.n_samples - 1))
+
+
+def allele_weights(result: Any, part: slice, columns: Any) -> Array:
+    """(m, k) loadings of some variants per copy standardised by 2 f (1 - f), whatever the scale.
+
+    columns : (p, k) components, an array or in Zarr. Scores are the sums that ``plink2 --score
+    variance-standardize`` forms with them; a variant that the fit did not use gets 0.
+    """
+    frequency = np.asarray(result.mean[part]) / 2.0
+    deviation = np.sqrt(np.maximum(2.0 * frequency * (1.0 - frequency), 0.0))
+    if result.scale is not None:
+        scale = np.asarray(result.scale[part])
+        deviation = np.divide(deviation, scale, out=np.zeros_like(deviation), where=scale > 0)
+    return np.asarray(columns[part]) * deviation[:, None]
+
+
+# --------------------------------------------------------------------------------------------------
+# Tables of variants and samples: columns by their heading, each a function of a slice of rows.
+
+Columns = Mapping[str, Callable[[slice], Sequence[Any]]]
+ALLELES = {"REF": "other_allele", "ALT": "counted_allele", "A1": "counted_allele"}
+
+
 def write_afreq(
     path: str | os.PathLike[str],
     variants: Any,
@@ -90,27 +112,110 @@ def write_afreq(
     frequencies : (p,), nan for a variant without calls.  observed : (p,) alleles behind them.
     overwrite : see :func:`write_lines`.
     """
+    columns = {
+        **_of_variants(variants, "ID", "REF", "ALT"),
+        "ALT_FREQS": lambda part: [f"{share:.6g}" for share in frequencies[part].tolist()],
+        "OBS_CT": lambda part: observed[part].tolist(),
+    }
+    write_lines(path, _table(columns, len(variants)), overwrite)
 
-    def column(name: str, part: slice) -> list[str]:
+
+def write_acount(
+    path: str | os.PathLike[str], variants: Any, frequencies: Any, observed: Any,
+    overwrite: bool = True,
+) -> None:  # fmt: skip
+    """The same with the exact counts, ``ALT_CTS``, as ``plink2 --read-freq`` takes them."""
+
+    def copies(part: slice) -> list[int]:
+        found: list[int] = np.rint(np.nan_to_num(frequencies[part]) * observed[part]).tolist()
+        return [int(one) for one in found]
+
+    columns = {
+        **_of_variants(variants, "ID", "REF", "ALT"),
+        "ALT_CTS": copies,
+        "OBS_CT": lambda part: observed[part].tolist(),
+    }
+    write_lines(path, _table(columns, len(variants)), overwrite)
+
+
+def write_allele_weights(
+    path: str | os.PathLike[str], variants: Any, used: Any, weights: Callable[[slice], Array],
+    k: int, overwrite: bool = True,
+) -> None:  # fmt: skip
+    """Loadings, a line for each used variant: ``#CHROM ID REF ALT A1 PC1 ...``, as PLINK 2's
+    .eigenvec.allele.
+
+    used : (p,) bool.  weights : (m, k) of the copies of A1, the counted allele, in a slice.
+    """
+
+    def numbers(part: slice) -> list[str]:
+        return ["\t".join(f"{x:.9g}" for x in row) for row in weights(part).tolist()]
+
+    heading = "\t".join(f"PC{i + 1}" for i in range(k))
+    columns = {**_of_variants(variants, "ID", "REF", "ALT", "A1"), heading: numbers}
+    write_lines(path, _table(columns, len(variants), used), overwrite)
+
+
+def write_vmiss(
+    path: str | os.PathLike[str], variants: Any, missing: Any, samples: int, overwrite: bool = True
+) -> None:
+    """Missing calls of variants, ``#CHROM ID MISSING_CT OBS_CT F_MISS``, as PLINK 2's.
+
+    missing : (p,) calls that are missing, of so many ``samples``.
+    """
+    columns = {**_of_variants(variants, "ID"), **_shares(missing, samples)}
+    write_lines(path, _table(columns, len(variants)), overwrite)
+
+
+def write_smiss(
+    path: str | os.PathLike[str], identifiers: Sequence[tuple[str, Sequence[Any]]], missing: Any,
+    variants: int, overwrite: bool = True,
+) -> None:  # fmt: skip
+    """Missing calls of samples, ``#FID IID MISSING_CT OBS_CT F_MISS``, as PLINK 2's.
+
+    identifiers : as :func:`write_eigenvec`.  missing : (n,), of so many ``variants``.
+    """
+    columns = {name: entries.__getitem__ for name, entries in identifiers}
+    write_lines(path, _table({**columns, **_shares(missing, variants)}, len(missing)), overwrite)
+
+
+def _table(columns: Columns, rows: int, used: Any = None) -> Iterable[str]:
+    """The lines of a table.  used : (rows,) bool; the others are left out."""
+    yield "#" + "\t".join(columns) + "\n"
+    for start in range(0, rows, ROWS):
+        part = slice(start, min(start + ROWS, rows))
+        values = [[*map(str, made(part))] for made in columns.values()]
+        kept = [True] * len(values[0]) if used is None else used[part].tolist()
+        for keep, *row in zip(kept, *values, strict=True):
+            if keep:
+                yield "\t".join(row) + "\n"
+
+
+def _of_variants(variants: Any, *names: str) -> dict[str, Any]:
+    """The columns CHROM, ID, REF, ALT and A1 of variants."""
+
+    def entries(name: str, part: slice) -> list[str]:
         if name not in variants.extra:
             return ["."] * (part.stop - part.start)
         return [str(entry) for entry in variants.extra[name][part].tolist()]
 
-    def lines() -> Iterable[str]:
-        yield "#CHROM\tID\tREF\tALT\tALT_FREQS\tOBS_CT\n"
-        for start in range(0, len(frequencies), ROWS):
-            part = slice(start, min(start + ROWS, len(frequencies)))
-            names = ["_".join(one.split()) for one in variants.names(range(start, part.stop))]
-            alleles = [
-                ["." if one == "0" else one for one in column(name, part)]
-                for name in ("other_allele", "counted_allele")
-            ]
-            numbers = (frequencies[part].tolist(), observed[part].tolist())
-            rows = zip(column("chromosome", part), names, *alleles, *numbers, strict=True)
-            for *words, share, count in rows:
-                yield "\t".join([*words, f"{share:.6g}", f"{count}\n"])
+    def ids(part: slice) -> list[str]:
+        return ["_".join(one.split()) for one in variants.names(range(part.start, part.stop))]
 
-    write_lines(path, lines(), overwrite)
+    def alleles(name: str, part: slice) -> list[str]:
+        return ["." if one == "0" else one for one in entries(name, part)]
+
+    made = {name: partial(alleles, column) for name, column in ALLELES.items()}
+    every = {"CHROM": partial(entries, "chromosome"), "ID": ids, **made}
+    return {name: every[name] for name in ("CHROM", *names)}
+
+
+def _shares(missing: Any, calls: int) -> dict[str, Any]:
+    return {
+        "MISSING_CT": lambda part: missing[part].tolist(),
+        "OBS_CT": lambda part: [calls] * (part.stop - part.start),
+        "F_MISS": lambda part: [f"{lost / calls:.6g}" for lost in missing[part].tolist()],
+    }
 
 
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str], overwrite: bool = True) -> None:

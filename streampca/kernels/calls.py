@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streampca.kernels.blas import Array
 from streampca.kernels.columns import ColumnStats, row_pieces
+from streampca.kernels.compiled import compiled
 from streampca.kernels.team import each
 
 BEYOND = 1 << 15  # larger than any int8 or uint8
@@ -22,7 +22,7 @@ TASK_NBYTES = 1 << 19  # of a tile that one thread fills at a time
 PIECE = 32768  # entries whose squares fit an int32 sum: 32768 x 255^2 < 2^31
 
 
-_compile: Any = njit(nogil=True, cache=True)
+_compile = compiled()
 
 
 def _bed_table() -> Array:
@@ -76,9 +76,12 @@ def _sum_pairs(pairs: Array, out: Array) -> Any:
 
 @_compile
 def _sum_one_by_one(calls: Array, masked: Array, out: Array) -> Any:
-    """As ``_sum_pairs`` for any ploidy, integer type and mask: fills out, returns the highest."""
+    """As ``_sum_pairs`` for any ploidy, integer type and mask; (the highest, whether any call has
+    copies that do not divide the ploidy)."""
     m, n, ploidy = calls.shape
     highest: Any = np.int32(-1)
+    uneven: Any = False
+    whole = max(ploidy, 2)
     for j in range(m):
         for i in range(n):
             copies = present = np.int32(0)
@@ -89,10 +92,12 @@ def _sum_one_by_one(calls: Array, masked: Array, out: Array) -> Any:
                 lost = lost or a == -1 or a < -2 or (hidden and a != -2)
                 copies, present = np.int32(copies + (a == 1)), np.int32(present + (a >= 0))
                 highest = max(highest, a)
-            if ploidy == 2 and present == 1:
-                copies = np.int32(2 * copies)
-            out[j, i] = np.int32(-1) if lost or present == 0 else copies
-    return highest
+            if lost or present == 0:
+                out[j, i] = np.int32(-1)
+                continue
+            uneven = uneven or whole % present != 0
+            out[j, i] = np.int32(copies * (whole // present))
+    return highest, uneven
 
 
 @_compile
@@ -104,13 +109,18 @@ def _hides_more(calls: Array, masked: Array) -> bool:
     return bool(more != 0)
 
 
+UNEVEN = 1 << 16
+
+
 def sum_alleles(calls: Array, masked: Array | None, out: Array) -> int:
     """Copies of allele 1 in every call: calls (m, n, ploidy) integers -> out (m, n) int8.
 
     -1 in ``calls`` is a missing allele, and makes the call missing (-1); -2 means no allele (mixed
-    ploidy). A haploid call among diploid ones counts twice, as in a .bed of PLINK.
+    ploidy). A call of fewer copies counts as one of the same shares of max(ploidy, 2) copies: a
+    haploid one counts twice, as in a .bed of PLINK.
     masked : (m, n, ploidy) uint8, not 0 = missing; or None.  calls and masked in C order.
-    Returns the highest allele number: above 1, ``out`` does not hold all the information.
+    Returns the highest allele number, or UNEVEN where a call's copies do not divide the ploidy:
+    above 1, ``out`` does not hold all the information.
     """
     if masked is not None and not _hides_more(calls.reshape(-1), masked.reshape(-1)):
         masked = None  # writers derive the mask from the calls: it adds nothing
@@ -119,7 +129,8 @@ def sum_alleles(calls: Array, masked: Array | None, out: Array) -> int:
         if not mixed:
             return int(highest)
     masked = np.zeros((0, 1, 1), np.uint8) if masked is None else masked
-    return int(_sum_one_by_one(calls, masked, out))
+    highest, uneven = _sum_one_by_one(calls, masked, out)
+    return UNEVEN if uneven else int(highest)
 
 
 @_compile

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streampca.kernels.blas import Array
+from streampca.kernels.compiled import compiled
 from streampca.kernels.least_squares import COLUMNS, solve_packed
 from streampca.kernels.registers import add_lines
 from streampca.kernels.team import each
@@ -29,8 +28,7 @@ ROOM = 128  # entries whose factors are multiplied together: they stay in the fi
 ROWS = 4  # of a tile of sums in registers
 PIECE = 1024  # lines, or columns, that one thread takes at a time
 
-_compile: Any = njit(nogil=True, cache=True, error_model="numpy",
-                     fastmath={"contract", "reassoc", "nsz"})  # fmt: skip
+_compile = compiled(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 
 
 # --------------------------------------------------------------------------------------------------

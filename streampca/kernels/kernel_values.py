@@ -7,13 +7,12 @@ five sweeps that NumPy makes over a tile.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
-_compile: Any = njit(nogil=True, cache=True, error_model="numpy",
-                     fastmath={"contract", "reassoc", "nsz"})  # fmt: skip
+from streampca.kernels.compiled import compiled
+
+_compile = compiled(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 
 # exp(x) = 2^k exp(r), |r| <= log(2) / 2. Source: Cephes, ``expf``; 2 units in the last place.
 _LEAST = np.float32(-87.0)  # exp of less is a subnormal number; it becomes 1.6e-38

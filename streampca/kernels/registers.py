@@ -18,8 +18,7 @@ from numba.extending import intrinsic
 # ``add_lines`` is the inner kernel of a product of two small panels: its sums stay in registers,
 # so that a number of the left panel costs one load and as many fused multiply-adds as there are
 # registers of columns. ``lay_calls`` makes sixteen small integers into floats at once. Both are
-# called from compiled kernels. Numba's cache on disk does not see that this file has changed:
-# delete ``kernels/__pycache__/*.nb*`` then.
+# called from compiled kernels.
 
 VECTOR_NBYTES = 64  # the compiler splits where registers are shorter
 VECTOR = VECTOR_NBYTES // 4  # float32 columns, or calls, at once

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streampca.kernels.blas import Array
 from streampca.kernels.columns import ColumnStats, add_exactly
+from streampca.kernels.compiled import compiled
 from streampca.kernels.registers import (
     VECTOR_NBYTES,
     add_gathered,
@@ -31,8 +31,7 @@ GROUP = 512  # lines that are processed together
 TILE_NBYTES = 256 * 1024  # of a dense operand; the rows of the lines take as much again
 ENTRIES = 16  # least mean entries of a line in a tile: fewer cost more in loops than they save
 
-_compile: Any = njit(nogil=True, cache=True, error_model="numpy",
-                     fastmath={"contract", "reassoc", "nsz"})  # fmt: skip
+_compile = compiled(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 
 
 @_compile
@@ -219,7 +218,7 @@ def add_row_norms(
 #
 # Compiled and imported as ``calls``.
 
-_compile_statistics: Any = njit(nogil=True, cache=True)
+_compile_statistics = compiled()
 
 
 SEEN, HOLES, WEIGHT, LOST, TOTAL, LOW, HIGH, PAD = range(8)  # of a column: one cache line

@@ -73,6 +73,7 @@ class ChunkedMatrix(ABC):
     computes: bool = False  # whether reading a chunk may cost more than its size suggests
     beside: Any = None  # annotations in the source: has ``column`` and ``names``, by axis
     note: str = ""  # a remark about the source, for the plan
+    opening: Any = None  # what it took in this process to make the source (texts: counting)
     multiallelic: int = 0  # variants of the source that have more alleles and were left out
     streamed_axis: int = 0
     edges: np.ndarray[Any, Any]

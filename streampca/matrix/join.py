@@ -17,6 +17,7 @@ from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
 from streampca.matrix.kinds import refuse_inexact
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location
+from streampca.matrix.names import difference
 from streampca.matrix.preprocessing import RAW, Preprocessing, RowSums, Step
 from streampca.matrix.select import select
 
@@ -339,15 +340,32 @@ def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> Chu
 
     variables : a name for each part. Labelled results then have one variable for each, with its
         own dimensions; otherwise the features become one axis.
-    Raises InvalidInputError, InvalidTypeError.
+    Raises InvalidInputError, also where the parts name other samples, or in another order;
+    InvalidTypeError.
     """
-    return JoinedMatrix(parts, joined=1, variables=variables)
+    joined = JoinedMatrix(parts, joined=1, variables=variables)
+    _refuse_other_entries(parts, 0)
+    return joined
 
 
 def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:
     """X on top of Y ...: the same features, the samples of all. Lazy.
 
     parts : matrices as ``streampca.open`` returns them.
-    Raises InvalidInputError, InvalidTypeError.
+    Raises InvalidInputError, also where the parts name other features, or in another order;
+    InvalidTypeError.
     """
-    return JoinedMatrix(parts, joined=0)
+    joined = JoinedMatrix(parts, joined=0)
+    _refuse_other_entries(parts, 1)
+    return joined
+
+
+def _refuse_other_entries(parts: Sequence[ChunkedMatrix], axis: int) -> None:
+    """Refuse parts whose names along a shared axis differ."""
+    kind, named = ("sample", "feature")[axis], [p for p in parts if p.labels.axis(axis).named]
+    for part in named[1:]:
+        if told := difference(named[0].labels.axis(axis), part.labels.axis(axis), kind):
+            raise InvalidInputError(
+                f"cannot join matrices of other {kind}s, or in another order: {told}. Put them in "
+                "one order before they are opened"
+            )

@@ -11,10 +11,11 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
+from streampca.matrix.alignment import axis_names
 from streampca.matrix.chunked_matrix import ChunkedMatrix
 from streampca.matrix.derived import MatrixView
 from streampca.matrix.join import JoinedMatrix
-from streampca.matrix.labels import AxisLabels
+from streampca.matrix.names import comparable
 from streampca.matrix.select import select
 
 VIEWS = ("x", "y")  # variables of the joint features
@@ -128,7 +129,7 @@ def paired(x: ChunkedMatrix, y: ChunkedMatrix) -> Pair:
     Raises InvalidInputError where rows cannot be told apart, or none is left.
     """
     a, b = x.labels.samples, y.labels.samples
-    left, right = _names(a), _names(b)
+    left, right = axis_names(a), axis_names(b)
     if left is None or right is None:
         if len(a) != len(b):
             raise InvalidInputError(
@@ -137,16 +138,19 @@ def paired(x: ChunkedMatrix, y: ChunkedMatrix) -> Pair:
                 "frame with an index"
             )
         return Pair(x, y, (0, 0), "")
-    if len(left) == len(right) and np.array_equal(left, right):
+    mine, others = comparable(left, right)
+    if np.array_equal(mine, others):
         return Pair(x, y, (0, 0), "")
-    places = _numbered(right, "Y")
-    mine = _numbered(left, "X")
-    found = np.array([places.get(name, -1) for name in mine], np.int64)
+    places = _numbered(others, right, "Y")
+    found = np.array([places.get(name, -1) for name in _numbered(mine, left, "X")], np.int64)
     rows = np.flatnonzero(found >= 0)
     if not rows.size:
+        x_has, y_has = (
+            shorten(list(map(repr, one[:5].tolist())), len(one)) for one in (left, right)
+        )
         raise InvalidInputError(
-            f"no row of X has the label of a row of Y: X has {shorten(list(map(repr, mine)))}, "
-            f"Y {shorten(list(map(repr, places)))}. Label both alike, or neither"
+            f"no row of X has the label of a row of Y: X has {x_has}, Y {y_has}. Label both alike, "
+            "or neither"
         )
     order = found[rows]
     ordered = bool(np.all(np.diff(order) > 0))
@@ -167,21 +171,15 @@ def _note(lost: tuple[int, int], n: int, ordered: bool) -> str:
     return "; ".join(words)
 
 
-def _names(axis: AxisLabels) -> Array | None:
-    """The labels of the rows, or None where they have none."""
-    if not axis.named:
-        return None
-    if len(axis.dims) == 1:
-        return np.asarray(axis.coords[axis.dims[0]]) if axis.dims[0] in axis.coords else None
-    return np.asarray(axis.names())
+def _numbered(names: Array, labels: Array, which: str) -> dict[Any, int]:
+    """Label -> number of its row. Raises InvalidInputError where one stands twice.
 
-
-def _numbered(names: Array, which: str) -> dict[Any, int]:
-    """Label -> number of its row. Raises InvalidInputError where one stands twice."""
+    labels : as they came, for the message.
+    """
     every: Sequence[Any] = names.tolist()
     found = {name: i for i, name in enumerate(every)}
     if len(found) < len(every):
-        twice = [name for i, name in enumerate(every) if found[name] != i]
+        twice = [labels[i : i + 1].tolist()[0] for i, name in enumerate(every) if found[name] != i]
         raise InvalidInputError(
             f"rows of {which} share labels ({shorten(list(map(repr, dict.fromkeys(twice))))}), and "
             "those of X and Y are not the same one after another; expected each label once"

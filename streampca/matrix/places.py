@@ -2,47 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.matrix.labels import AxisLabels
 
 Array = np.ndarray[Any, Any]
 
 RADIANS = ("radian", "radians", "rad")
-# dimension -> its names (lower case), its CF units
-LATITUDE = (
+DEGREES = ("", "degree", "degrees", "deg", *RADIANS)  # of an axis Y or X that is no distance
+
+
+@dataclass(frozen=True)
+class Direction:
+    """How a coordinate says that it is a latitude or a longitude.
+
+    standard_name, units, axis : its CF attributes; the axis alone may also be a distance.
+    names : its usual names, in lower case.  most : degrees.
+    """
+
+    standard_name: str
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    axis: str
+    most: float
+
+    def described(self, attrs: Mapping[str, Any]) -> bool:
+        """Whether the attributes leave no doubt."""
+        known = str(attrs.get("standard_name", "")).lower() == self.standard_name
+        return known or str(attrs.get("units", "")).lower() in self.units
+
+    def along_axis(self, attrs: Mapping[str, Any], values: Array) -> bool:
+        """Whether it runs along the axis of this direction, in degrees or radians."""
+        units = str(attrs.get("units", "")).lower()
+        if attrs.get("axis") != self.axis or units not in DEGREES or "standard_name" in attrs:
+            return False  # such as projection_y_coordinate and grid_latitude
+        most = np.deg2rad(self.most) if units in RADIANS else self.most
+        return values.dtype.kind in "iuf" and bool(np.all(np.abs(values) <= most + 1e-3))
+
+
+LATITUDE = Direction(
+    "latitude",
     ("lat", "latitude", "nav_lat"),
     ("degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"),
+    "Y",
+    90.0,
 )
-LONGITUDE = (
+LONGITUDE = Direction(
+    "longitude",
     ("lon", "long", "longitude", "nav_lon"),
     ("degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese"),
+    "X",
+    360.0,
 )
 
 
 def latitude(axis: AxisLabels) -> str | None:
-    """The name of the coordinate that is a latitude, by its CF attributes or its name."""
-    return _named(axis, "latitude", *LATITUDE)
+    """The name of the coordinate that is a latitude: by its CF attributes, its name, or axis Y."""
+    return _coordinate(axis, LATITUDE)
 
 
 def longitude(axis: AxisLabels) -> str | None:
     """The name of the coordinate that is a longitude."""
-    return _named(axis, "longitude", *LONGITUDE)
+    return _coordinate(axis, LONGITUDE)
 
 
-def _named(
-    axis: AxisLabels, standard: str, names: tuple[str, ...], units: tuple[str, ...]
-) -> str | None:
+def _coordinate(axis: AxisLabels, wanted: Direction) -> str | None:
     known = (*axis.coords, *axis.extra, *axis.grids)
-    for dim in known:
-        attrs = axis.attrs.get(dim, {})
-        if attrs.get("standard_name") == standard or str(attrs.get("units", "")).lower() in units:
-            return dim
-    named = [dim for dim in known if dim.lower() in names]
-    return named[0] if named else None
+    attrs = {name: axis.attrs.get(name, {}) for name in known}
+    found = [name for name in known if wanted.described(attrs[name])]
+    found += [name for name in known if name.lower() in wanted.names]
+    for name, values in axis.coords.items():
+        if attrs[name] and wanted.along_axis(attrs[name], np.asarray(values)):
+            found.append(name)
+    return found[0] if found else None
 
 
 def on_globe(axis: AxisLabels, indices: Array) -> bool:
@@ -165,3 +202,32 @@ def genome_of(axis: AxisLabels) -> Genome | None:
 def _rank(name: str) -> tuple[int, int, str]:
     plain = name.lower().removeprefix("chr")
     return (0, int(plain), "") if plain.isdigit() else (1, 0, plain)
+
+
+def root_cosine_of_latitude(axis: AxisLabels) -> Array:
+    """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
+
+    The latitude is a coordinate of one dimension or two, with CF attributes (standard_name
+    latitude, units degrees_north, or axis Y where that is no distance) or named lat, latitude or
+    nav_lat; in degrees, or radians where its units say so. Rounding below 0 at a pole is 0.
+    """
+    if axis.parts:
+        return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
+    dim = latitude(axis)
+    degrees = None if dim is None else axis.coordinate(dim)
+    if dim is None or degrees is None:
+        raise InvalidInputError(
+            f"weights='coslat' found no latitude among the features ({', '.join(axis.dims)}): "
+            "expected a coordinate lat, latitude or nav_lat, or one with units degrees_north, "
+            "standard_name latitude or axis Y: X.y.attrs['units'] = 'degrees_north'. "
+            "Or give the array: weights=np.sqrt(np.cos(np.deg2rad(lat)).clip(0)), a DataArray over "
+            "the dimensions it has"
+        )
+    if str(axis.attrs.get(dim, {}).get("units", "")).lower() in RADIANS:
+        degrees = np.rad2deg(degrees)
+    if degrees.dtype.kind not in "iuf" or not np.all(np.abs(degrees) <= 90.0 + 1e-3):
+        raise InvalidInputError(
+            f"weights='coslat' expects degrees from -90 to 90 in {dim!r}; found {degrees[:2]}, ..."
+        )
+    cosine = np.cos(np.deg2rad(degrees.astype(np.float64)))
+    return np.asarray(np.sqrt(np.maximum(cosine, 0.0)))

@@ -60,6 +60,8 @@ class Standardize:
         and eigenanalysis", eq. 3, and smartpca).
     maf : columns whose rarer allele is less frequent than this are excluded.
     max_missing : columns with a larger share of missing cells are excluded.
+    code_assumed : nobody said which number is missing; counts that the assumed one contradicts
+        are refused.
     """
 
     center: bool = True
@@ -68,6 +70,7 @@ class Standardize:
     ploidy: int = 2
     maf: float = 0.0
     max_missing: float = 1.0
+    code_assumed: bool = False
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
@@ -94,6 +97,7 @@ class Standardize:
         Raises InvalidInputError where "hwe" or "eigensoft" is used on values other than allele
         counts.
         """
+        self.refuse_other_counts(stats)
         constant = self._constant(stats, eps)
         center = stats.mean if self.center else np.zeros_like(stats.mean)
         scale = self._divisors(stats, constant)
@@ -133,13 +137,27 @@ class Standardize:
             freedom = stats.weight - self.ddof
             variance = stats.m2 / np.where(freedom > 0, freedom, 1.0)
             return np.where(constant | (freedom <= 0), 0.0, np.sqrt(variance))
-        self._refuse_other_than_counts(stats)
         frequency = stats.mean / self.ploidy
         spread = self.ploidy * frequency * (1.0 - frequency)
         if self.scale == "eigensoft":
             prior = (1.0 + stats.mean * stats.weight) / (2.0 + self.ploidy * stats.weight)
             spread = prior * (1.0 - prior)
         return np.where(constant, 0.0, np.sqrt(np.maximum(spread, 0.0)))
+
+    @property
+    def of_counts(self) -> bool:
+        """Whether the values have to be allele counts."""
+        return self.scale in ALLELE_SCALES or self.code_assumed
+
+    def refuse_other_counts(self, stats: ColumnStats) -> None:
+        """Raise InvalidInputError for columns that hold no allele counts where those are needed.
+
+        Without extremes (NaN) the means are judged.
+        """
+        if self.code_assumed:
+            self._refuse_other_coding(stats)
+        if self.scale in ALLELE_SCALES:
+            self._refuse_other_than_counts(stats)
 
     def _refuse_other_than_counts(self, stats: ColumnStats) -> None:
         seen = stats.count > 0
@@ -149,12 +167,36 @@ class Standardize:
         if bad.size:
             first = int(bad[0])
             value = low[first] if low[first] < 0 else high[first]
+            repair = f"If that means missing: streampca.open(X, missing_value={value:g}). "
+            if np.nanmin(low) == -1 and np.nanmax(high) <= 1:
+                repair = f"Calls coded -1, 0, 1 are counts less 1: X + 1. {repair}"
+            elif self.ploidy < value <= 8 and value == int(value):
+                repair += f"For another ploidy: GenotypePCA(ploidy={value:g}). "
             raise InvalidInputError(
                 f"scale={self.scale!r} expects allele counts from 0 to {self.ploidy}; "
                 f"{shorten([f'column {j} of the block' for j in bad[:3]], len(bad))} hold others "
-                f"(such as {value:g}). If that means missing, say missing_value={value:g}; for "
-                "another ploidy, ploidy=; for other data, scale='std'."
+                f"(such as {value:g}). {repair}For other data: scale='std'."
             )
+
+    def _refuse_other_coding(self, stats: ColumnStats) -> None:
+        """Refuse calls none of which has all copies, where chance would have given some.
+
+        Calls coded -1, 0, 1 look so if -1 is taken for missing, and so do haploid ones.
+        """
+        seen = stats.count > 0
+        if self.ploidy < 2 or not np.all(stats.maximum[seen] < self.ploidy):
+            return
+        frequency = np.clip(stats.mean[seen] / self.ploidy, 0.0, 1.0)
+        expected = float(stats.count[seen] @ frequency**self.ploidy)
+        calls, lost = float(stats.count.sum()), float(stats.missing.sum())
+        if expected < (3.0 if lost > 0.1 * (calls + lost) else 15.0):  # exp(-15) = 3e-7
+            return
+        raise InvalidInputError(
+            f"none of {calls:.0f} calls is {self.ploidy}, where about {expected:.0f} are expected, "
+            f"and {lost:.0f} are -1, which was taken for missing as nothing says what it is. "
+            "Calls coded -1, 0, 1 are counts less 1: X + 1. Haploid calls: "
+            "GenotypePCA(ploidy=1). If -1 is missing: streampca.open(X, missing_value=-1)"
+        )
 
 
 def weighted_divisors(scale: Array | None, weights: Array) -> Array:

@@ -18,11 +18,12 @@ streampca.plots.scree(pca)
 
 **What is fitted.** `weights=` multiplies the features: an array, a DataArray over some of their
 dimensions, or `"coslat"`, the root of the cosine of the latitude. `variable_weights(dataset,
-dim="time")` lets all variables of a Dataset count the same. `fit(X, sample_weight=...)` says how
-often each sample counts; whole numbers give what repeated rows give. `remove="month"`, `"season"`,
-`"trend"`, an (n, c) array of covariates, the name of a column, or a list of such is projected out
-of the samples exactly, in the same pass: components and shares of variance are those of the
-residuals. `transform` takes cycles and trends from the dates of new samples, and columns by name.
+dim="time")` lets all variables of a Dataset count the same; a list of weights is their product.
+`fit(X, sample_weight=...)` says how often each sample counts; whole numbers give what repeated rows
+give. `remove="month"`, `"hour"`, `"trend"`, an (n, c) array of covariates, the name of a column, or
+a list of such is projected out of the samples exactly, in the same pass: components and shares of
+variance are those of the residuals. `transform` takes cycles and trends from the dates of new
+samples, and columns by name.
 
 **Fields.** `pca.eof_` has the views of EOF analysis, with labels: `eofs(scaling)` and
 `pcs(scaling)` (0, 1 or 2, as in the eofs package), `as_correlation()`, `as_covariance()`,

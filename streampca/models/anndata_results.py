@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChosenFeatures, Labels
+from streampca.matrix.alignment import rows_along
 from streampca.models.decomposition import Decomposition
 from streampca.models.highly_variable import CHOSEN_BY
 from streampca.models.linear import LinearModel, decomposition_of
@@ -37,16 +39,20 @@ def write_anndata(
     overwrite : replace what is there.
 
     A model of some of the features has rows of 0 for the others, as scanpy writes them; features
-    are found by name, or, without names, by the numbers of ``highly_variable``. The names of
-    samples, where both know them, must be the same. uns["pca"]["params"] has scanpy's
+    are found by the numbers of ``highly_variable``, or by name, those of one name in their order.
+    The names of samples, where both know them, must be the same. uns["pca"]["params"] has scanpy's
     ``zero_center``, ``use_highly_variable`` and ``mask_var`` (absent for None).
 
     Cost: a pass if X is given; memory of the scores and of the components.
     Raises InvalidInputError where shapes or names do not fit, before anything is written.
     """
     result = decomposition_of(model, "write_anndata(PCA(50).fit(adata), adata)")
-    scores = _scores(model, result, X) if scores is None else np.asarray(scores)
     names = _names_of(target)
+    if scores is None:
+        scores = _scores(model, result, X)
+    else:
+        rows_of_target = AxisLabels.plain("obs", len(names[0]), names[0])
+        scores = rows_along(result.given_scores(scores), rows_of_target, "scores")
     _check_shape(len(scores), len(names[0]))
     _check_samples(result.labels.samples, names[0])
     rows = _places(result, names[1])
@@ -179,16 +185,24 @@ def _check_samples(fitted: AxisLabels, names: Array) -> None:
 
 
 def _places(result: Decomposition, names: Array) -> Array:
-    """Rows of ``varm`` for the features of the fit: by name, or as they were chosen."""
+    """Rows of ``varm`` for the features of the fit: as they were chosen, or by name."""
     features, choice = result.labels.features, _choice(result)
-    if not features.named and choice is not None and choice.n_features == len(names):
-        return choice.numbers
+    if choice is not None and choice.n_features == len(names):
+        own = _own_names(features, result.n_features)
+        if own is None or own == [str(name) for name in np.asarray(names)[choice.numbers]]:
+            return choice.numbers
     return _named_places(features, result.n_features, names)
 
 
-def _named_places(fitted: AxisLabels, p: int, names: Array) -> Array:
-    """Rows of ``varm`` for the features of the fit."""
+def _own_names(fitted: AxisLabels, p: int) -> list[str] | None:
+    """(p,) names of the features of a fit, or None."""
     own = fitted.coords.get(fitted.dims[0]) if len(fitted) == p and len(fitted.dims) == 1 else None
+    return None if own is None else [str(name) for name in own]
+
+
+def _named_places(fitted: AxisLabels, p: int, names: Array) -> Array:
+    """Rows of ``varm`` for the features of the fit: by name, of repeated names in their order."""
+    own = _own_names(fitted, p)
     if own is None:
         if p != len(names):
             raise InvalidInputError(
@@ -196,11 +210,21 @@ def _named_places(fitted: AxisLabels, p: int, names: Array) -> Array:
                 "tells which they are. Fit what streampca.open(target) gives."
             )
         return np.arange(p)
-    place = {str(name): j for j, name in enumerate(names)}
-    absent = [str(name) for name in own if str(name) not in place]
-    if absent:
+    places: dict[str, list[int]] = {}
+    for j, name in enumerate(names):
+        places.setdefault(str(name), []).append(j)
+    if absent := [name for name in own if name not in places]:
         raise InvalidInputError(
             f"{len(absent)} features of the fit are not in the AnnData: "
             f"{shorten(absent[:4], len(absent))}"
         )
-    return np.array([place[str(name)] for name in own], dtype=np.int64)
+    used = Counter(own)
+    unsure = [name for name, count in used.items() if count != len(places[name])]
+    if unsure:
+        raise InvalidInputError(
+            f"{len(unsure)} names of features of the fit are those of other features of the "
+            f"AnnData too ({shorten(unsure[:4], len(unsure))}), and nothing tells which were used. "
+            "Make them unique and fit again: adata.var_names_make_unique()"
+        )
+    left = {name: iter(found) for name, found in places.items()}
+    return np.array([next(left[name]) for name in own], dtype=np.int64)

@@ -10,9 +10,10 @@ from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError, NoGapWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix.alignment import along, refuse_masked
 from streampca.matrix.columns import label_array
+from streampca.matrix.names import match
 from streampca.models.assemble import NO_GAP
-from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import PrincipalComponents
 from streampca.models.estimator import attach
 from streampca.models.pca.eigenproblem import count_components
@@ -184,17 +185,26 @@ def checked_covariance(S: Any, mean: Any, names: Any) -> tuple[Array, Array, Any
     names = _names(S) if names is None else names
     for name, one in (("S", S), ("mean", mean)):
         refuse_masked(one, name)
-    matrix = np.array(S, dtype=np.float64)
+    matrix = np.array(_rows_in_order(S), dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise InvalidInputError(f"S has shape {matrix.shape}; expected a square matrix")
     if not np.isfinite(matrix).all():
         raise InvalidInputError("S contains NaN or infinity; expected a covariance matrix")
     if np.abs(matrix - matrix.T).max() > 1e-8 * np.abs(matrix).max():
         raise InvalidInputError("S is not symmetric; expected a covariance matrix, (S + S.T) / 2")
-    center = np.zeros(len(matrix)) if mean is None else np.asarray(mean, dtype=np.float64)
-    if center.shape != (len(matrix),):
-        raise InvalidInputError(f"mean has shape {center.shape}; expected ({len(matrix)},)")
-    return matrix, center, names
+    features = AxisLabels.plain("feature", len(matrix), None if names is None else list(names))
+    center = np.zeros(len(matrix)) if mean is None else along(mean, features, "mean")
+    return matrix, center.astype(np.float64), names
+
+
+def _rows_in_order(S: Any) -> Any:
+    """S with its rows in the order of its columns, where both have names."""
+    if hasattr(S, "columns") and hasattr(S, "index"):
+        return S.iloc[match(S.columns, S.index, "the index of S")]
+    dims = [dim for dim in getattr(S, "dims", ()) if dim in S.coords]
+    if len(dims) < 2 or S.ndim != 2:
+        return S
+    return S[match(S.coords[dims[1]], S.coords[dims[0]], f"S along {dims[0]!r}")]
 
 
 def _names(S: Any) -> Any:

@@ -32,6 +32,7 @@ from streampca.models.result import shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.models.views import EofViews, dataset_of, spectrum_table
 from streampca.solvers import TracyWidom, tracy_widom_test
+from streampca.solvers.rotation import RESTARTS
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -71,10 +72,12 @@ class Decomposition(LinearResult):
         *,
         normalize: bool = True,
         power: float = 4.0,
+        restarts: int = RESTARTS,
     ) -> Any:
         """The first k components rotated by "varimax" or "promax": ``streampca.rotate``."""
         rotated: Any = self.kinds["rotated model"]
-        return rotated.of(self, method, k, normalize=normalize, power=power)
+        options = {"normalize": normalize, "power": power, "restarts": restarts}
+        return rotated.of(self, method, k, **options)
 
     def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
         """Additional fields of this kind that follow the order and sign, (k,), of components."""

@@ -11,19 +11,24 @@ import numpy as np
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.by_name import WORDS, Find, Named, along, by_dims, match, refuse_masked
+from streampca.matrix.alignment import along, by_dims, refuse_masked
+from streampca.models.by_name import EXPECTED, WORDS, Find, Named
+from streampca.models.cycles import (
+    CYCLES,
+    DAY,
+    coordinates,
+    cycle_of,
+    is_date,
+    levels_of_cycle,
+)
 from streampca.sources.stacked import TIME
-
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-SEASONS = ("DJF", "MAM", "JJA", "SON")
-DAY = np.timedelta64(1, "D")
 
 
 @dataclass(frozen=True)
 class Term:
     """Some columns of a design.
 
-    kind : "month", "season", "trend" (of the coordinate ``dim``), "columns" or "levels" (arrays).
+    kind : one of CYCLES or "trend" (of the coordinate ``dim``), "columns" or "levels" (arrays).
     names : of the columns; of levels, the levels.
     source : name of the column of the samples that an array was; "" of others.
     """
@@ -115,14 +120,10 @@ def _of_word(word: str, samples: AxisLabels, dim: str = "") -> tuple[Term, Array
     if word in ("trend", "linear"):
         dim, values = _coordinate_for(word, samples, dim, _numbers)
         return Term("trend", dim, (f"trend of {dim}",)), values[:, None]
-    if word not in ("month", "season"):
-        raise InvalidInputError(
-            f"remove={word!r}; expected 'month', 'season', 'trend', an array of (n_samples, "
-            "columns), or a list of such"
-        )
-    dim, month = _coordinate_for(word, samples, dim, _months)
-    names = MONTHS if word == "month" else SEASONS
-    place = month if word == "month" else (month + 1) % 12 // 3
+    if word not in CYCLES:
+        raise InvalidInputError(f"remove={word!r}; expected {EXPECTED}")
+    names = CYCLES[word].names
+    dim, place = _coordinate_for(word, samples, dim, CYCLES[word].places)
     return Term(word, dim, names), (place[:, None] == np.arange(len(names))).astype(np.float64)
 
 
@@ -132,13 +133,11 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
     Dates come first, then "time", then numbers along the only dimension that has them; numbers
     beside a dimension (a month, a year of birth) are not taken for its course.
     """
-    known: dict[str, Array] = {}
-    for one in [dim] if dim else [*samples.coords, *samples.extra, *samples.grids]:
-        if (values := samples.coordinate(one)) is not None:
-            known[one] = values
-    dates = [one for one, values in known.items() if _is_date(values)]
+    known = coordinates(samples, dim)
+    dates = [one for one, values in known.items() if is_date(values)]
     numbers = [one for one in known if known[one].dtype.kind in "iuf"] if read is _numbers else []
     numbers = [one for one in numbers if dim or one in samples.coords]
+    numbers = [one for one in numbers if not _returns(one, known[one])]
     for names in (dates[:1], [one for one in numbers if one == TIME], numbers):
         if len(names) == 1:
             _refuse_gaps(known[names[0]], names[0])
@@ -148,7 +147,7 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
             f"remove={word!r} could go along {' or '.join(map(repr, numbers))}: give the numbers "
             "themselves, remove=array of (n_samples, columns)"
         )
-    kind = "dates" if word in ("month", "season") else "dates or numbers"
+    kind = "dates" if word in CYCLES else "dates or numbers"
     wanted = f"the coordinate {dim!r}" if dim else "a coordinate"
     raise InvalidInputError(
         f"remove={word!r} needs {wanted} of the samples with {kind}; the samples have "
@@ -157,18 +156,9 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
     )
 
 
-def _is_date(values: Any) -> bool:
-    """Whether these are dates, of NumPy or of another calendar."""
-    return bool(values.dtype.kind == "M") or (
-        values.dtype == object and all(hasattr(one, "toordinal") for one in values)
-    )
-
-
-def _months(values: Array) -> Array:
-    """(n,) 0 to 11, of dates."""
-    if values.dtype.kind == "M":
-        return np.asarray(values.astype("datetime64[M]").astype(np.int64) % 12)
-    return np.array([one.month - 1 for one in values], dtype=np.int64)
+def _returns(name: str, values: Array) -> bool:
+    """Whether numbers that have the name of a cycle, such as months 1 to 12, begin again."""
+    return cycle_of(name) is not None and not np.all(np.diff(values) > 0)
 
 
 def _numbers(values: Array) -> Array:
@@ -203,10 +193,20 @@ def _days(date: Any) -> float:
 def _of_array(given: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
     """Terms of an array, data frame or DataArray: its numbers together, then columns of levels."""
     if isinstance(given, Named):
-        return [_of_named(given, samples)]
+        values = along(given.values, samples, f"remove={given.name!r}")
+        ((term, columns),) = _terms_of_columns([(given.name, values)], samples)
+        return [(replace(term, source=given.name), columns)]
+    return _terms_of_columns(_named_columns(given, samples), samples)
+
+
+def _terms_of_columns(
+    named: Sequence[tuple[str, Array]], samples: AxisLabels
+) -> list[tuple[Term, Array]]:
+    """The numbers of columns (n,) together, then columns of levels: text, or parts of a cycle."""
     numbers: list[tuple[str, Array]] = []
     levels: list[tuple[Term, Array]] = []
-    for name, values in _named_columns(given, samples):
+    for name, values in named:
+        values = values if (parts := levels_of_cycle(name, values)) is None else parts
         if values.dtype.kind in "biuf":
             numbers.append((name, values.astype(np.float64)))
             continue
@@ -226,26 +226,16 @@ def _of_array(given: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
     return made + levels
 
 
-def _of_named(given: Named, samples: AxisLabels) -> tuple[Term, Array]:
-    """The single term of a column that was requested by name."""
-    name = given.name
-    values = along(given.values, samples, f"remove={name!r}")
-    ((term, columns),) = _of_array(values, samples)
-    if term.kind == "columns":
-        return replace(term, names=(name,), source=name), columns
-    return replace(term, dim=name, source=name), columns
-
-
 def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     """The columns of the argument, each (n,), in the order of the samples."""
     if by_dims(given):
         return _of_dataarray(given, samples)
     if hasattr(given, "columns") and hasattr(given, "index"):
-        order = _in_order(given.index, samples, len(given))
-        return [(str(name), _whole(given[name], str(name))[order]) for name in given.columns]
+        columns = [(str(name), given.iloc[:, j]) for j, name in enumerate(given.columns)]
+        return [(name, along(_whole(one, name), samples, "remove")) for name, one in columns]
     if hasattr(given, "index") and hasattr(given, "to_numpy"):
-        order = _in_order(given.index, samples, len(given))
-        return [(str(given.name or "x0"), _whole(given, str(given.name or "x0"))[order])]
+        name = str(given.name or "x0")
+        return [(name, along(_whole(given, name), samples, "remove"))]
     refuse_masked(given, "remove")
     array = np.asarray(given)
     array = array[:, None] if array.ndim == 1 else array
@@ -258,8 +248,8 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     return [(f"x{j}", array[:, j]) for j in range(array.shape[1])]
 
 
-def _whole(column: Any, name: str) -> Array:
-    """(n,) a column of a data frame. Refuses one with missing values, which are no level."""
+def _whole(column: Any, name: str) -> Any:
+    """A column of a data frame. Refuses one with missing values, which are no level."""
     gaps = np.asarray(column.isna()) if hasattr(column, "isna") else np.zeros(len(column), np.bool_)
     if gaps.any():
         raise InvalidInputError(
@@ -267,7 +257,7 @@ def _whole(column: Any, name: str) -> Array:
             f"place {int(np.argmax(gaps))}; expected a value for every one: NaN and None are no "
             "level. Leave those samples out, or use .fillna(...)"
         )
-    return np.asarray(column)
+    return column
 
 
 def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
@@ -283,18 +273,6 @@ def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     known = given.coords[dim].values if dim in given.coords else range(given.sizes[dim])
     one = [along(given.isel({dim: j}), samples, "remove") for j in range(given.sizes[dim])]
     return [(str(name), values) for name, values in zip(known, one, strict=True)]
-
-
-def _in_order(index: Any, samples: AxisLabels, size: int) -> Any:
-    """The rows of a data frame that belong to the samples, by its index if both have names."""
-    n = len(samples)
-    plain = type(index).__name__ == "RangeIndex"
-    known = samples.coords.get(samples.dims[0]) if len(samples.dims) == 1 else None
-    if known is None or plain:
-        if size != n:
-            raise InvalidInputError(f"remove has {size} rows for {n} samples; expected one each")
-        return slice(None)
-    return match(np.asarray(known), np.asarray(index), "the index of remove")
 
 
 def _as_in_fit(term: Term, found: Term, values: Array) -> Array:

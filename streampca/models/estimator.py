@@ -20,6 +20,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.feature_names import is_xarray, text_names
+from streampca.models.given_scores import SCALING
 from streampca.models.new_rows import LazyRows, NewRows
 from streampca.models.parameters import Parameters
 from streampca.models.result import Result
@@ -323,6 +324,7 @@ class Estimator(Parameters):
             axes = [matrix.labels.samples, self._fitted().component_axis]
             power = 0 if getattr(self, "whiten", False) else 1
             attrs = of_series(self._fitted(), "scores of", power)
+            attrs |= {} if power else {SCALING: 1}
             return to_dataarray(scores, axes, "scores", attrs)
         if is_dask_array(scores):
             return scores

@@ -18,11 +18,12 @@ from streampca.models.decomposition import (
 )
 from streampca.models.estimator import Estimator
 from streampca.models.feature_names import is_xarray
+from streampca.models.given_scores import SCALING, scaling_factor
 from streampca.models.labelled_rows import lazy_rows_of_scores, rows_of_scores
 from streampca.models.projection import BackProjection, whitened
 from streampca.models.row_passes import score_dtype
 from streampca.models.value_attributes import HOW, of_series
-from streampca.models.views import EofViews, mode_indices, scaling_factor
+from streampca.models.views import EofViews, mode_indices
 from streampca.solvers import Certificate
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_frame
@@ -125,7 +126,7 @@ class LinearModel(Estimator):
         scores = self.transform(X, dim=dim, remove=remove) * factor
         if is_xarray(scores):
             attrs = of_series(result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
-            scores = scores.assign_attrs(attrs)
+            scores = scores.assign_attrs({**attrs, SCALING: scaling})
         return scores.isel(dict.fromkeys(dims, 0)) if one else scores
 
     def reconstruct(

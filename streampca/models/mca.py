@@ -70,7 +70,7 @@ class MCA(TwoViewModel):
     features with scores of the same, or of the other view; value_bound_: certificate; plan_, cost_,
     result_.
 
-    ``result_.to_xarray()`` has all of it labelled, with p-values of the maps. Features without any
+    ``result_.to_xarray()`` has all of it labelled. Features without any
     observation (land) are left out.
     Cost: one read of both and (p + q)^2 float64; or n x n matrices, a read of each view (streamed
     samples: (P + 1) / 2 for P panels) and one more for the patterns, whichever is quicker. By

@@ -12,8 +12,8 @@ from streampca.accumulators import Accumulator, FeatureProjection
 from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Tile, work_dtype
+from streampca.matrix.alignment import refuse_masked
 from streampca.matrix.tiles import tile_length
-from streampca.models.by_name import refuse_masked
 from streampca.models.linear_result import LinearResult
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, score_dtype
 

@@ -216,12 +216,11 @@ class Regression(Estimator):
 
         Of a response that does not vary: 1 where it is met, else 0.
         """
-        truth = np.asarray(y, np.float64)
-        truth = truth.reshape(len(truth), -1)
-        left = truth - np.asarray(self.predict(X)).reshape(truth.shape)
-        weights = np.ones(len(truth))
-        if sample_weight is not None:
-            weights = np.asarray(split(sample_weight)[0], np.float64)
+        pair = self._pair(X, y, None)
+        truth = np.asarray(pair.y.read(0, 0, pair.y.shape[0]), np.float64)
+        left = truth - np.asarray(self.predict(pair.x)).reshape(truth.shape)
+        weights = sample_weights(split(sample_weight)[0], pair.x)
+        weights = np.ones(len(truth)) if weights is None else weights
         spread = weights @ (truth - np.average(truth, axis=0, weights=weights)) ** 2
         lost = weights @ left**2
         constant = np.where(lost > 0, 1.0, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral
 from typing import Any, Self
@@ -11,17 +12,19 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize
+from streampca.matrix.alignment import names_of
+from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.by_name import (
+    Find,
     named_column,
-    removable,
-    root_cosine_of_latitude,
     weights_along,
     with_columns,
 )
 from streampca.models.design import Design
 from streampca.models.row_weights import as_counts, split
 from streampca.solvers import check_n_components
+from streampca.sources.row_keys import rows_named_as
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ def side_data(
     samples = sample_weights(sample_weight, matrix)
     if remove is None:
         return SideData(weights, samples)
-    remove = with_columns(remove, removable(matrix), len(labels.samples))
-    design, basis = Design.fit(remove, labels.samples, samples)
+    remove = with_columns(remove, Find(matrix), labels.samples)
+    design, basis = Design.fit(remove, labels_beside(matrix, 0, remove), samples)
     if not design.rank:  # a single month: nothing but the mean
         return SideData(weights, samples)
     n = len(labels.samples) if samples is None else int(np.count_nonzero(samples))
@@ -78,10 +81,22 @@ def side_data(
 
 
 def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
-    """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name."""
+    """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name; of
+    several of these in a list, their product."""
+    if isinstance(weights, (list, tuple)) and any(map(_is_factor, weights)):
+        product = np.ones(matrix.shape[1])
+        for one in weights:
+            if (factor := feature_weights(one, matrix)) is not None:
+                product *= factor
+        return weights_along(product, matrix.labels.features, "weights")
     if isinstance(weights, str) and weights == "coslat":
         return root_cosine_of_latitude(matrix.labels.features)
     return _along(matrix, 1, "weights", "'coslat' or an array", weights)
+
+
+def _is_factor(one: Any) -> bool:
+    """Whether an entry of a list is weights by itself, and not the weight of one feature."""
+    return isinstance(one, (str, Mapping)) or (hasattr(one, "shape") and np.ndim(one) > 0)
 
 
 def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
@@ -100,11 +115,17 @@ def _along(
     """Weights of one axis; None where there are none.  name, expected : for messages."""
     if weights is None:
         return None
-    labels = matrix.labels.features if axis else matrix.labels.samples
     if not isinstance(weights, str):
-        return weights_along(weights, labels, name)
+        return weights_along(weights, labels_beside(matrix, axis, weights), name)
+    labels = matrix.labels.axis(axis)
     values = named_column(matrix, axis, name, expected, weights)
     return weights_along(values, labels, f"{name}={weights!r}")
+
+
+def labels_beside(matrix: ChunkedMatrix, axis: int, values: Any) -> AxisLabels:
+    """The labels of an axis that values stand beside; rows of a table that has no names have those
+    of the column that holds the names of the values."""
+    return matrix.labels.features if axis else rows_named_as(matrix, names_of(values))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -205,7 +226,7 @@ class Request:
     Parameters of the estimators are as :class:`streampca.PCA` and
     :class:`streampca.GenotypePCA` describe them, resolved: limits of an iteration are numbers,
     the random state is a seed, paths are text. ``ploidy`` is None where values are no allele
-    counts.
+    counts. ``code_assumed`` : as :class:`Standardize`.
     iterate : the user bounded the iteration, so no exact solver comes first.
     may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
     exact_first : an exact solver that fits the memory comes first, however long it takes.
@@ -228,6 +249,7 @@ class Request:
     ploidy: int | None = None
     maf: float = 0.0
     max_missing: float = 1.0
+    code_assumed: bool = False
     tol: float = TOL
     max_passes: int = MAX_PASSES
     n_oversamples: int = 10
@@ -248,7 +270,10 @@ class Request:
     def __post_init__(self) -> None:
         check_ddof(self.ddof)
         ploidy = 2 if self.ploidy is None else self.ploidy
-        how = Standardize(self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing)
+        how = Standardize(
+            self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing,
+            self.code_assumed,
+        )  # fmt: skip
         object.__setattr__(self, "standardize", how)
 
     @classmethod

@@ -31,6 +31,7 @@ from streampca.matrix import (
     component_axis,
 )
 from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
+from streampca.models.given_scores import as_transformed
 from streampca.models.row_passes import RowMap, RowOptions
 from streampca.passes.door import own_peak
 from streampca.report.cards import result_card, settings_line
@@ -137,6 +138,15 @@ class Result:
         """The axis of the components in labelled results, counted from 1."""
         return component_axis(self.n_components, self.labels.samples, self.labels.features)
 
+    def given_scores(self, scores: Any, whitened: bool = False) -> Any:
+        """Scores (..., k) that are handed back as ``transform`` gives them: labelled components in
+        their order, and without the scaling that they carry.
+
+        whitened : with unit variance. Raises InvalidInputError for other components.
+        """
+        linear = self if hasattr(self, "explained_variance") else None
+        return as_transformed(scores, self.component_axis, linear, whitened)
+
     @property
     def standardised(self) -> bool:
         """Whether scores have no unit."""
@@ -181,6 +191,11 @@ class Result:
     def table(self, rows: int = 10) -> str:
         """The leading components as text."""
         return ""
+
+    @property
+    def options_used(self) -> dict[str, Any]:
+        """The settings as what ran took them, for information; those that are None are left out."""
+        return {name: value for name, value in self.settings.items() if value is not None}
 
     def notes(self) -> list[str]:
         """Lines that ``streampca info`` adds about this kind."""

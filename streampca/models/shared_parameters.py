@@ -72,20 +72,24 @@ WEIGHTS = parameter(
     meaning="""(p,) multiply the centred and scaled features (an array, or a DataArray over some of
         their dimensions, or the name of a column of the features: var of an AnnData, a
         coordinate, a variable of the Dataset), or "coslat": sqrt(cos(latitude)), so that
-        the cells of a grid count by their area. ``components_`` are those of the weighted
-        data; ``inverse_transform`` divides by the weights again. A feature of weight 0 is
-        left out: its loadings are 0, and its reconstruction is its mean. NaN and negative
-        weights are refused.""",
+        the cells of a grid count by their area. Of several variables one for each, by its
+        name: ``{"sst": 2.0, "slp": "coslat"}``. A list of such is their product:
+        ``["coslat", variable_weights(X, weights="coslat")]``. ``components_`` are those of
+        the weighted data; ``inverse_transform`` divides by the weights again. A feature of
+        weight 0 is left out: its loadings are 0, and its reconstruction is its mean. NaN and
+        negative weights are refused.""",
 )
 REMOVE = parameter(
     default=None,
     kept=Kept.NAME,
     needs_data=True,
-    meaning="""what is projected out of the samples beside the mean, in the same pass: "month" or
-        "season" (the cycle in the dates of the samples), "trend" (a straight line in their
-        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or
-        batches (text makes one column for each level), the name of a column of the samples
-        (obs of an AnnData, a coordinate, a variable beside X), or a list of such. The
+    meaning="""what is projected out of the samples beside the mean, in the same pass: a cycle
+        in the dates of the samples ("month", "season", "quarter", "week", "dayofyear",
+        "dayofweek", "hour"), "trend" (a straight line in their coordinate), an (n,) or (n, c)
+        array, data frame or DataArray of covariates or batches (text makes one column for
+        each level, and so do whole numbers under the name of a cycle: ``x["time.hour"]``),
+        the name of a column of the samples (obs of an AnnData, a coordinate, a variable
+        beside X), or a list of such. The
         components, ``scale="std"`` and the shares of variance are those of the residuals;
         variances still divide by n - ddof, as for anomalies made beforehand. Columns that
         repeat each other count once. A hole (missing="mean") holds what the observed

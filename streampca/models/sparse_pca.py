@@ -198,15 +198,14 @@ class SparsePCA(ScoresEmptySamples):
         model = cls(n_components, **parameters)
         covariance, center, names = checked_covariance(S, mean, names)
         p = len(covariance)
-        request = model._checked(
-            (n or p, p), Request(n_components=n_components), numbered_groups(model.groups, p)
-        )
+        labels = Labels.plain((0, p), None if names is None else list(names))
+        groups = numbered_groups(model.groups, labels.features)
+        request = model._checked((n or p, p), Request(n_components=n_components), groups)
         with single_threaded_blas():
             spectrum = eigh_lower(np.array(covariance), n_components)
             rank = numerical_rank(spectrum.values, p)
             start = spectrum.vectors[:, : max(rank, 1)]
             found = alternated(covariance, start, request)
-        labels = Labels.plain((0, p), None if names is None else list(names))
         model._finish(request, found, labels, n or 0, mean=center,
                       total_variance=float(np.trace(covariance)))  # fmt: skip
         return model
@@ -251,7 +250,7 @@ class SparsePCA(ScoresEmptySamples):
             groups = named_column(matrix, 1, "groups", "an array of (p,)", groups)
         side = side_data(matrix, weights=self.weights)
         return self._checked(
-            matrix.shape, pca.bound(side=side), numbered_groups(groups, matrix.shape[1])
+            matrix.shape, pca.bound(side=side), numbered_groups(groups, matrix.labels.features)
         )
 
     def _checked(self, shape: tuple[int, int], pca: Request, groups: Array | None) -> SparseRequest:

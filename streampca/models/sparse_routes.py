@@ -12,7 +12,8 @@ import numpy as np
 from streampca.accumulators import FeatureProjection, SubspaceStep
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, symmetrize
-from streampca.matrix import ChunkedMatrix, Resolution, select, work_dtype
+from streampca.matrix import AxisLabels, ChunkedMatrix, Resolution, select, work_dtype
+from streampca.matrix.alignment import along
 from streampca.models.assemble import Fitted
 from streampca.models.pca.routes import ROUTES as PCA_ROUTES
 from streampca.models.pca.scatter import scaled_lower, solve_accumulator
@@ -278,16 +279,12 @@ ROUTES: dict[str, Route[SparseRequest, tuple[Fitted, list[Alternated]]]] = {
 }
 
 
-def numbered_groups(groups: Any, p: int) -> Array | None:
+def numbered_groups(groups: Any, features: AxisLabels) -> Array | None:
     """(p,) numbers of groups from 0 on, of their labels."""
     if groups is None:
         return None
-    labels = np.asarray(groups)
-    if labels.size != p:
-        raise InvalidInputError(
-            f"groups has shape {labels.shape}; expected a label for each of {p} features"
-        )
-    return np.asarray(np.unique(labels.ravel(), return_inverse=True)[1], np.int64)
+    labels = along(groups, features, "groups")
+    return np.asarray(np.unique(labels, return_inverse=True)[1], np.int64)
 
 
 def each_component(name: str, value: Any, k: int) -> Array:

@@ -17,7 +17,6 @@ from streampca.models.projection import Projection
 from streampca.models.result import Result, places, shaped
 from streampca.models.row_passes import RowMap, RowOptions
 from streampca.models.value_attributes import of_correlation, of_map
-from streampca.solvers import correlation_p_values
 
 
 class Redundancy(NamedTuple):
@@ -162,9 +161,11 @@ class TwoViewResult(Result, kind="two-view"):
 
     def to_xarray(self) -> Any:
         """Two Datasets, of X and of Y: weights, loadings (homogeneous maps), cross_loadings
-        (heterogeneous maps), each with p-values, by the dimensions of the data; and ``values``.
+        (heterogeneous maps), by the dimensions of the data; and ``values``.
 
-        p-values take the rows of the fit for independent: neighbours in time make them too small.
+        There are no p-values: scores were chosen to correlate on these rows, and tests that take
+        them as given reject a true null four times too often. On rows that the fit has not seen
+        they hold: ``scipy.stats.pearsonr`` of their features and their ``transform``.
         """
         from streampca.sources.labelled import to_dataset
 
@@ -179,9 +180,6 @@ class TwoViewResult(Result, kind="two-view"):
                 array = np.array(self.part(name, values).T)
                 array[:, view.absent] = np.nan
                 tables[what] = (array, axes)
-                if what != "weights":
-                    p_values = correlation_p_values(array, self.free_rows)
-                    tables[f"{what}_p_value"] = (p_values, axes)
             about = {"method": self.method, "view": name, "n_samples": self.n_samples}
             attrs = {"weights": partial(of_map, view, what="weights of", power=0)}
             attrs |= {one: partial(of_correlation, view) for one in ("loadings", "cross_loadings")}

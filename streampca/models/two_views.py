@@ -68,10 +68,10 @@ MISSING = parameter(
 REMOVE = parameter(
     default=None, kept=Kept.NAME, needs_data=True,
     meaning="""what is projected out of both views in the same pass, beside the mean, so that pairs
-        are partial ones: "month" or "season" (the cycle in the dates of the samples), "trend", an
-        (n,) or (n, c) array of covariates or batches for the rows of both, a DataArray, the name
-        of a column of the samples of X, or a list of such. ``transform`` needs the arrays of new
-        rows.""",
+        are partial ones: "month", "hour" or another cycle in the dates of the samples (as in
+        PCA), "trend", an (n,) or (n, c) array of covariates or batches for the rows of both, a
+        DataArray, the name of a column of the samples of X, or a list of such. ``transform``
+        needs the arrays of new rows.""",
 )  # fmt: skip
 # What a route cannot do, by the parameter that asks for it.
 LACKS = {

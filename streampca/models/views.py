@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, reciprocal
+from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Column
+from streampca.matrix.alignment import rows_along
 from streampca.matrix.columns import Mapped
+from streampca.models.given_scores import SCALING, check_scaling, check_spread, scaling_factor
 from streampca.models.linear_result import LinearResult
 from streampca.models.value_attributes import (
     HOW,
@@ -84,9 +86,6 @@ def dataset_of(result: LinearResult) -> Any:
     return to_dataset(tables, attributes, attrs_of)
 
 
-SCALINGS = (0, 1, 2)
-
-
 @dataclass(frozen=True)
 class EofViews:
     """EOFs and PCs with the scalings of the eofs package, and maps derived from them.
@@ -115,18 +114,29 @@ class EofViews:
     def pcs(self, scaling: int = 0, scores: Any = None) -> Any:
         """(samples, component): projections (0), with unit variance (1), times the root (2).
 
-        scores : (n, k) unscaled, where the fit kept none: ``pca.project(X, scaling=...)`` makes
-            and scales them in one pass.
+        scores : (n, k) of the rows of the fit, where it kept none: ``pca.transform(X)``. Labelled
+            ones of ``pca.project(X, scaling=...)`` carry their scaling, which is undone first;
+            their samples and components go by their labels.
         """
-        scores = self.result.scores if scores is None else scores
+        scores = self.result.scores if scores is None else self._given(scores)
         if scores is None:
             raise InvalidInputError(
                 "this fit keeps no scores (it streamed the samples). Make them in one pass: "
-                "pca.project(X, scaling=1)"
+                "scores=pca.project(X)"
             )
         scaled = scores * scaling_factor(self.result, scaling)
         attrs = of_series(self.result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
+        attrs = {**attrs, SCALING: scaling}
         return self._wrap("pcs", scaled, [self.result.labels.samples, self._component()], attrs)
+
+    def _given(self, scores: Any) -> Array:
+        """(n, k) scores of the rows of the fit, unscaled, in the order of its samples."""
+        result, samples = self.result, self.result.labels.samples
+        scores = rows_along(result.given_scores(scores), samples, "scores")
+        values: Array = scores.reshape(-1, result.n_components)
+        if len(values) == result.n_samples == result.weight:
+            check_spread(values, result)
+        return values
 
     def as_correlation(self) -> Any:
         """(component, features): correlation of every PC with the data of every feature.
@@ -255,30 +265,6 @@ class EofViews:
         from streampca.sources.labelled import to_dataarray
 
         return to_dataarray(values, axes, name, attrs)
-
-
-def scaling_factor(result: LinearResult, scaling: int) -> Array:
-    """(k,) factors of a scaling: 1, 1 / sqrt(variance) or sqrt(variance).
-
-    0, not 1 / 0, for components after the rank. Raises InvalidInputError.
-    """
-    deviation = np.sqrt(np.maximum(result.explained_variance, 0.0))
-    if check_scaling(scaling) == 0:
-        return np.ones_like(deviation)
-    if scaling == 2:
-        return deviation
-    real = np.arange(len(deviation)) < result.rank
-    return reciprocal(np.where(real, deviation, 0.0))
-
-
-def check_scaling(scaling: int) -> int:
-    """The scaling, which must be one of SCALINGS. Raises InvalidInputError."""
-    if scaling not in SCALINGS or isinstance(scaling, bool):
-        raise InvalidInputError(
-            f"scaling={scaling!r}; expected 0 (as it is), 1 (divided by the square root of the "
-            "eigenvalue) or 2 (multiplied by it)"
-        )
-    return scaling
 
 
 def mode_indices(modes: Any, k: int) -> Array:

@@ -79,10 +79,12 @@ the `diff` of two snapshots names the chunks that were written, and their checks
 changed. Where a snapshot has expired, all chunks are read and compared.
 
 **The gate.** Components keep the signs and order of the promoted version. `gate:` refuses a version
-that turned too far, or whose new rows the old model explains badly. It always refuses one whose new
-or changed rows multiply or divide the total variance (`max_variance_ratio`, by default 20). Such a
-version stays as a candidate, is not computed again, and `streampca models promote models/nightly 8`
-takes it.
+that turned too far, or whose new rows the old model explains badly. Whatever the change is called,
+it refuses a version whose total variance is that of the old one many times over, or its inverse
+(`max_variance_ratio`, by default 20), one of a source that lost many samples (`max_removed`, by
+default .3 of them), and one of another source: at another place with other rows, or with other
+features (`--accept-source` takes it). Such a version stays as a candidate, is not computed again,
+and `streampca models promote models/nightly 8` takes it.
 
 **Scores** (`scores:`) are part of a version: they become visible in the same commit and go with it.
 `path:` names a place for a copy of the served ones, with number and id in the attribute

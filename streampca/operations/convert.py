@@ -19,8 +19,8 @@ from streampca.passes import Candidate, Execution, PassCost, PassSpec, Plan, blo
 from streampca.passes.run import run
 from streampca.passes.work import Map
 from streampca.sources import as_matrix
+from streampca.sources.allele_counts import MISSING_CALL, PLOIDY
 from streampca.sources.simulate import GenotypeRecipe, write_genotypes
-from streampca.sources.variants import MISSING_CALL
 from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink
 from streampca.store.places import refuse_inside
 
@@ -176,6 +176,7 @@ def _layout(matrix: Any, axis: int, chunks: list[int], samples_major: bool) -> G
         matrix.content_stamp(),
         code,
         _grid(matrix),
+        matrix.labels.attrs.get(PLOIDY),
     )
 
 

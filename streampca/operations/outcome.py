@@ -1,9 +1,7 @@
-"""The outcome of a refresh as one line of JSON, and the gates for promoting its version."""
+"""The outcome of a refresh as one line of JSON, and how its version differs from the last one."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +12,6 @@ from streampca.matrix.labels import json_of
 from streampca.models.decomposition import Decomposition
 from streampca.models.drift import align, compare
 from streampca.models.result import Result
-from streampca.sources.zarr.ledger import APPENDED, CHANGED
 
 # --------------------------------------------------------------------------------------------------
 # The outcome of a refresh, as one line of JSON.
@@ -70,9 +67,7 @@ class Outcome:
 
 
 # --------------------------------------------------------------------------------------------------
-# The gates: whether a new version may replace the promoted one.
-
-JUMP = 20.0  # the default largest ratio of total variances, either way
+# What became of the components.
 
 
 def against(
@@ -99,34 +94,3 @@ def against(
         drift["new_rows_error"], drift["old_rows_error"] = error, own
         drift["error_ratio"] = max(error, floor) / max(own, floor)
     return new, drift
-
-
-def refusal(gate: Mapping[str, float], drift: Mapping[str, Any] | None) -> str:
-    """Why the gate refuses, or ""."""
-    if not gate or drift is None:
-        return ""
-    if "not_comparable" in drift:
-        return f"cannot be compared with the promoted version: {drift['not_comparable']}"
-    for name, value in (("max_angle", "max_angle"), ("max_error_ratio", "error_ratio")):
-        limit, found = gate.get(name), drift.get(value, 0.0)
-        if limit is None:
-            continue
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or math.isnan(found):
-            return f"{value.replace('_', ' ')} is {found!r:.40}, no number; gate.{name} {limit:g}"
-        if found > limit:
-            return f"{value.replace('_', ' ')} {found:.4g} is over gate.{name} {limit:g}"
-    return ""
-
-
-def jump(gate: Mapping[str, float], drift: Mapping[str, Any] | None, change: str) -> str:
-    """Why new or changed rows are implausible, or "": the total variance changed too much.
-
-    Rows of zeros among data far from zero do that, and other units. ``gate.max_variance_ratio``
-    sets the limit; without it JUMP applies. Columns that were constant before do not count.
-    """
-    if drift is None or "total_ratio" not in drift or change not in (APPENDED, CHANGED):
-        return ""
-    limit, ratio = gate.get("max_variance_ratio", JUMP), drift["total_ratio"]
-    if ratio == math.inf or 1 / limit <= ratio <= limit:
-        return ""
-    return f"total variance x {ratio:.4g} is over gate.max_variance_ratio {limit:g}"

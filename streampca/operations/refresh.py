@@ -8,7 +8,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
@@ -17,6 +17,7 @@ from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.result import Result
 from streampca.operations.config import Job
+from streampca.operations.gates import Facts, other_source, refusal
 from streampca.operations.history import History
 from streampca.operations.least_work import Work
 from streampca.operations.model_store import SCORES, ModelStore, Version, record_of_scores
@@ -27,8 +28,6 @@ from streampca.operations.outcome import (
     UNCHANGED,
     Outcome,
     against,
-    jump,
-    refusal,
 )
 from streampca.operations.scores import Made, Scores, explained, sweep_places
 from streampca.operations.state import (
@@ -37,6 +36,7 @@ from streampca.operations.state import (
     change_of,
     look,
     note_behind,
+    place_of_source,
     settings_of,
     stamp_of,
 )
@@ -54,7 +54,7 @@ TRIALS = 4  # of one refresh, if a writer changes the source meanwhile
 
 def refresh(
     job: Job, *, verify: str | None = None, dry_run: bool = False, resume: bool = True,
-    progress: Any = None,
+    accept_source: bool = False, progress: Any = None,
 ) -> Outcome:  # fmt: skip
     """Update the model store of a job from its source.
 
@@ -62,6 +62,8 @@ def refresh(
         "full" (every byte); overrides the job's setting.
     dry_run : only find out what would be done.
     resume : continue an interrupted refresh of the same data; else start again.
+    accept_source : the source may be another one than that of the promoted version (another place
+        with other rows, other features); the other gates judge it as any version.
 
     For a Zarr array, an ``IncrementalPCA`` takes appended rows exactly and reads only these. If old
     chunks changed, it reads the spans of rows that contain them, if their sums were kept. Every
@@ -74,24 +76,24 @@ def refresh(
     """
     begun = time.perf_counter()
     if dry_run:
-        outcome = _Run(job, verify, progress).go(dry_run=True)
+        outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
         outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
     else:
         with only_one(job.store):
             if not resume:
                 WorkFolder(job.store).clear()
-            outcome = _tried(job, verify, progress)
+            outcome = _tried(job, verify, progress, accept_source)
             outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
     outcome.seconds = round(time.perf_counter() - begun, 3)
     return outcome
 
 
-def _tried(job: Job, verify: str | None, progress: Any) -> Outcome:
+def _tried(job: Job, verify: str | None, progress: Any, accept: bool) -> Outcome:
     """One attempt, and another one if the source changed, or rows turned out to be blank."""
     limit, changed = None, False
     for _ in range(TRIALS):
         try:
-            return _Run(job, verify, progress, limit).go()
+            return _Run(job, verify, progress, accept, limit).go()
         except ChangingSourceError:  # once more, with the present source
             if changed:
                 raise
@@ -111,11 +113,12 @@ class _BlankRow(Exception):
 
 @dataclass
 class _Run:
-    """One attempt.  limit : a row that may never have been written, or None."""
+    """One attempt.  accept : another source.  limit : a row that may never have been written."""
 
     job: Job
     verify: str | None
     progress: Any
+    accept: bool = False
     limit: int | None = None
     store: ModelStore = field(init=False)
     base: History = field(init=False)
@@ -217,8 +220,8 @@ class _Run:
             return self._lacking_scores(found, outcome, dry_run)
         lineage = known.record.get("lineage", {})
         same = self.current is not None and lineage.get("parent") == self.current.id
-        change = lineage.get("change", "")
-        outcome.gate = self._refusal(outcome.drift, change) if same else known.entry.reason
+        facts = Facts(outcome.drift, lineage.get("removed", 0.0), lineage.get("other_source", ""))
+        outcome.gate = self._refusal(facts) if same else known.entry.reason
         outcome.why += f"; version {known.number} was made of these data before"
         if outcome.gate:
             outcome.status = REFUSED
@@ -251,7 +254,8 @@ class _Run:
             raise _BlankRow(row)
         old = None if self.current is None else self.current.result()
         result, outcome.drift = against(old, model.result_, work.error, self.job.align)
-        outcome.gate = self._refusal(outcome.drift, outcome.change)
+        facts = self._facts(old, result, found, outcome)
+        outcome.gate = self._refusal(facts)
         more = {}
         if found.source is None and stamp_of(self.job, found.matrix) != found.stat:
             raise ChangingSourceError(f"{self.job.source['path']} was changed while it was read")
@@ -268,7 +272,7 @@ class _Run:
                 if made and outcome.scores:
                     made.renumber(number)
                     outcome.scores |= {"path": made.path, "version": number}
-                return self._record(found, outcome, work)
+                return self._record(found, outcome, work, facts)
 
             with explained(f"{self.job.store}: no version was published"):
                 version = self.store.publish(
@@ -290,11 +294,21 @@ class _Run:
             outcome.removed = len(self.store.gc(self.job.keep))
         return outcome
 
-    def _refusal(self, drift: Any, change: str) -> str:
+    def _facts(self, old: Result | None, new: Result, found: State, outcome: Outcome) -> Facts:
+        """What the gates judge by."""
+        if self.current is None or old is None:
+            return Facts()
+        before = self.current.record.get("source", {})
+        samples = before.get("samples", 0)
+        removed = max(samples - outcome.samples, 0) / max(samples, 1)
+        places = before.get("place", ""), place_of_source(self.job, found)
+        return Facts(outcome.drift, removed, other_source(old, new, places, found.same_rows))
+
+    def _refusal(self, facts: Facts) -> str:
         """Why the gates refuse a version, or ""."""
         if self.current is None:
             return ""
-        return refusal(self.job.gate, drift) or jump(self.job.gate, drift, change)
+        return refusal(self.job.gate, replace(facts, other_source="") if self.accept else facts)
 
     def _estimator(self) -> Any:
         return self.job.estimator(
@@ -357,9 +371,10 @@ class _Run:
                 made.put(self.current)
         sweep_places(self.job, number)
 
-    def _record(self, found: State, outcome: Outcome, work: Work) -> dict[str, Any]:
+    def _record(self, found: State, outcome: Outcome, work: Work, facts: Facts) -> dict[str, Any]:
         lineage = {"parent": self.current and self.current.id, "change": outcome.change,
-                   "how": outcome.how, "why": outcome.why}  # fmt: skip
+                   "how": outcome.how, "why": outcome.why, "removed": facts.removed,
+                   "other_source": facts.other_source}  # fmt: skip
         if found.source is None and self.mode == "full" and found.content is None:
             found.content, _ = files_checksum(found.matrix.paths())
         job = {"settings": settings_of(self.job), "stat": found.stat, "content": found.content}
@@ -369,7 +384,8 @@ class _Run:
             "gate": {**self.job.gate, "refused": outcome.gate},
             "scores": outcome.scores and {**outcome.scores, "put": not outcome.gate},
             "job": {**job, "verify": self.mode},
-            "source": {"fingerprint": found.matrix.fingerprint(), "rows": found.rows,
+            "source": {"place": place_of_source(self.job, found),
+                       "fingerprint": found.matrix.fingerprint(), "rows": found.rows,
                        "samples": found.matrix.shape[0], "note": found.note,
                        "snapshot": found.seen.snapshot if found.seen else ""},
             "cost": {"passes": [plain(vars(cost)) for cost in work.costs],

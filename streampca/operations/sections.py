@@ -198,10 +198,13 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "path": Entry(("string", "array"), "the source: a path, a URL, or a list", required=True,
                       place=True),
         "variable": Entry(("string", "array"), "which array of a group or file"),
+        "group": Entry(TEXT, "of a NetCDF, HDF5 or Zarr source, where the variable is"),
         "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
         "missing_value": Entry(NUMBER, "a number that means missing"),
         "missing_chunks": Entry(TEXT, "what an absent chunk means: its fill value, or missing "
                                 "cells", "error", choices=("error", "fill", "mask")),
+        "external_links": Entry(("boolean",), "accept links of an HDF5 file or a Zarr store to "
+                                "other files"),
         "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned (default: main)"),
         "tag": Entry(TEXT, "of an Icechunk repository"),
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
@@ -210,6 +213,15 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
+        "header": Entry(("boolean",), "of text, whether the first line holds names"),
+        "na_values": Entry(("string", "array"), "of text, cells that mean missing, in quotes"),
+        "decimal": Entry(TEXT, "of text, the decimal mark"),
+        "thousands": Entry(TEXT, "of text, the mark between thousands"),
+        "strip": Entry(TEXT, "of text, characters that do not belong to numbers"),
+        "comment": Entry(TEXT, "of text, begins what is ignored of a line"),
+        "delimiter": Entry(TEXT, "of text, a character, tab or blanks"),
+        "encoding": Entry(TEXT, "of text, such as cp1252"),
+        "feature_types": Entry(("string", "array"), "of a 10x file or an AnnData: 'all', or some"),
         "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
     },
     "model": {
@@ -221,8 +233,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             NUMBER, "error of the new rows under the old model over that of its own rows", above=0
         ),
         "max_variance_ratio": Entry(
-            NUMBER, "total variance of the new version over that of the old one, or the inverse, "
-            "if rows were appended or changed (default: 20)", above=1
+            NUMBER, "total variance of the new version over that of the old one, or the inverse "
+            "(default: 20)", above=1
+        ),
+        "max_removed": Entry(
+            NUMBER, "share of the old version's samples that the source may have lost (default: "
+            "0.3)", least=0
         ),
     },
     "scores": {

@@ -6,11 +6,12 @@ import contextlib
 import datetime
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError
+from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError, hide_secrets
 from streampca.operations.config import Job
 from streampca.operations.history import now
 from streampca.operations.model_store import ModelStore
@@ -84,7 +85,8 @@ class State:
     stat : digest of the settings and of the chunks' lengths and times.  key : digest of the
     settings and the data, as exactly as they are known.  content : digest of all files, for a
     source without a ledger under the full check.  changed : ranges (first, last) of old rows in
-    changed chunks.  lengthened : whether the array's length may have changed too.
+    changed chunks.  lengthened : whether the array's length may have changed too.  same_rows :
+    whether the rows of the promoted version are known to be there as they were.
     """
 
     matrix: Any
@@ -97,6 +99,7 @@ class State:
     changed: tuple[tuple[int, int], ...] = ()
     lengthened: bool = False
     written: Rows | None = None
+    same_rows: bool = False
 
     @property
     def note(self) -> str:
@@ -201,7 +204,7 @@ def change_of(
         )
     if change.content:  # times may be equal: the content decides whether a version has it
         found.key = digest_of(found.key, repr(change.content))
-    found.changed = change.where
+    found.changed, found.same_rows = change.where, change.same_rows
     found.lengthened = old.written not in (0.0, found.seen.written)
     stat = "by the diff of their snapshots" if found.seen.snapshot else "by length and time"
     how = {"stat": stat, "full": "byte by byte"}[change.checked]
@@ -228,6 +231,16 @@ def settings_of(job: Job) -> str:
     """The settings of a job that affect its result, as JSON."""
     source = {name: value for name, value in job.source.items() if name != "path"}
     return json.dumps([job.model, source], sort_keys=True)
+
+
+def place_of_source(job: Job, found: State) -> str:
+    """Where the source of a job lies, without credentials."""
+    if isinstance(found.source, LedgerSource):
+        return found.source.place
+    paths = job.source["path"]
+    named = [str(one) for one in (paths if isinstance(paths, list) else [paths])]
+    whole = [one if "://" in one else os.path.abspath(one) for one in named]
+    return ", ".join(map(hide_secrets, whole))
 
 
 def stamp_of(job: Job, matrix: Any) -> str:

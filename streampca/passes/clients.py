@@ -268,7 +268,8 @@ def cluster_class(name: str) -> Any:
         name = f"distributed.{name}"
     module, _, attribute = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), attribute, None)
+        with _without_current_folder():
+            found = getattr(importlib.import_module(module), attribute, None)
     except ImportError as error:
         package = module.partition(".")[0]
         extra = EXTRAS.get(package)
@@ -282,6 +283,17 @@ def cluster_class(name: str) -> Any:
             "LocalCluster, dask_jobqueue.SLURMCluster or dask_kubernetes.operator.KubeCluster"
         )
     return found
+
+
+@contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """Modules that a job file names are not looked up in the folder that it is run in."""
+    before = sys.path
+    sys.path = [one for one in before if one]
+    try:
+        yield
+    finally:
+        sys.path = before
 
 
 def _security(arguments: Mapping[str, Any] | None) -> Any:

@@ -11,8 +11,9 @@ from streampca.plots.features import (
     texts,
 )
 from streampca.plots.images import images
-from streampca.plots.maps import map, pcs
+from streampca.plots.maps import map
 from streampca.plots.scores import pairs, projected, scores
+from streampca.plots.series import pcs
 from streampca.plots.spectrum import dimension, scree, spectrum
 
 __all__ = [

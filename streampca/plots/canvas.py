@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError, MissingDependencyError, not_fitted
-from streampca.models.decomposition import Decomposition
+from streampca.errors import InvalidInputError, InvalidTypeError, MissingDependencyError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,26 +17,7 @@ if TYPE_CHECKING:
 # Checks of the input, before anything is drawn.
 
 
-def result_of(source: Any) -> Decomposition:
-    """A Decomposition, or that of a fitted estimator. Raises NotFittedError, InvalidTypeError."""
-    if isinstance(source, Decomposition):
-        return source
-    result = getattr(source, "result_", None)
-    if isinstance(result, Decomposition):
-        return result
-    if hasattr(source, "fit") and not isinstance(source, type):
-        raise not_fitted(type(source).__name__)
-    raise InvalidTypeError(
-        f"got {_kind(source)}; expected a fitted estimator or a Decomposition: PCA().fit(X)"
-    )
-
-
-def has_result(source: Any) -> bool:
-    """Whether ``result_of`` applies: to a Decomposition, or any estimator."""
-    return isinstance(source, Decomposition) or hasattr(source, "fit")
-
-
-def component_index(number: Any, result: Decomposition) -> int:
+def component_index(number: Any, result: Any) -> int:
     """Index from 0 of a component that is numbered from 1. Raises InvalidInputError."""
     k = result.n_components
     have = "1 component" if k == 1 else f"components 1 to {k}"
@@ -62,17 +42,8 @@ def at_most(n: Any, available: int, what: str) -> int:
     return min(int(n), available)
 
 
-def component_name(index: int, result: Decomposition, what: str = "PC") -> str:
-    """``PC1 (12.3 %)``."""
-    return f"{what}{index + 1} ({100 * result.explained_variance_ratio[index]:.1f} %)"
-
-
 def _is_count(number: Any) -> bool:
     return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-
-
-def _kind(source: Any) -> str:
-    return f"the class {source.__name__}" if isinstance(source, type) else type(source).__name__
 
 
 # --------------------------------------------------------------------------------------------------

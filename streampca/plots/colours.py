@@ -5,7 +5,6 @@ Very many points become one image: how many lie in each cell, and of which colou
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix import AxisLabels
+from streampca.matrix.alignment import along
 from streampca.plots.canvas import INK, MUTED, PALETTE, beside
 
 if TYPE_CHECKING:
@@ -132,23 +133,16 @@ class Continuous:
             bar.solids.set_alpha(1.0)
 
 
-def colouring(
-    labels: Any, n: int, sample_names: Callable[[], Any] | None = None
-) -> Categories | Continuous:
-    """Labels of n samples as categories, or as a scale if they are dates or many numbers.
+def colouring(labels: Any, samples: AxisLabels) -> Categories | Continuous:
+    """Labels of samples as categories, or as a scale if they are dates or many numbers.
 
-    sample_names : gives those by which a pandas Series of labels is put in order.
+    labels : by name or by number, see ``matrix.alignment``. Samples that they do not name are
+        missing.
 
     Raises InvalidInputError unless there is one label per sample, and for more categories than can
     be distinguished; InvalidTypeError for anything but text, numbers, booleans and dates.
     """
-    index = getattr(labels, "index", None)
-    if sample_names is not None and getattr(index, "inferred_type", "") == "string":
-        labels = _by_name(labels, sample_names())
-    values = np.asarray(labels)
-    if values.shape != (n,):
-        came = f"{len(values)} entries" if values.ndim == 1 else f"shape {values.shape}"
-        raise InvalidInputError(f"labels has {came}; expected one label per sample, ({n},)")
+    values = along(labels, samples, "labels", partly=True)
     name = getattr(labels, "name", None)
     title = name if isinstance(name, str) else ""
     kind: str = values.dtype.kind
@@ -169,24 +163,6 @@ def colouring(
         return Continuous(title, values.astype(np.float64), dates=False)
     names = [one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in found]
     return _categories(title, names, codes)
-
-
-def _by_name(labels: Any, names: Any) -> Any:
-    """A pandas Series in the order of the samples, if its index has any of them; else as given.
-
-    Samples that it does not name are missing. Raises InvalidInputError where it names one twice.
-    """
-    wanted = [str(name) for name in names]
-    own = labels[labels.index.isin(wanted)]
-    if not len(own):
-        return labels
-    if not own.index.is_unique:
-        twice = own.index[own.index.duplicated()][0]
-        raise InvalidInputError(
-            f"the index of labels has {twice!r} twice; expected each sample once: "
-            "labels[~labels.index.duplicated()]"
-        )
-    return own.reindex(wanted)
 
 
 def _categories(title: str, names: list[str], codes: np.ndarray[Any, Any]) -> Categories:

@@ -17,11 +17,10 @@ from streampca.plots.canvas import (
     checked_axes,
     counting_ticks,
     drawing_axes,
-    has_result,
     logarithmic,
-    result_of,
     state,
 )
+from streampca.plots.subjects import has_result, result_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

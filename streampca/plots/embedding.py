@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError
-from streampca.plots.canvas import INK, MUTED, PALETTE, checked_axes, drawing_axes
+from streampca.plots.canvas import MUTED, PALETTE, checked_axes, drawing_axes, state
 from streampca.plots.colours import colouring
 from streampca.plots.scores import MOST_POINTS, RASTERIZED_FROM
 
@@ -35,7 +35,7 @@ def embedding(result: Any, *, labels: Any = None, ax: Axes | None = None) -> Axe
     """
     points = _coordinates(result).T
     n = points.shape[1]
-    colours = None if labels is None else colouring(labels, n)
+    colours = None if labels is None else colouring(labels, result.samples)
     checked_axes(ax)
     random = np.random.default_rng(0)
     order = random.choice(n, min(n, MOST_POINTS), replace=False)  # shuffled: no group on top
@@ -55,7 +55,7 @@ def embedding(result: Any, *, labels: Any = None, ax: Axes | None = None) -> Axe
     drawn.set(xticks=[], yticks=[])
     for spine in drawn.spines.values():
         spine.set_visible(False)
-    drawn.set_title(_title(result, len(order)), loc="left", color=INK, fontsize="small")
+    state(drawn, _title(result, len(order)))
     drawn.set_xlabel(small_print(result), color=MUTED, fontsize=7, loc="left")
     return drawn
 

@@ -15,7 +15,6 @@ import numpy as np
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import AxisLabels
 from streampca.matrix.places import genome_of
-from streampca.models.decomposition import Decomposition
 from streampca.models.text.lsa_result import LSADecomposition
 from streampca.plots.canvas import (
     FAINT,
@@ -25,14 +24,21 @@ from streampca.plots.canvas import (
     at_most,
     checked_axes,
     component_index,
-    component_name,
     drawing_axes,
-    result_of,
     state,
 )
 from streampca.plots.colours import MOST_CATEGORIES
-from streampca.plots.scores import column_of
+from streampca.plots.samples import column_of, has_scores
 from streampca.plots.scores import scores as draw_scores
+from streampca.plots.subjects import (
+    Subject,
+    component_name,
+    correlations_of,
+    has_correlations,
+    is_pair,
+    loadings_of,
+    result_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,10 +51,13 @@ Array = np.ndarray[Any, Any]
 LONGEST_NAME = 40  # characters beside a bar; the table has full names
 
 
-def loadings(result: Any, *, component: int = 1, n: int = 15, ax: Axes | None = None) -> Axes:
+def loadings(
+    result: Any, *, component: int = 1, n: int = 15, view: str | None = None, ax: Axes | None = None
+) -> Axes:
     """The features with the largest |loading| on one component, as horizontal bars.
 
-    result : a fitted estimator or a Decomposition.
+    result : a fitted estimator or a Decomposition.  view : "x" (None) or "y" of a model of two
+        views, whose loadings are correlations of features with the scores of their view.
     component : its number, from 1.  n : how many features, or all if there are fewer.
 
     A loading is the component's entry times the square root of its variance, in the units of the
@@ -57,7 +66,7 @@ def loadings(result: Any, *, component: int = 1, n: int = 15, ax: Axes | None = 
 
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., section 2.3.
     """
-    found = result_of(result)
+    found = result_of(result, view)
     index = component_index(component, found)
     count = at_most(n, found.n_features, "features")
     names, values = _largest(found, index, count)
@@ -73,21 +82,23 @@ def loadings(result: Any, *, component: int = 1, n: int = 15, ax: Axes | None = 
     drawn.tick_params(axis="y", length=0)
     drawn.spines["left"].set_visible(False)
     drawn.set_ylim(count - 0.4, -0.6)  # the largest on top
-    drawn.set_xlabel(f"Loading on {component_name(index, found)}")
-    state(drawn, f"The {count} largest of {found.n_features:,} loadings on PC{index + 1}")
+    what = found.loading if isinstance(found, Subject) else "Loading on"
+    drawn.set_xlabel(f"{what} {component_name(index, found)}")
+    name = component_name(index, found).split(" (")[0]
+    state(drawn, f"The {count} largest of {found.n_features:,} loadings on {name}")
     return drawn
 
 
-def loadings_table(result: Any, n: int = 10) -> np.ndarray[Any, Any]:
+def loadings_table(result: Any, n: int = 10, *, view: str | None = None) -> np.ndarray[Any, Any]:
     """The features with the largest |loading| on every component, as a structured array.
 
-    result : a fitted estimator or a Decomposition.  n : features per component.
+    result, view : as for :func:`loadings`.  n : features per component.
 
     Returns (k * n,) rows of ``component`` (from 1), ``rank`` (from 1), ``feature`` (its name) and
     ``loading``; ``pandas.DataFrame(table)`` takes it as it is.
     Raises InvalidInputError, InvalidTypeError, NotFittedError.
     """
-    found = result_of(result)
+    found = result_of(result, view)
     count = at_most(n, found.n_features, "features")
     rows = [
         (index + 1, rank, name, value)
@@ -104,9 +115,9 @@ def loadings_table(result: Any, n: int = 10) -> np.ndarray[Any, Any]:
     return np.array(rows, dtype=columns)
 
 
-def _largest(found: Decomposition, index: int, count: int) -> tuple[list[str], list[float]]:
+def _largest(found: Any, index: int, count: int) -> tuple[list[str], list[float]]:
     """Names and loadings of one component, without forming all (p, k) loadings."""
-    column = _loadings_of(found, index)
+    column = loadings_of(found, index)
     order = np.argsort(-np.abs(column), kind="stable")[:count]
     return found.labels.features.shown(order.tolist()), column[order].tolist()
 
@@ -128,11 +139,13 @@ WIDTH = 0.012  # of a letter beside an arrow, as a share of the picture
 LEAST_ARROW = 0.15  # of the longest: shorter ones would only cover the centre
 
 
-def manhattan(result: Any, *, component: int = 1, ax: Axes | None = None) -> Axes:
+def manhattan(
+    result: Any, *, component: int = 1, view: str | None = None, ax: Axes | None = None
+) -> Axes:
     """|Loading| of every variant on one component, along the genome, chromosome by chromosome.
 
     result : a fitted estimator or a Decomposition of variants with chromosome and position
-        (PLINK, VCF Zarr).  component : its number, from 1.
+        (PLINK, VCF Zarr).  component : its number, from 1.  view : as for :func:`loadings`.
 
     A component of ancestry is spread over the genome; a peak is one region: an inversion, a long
     stretch of linkage, or an artefact. The title names the highest, and the share of the squared
@@ -140,7 +153,7 @@ def manhattan(result: Any, *, component: int = 1, ax: Axes | None = None) -> Axe
     Cost: seconds for a million variants; of points that hide each other one is drawn.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
-    found = result_of(result)
+    found = result_of(result, view)
     index = component_index(component, found)
     axis = found.labels.features
     genome = genome_of(axis)
@@ -149,7 +162,7 @@ def manhattan(result: Any, *, component: int = 1, ax: Axes | None = None) -> Axe
             "the features have no chromosomes and positions, as those of PLINK files and VCF Zarr "
             "do; plots.loadings(model) shows the largest loadings of any features"
         )
-    values = np.abs(_loadings_of(found, index))
+    values = np.abs(loadings_of(found, index))
     checked_axes(ax)
     drawn = drawing_axes(ax, (10.0, 3.6))
     drawn.grid(axis="y", color=FAINT, linewidth=0.7)
@@ -192,24 +205,27 @@ def biplot(
     components: Sequence[int] = (1, 2),
     n: int = 10,
     labels: Any = None,
+    view: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Samples as points and the n features that weigh most as arrows, on two components.
 
     result : a fitted estimator or a Decomposition.  scores, labels : as for ``plots.scores``.
+    view : "x" (None) or "y" of a model of two views.
 
     Arrows are loadings, all multiplied by one number so that they fill the picture: their
     directions and relative lengths mean something, their length beside a score does not.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Gabriel 1971, "The biplot graphic display of matrices", Biometrika 58(3).
     """
-    found = result_of(result)
+    found = has_scores(result_of(result, view))
     if len(components) != 2:
         raise InvalidInputError(f"components={tuple(components)}; expected two numbers: (1, 2)")
     indices = [component_index(number, found) for number in components]
     count = at_most(n, found.n_features, "features")
-    arrows = np.stack([_loadings_of(found, index) for index in indices])
-    drawn = draw_scores(result, scores, components=components, labels=labels, ax=ax)
+    arrows = np.stack([loadings_of(found, index) for index in indices])
+    own = (view or "x") if is_pair(result) else None
+    drawn = draw_scores(result, scores, components=components, labels=labels, view=own, ax=ax)
     draw_features(drawn, arrows, found.labels.features, count)
     state(drawn, f"Samples, and the {count} features of {found.n_features:,} with the longest "
           "arrows")  # fmt: skip
@@ -226,31 +242,29 @@ def draw_features(ax: Axes, arrows: Array, axis: AxisLabels, count: int) -> None
 
 
 def correlation_circle(
-    result: Any, *, components: Sequence[int] = (1, 2), n: int = 20, ax: Axes | None = None
+    result: Any,
+    *,
+    components: Sequence[int] = (1, 2),
+    n: int = 20,
+    view: str | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Correlations of the features with two components, in the unit circle.
 
     result : a fitted estimator or a Decomposition.  n : how many names; other features are points.
+    view : "x" (None) or "y" of a model of two views.
 
     A feature near the circle is described by these two components almost entirely; near the centre
     by others.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Abdi and Williams 2010, "Principal component analysis", WIREs Comp. Stat. 2, p. 438.
     """
-    found = result_of(result)
+    found = has_correlations(result_of(result, view))
     if len(components) != 2:
         raise InvalidInputError(f"components={tuple(components)}; expected two numbers: (1, 2)")
     indices = [component_index(number, found) for number in components]
-    if found.feature_variance is None:
-        raise InvalidInputError(
-            "this model was saved without the variances of its features; fit it again"
-        )
+    arrows = np.stack([correlations_of(found, index) for index in indices])
     count = at_most(n, found.n_features, "features")
-    deviation = np.sqrt(np.maximum(np.asarray(found.feature_variance), 0.0))
-    deviation[found.constant] = 0.0
-    units = 1.0 if found.divisors is None else found.divisors
-    arrows = np.stack([_loadings_of(found, index) * units for index in indices])
-    arrows = np.divide(arrows, deviation, out=np.zeros_like(arrows), where=deviation > 0)
     checked_axes(ax)
     drawn = drawing_axes(ax, (5.6, 5.6))
     turn = np.linspace(0, 2 * np.pi, 181)
@@ -271,12 +285,6 @@ def correlation_circle(
     state(drawn, f"{known:,} of {found.n_features:,} features have more than half of their "
           "variance in these two components")  # fmt: skip
     return drawn
-
-
-def _loadings_of(found: Decomposition, index: int) -> Array:
-    """(p,) loadings on one component."""
-    row = np.asarray(found.require_components()[index], dtype=np.float64)
-    return np.asarray(row * np.sqrt(found.explained_variance[index]))
 
 
 def _longest(arrows: Array, count: int) -> Array:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.models.decomposition import Decomposition
-from streampca.plots.canvas import INK, MUTED, PALETTE, at_most, drawing_axes, pyplot, result_of
+from streampca.plots.canvas import INK, MUTED, PALETTE, at_most, drawing_axes, pyplot
+from streampca.plots.subjects import result_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ def components_for(shares: Array, wanted: float) -> int | None:
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def _sheet(part: Any, found: Decomposition, size: tuple[int, ...], shown: int) -> None:
+def _sheet(part: Any, found: Any, size: tuple[int, ...], shown: int) -> None:
     deep = math.ceil((shown + 1) / ACROSS)
     axes = part.subplots(deep, ACROSS, squeeze=False).ravel()
     for ax in axes:
@@ -102,7 +102,7 @@ def _reconstructions(
         ax.set_axis_off()
 
 
-def _curve(part: Any, found: Decomposition) -> None:
+def _curve(part: Any, found: Any) -> None:
     ax = drawing_axes(part.subplots(), (6, 3))
     shares = np.asarray(found.explained_variance_ratio)
     curve = np.concatenate([[0.0], np.cumsum(shares)])
@@ -136,7 +136,7 @@ def _draw(
     ax.set_title(title, fontsize=7, color=INK, pad=2)
 
 
-def _shape(found: Decomposition, shape: Sequence[int] | None) -> tuple[int, ...]:
+def _shape(found: Any, shape: Sequence[int] | None) -> tuple[int, ...]:
     """(h, w) or (h, w, 3). Raises InvalidInputError where the features are no pixels."""
     size = tuple(found.labels.features.sizes if shape is None else map(int, shape))
     colour = len(size) == 3 and size[2] == 3

@@ -1,30 +1,28 @@
-"""Maps of modes over latitude and longitude, and their time series."""
+"""Maps of modes over latitude and longitude."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.matrix.places import Grid, grid_of
-from streampca.models.decomposition import Decomposition
+from streampca.matrix import AxisLabels
+from streampca.matrix.places import Grid, grid_of, latitude, longitude
 from streampca.plots.canvas import (
-    FAINT,
     INK,
     MUTED,
-    PALETTE,
     checked_axes,
     component_index,
-    component_name,
     drawing_axes,
-    result_of,
     sheet,
     state,
 )
-from streampca.plots.scores import column_of, scores_of
+from streampca.plots.subjects import Subject, carried, component_name, result_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,23 +31,43 @@ Array = np.ndarray[Any, Any]
 LAND = "#d9d9d9"  # features without observation
 KINDS = ("eof", "correlation", "covariance")
 COLUMNS = 2  # of a sheet of maps
+# argument -> names of the dimension that it takes a value of, in lower case
+EXTRA = {
+    "lag": ("lag",),
+    "level": (
+        "level", "lev", "plev", "pressure", "pressure_level", "isobaric", "depth", "height",
+        "altitude", "z", "pfull", "deptht",
+    ),
+    "member": ("member", "ensemble", "ensemble_member", "realization", "number", "ens"),
+}  # fmt: skip
 
 
 def map(
     result: Any,
     mode: int | Sequence[int] = 1,
     *,
-    kind: str = "eof",
+    kind: str | None = None,
     variable: str | None = None,
+    level: Any = None,
+    lag: Any = None,
+    member: Any = None,
+    at: Mapping[str, Any] | None = None,
+    view: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """A mode as a map over latitude and longitude, or several modes as a sheet of maps.
 
-    result : a fitted estimator or a Decomposition of features on a grid.
+    result : a fitted estimator or a Decomposition of features on a grid; a model of two views; or
+        what ``complex_modes`` returned.
     mode : its number, from 1, or several.
-    kind : "eof" the unit vectors, "correlation" of the PC with the data, "covariance" with the PC
-        of unit variance, in the units of the data.
+    kind : "eof" (None) the unit vectors, "correlation" of the PC with the data, "covariance" with
+        the PC of unit variance, in the units of the data. Of two views correlations with the scores
+        of the same view, "homogeneous" (None), or of the other one, "heterogeneous"; or "weights".
+        Of complex modes "amplitude" (None) or "phase".
     variable : which one, of a fit of several; None takes the first.
+    level, lag, member : value of that further dimension of the features.  at : of any others,
+        ``{"depth": 10.0}``.
+    view : "x" (None) or "y" of a model of two views.
 
     Colours diverge from 0, and the sheet has one scale. Features without observation (land) are
     grey. Where cartopy is installed and has coastlines on this machine, they are drawn; nothing is
@@ -57,13 +75,16 @@ def map(
     Returns the Axes; of a sheet its frame: ``ax.child_axes`` are the maps, and the colourbar.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
-    found = result_of(result)
+    found = result_of(result, view)
     indices = [
         component_index(number, found) for number in np.atleast_1d(np.asarray(mode)).tolist()
     ]
-    grid, where = _grid_of(found, variable)
-    fields = _fields(found, indices, kind)[:, where]
-    reach = float(np.nanmax(np.abs(fields), initial=0.0)) or 1.0
+    chosen = {"level": level, "lag": lag, "member": member, **(at or {})}
+    values, kind = _fields(found, indices, kind)
+    grid, where, place = _grid_of(found, variable, {k: v for k, v in chosen.items()
+                                                    if v is not None})  # fmt: skip
+    fields = values[:, where]
+    limits, colours = _scale(fields, kind)
     panels: list[Axes] = []
     if len(indices) == 1:
         checked_axes(ax)
@@ -71,41 +92,126 @@ def map(
     else:
         size, gap = _panel(grid, len(indices))
         drawn, panels = sheet(ax, len(indices), size, COLUMNS, gap)
-    for index, values, panel in zip(indices, fields, panels or [drawn], strict=True):
-        image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(values), reach)
+    for index, field, panel in zip(indices, fields, panels or [drawn], strict=True):
+        image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(field), limits, colours)
         if panels:
             name = component_name(index, found, "EOF" if kind == "eof" else "PC")
             panel.set_title(name, loc="left", fontsize="small", color=INK)
-    place = drawn.inset_axes((1.03, 0.1, 0.02, 0.8))
-    bar: Any = drawn.figure.colorbar(image, cax=place)
-    bar.set_label(_meaning(found, kind, variable), color=INK, parse_math=False)
-    bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
-    bar.outline.set_visible(False)
+    _draw_bar(drawn, image, _meaning(found, kind, variable))
     pad = 20.0 if panels else 6.0
-    state(drawn, _said(found, indices, fields[0], kind, variable), pad)
+    state(drawn, _said(found, indices, fields[0], kind, variable, place), pad)
     return drawn
 
 
-def _grid_of(found: Decomposition, variable: str | None) -> tuple[Grid, slice]:
-    """The grid of a variable, and its features. Raises InvalidInputError."""
-    axis, where = found.labels.features, slice(None)
+def _scale(fields: Array, kind: str) -> tuple[tuple[float, float], str]:
+    """(limits, colours) of all maps of a sheet."""
+    if kind == "phase":
+        return (-180.0, 180.0), "twilight_shifted"
+    reach = float(np.nanmax(np.abs(fields), initial=0.0)) or 1.0
+    return ((0.0, reach), "viridis") if kind == "amplitude" else ((-reach, reach), "RdBu_r")
+
+
+def _draw_bar(ax: Axes, image: Any, meaning: str) -> None:
+    """The colours with their meaning, in lines that are no longer than the picture is high."""
+    bar: Any = ax.figure.colorbar(image, cax=ax.inset_axes((1.03, 0.1, 0.02, 0.8)))
+    figure: Any = ax.figure
+    high = figure.get_size_inches()[1] * ax.get_position().height
+    lines = textwrap.wrap(meaning, max(20, int(12 * high)))
+    text = "\n".join([*lines[:2], *(["..."] if len(lines) > 2 else [])])
+    bar.set_label(text, color=INK, parse_math=False, fontsize="small")
+    bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
+    bar.outline.set_visible(False)
+
+
+def _grid_of(
+    found: Any, variable: str | None, chosen: Mapping[str, Any]
+) -> tuple[Grid, Array, str]:
+    """(the grid of a variable, the numbers of its features, what was chosen in words).
+
+    Raises InvalidInputError.
+    """
+    axis, first = found.labels.features, 0
     if axis.parts:
         name = next(iter(axis.parts)) if variable is None else variable
         if name not in axis.parts:
             raise InvalidInputError(f"variable={variable!r}; expected one of {[*axis.parts]}")
-        axis, where = axis.parts[name], axis.slices[name]
+        axis, first = axis.parts[name], axis.slices[name].start
+    axis, numbers, place = _at(axis, chosen)
     grid = grid_of(axis)
     if grid is None:
+        long = [d for d, size in zip(axis.dims, axis.sizes, strict=True) if size > 1]
+        if len(long) > 2:
+            raise InvalidInputError(_more_dimensions(axis, long))
         raise InvalidInputError(
             f"the features ({', '.join(axis.dims)}) lie on no grid of two dimensions; expected "
             "latitude and longitude, as a fit of an xarray.DataArray or a NetCDF file has them. "
             "plots.loadings(model) shows the largest loadings of any features"
         )
-    return grid, where
+    return grid, first + numbers, place
 
 
-def _fields(found: Decomposition, indices: list[int], kind: str) -> Array:
-    """(modes, p) values, NaN without observation."""
+def _more_dimensions(axis: AxisLabels, long: list[str]) -> str:
+    """What to choose where features have more than two dimensions."""
+    rest = [d for d in long if _argument(d) is None]
+    places = [name for name in (latitude(axis), longitude(axis)) if name is not None]
+    of_map = {d for one in places for d in (axis.grids[one][0] if one in axis.grids else (one,))}
+    further = [d for d in long if d not in (of_map if len(of_map) == 2 else rest[-2:])]
+    lines = []
+    for dim in further:
+        values = np.asarray(axis.coords.get(dim, np.arange(axis.sizes[axis.dims.index(dim)])))
+        shown = ", ".join(str(one) for one in values[:4].tolist())
+        named = _argument(dim)
+        first = repr(values[0].item()) if hasattr(values[0], "item") else repr(values[0])
+        how = f"{named}={first}" if named else f"at={{{dim!r}: {first}}}"
+        lines.append(f"{how} ({dim}: {shown}{', ...' if len(values) > 4 else ''})")
+    return (
+        f"the features have the dimensions {', '.join(long)}; a map has two. Choose "
+        + " and ".join(lines)
+    )
+
+
+def _argument(dim: str) -> str | None:
+    """The argument that takes a value of this dimension."""
+    return next((name for name, dims in EXTRA.items() if dim.lower() in dims), None)
+
+
+def _at(axis: AxisLabels, chosen: Mapping[str, Any]) -> tuple[AxisLabels, Array, str]:
+    """(labels, numbers, in words) of the features at chosen values of some dimensions."""
+    numbers, words = np.arange(len(axis)).reshape(axis.sizes), []
+    for name, value in chosen.items():
+        known = [d for d in axis.dims if d == name or d.lower() in EXTRA.get(name, ())]
+        if not known:
+            raise InvalidInputError(
+                f"{name}={value!r}: the features have the dimensions {', '.join(axis.dims)}; "
+                "leave it out"
+            )
+        dim = known[0]
+        d = axis.dims.index(dim)
+        values = np.asarray(axis.coords.get(dim, np.arange(axis.sizes[d])))
+        same = np.flatnonzero(values == value)
+        if not len(same):
+            shown = ", ".join(str(one) for one in values[:12].tolist())
+            raise InvalidInputError(f"{name}={value!r}; {dim} has {shown}")
+        numbers = np.take(numbers, [int(same[0])], axis=d)
+        words.append(f"{dim} {value}")
+        axis = replace(
+            axis, sizes=(*axis.sizes[:d], 1, *axis.sizes[d + 1 :]),
+            coords={**axis.coords, dim: values[same[:1]]},
+            grids={k: v for k, v in axis.grids.items() if dim not in v[0]},
+        )  # fmt: skip
+    return axis, numbers.reshape(-1), ", ".join(words)
+
+
+def _fields(found: Any, indices: list[int], kind: str | None) -> tuple[Array, str]:
+    """((modes, p) values, NaN without observation; the kind, by default the first one)."""
+    if isinstance(found, Subject):
+        if not found.fields:
+            raise InvalidInputError(f"a {found.method} has no maps; draw {found.instead}")
+        kind = next(iter(found.fields)) if kind is None else kind
+        if kind not in found.fields:
+            raise InvalidInputError(f"kind={kind!r}; expected one of {tuple(found.fields)}")
+        return np.array(found.fields[kind][0][indices], dtype=np.float64), kind
+    kind = KINDS[0] if kind is None else kind
     if kind not in KINDS:
         raise InvalidInputError(f"kind={kind!r}; expected one of {KINDS}")
     fields = np.array(found.require_components()[indices], dtype=np.float64)
@@ -120,7 +226,7 @@ def _fields(found: Decomposition, indices: list[int], kind: str) -> Array:
         undefined = np.full_like(fields, np.nan)
         fields = np.divide(fields, deviation, out=undefined, where=deviation > 0)
     fields[:, found.dropped] = np.nan
-    return fields
+    return fields, kind
 
 
 def _size(grid: Grid) -> tuple[float, float]:
@@ -149,7 +255,9 @@ def _aspect(grid: Grid) -> float:
     return float(min(1.0 / max(np.cos(middle), 0.25), 2.0))
 
 
-def _draw_field(ax: Axes, grid: Grid, values: Array, reach: float) -> Any:
+def _draw_field(
+    ax: Axes, grid: Grid, values: Array, limits: tuple[float, float], colours: str
+) -> Any:
     """One field, with the coordinates and the coastlines of a globe. Returns the image."""
     from matplotlib import colormaps
     from matplotlib.ticker import MaxNLocator
@@ -158,8 +266,9 @@ def _draw_field(ax: Axes, grid: Grid, values: Array, reach: float) -> Any:
     if grid.globe and x.ndim == 1:  # from west to east, also across the meridian where it begins
         order = np.argsort(x, kind="stable")
         x, values = x[order], values[:, order]
-    image = ax.pcolormesh(x, y, np.ma.masked_invalid(values), cmap=colormaps["RdBu_r"],
-                          vmin=-reach, vmax=reach, shading="nearest", rasterized=True)  # fmt: skip
+    low, high = limits
+    image = ax.pcolormesh(x, y, np.ma.masked_invalid(values), cmap=colormaps[colours],
+                          vmin=low, vmax=high, shading="nearest", rasterized=True)  # fmt: skip
     ax.set_facecolor(LAND)
     ax.set_axisbelow(False)
     for spine in ax.spines.values():
@@ -171,10 +280,10 @@ def _draw_field(ax: Axes, grid: Grid, values: Array, reach: float) -> Any:
         ax.set_ylabel(grid.names[0])
         return image
     ax.set_aspect(_aspect(grid))
-    limits = ax.get_xlim(), ax.get_ylim()
+    extent = ax.get_xlim(), ax.get_ylim()
     _draw_coastlines(ax, float(np.nanmax(x)) > 180)
-    ax.set_xlim(*limits[0])
-    ax.set_ylim(*limits[1])
+    ax.set_xlim(*extent[0])
+    ax.set_ylim(*extent[1])
     for axis, values in ((ax.xaxis, grid.x), (ax.yaxis, grid.y)):
         steps = [1, 3, 6, 10] if np.ptp(values) > 60 else [1, 2, 5, 10]  # 30 or 60 degrees
         axis.set_major_locator(MaxNLocator(7, steps=steps))
@@ -184,11 +293,12 @@ def _draw_field(ax: Axes, grid: Grid, values: Array, reach: float) -> Any:
 
 
 def _east(degrees: float, _: float = 0.0) -> str:
-    turned = (degrees + 180) % 360 - 180
+    turned = round((degrees + 180) % 360 - 180, 6) + 0.0
     return _degrees(turned, "W", "E") if abs(turned) not in (0, 180) else f"{abs(turned):g}°"
 
 
 def _north(degrees: float, _: float = 0.0) -> str:
+    degrees = round(degrees, 6)
     return _degrees(degrees, "S", "N") if degrees else "0°"
 
 
@@ -225,7 +335,10 @@ def _coastline_files() -> list[Path]:
     return [path for path in found if path.is_file()][:1]
 
 
-def _meaning(found: Decomposition, kind: str, variable: str | None) -> str:
+def _meaning(found: Any, kind: str, variable: str | None) -> str:
+    if isinstance(found, Subject):
+        what = found.fields[kind][1]
+        return what[:1].upper() + what[1:]
     name = variable or found.labels.name or "the data"
     units = found.labels.attrs_of(str(variable)).get("units")
     if kind == "eof":
@@ -236,94 +349,17 @@ def _meaning(found: Decomposition, kind: str, variable: str | None) -> str:
 
 
 def _said(
-    found: Decomposition, indices: list[int], field: Array, kind: str, variable: str | None
+    found: Any, indices: list[int], field: Array, kind: str, variable: str | None, place: str
 ) -> str:
-    of = f" of {variable}" if variable else ""
+    of = "".join(f", {one}" for one in (variable, place) if one)
     if len(indices) > 1:
-        share = found.explained_variance_ratio[indices].sum()
-        return f"{len(indices)} modes{of} carry {100 * share:.1f} % of the variance"
-    share = 100 * found.explained_variance_ratio[indices[0]]
+        what = carried(found, indices)
+        if isinstance(found, Subject):
+            return f"{len(indices)} {kind} maps{of}: {what}"
+        return f"{len(indices)} modes{of} carry {what}"
     gone = int(np.isnan(field).sum())
     land = f"; {gone:,} cells without observation are grey" if gone else ""
+    if isinstance(found, Subject):
+        return f"{component_name(indices[0], found)}, {kind} map{of}{land}"
     name = "EOF " if kind == "eof" else "PC"
-    return f"{name}{indices[0] + 1}{of} carries {share:.1f} % of the variance{land}"
-
-
-# --------------------------------------------------------------------------------------------------
-# Time series.
-
-
-def pcs(
-    result: Any,
-    mode: int | Sequence[int] = (1, 2, 3),
-    scores: Any = None,
-    *,
-    ax: Axes | None = None,
-) -> Axes:
-    """Principal components as time series of unit variance, one below the other.
-
-    result : a fitted estimator or a Decomposition.  mode : numbers from 1; those that it has.
-    scores : (n, k) from ``transform``; None takes those of the training rows, if the fit kept them.
-
-    Dates are those of the samples; without them samples are counted.
-    Returns the Axes; of several modes the frame, whose series are ``ax.child_axes``.
-    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
-    """
-    found = result_of(result)
-    numbers = np.atleast_1d(np.asarray(mode)).tolist()
-    if not isinstance(mode, (int, np.integer)):
-        numbers = [one for one in numbers if one <= found.n_components] or numbers
-    indices = [component_index(number, found) for number in numbers]
-    source = scores_of(found, scores)
-    n = int(np.prod(source.shape[:-1]))
-    times, label = _times(found, scores, n)
-    panels: list[Axes] = []
-    if len(indices) == 1:
-        checked_axes(ax)
-        drawn = drawing_axes(ax, (8.0, 2.8))
-    else:
-        drawn, panels = sheet(ax, len(indices), (8.0, 1.7), 1, (0.0, 0.25))
-    for index, panel in zip(indices, panels or [drawn], strict=True):
-        deviation = np.sqrt(found.explained_variance[index]) or 1.0
-        values = column_of(source, index) / deviation
-        _draw_series(drawing_axes(panel, (1, 1)), times, values)
-        panel.set_ylabel(component_name(index, found), fontsize="small")
-        panel.tick_params(labelbottom=panel is (panels or [drawn])[-1])
-    (panels or [drawn])[-1].set_xlabel(label)
-    share = 100 * found.explained_variance_ratio[indices].sum()
-    what = f"PC{indices[0] + 1} carries" if len(indices) == 1 else f"{len(indices)} PCs carry"
-    state(drawn, f"{what} {share:.1f} % of the variance; in standard deviations")
-    return drawn
-
-
-def _times(found: Decomposition, scores: Any, n: int) -> tuple[Array, str]:
-    """(n,) dates or numbers along the samples, and what they are."""
-    axis = found.labels.samples
-    dim = axis.dims[0]
-    times = getattr(scores, "coords", {}).get(dim) if scores is not None else axis.coords.get(dim)
-    values = None if times is None or len(axis.dims) > 1 else np.asarray(times)
-    if values is None or values.shape != (n,):
-        return np.arange(1, n + 1), "Sample"
-    if values.dtype.kind == "O" and n and hasattr(values[0], "timetuple"):  # cftime
-        return np.array([_year(one) for one in values]), dim
-    if values.dtype.kind not in "Miuf":
-        return np.arange(1, n + 1), "Sample"
-    return values, dim
-
-
-def _year(date: Any) -> float:
-    """A date of any calendar as a year with its fraction."""
-    return float(date.year + (date.timetuple().tm_yday - 1 + date.hour / 24) / 365.25)
-
-
-def _draw_series(ax: Axes, times: Array, values: Array) -> None:
-    """A line, filled by its sign where it is short enough to show that."""
-    ax.grid(axis="y", color=FAINT, linewidth=0.7)
-    ax.axhline(0.0, color=MUTED, linewidth=0.8)
-    if len(values) <= 2000:
-        ax.fill_between(times, values, where=values > 0, color=PALETTE[4], alpha=0.6,
-                        linewidth=0, interpolate=True)  # fmt: skip
-        ax.fill_between(times, values, where=values < 0, color=PALETTE[0], alpha=0.6,
-                        linewidth=0, interpolate=True)  # fmt: skip
-    ax.plot(times, values, color=INK, linewidth=0.7, rasterized=len(values) > 20_000)
-    ax.margins(x=0.01)
+    return f"{name}{indices[0] + 1}{of} carries {carried(found, indices)}{land}"

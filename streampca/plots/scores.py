@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.models.decomposition import Decomposition
+from streampca.matrix.alignment import rows_of
 from streampca.plots.canvas import (
     FAINT,
     INK,
@@ -17,13 +17,19 @@ from streampca.plots.canvas import (
     beside,
     checked_axes,
     component_index,
-    component_name,
     drawing_axes,
-    result_of,
     sheet,
     state,
 )
 from streampca.plots.colours import Categories, Continuous, colouring, draw_density, draw_ellipses
+from streampca.plots.samples import both_scores, column_of, has_scores, scores_of
+from streampca.plots.subjects import (
+    VIEWS,
+    carried,
+    component_name,
+    is_pair,
+    result_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,17 +49,20 @@ def scores(
     labels: Any = None,
     density: bool | None = None,
     ellipses: bool = False,
+    view: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Scatter of the samples on two components, or in space on three.
 
-    result_or_model : a fitted estimator or a Decomposition.
+    result_or_model : a fitted estimator or a Decomposition. Of a model of two views scores of X are
+        drawn against those of Y, for the first pair of ``components``.
+    view : "x" or "y" of such a model: its scores alone, on two components.
     scores : (n, k) from ``transform`` (NumPy, Dask, Zarr, xarray, data frame); None takes those of
         the training rows, if the fit kept them (wide fits do).
     components : two or three numbers, from 1.
     labels : (n,) one per sample. Text, booleans and up to 12 different integers get a legend;
-        other numbers and dates a colourbar. The name of a Series or DataArray is its title. A
-        pandas Series whose index names the samples goes by these names, in any order.
+        other numbers and dates a colourbar. The name of a Series or DataArray is its title.
+        Labels with names (a Series, a DataArray, a dict) go by these names, in any order.
     density : draw an image of the number of samples instead of points, with the mean of their
         colours; None does so in the plane for more than 50,000.
     ellipses : for each category the ellipse of 95 % of a normal distribution, and its name.
@@ -66,29 +75,49 @@ def scores(
     Cost: reads only the columns that it draws, and computes them if the scores are lazy. A million
     samples draw in about a second.
     """
-    found = result_of(result_or_model)
-    indices = _component_indices(components, found)
-    source = scores_of(found, scores)
+    found = has_scores(result_of(result_or_model, view))
+    both = is_pair(result_or_model) and view is None
+    indices = _component_indices(components, found, 1 if both else 2)
+    if both:
+        indices = indices[:1]
+        sides = both_scores(result_or_model, scores)
+        source, scores = sides[0], None
+    else:
+        source = scores_of(found, scores)
     n = int(np.prod(source.shape[:-1]))
-    checked_axes(ax, dimensions=len(indices))
-    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
-    if ellipses and (not isinstance(colours, Categories) or len(indices) != 2):
+    checked_axes(ax, dimensions=2 if both else len(indices))
+    colours = None if labels is None else _colours(found, labels, scores, n)
+    points = np.stack([column_of(one, index) for one in (sides if both else [source])
+                       for index in indices])  # fmt: skip
+    flat = len(points) == 2
+    if ellipses and (not isinstance(colours, Categories) or not flat):
         raise InvalidInputError(
             "ellipses=True needs two components, and a category of each sample: labels=names"
         )
-    dense = len(indices) == 2 and (n > MANY if density is None else density)
-    points = np.stack([column_of(source, index) for index in indices])
-
-    drawn = drawing_axes(ax, (6.4, 4.8), dimensions=len(indices))
+    dense = flat and (n > MANY if density is None else density)
+    drawn = drawing_axes(ax, (6.4, 4.8), dimensions=len(points))
     if dense:
         draw_density(drawn, points, colours)
     else:
         _draw_points(drawn, points, colours)
     if ellipses and isinstance(colours, Categories):
         draw_ellipses(drawn, points, colours)
-    _name_axes(drawn, [component_name(index, found) for index in indices])
-    state(drawn, _title(n, dense, colours, found.explained_variance_ratio[indices].sum()))
+    names = [component_name(index, found) for index in indices]
+    if both:
+        pair, _, what = names[0].partition(" (")
+        names = [f"{pair}: scores of {one.upper()}" for one in VIEWS]
+        state(drawn, f"{n:,} samples; {pair.lower()} ({what}, correlation of the scores "
+              f"{_correlation(points):.2f}")  # fmt: skip
+    else:
+        state(drawn, _title(n, dense, colours, carried(found, indices)))
+    _name_axes(drawn, names)
     return drawn
+
+
+def _correlation(points: Array) -> float:
+    seen = np.isfinite(points).all(axis=0)
+    spread = points[:, seen].std(axis=1) if seen.any() else np.zeros(2)
+    return round(float(np.corrcoef(points[:, seen])[0, 1]), 2) + 0.0 if spread.all() else 0.0
 
 
 def _draw_points(ax: Axes, points: Array, colours: Colours) -> None:
@@ -108,14 +137,16 @@ def _draw_points(ax: Axes, points: Array, colours: Colours) -> None:
         colours.draw(ax, points, style)
 
 
-def _title(n: int, dense: bool, colours: Colours, share: float) -> str:
+def _title(n: int, dense: bool, colours: Colours, carries: str) -> str:
     groups = f" of {len(colours.names)} groups" if isinstance(colours, Categories) else ""
     many = f"{n:,} samples{groups}"
     if dense:
         many = f"Density of {many}"
     elif n > MOST_POINTS:
         many = f"{MOST_POINTS:,} of {many} drawn"
-    return f"{many}; these components carry {share:.1%} of the variance".replace("%", " %")
+    if not carries or carries.startswith("canonical"):
+        return f"{many}; {carries}".rstrip("; ")
+    return f"{many}; these components carry {carries}"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -130,6 +161,7 @@ def projected(
     labels: Any = None,
     new_labels: Any = None,
     scores: Any = None,
+    view: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """New samples on two components, over the reference panel: the samples of the fit.
@@ -138,10 +170,10 @@ def projected(
         scores (NaN) are left out, and counted in the title.
     labels : (n,) one category for each sample of the fit, as for :func:`scores`.
     new_labels : (m,) those of the new samples, which then have the colours of their categories.
-    scores : (n, k) of the fit, where it kept none.
+    scores : (n, k) of the fit, where it kept none.  view : "x" (None) or "y" of a model of two.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
-    found = result_of(result_or_model)
+    found = has_scores(result_of(result_or_model, view))
     indices = _component_indices(components, found)
     if len(indices) != 2:
         raise InvalidInputError(f"components={tuple(components)}; expected two numbers: (1, 2)")
@@ -151,11 +183,11 @@ def projected(
     source = scores_of(found, new_scores, "new_scores")
     n, m = (int(np.prod(one.shape[:-1])) for one in (panel, source))
     checked_axes(ax)
-    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
+    colours = None if labels is None else _colours(found, labels, scores, n)
     own = None
     if new_labels is not None:
-        names = _names(found, new_scores, m) if new_names is None else new_names.names
-        colours, own = _same_colours(colours, colouring(new_labels, m, names), n)
+        rows = rows_of(found.labels.samples, new_scores, m) if new_names is None else new_names
+        colours, own = _same_colours(colours, colouring(new_labels, rows), n)
     behind = np.stack([column_of(panel, index) for index in indices])
     points = np.stack([column_of(source, index) for index in indices])
     drawn = drawing_axes(ax, (6.4, 4.8))
@@ -208,23 +240,25 @@ def pairs(
     *,
     components: Sequence[int] | None = None,
     labels: Any = None,
+    view: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """A matrix of pictures: samples on every two of some components, and how each is distributed.
 
     scores, labels : as for :func:`scores`.  components : numbers from 1; None takes the first four.
+    view : "x" (None) or "y" of a model of two views.
 
     Returns the Axes that frames the panels; these are ``ax.child_axes``, row by row of the lower
     triangle. Raises InvalidInputError and as :func:`scores`.
     """
-    found = result_of(result_or_model)
+    found = has_scores(result_of(result_or_model, view))
     chosen = range(1, min(4, found.n_components) + 1) if components is None else components
     indices = [component_index(number, found) for number in chosen]
     if len(indices) < 2 or len(set(indices)) < len(indices):
         raise InvalidInputError(f"components={tuple(chosen)}; expected two or more different ones")
     source = scores_of(found, scores)
     n, count = int(np.prod(source.shape[:-1])), len(indices)
-    colours = None if labels is None else colouring(labels, n, _names(found, scores, n))
+    colours = None if labels is None else _colours(found, labels, scores, n)
     points = np.stack([column_of(source, index) for index in indices])
     frame, panels = sheet(ax, count * count, (2.0, 1.8), count, (0.08, 0.08))
     for i, panel in enumerate(panels):
@@ -247,8 +281,7 @@ def pairs(
         legend: Any = frame.get_legend()
         legend.set_loc("upper right")
         legend.set_bbox_to_anchor((1.0, 1.0), transform=frame.transAxes)
-    share = found.explained_variance_ratio[indices].sum()
-    state(frame, _title(n, n > MANY, colours, share), pad=10.0)
+    state(frame, _title(n, n > MANY, colours, carried(found, indices)), pad=10.0)
     return frame
 
 
@@ -287,8 +320,11 @@ def _draw_distribution(ax: Axes, values: Array, colours: Colours) -> None:
 # What all of them read and how they look.
 
 
-def _component_indices(components: Sequence[int], found: Decomposition) -> list[int]:
-    """Indices of two or three different components."""
+def _component_indices(components: Sequence[int], found: Any, least: int = 2) -> list[int]:
+    """Indices of two or three different components; of as few as ``least`` those that are there."""
+    if least == 1:
+        chosen = np.atleast_1d(np.asarray(components)).tolist()
+        return [component_index(number, found) for number in chosen[:1]]
     if isinstance(components, str) or not hasattr(components, "__len__"):
         raise InvalidTypeError(f"components={components!r}; expected two or three numbers: (1, 2)")
     if len(components) not in (2, 3) or len(set(components)) != len(components):
@@ -298,50 +334,8 @@ def _component_indices(components: Sequence[int], found: Decomposition) -> list[
     return [component_index(number, found) for number in components]
 
 
-def _names(found: Decomposition, scores: Any, n: int) -> Callable[[], Any] | None:
-    """What gives the names of the n samples whose scores are drawn; None where nothing does."""
-    if hasattr(scores, "index") and hasattr(scores, "to_numpy"):
-        return lambda: scores.index
-    samples = found.labels.samples
-    return samples.names if len(samples) == n and samples.named else None
-
-
-def scores_of(found: Decomposition, scores: Any, name: str = "scores") -> Any:
-    """The scores as an object of shape (..., k) whose columns can be taken one by one.
-
-    name : of the argument, for messages.
-    """
-    if scores is None:
-        if found.scores is None:
-            raise InvalidInputError(
-                "this fit keeps no scores (it streamed the samples). Pass them: "
-                "streampca.plots.scores(pca, scores=pca.transform(X)); on the command line fit and "
-                "plot have --scores FILE"
-            )
-        return found.scores
-    if hasattr(scores, "columns") and hasattr(scores, "to_numpy"):
-        scores = scores.to_numpy()
-    elif not hasattr(scores, "shape"):
-        scores = np.asarray(scores)
-    shape = scores.shape
-    if len(shape) < 2 or shape[-1] != found.n_components:
-        raise InvalidInputError(
-            f"{name} has shape {tuple(shape)}; expected (n, {found.n_components}), one column per "
-            f"component: {name}=pca.transform(X)"
-        )
-    if any(length != length for length in shape):  # NaN: Dask has not counted the rows
-        raise InvalidInputError(
-            f"{name} has an unknown number of rows; expected a known one: "
-            f"{name}.compute_chunk_sizes()"
-        )
-    if np.dtype(scores.dtype).kind not in "iuf":
-        raise InvalidTypeError(f"{name} has dtype {scores.dtype}; expected numbers")
-    return scores
-
-
-def column_of(source: Any, index: int) -> np.ndarray[Any, Any]:
-    """One component, (n,) float64; several sample dimensions are flattened."""
-    return np.asarray(source[..., index], dtype=np.float64).ravel()
+def _colours(found: Any, labels: Any, scores: Any, n: int) -> Colours:
+    return None if labels is None else colouring(labels, rows_of(found.labels.samples, scores, n))
 
 
 def _style(n: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.models.decomposition import Decomposition
 from streampca.plots.canvas import (
     FAINT,
     INK,
@@ -19,9 +18,9 @@ from streampca.plots.canvas import (
     counting_ticks,
     drawing_axes,
     logarithmic,
-    result_of,
     state,
 )
+from streampca.plots.subjects import Subject, carried, result_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +38,8 @@ SHOWN = 50  # components by default: more would be too thin
 def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     """Share of the TOTAL variance of each component, as bars on one axis.
 
-    result : a fitted estimator or a Decomposition.
+    result : a fitted estimator or a Decomposition. Of a CCA canonical correlations are drawn, of an
+        MCA shares of the squared covariance.
     n : how many components from the first; None shows at most 50.
 
     The axis is scaled to the shares, so that an elbow among small ones is visible. The title says
@@ -52,7 +52,9 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
 
     found, count = _shown(result, n)
     checked_axes(ax)
-    shares = found.explained_variance_ratio[:count]
+    shares, name = _shares(found)
+    shares = shares[:count]
+    correlations = name.endswith("correlation")
     bars = drawing_axes(ax, (7.0, 4.0))
     bars.grid(axis="y", color=FAINT, linewidth=0.7)
     bars.bar(np.arange(1, count + 1), shares, width=0.75, color=PALETTE[0])
@@ -60,16 +62,28 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     top = next((top for top in SHARE_TOPS if top >= largest > 0), 1.0)
     bars.set_ylim(0.0, top)
     bars.set_yticks(np.linspace(0.0, top, 6))
-    bars.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
+    if not correlations:
+        bars.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
     _name_components(bars, found, count)
-    bars.set_ylabel("Share of total variance")
-    many = f"The first {count} components carry" if count > 1 else "The first component carries"
+    bars.set_ylabel(name)
+    if correlations:
+        state(bars, f"{found.method}: the largest canonical correlation is {largest:.3f}")
+        return bars
+    things = "pairs" if "covariance" in name else "components"
+    many = f"The first {count} {things} carry" if count > 1 else f"The first {things[:-1]} carries"
     rest = " that levels of rows and columns leave" * (getattr(found, "row_mean", None) is not None)
-    state(bars, f"{many} {100 * shares.sum():.1f} % of the variance{rest}")
+    state(bars, f"{many} {carried(found, list(range(count)))}{rest}")
     return bars
 
 
-def _shown(result: Any, n: int | None) -> tuple[Decomposition, int]:
+def _shares(found: Any) -> tuple[Array, str]:
+    """(k,) heights of the bars, and what they are. Refused where there is no total."""
+    if isinstance(found, Subject) and found.shares is not None:
+        return found.shares
+    return found.explained_variance_ratio, "Share of total variance"
+
+
+def _shown(result: Any, n: int | None) -> tuple[Any, int]:
     """The result, and how many of its components to show. Raises InvalidInputError."""
     found = result_of(result)
     count = at_most(SHOWN if n is None else n, found.n_components, "components")
@@ -81,7 +95,7 @@ def _shown(result: Any, n: int | None) -> tuple[Decomposition, int]:
     return found, count
 
 
-def _name_components(ax: Axes, found: Decomposition, count: int) -> None:
+def _name_components(ax: Axes, found: Any, count: int) -> None:
     ax.set_xlim(0.4, count + 0.6)
     ax.set_xticks(counting_ticks(1, count))
     all_shown = count == found.n_components
@@ -126,7 +140,7 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
     handles += _draw_bounds(axes, found, numbers[shown], variance[shown])
     handles += _draw_levels(axes, found, variance[shown])
     _name_components(axes, found, count)
-    axes.set_ylabel("Variance")
+    axes.set_ylabel(found.value if isinstance(found, Subject) else "Variance")
     beside(axes, handles, [str(one.get_label()) for one in handles])
     certificate = found.certificate
     none = f"{found.n_components} components; this result has no certificate"
@@ -134,14 +148,14 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
     return axes
 
 
-def _certain(found: Decomposition) -> Array:
+def _certain(found: Any) -> Array:
     """(k,) whether the direction of each component is determined; all, without a certificate."""
     if found.certificate is None:
         return np.ones(found.n_components, dtype=np.bool_)
-    return found.certificate.determined
+    return np.asarray(found.certificate.determined)
 
 
-def _draw_bounds(ax: Axes, found: Decomposition, numbers: Array, variance: Array) -> list[Any]:
+def _draw_bounds(ax: Axes, found: Any, numbers: Array, variance: Array) -> list[Any]:
     if found.certificate is None or not len(variance):
         return []
     bound = found.certificate.variance_bound[numbers - 1]
@@ -152,7 +166,7 @@ def _draw_bounds(ax: Axes, found: Decomposition, numbers: Array, variance: Array
     return [bars]
 
 
-def _draw_levels(ax: Axes, found: Decomposition, variance: Array) -> list[Any]:
+def _draw_levels(ax: Axes, found: Any, variance: Array) -> list[Any]:
     """Lines of the noise, and of the rounding where it is not far below."""
     lines, noise = [], found.noise_variance
     least = float(variance.min(initial=np.inf))

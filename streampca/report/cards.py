@@ -39,8 +39,7 @@ def estimator_card(name: str, settings: str) -> str:
 
 def settings_line(result: Any) -> str:
     """The settings that were set, as text."""
-    values = {name: value for name, value in result.settings.items() if value is not None}
-    return json.dumps(values, default=str)
+    return json.dumps(result.options_used, default=str)
 
 
 def rows_of(result: Any) -> str:

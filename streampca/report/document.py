@@ -19,6 +19,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, hide_secrets
 from streampca.html import card, preformatted, table, text
+from streampca.matrix.alignment import along, rows_of
 from streampca.passes import size
 from streampca.report import cards
 from streampca.report.figures import feature_figures, spectrum_figure, sweep_figure
@@ -161,6 +162,8 @@ def notices(result: Any) -> list[str]:
 def _scores(result: Any, scores: Any, labels: Any) -> str:
     """The interactive figure, its description and its table."""
     values = scores_of(result, scores)
+    if values is not None and not values.shape[1]:
+        return '<p class="soft">This fit kept no component, so that there are no scores.</p>'
     if values is None:
         return (
             '<p class="soft">This fit kept no scores, since it streamed the samples. Give them: '
@@ -168,7 +171,8 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
         )
     n, rows = len(values), thinned(len(values))
     named = {} if labels is None else labels if isinstance(labels, Mapping) else {"label": labels}
-    samples = result.labels.samples
+    samples = rows_of(result.labels.samples, scores, n)
+    named = {name: along(one, samples, f"labels {name!r}") for name, one in named.items()}
     names = samples.names(rows.tolist()) if samples.named and len(samples) == n else None
     if names and np.asarray(samples.coords.get(samples.dims[0], ())).dtype.kind == "M":
         names = [one.removesuffix(".000000000").removesuffix("T00:00:00") for one in names]
@@ -214,7 +218,7 @@ def _limits(values: Any) -> tuple[str, ...]:
     known = values[np.isfinite(values)]
     if not len(known):
         return ("none",) * 3
-    return tuple(f"{v:.4g}" for v in (known.min(), known.mean(dtype=np.float64), known.max()))
+    return tuple(f"{v + 0.0:.4g}" for v in (known.min(), known.mean(dtype=np.float64), known.max()))
 
 
 CONTROLS = (
@@ -294,7 +298,7 @@ def _provenance(result: Any) -> str:
         ("preprocessing", " then ".join(map(str, result.preprocessing.steps))),
         *result.provenance.get("versions", {}).items(),
     ]
-    settings = json.dumps(dict(result.settings), indent=1, default=str, sort_keys=True)
+    settings = json.dumps(result.options_used, indent=1, default=str, sort_keys=True)
     inside = preformatted(hide_secrets(settings))
     return (
         f"{table(('', ''), [one for one in rows if one[1]])}"
@@ -315,18 +319,18 @@ def scores_of(result: Any, scores: Any) -> Array | None:
         scores = getattr(result, "scores", None)
     if scores is None:
         return None
-    values = np.asarray(scores)
+    values = np.asarray(result.given_scores(scores))
     if values.ndim < 2 or values.shape[-1] != result.n_components:
         raise InvalidInputError(
             f"scores has shape {values.shape}; expected (n, {result.n_components}), one column per "
             "component: scores=model.transform(X)"
         )
-    if values.dtype.kind not in "biuf" or not values.size:
+    if values.dtype.kind not in "biuf" or not len(values):
         raise InvalidInputError(
             f"scores are {values.dtype} of shape {values.shape}; expected real numbers of one "
             "sample or more"
         )
-    return values.reshape(-1, values.shape[-1])
+    return values.reshape(int(np.prod(values.shape[:-1])), values.shape[-1])
 
 
 def thinned(n: int) -> Array:
@@ -348,7 +352,7 @@ def packed(
     data = {
         "count": len(rows),
         "axes": [{"title": titles[j], **_quantised(scores[rows, j])} for j in shown],
-        "labels": [_label(name, values, rows, len(scores)) for name, values in labels.items()],
+        "labels": [_label(name, values, rows) for name, values in labels.items()],
         "names": None if names is None else names,
         "rows": (rows + 1).tolist() if names is None and len(rows) < len(scores) else None,
     }
@@ -365,13 +369,8 @@ def _quantised(values: Array) -> dict[str, Any]:
     return {"low": low, "high": high, "codes": base64.b64encode(codes.tobytes()).decode()}
 
 
-def _label(name: str, values: Any, rows: Array, n: int) -> dict[str, Any]:
+def _label(name: str, values: Array, rows: Array) -> dict[str, Any]:
     """One column of labels: numbers, or groups of which the rarest are one."""
-    values = np.asarray(values)
-    if values.shape != (n,):
-        raise InvalidInputError(
-            f"labels {name!r} has shape {values.shape}; expected one label per sample, ({n},)"
-        )
     if values.dtype.kind == "f":
         return {"title": name, **_quantised(values[rows])}
     found, codes, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)

@@ -75,7 +75,7 @@ def _top(result: Any, row: Any, j: int) -> list[tuple[str, str]]:
     values = np.asarray(row, dtype=np.float64) * np.sqrt(result.explained_variance[j])
     order = np.argsort(-np.abs(values), kind="stable")[:NAMED]
     names = result.labels.features.shown(order.tolist())
-    return [(name, f"{values[i]:+.4g}") for name, i in zip(names, order, strict=True)]
+    return [(name, f"{values[i] + 0.0:+.4g}") for name, i in zip(names, order, strict=True)]
 
 
 def _share(result: Any, j: int) -> str:
@@ -209,7 +209,9 @@ def ticks(low: float, high: float, log: bool = False, most: int = 6) -> list[flo
     rough = (high - low) / most
     unit = 10.0 ** np.floor(np.log10(rough))
     step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= rough)
-    return [float(v) for v in np.arange(np.ceil(low / step) * step, high + step * 1e-9, step)]
+    first = np.ceil(low / step)
+    count = int(np.floor(high / step - first + 1e-9)) + 1
+    return [float(step * (first + i)) + 0.0 for i in range(count)]  # not -0, not 1e-17
 
 
 def numbered(count: int) -> list[tuple[float, str]]:

@@ -8,7 +8,6 @@ from streampca.solvers.canonical import (
     Pairs,
     canonical_tests,
     correlation_bound,
-    correlation_p_values,
     factor_bound,
     singular_pairs,
 )
@@ -103,7 +102,6 @@ __all__ = [
     "coherent_rounding",
     "complete_columns",
     "correlation_bound",
-    "correlation_p_values",
     "count_significant",
     "eigh_lower",
     "entry_rounding",

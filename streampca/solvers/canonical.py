@@ -324,17 +324,3 @@ def canonical_tests(values: Array, n: float, p: int, q: int) -> CanonicalTests:
         np.exp(logs), f, df1, df2, f_p, chi2, df1, chi2_p, float(np.sum(values**2)),
         float(np.sum(ratios)), float(ratios[:1].max(initial=0.0)),
     )  # fmt: skip
-
-
-def correlation_p_values(correlations: Array, n: float) -> Array:
-    """Two-sided p-values of correlations of n independent rows, by Student's t with n - 2.
-
-    Returns an array of the shape of ``correlations``. For autocorrelated rows (time series) the
-    p-values are too small.
-    """
-    if n < 3:
-        return np.full(np.shape(correlations), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t2 = correlations**2 * (n - 2) / np.maximum(1.0 - correlations**2, 0.0)
-        found = scipy.special.fdtrc(1.0, n - 2.0, t2)
-    return np.asarray(np.where(np.isinf(t2), 0.0, found))

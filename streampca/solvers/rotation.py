@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,11 @@ METHODS = ("varimax", "promax", "quartimax")
 QUARTIMAX = 0.0  # times the squared means that varimax takes from the sums of fourth powers
 TOLERANCE = 1e-9  # radians: converged when a sweep turns no plane further
 MAX_SWEEPS = 200
+RESTARTS = 8  # random starts beside the loadings as they are
+PLANES = 1520  # of all restarts in a sweep: 8 of 20 components, fewer of more
+EXPLORED = 2048  # rows that restarts turn, of more a random sample
+NEAR = 1e-4  # radians to which restarts converge: 1e-8 of the criterion
+SAME_OPTIMUM = 1e-6  # of the criterion
 FLAT = 64 * float(np.finfo(np.float64).eps)  # of the sum of fourth powers: rounding only
 
 
@@ -25,6 +30,9 @@ class Rotation:
     loadings : (p, k) rotated (for promax the pattern).
     sweeps : over all pairs of columns.  angle : largest turn of the last sweep, radians.
     converged : whether that is within the tolerance.
+    starts : from which it was looked for.  reached : of these, how many ended in this optimum.
+    optima : different ones that they ended in; more than 1 where another rotation is nearly as
+        simple.
     """
 
     matrix: Array
@@ -32,6 +40,9 @@ class Rotation:
     sweeps: int
     converged: bool
     angle: float
+    starts: int = 1
+    reached: int = 1
+    optima: int = 1
 
     @property
     def correlations(self) -> Array:
@@ -47,10 +58,13 @@ def rotate_loadings(
     normalize: bool = True,
     power: float = 4.0,
     growth: float = 0.0,
+    restarts: int = RESTARTS,
 ) -> Rotation:
-    """Rotate loadings (p, k) by a method of METHODS, starting from them as they are.
+    """Rotate loadings (p, k) by a method of METHODS.
 
-    growth : 0 finds the optimum; otherwise R's iteration and stopping rule (:func:`varimax_of_r`).
+    growth : 0 finds the optimum; otherwise R's iteration and stopping rule (:func:`varimax_of_r`),
+        from the loadings as they are.
+    restarts : as :func:`best_varimax`.
 
     Raises InvalidInputError.
     """
@@ -60,8 +74,46 @@ def rotate_loadings(
     if growth:
         simple = varimax_of_r(loadings, normalize=normalize, growth=growth, weight=weight)
     else:
-        simple = varimax(loadings, normalize=normalize, weight=weight)
+        simple = best_varimax(loadings, normalize=normalize, weight=weight, restarts=restarts)
     return promax(simple, power) if method == "promax" else simple
+
+
+def best_varimax(
+    loadings: Array, *, normalize: bool = True, weight: float = 1.0, restarts: int = RESTARTS
+) -> Rotation:
+    """The best of :func:`varimax` from the loadings as they are, and from random rotations of them.
+
+    The criterion has several optima where loadings have no simple structure. Starts are the same
+    each time. The first one is kept, to the last bit, unless another is better by more than 1e-6.
+    restarts : random starts of up to 20 components; of more so many fewer. Of 1 or 2 components the
+        optimum is the only one.
+
+    Cost: that of :func:`varimax` for each start, those of more than 2048 rows on a sample of these.
+    """
+    first = varimax(loadings, normalize=normalize, weight=weight)
+    k = loadings.shape[1]
+    count = min(restarts, max(1, PLANES // max(k * (k - 1) // 2, 1))) if k > 2 else 0
+    if not count:
+        return first
+    work, rng = _work(loadings, normalize), np.random.default_rng(0)
+    few = work
+    if work.shape[1] > EXPLORED:
+        few = work[:, np.sort(rng.choice(work.shape[1], EXPLORED, replace=False))]
+    turns = [first.matrix]
+    for _ in range(count):
+        start = np.linalg.qr(rng.normal(size=(k, k)))[0]
+        turns.append(_turn_all(start.T @ few, start, weight, MAX_SWEEPS, NEAR)[0])
+    values = np.array([_criterion(turn.T @ few, weight) for turn in turns])
+    ends = values >= values.max() * (1 - SAME_OPTIMUM)
+    found, best = first, int(values.argmax())
+    if not ends[0]:
+        other = varimax(loadings, normalize=normalize, weight=weight, start=turns[best])
+        least = _criterion(first.matrix.T @ work, weight) * (1 + SAME_OPTIMUM)
+        found = other if _criterion(other.matrix.T @ work, weight) > least else first
+    steps = np.diff(np.sort(values)) > values.max() * SAME_OPTIMUM
+    return replace(
+        found, starts=len(turns), reached=int(ends.sum()), optima=1 + int(np.count_nonzero(steps))
+    )
 
 
 def varimax(
@@ -70,6 +122,7 @@ def varimax(
     normalize: bool = True,
     max_sweeps: int = MAX_SWEEPS,
     weight: float = 1.0,
+    start: Array | None = None,
 ) -> Rotation:
     """Orthogonal rotation that makes the variance of the squared loadings largest.
 
@@ -84,22 +137,44 @@ def varimax(
     Source: Kaiser 1958, "The varimax criterion for analytic rotation in factor analysis",
     Psychometrika 23, section 4.
     """
+    work = _work(loadings, normalize)
+    matrix = np.eye(len(work))
+    if start is not None:
+        work, matrix = start.T @ work, np.array(start)
+    matrix, sweeps, largest = _turn_all(work, matrix, weight, max_sweeps)
+    return Rotation(matrix, _times(loadings, matrix), sweeps, largest <= TOLERANCE, largest)
+
+
+def _work(loadings: Array, normalize: bool) -> Array:
+    """(k, rows) a copy of the rows that are not zero, of length 1 where ``normalize``."""
     work = _rows_used(loadings)
     if normalize:
         work /= np.sqrt(np.einsum("kp,kp->p", work, work))
-    k = len(work)
-    matrix = np.eye(k)
+    return work
+
+
+def _turn_all(
+    work: Array, matrix: Array, weight: float, max_sweeps: int, tolerance: float = TOLERANCE
+) -> tuple[Array, int, float]:
+    """(matrix, sweeps, largest angle of the last): turn pairs of (k, rows) in place until none
+    turns further."""
     sweeps, largest = 0, np.inf
-    while sweeps < max_sweeps and largest > TOLERANCE:
+    while sweeps < max_sweeps and largest > tolerance:
         sweeps, largest = sweeps + 1, 0.0
-        for i, j in itertools.combinations(range(k), 2):
+        for i, j in itertools.combinations(range(len(work)), 2):
             angle = _plane_angle(work[i], work[j], weight)
-            if abs(angle) > TOLERANCE:
+            if abs(angle) > tolerance:
                 turn = _turn(angle)
                 work[[i, j]] = turn @ work[[i, j]]
                 matrix[:, [i, j]] = matrix[:, [i, j]] @ turn.T
             largest = max(largest, abs(angle))
-    return Rotation(matrix, _times(loadings, matrix), sweeps, largest <= TOLERANCE, largest)
+    return matrix, sweeps, largest
+
+
+def _criterion(work: Array, weight: float) -> float:
+    """What a rotation makes largest, of (k, rows) turned loadings."""
+    squares = work**2
+    return float(np.sum(squares**2) - weight * np.sum(squares.sum(axis=1) ** 2) / work.shape[1])
 
 
 def varimax_of_r(
@@ -147,9 +222,7 @@ def promax(simple: Rotation, power: float = 4.0) -> Rotation:
     x = simple.loadings
     turn = np.linalg.solve(x.T @ x, x.T @ (x * np.abs(x) ** (power - 1.0)))
     turn = turn * np.sqrt(np.diagonal(np.linalg.inv(turn.T @ turn)))
-    return Rotation(
-        simple.matrix @ turn, _times(x, turn), simple.sweeps, simple.converged, simple.angle
-    )
+    return replace(simple, matrix=simple.matrix @ turn, loadings=_times(x, turn))
 
 
 def _rows_used(loadings: Array) -> Array:

@@ -22,8 +22,10 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.labels import SYMBOL
 from streampca.sources.array_files import HDF5Reader, open_hdf5, refuse_external
 from streampca.sources.columns import AnnDataColumns, as_strings, is_group, unique_names
+from streampca.sources.feature_types import TenxColumns
+from streampca.sources.hdf5_datasets import open_dataset
 from streampca.sources.sparse import CompressedMatrix
-from streampca.sources.stacked import Dim, Reader, StackedMatrix, stack
+from streampca.sources.stacked import Dim, Reader, StackedMatrix
 from streampca.sources.zarr.guard import whole
 from streampca.sources.zarr.opening import open_array
 from streampca.sources.zarr.reader import ZarrReader
@@ -49,51 +51,34 @@ def is_sparse_group(node: Any) -> bool:
 
 
 def open_h5ad(
-    path: str, variable: str | None, external_links: bool = False, dim: Dim = None
-) -> ChunkedMatrix:
+    path: str, variable: str | None, external_links: bool = False, dim: Dim = None,
+    group: str | None = None,
+) -> ChunkedMatrix:  # fmt: skip
     """A matrix of an ``.h5ad``, of a 10x Genomics ``.h5`` or of any other HDF5 file.
 
-    external_links : also accept data in other files.  dim : of a dense dataset.
+    external_links : also accept data in other files.  dim : of a dense dataset.  group : where it
+    is. A file that a NetCDF library wrote is read as one.
     """
     with open_hdf5(path) as file:
         if not external_links:
             refuse_external(file, path)
-        tenx = "matrix" in file and "barcodes" in file["matrix"]
+        tenx = [name for name in file if _is_10x(file[name])]
         if not (tenx or is_anndata(file) or is_sparse_group(file)):
-            return _dataset(file, path, variable, dim)
+            place = "/".join(part.strip("/") for part in (group, variable) if part)
+            if place and is_sparse_group(inner := file.get(place)):
+                return _element(inner, f"{path}/{place}", None)
+            return open_dataset(file, path, variable, dim, (group or "").strip("/"))
+        if group:
+            raise InvalidInputError(f"{path} is no file of groups of arrays; leave group= out")
         if dim not in (None, 0):
             raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
         if tenx:
-            return _open_10x(file["matrix"], path)
+            return _open_10x(file, tenx, variable, path)
         if is_sparse_group(file):
             return _element(file, path, None)
         matrix = open_anndata(file, variable, path)
         matrix.beside = AnnDataColumns(path, var_of(variable))
         return matrix
-
-
-def _dataset(file: Any, path: str, variable: str | None, dim: Dim) -> ChunkedMatrix:
-    """The named dataset, or the only one of numbers with two dimensions. Lists those that are."""
-    found: dict[str, Any] = {}
-    file.visititems(lambda name, node: found.update({name: node}))
-    arrays = {
-        name: node for name, node in found.items()
-        if hasattr(node, "shape") and node.dtype.kind in "biuf" and node.ndim
-    }  # fmt: skip
-    wide = [name for name, node in arrays.items() if node.ndim == 2]
-    wide = wide or [name for name, node in arrays.items() if node.ndim > 2]
-    name = wide[0] if variable is None and len(wide) == 1 else (variable or "").strip("/")
-    if name in found and is_group(found[name]) and is_sparse_group(found[name]):
-        return _element(found[name], f"{path}/{name}", None)
-    if name not in arrays:
-        held = ", ".join(f"{one} {node.shape}" for one, node in arrays.items()) or "nothing of them"
-        asked = "has several" if variable is None else f"has no {variable!r} among its"
-        asked = asked if arrays else "has no"
-        raise (InvalidInputError if arrays else SourceError)(
-            f"{path} {asked} datasets of numbers; it holds: {held}. Use streampca.open({path!r}, "
-            f"variable={next(iter([*wide, *arrays]), 'name')!r})"
-        )
-    return stack(HDF5Reader(arrays[name]), dim)
 
 
 def open_anndata(
@@ -180,6 +165,35 @@ def axis_names(path: str) -> tuple[Any, Any]:
     return _both_names(open_array(path), path)
 
 
+def stored_scores(path: str, name: str | None = None) -> tuple[Any, Any] | None:
+    """(names of the observations, (n, k) values) of ``obsm[name]``, of "X_pca" by default.
+
+    None where the path is no AnnData. Raises InvalidInputError where it has no such scores.
+    """
+    if not os.path.exists(path) and "://" not in path:
+        raise SourceError(f"{path}: no such file or directory")
+    if os.path.isfile(path) and not path.endswith(".zip"):
+        if not path.endswith(".h5ad"):
+            return None
+        with open_hdf5(path) as file:
+            return _obsm(file, path, name)
+    node = open_array(path)
+    return _obsm(node, path, name) if is_anndata(node) else None
+
+
+def _obsm(group: Any, path: str, name: str | None) -> tuple[Any, Any]:
+    obsm = group.get("obsm")
+    known = sorted(obsm) if obsm is not None and is_group(obsm) else []
+    found = obsm[name or "X_pca"] if (name or "X_pca") in known else None
+    if found is None or is_group(found) or len(found.shape) != 2:
+        held = f"it has {', '.join(known)}: {path}:{known[0]}" if known else "it has none at all"
+        raise InvalidInputError(
+            f"{path} has no scores obsm[{name or 'X_pca'!r}]; {held}. They are written by "
+            "streampca fit --anndata"
+        )
+    return _names(group.get("obs"), "obs"), whole(found)
+
+
 def axis_names_in_memory(adata: Any) -> tuple[Any, Any]:
     """Names of the observations and variables of an AnnData object."""
     if not hasattr(adata, "obs_names"):
@@ -200,16 +214,33 @@ def _both_names(group: Any, path: str) -> tuple[Any, Any]:
     return names
 
 
-def _open_10x(group: Any, path: str) -> ChunkedMatrix:
+def _is_10x(node: Any) -> bool:
+    """Whether a group is a count matrix of Cell Ranger: one, or before version 3 of a genome."""
+    return is_group(node) and {"barcodes", "indptr", "shape"} <= {*node}
+
+
+def _open_10x(file: Any, groups: list[str], variable: str | None, path: str) -> ChunkedMatrix:
     """A 10x count matrix: features x barcodes by barcodes, presented as cells x features.
 
+    groups : those of count matrices, one for each genome before version 3.
     Features go by their symbols, a repeated one with -1, -2, ..., as in scanpy.
     """
+    name = (variable or (groups[0] if len(groups) == 1 else "")).strip("/")
+    if name not in groups:
+        asked = "several genomes" if variable is None else f"no matrix {variable!r}"
+        raise InvalidInputError(
+            f"{path} has {asked}; it holds {', '.join(groups)}. "
+            f"Use streampca.open({path!r}, variable={groups[0]!r})"
+        )
+    group = file[name]
     features, cells = (int(n) for n in group["shape"][...])
     names = group["features"]["name"] if "features" in group else group["gene_names"]
     symbols = unique_names(as_strings(whole(names)).tolist())
     labels = [as_strings(whole(group["barcodes"])), symbols]
-    return _compressed(group, path, 0, (cells, features), labels)
+    matrix = _compressed(group, path, 0, (cells, features), labels)
+    if "feature_type" in group.get("features", ()):
+        matrix.beside = TenxColumns(as_strings(whole(group["features"]["feature_type"])))
+    return matrix
 
 
 def _element(
@@ -260,7 +291,7 @@ def _compressed(
 
 def _reader(node: Any, missing_chunks: str) -> Reader:
     if isinstance(node, zarr.Array):
-        return ZarrReader(node, missing_chunks, decode=False)
+        return ZarrReader(node, missing_chunks)
     return HDF5Reader(node)
 
 

@@ -13,6 +13,7 @@ from streampca.errors import DamagedSourceError, MissingDependencyError, SourceE
 from streampca.matrix import ReadCount
 from streampca.paths import read_at
 from streampca.sources.arrays import ArrayReader
+from streampca.sources.cf import Decoding
 from streampca.sources.reading import Tally, check_grid
 from streampca.sources.stacked import Index, Reader, room_for
 
@@ -200,17 +201,38 @@ def _external(path: str, name: str, other: str) -> DamagedSourceError:
     )
 
 
-class HDF5Reader(Reader):
-    """One dataset. The file is open only during a read, so that results can be written into it."""
+def hdf5_attributes(dataset: Any) -> dict[str, Any]:
+    """The attributes as a NetCDF library gives them: one element as a number, bytes as text."""
+    import h5py
 
-    loads = ("h5py",)
+    found = {}
+    for name, value in dataset.attrs.items():
+        if isinstance(value, h5py.Empty):
+            continue
+        if isinstance(value, np.ndarray) and value.shape == (1,):
+            value = value[0]
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        found[name] = value
+    return found
+
+
+class HDF5Reader(Reader):
+    """One dataset. The file is open only during a read, so that results can be written into it.
+
+    decoding : of what is stored.
+    """
+
     into_buffer = True
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, decoding: Decoding | None = None) -> None:
+        self.decoding = decoding
+        self.loads = ("h5py",) if decoding is None else ("h5py", "xarray")
         self.path = os.path.realpath(dataset.file.filename)
         self.name = dataset.name
         self.shape = tuple(int(n) for n in dataset.shape)
-        self.dtype = np.dtype(dataset.dtype).newbyteorder("=")
+        self.stored = np.dtype(dataset.dtype).newbyteorder("=")
+        self.dtype = self.stored if decoding is None else decoding.dtype
         self.chunks = None if dataset.chunks is None else tuple(int(c) for c in dataset.chunks)
         if self.chunks is not None:
             check_grid(self.shape, self.chunks, f"{self.path}: {self.name}")
@@ -218,7 +240,7 @@ class HDF5Reader(Reader):
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         shape = tuple(part.stop - part.start for part in index)
-        values = room_for(shape, self.dtype, buffer)
+        values = room_for(shape, self.stored, None if self.decoding else buffer)
         with open_hdf5(self.path) as file:
             try:
                 if values.size:
@@ -229,7 +251,7 @@ class HDF5Reader(Reader):
                     "damaged"
                 ) from None
         self.tally.add(ReadCount(self._crossed(index), values.nbytes))
-        return values
+        return values if self.decoding is None else self.decoding.decode(values)
 
     def _crossed(self, index: Index) -> int:
         if self.chunks is None:
@@ -244,12 +266,17 @@ class HDF5Reader(Reader):
         return np.append(np.arange(0, size, step, dtype=np.int64), size)
 
     def scratch_nbytes(self, index: Index) -> int:
-        return 0 if self.chunks is None else 2 * math.prod(self.chunks) * self.dtype.itemsize
+        chunks = 0 if self.chunks is None else 2 * math.prod(self.chunks) * self.stored.itemsize
+        if self.decoding is None:
+            return chunks
+        cells = math.prod(s.stop - s.start for s in index)
+        return int(chunks + cells * self.stored.itemsize + self.decoding.scratch_nbytes)
 
     def fingerprint(self) -> str:
         stat = os.stat(self.path)
         text = (
             f"{self.path} {self.name} {stat.st_size} {stat.st_mtime_ns} {self.shape} {self.dtype}"
+            f"{'' if self.decoding is None else self.decoding}"
         )
         return hashlib.sha256(text.encode()).hexdigest()
 

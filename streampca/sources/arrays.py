@@ -13,13 +13,14 @@ from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.kinds import check_dtype, from_tensor, refuse_gpu
 from streampca.sources.frames import (
-    column_names,
+    feature_names,
     frame_values,
     held_nbytes,
     is_frame,
     refuse_rounded_objects,
-    row_names,
+    without_index,
 )
+from streampca.sources.identifiers import FIRST_ROWS, ask_about, suspects
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Dim, Index, Reader, stack
 
@@ -224,10 +225,13 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     names, samples, mask, given = None, None, None, 0
     loads: tuple[str, ...] = ()
     if is_frame(array):
-        columns = column_names(array)
-        names = columns if all(isinstance(c, str) for c in columns) else None
-        samples = row_names(array)
+        array, samples = without_index(array)
+        names = feature_names(array)
         values = frame_values(array)
+        if names is not None and all(isinstance(name, str) for name in names):
+            places = {name: names.index(name) for name in suspects(names)}
+            first = {name: values[:FIRST_ROWS, j] for name, j in places.items()}
+            ask_about(first, f"the {type(array).__name__} X", *_repairs(array))
         loads = LOADS.get(type(array).__module__.split(".")[0], ())
         if values.base is None:  # a copy beside the frame
             given = held_nbytes(array)
@@ -244,6 +248,13 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     if names is not None or samples is not None:
         matrix.labels = Labels.plain(matrix.shape, names, samples)
     return matrix
+
+
+def _repairs(frame: Any) -> tuple[str, str]:
+    """What makes a column the names of the rows, and what makes it a feature."""
+    names = "X.set_index({})" if hasattr(frame, "set_index") else "streampca.open(X, index={})"
+    columns = "X.column_names" if hasattr(frame, "column_names") else "list(X.columns)"
+    return names, f"streampca.open(X, columns={columns}) makes all of them features"
 
 
 def reader_of(

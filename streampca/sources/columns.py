@@ -84,10 +84,10 @@ class GroupColumns:
 
 
 class DatasetColumns:
-    """The variables of an xarray Dataset, or of a NetCDF file by its path."""
+    """The variables of an xarray Dataset, or of a group of a NetCDF file by its path."""
 
-    def __init__(self, source: Any) -> None:
-        self.source = source
+    def __init__(self, source: Any, group: str = "") -> None:
+        self.source, self.group = source, group
 
     def __reduce__(self) -> Any:
         return _nothing, ()
@@ -98,7 +98,7 @@ class DatasetColumns:
             return self.source[name].load() if name in self.source.variables else None
         from streampca.sources.netcdf import open_netcdf
 
-        with open_netcdf(self.source) as dataset:
+        with open_netcdf(self.source, self.group) as dataset:
             return dataset[name].load() if name in dataset.variables else None
 
     def names(self, axis: int) -> list[str]:
@@ -107,7 +107,7 @@ class DatasetColumns:
             return [str(one) for one in self.source.variables]
         from streampca.sources.netcdf import open_netcdf
 
-        with open_netcdf(self.source) as dataset:
+        with open_netcdf(self.source, self.group) as dataset:
             return [str(one) for one in dataset.variables]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidTypeError, shorten
 from streampca.matrix.kinds import check_dtype, refuse_inexact
+from streampca.matrix.names import counts, index_names, index_tuples
 
 Array = np.ndarray[Any, Any]
 SINGLE_NBYTES = {"i": 2, "u": 2, "f": 4, "b": 1}  # float32 holds these exactly
@@ -25,15 +29,65 @@ def column_names(frame: Any) -> list[Any]:
 
 
 def row_names(frame: Any) -> Any:
-    """Row names from the index of a pandas frame: text or dates; None for plain numbers."""
+    """Row names from the index of a pandas frame; None where it counts from 0."""
     index = getattr(frame, "index", None)
-    kind = getattr(getattr(index, "dtype", None), "kind", "")
-    if getattr(index, "nlevels", 1) > 1 or kind not in ("O", "M", "U"):
-        return None
-    if kind != "M":
-        return [str(name) for name in index]  # type: ignore[union-attr]
-    dates = np.asarray(index)
-    return dates if dates.dtype.kind == "M" and not np.isnat(dates).any() else None
+    return index_names(index) if hasattr(index, "dtype") else None
+
+
+def without_index(frame: Any) -> tuple[Any, Any]:
+    """(the frame without columns that hold an index, the names of its rows or None)."""
+    if not hasattr(frame, "column_names") or not hasattr(frame, "schema"):
+        return frame, row_names(frame)
+    index = StoredIndex.of(frame.schema)
+    if not index.columns and index.numbers is None:
+        return frame, None
+    names = index.names([np.asarray(frame[name]) for name in index.columns])
+    return (frame.drop_columns(list(index.columns)) if index.columns else frame), names
+
+
+@dataclass(frozen=True)
+class StoredIndex:
+    """The index of pandas in the metadata of an Arrow schema.
+
+    columns : that hold it.  numbers : those of a range that counts otherwise than from 0.
+    """
+
+    columns: tuple[str, ...] = ()
+    numbers: range | None = None
+
+    @classmethod
+    def of(cls, schema: Any) -> StoredIndex:
+        """That of a schema; without columns where pandas did not write it."""
+        told = (schema.metadata or {}).get(b"pandas")
+        try:
+            levels = json.loads(told).get("index_columns", []) if told else []
+        except ValueError:
+            levels = []
+        columns = tuple(one for one in levels if isinstance(one, str) and one in schema.names)
+        ranges = [one for one in levels if isinstance(one, dict) and one.get("kind") == "range"]
+        numbers = None
+        if ranges and not columns:
+            numbers = range(*(int(ranges[0][end]) for end in ("start", "stop", "step")))
+        counted = numbers is None or numbers == range(len(numbers))
+        return cls(columns, None if counted else numbers)
+
+    def names(self, columns: Sequence[Array]) -> Any:
+        """The names of rows, by what its columns hold; None where they just count, or repeat."""
+        if len(columns) > 1:
+            return index_tuples(columns)
+        values = columns[0] if columns else np.asarray(self.numbers or [])
+        if values.dtype.kind in "iuf" and (counts(values) or len(np.unique(values)) < len(values)):
+            return None
+        return values
+
+
+def feature_names(frame: Any) -> Any:
+    """The names of its columns; None where they just count."""
+    names = column_names(frame)
+    if all(isinstance(name, str) for name in names):
+        return names
+    columns = getattr(frame, "columns", None)
+    return index_names(columns) if hasattr(columns, "dtype") else None
 
 
 def row_numbers(frame: Any) -> Array | None:
@@ -128,7 +182,10 @@ def refuse_other_than_numbers(frame: Any) -> None:
         if not (_is_numeric(dtype) or (dtype.kind == "O" and _is_numbers(frame.iloc[:, j])))
     ]
     if bad:
-        raise not_numeric(bad, "X.drop(columns=[{}])", "pandas.to_numeric(X[{}])")
+        raise not_numeric(
+            bad, "X.drop(columns=[{0}]), make one the names of the rows, X.set_index({0})",
+            "pandas.to_numeric(X[{}])",
+        )  # fmt: skip
 
 
 def not_numeric(bad: list[str], drop: str, convert: str) -> InvalidTypeError:
@@ -151,12 +208,14 @@ def _is_numeric(dtype: Any) -> bool:
 
 
 def _is_numbers(column: Any) -> bool:
-    """Whether all objects of a column are numbers."""
+    """Whether all objects of a column are numbers: "001" is text, and a category is a name."""
+    if column.dtype != object:
+        return False
     try:
         column.to_numpy().astype(np.float64)
     except (TypeError, ValueError):
         return False
-    return True
+    return not any(isinstance(one, (str, bytes)) for one in column)
 
 
 def refuse_rounded_objects(values: Array, where: str) -> None:

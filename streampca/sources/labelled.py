@@ -12,9 +12,10 @@ from streampca.errors import InvalidInputError, InvalidTypeError, hide_secrets
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.matrix.kinds import as_scipy, check_dtype, is_sparse, refuse_gpu
 from streampca.sources.arrays import ArrayReader
+from streampca.sources.cf import refuse_undecoded, related
 from streampca.sources.columns import DatasetColumns
 from streampca.sources.lazy import LazyReader
-from streampca.sources.netcdf import BackendReader, open_netcdf
+from streampca.sources.netcdf import BackendReader, fields_in_groups, open_netcdf
 from streampca.sources.sparse import SparseMatrix
 from streampca.sources.stacked import TIME, Dim, Reader, StackedMatrix, sample_dims
 
@@ -64,29 +65,38 @@ def from_xarray(
     return _stack(obj, dim, source, lazily)
 
 
-def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> ChunkedMatrix:
+def from_netcdf(
+    path: str, variable: str | None = None, dim: Dim = None, group: str | None = None
+) -> ChunkedMatrix:
     """A matrix over one variable of a NetCDF file, CF-decoded as it is read.
 
-    variable : needed where more than one data variable has two or more dimensions.
+    variable : needed where more than one data variable has two or more dimensions; with its groups,
+        ``PRODUCT/no2``, where it is in one and ``group`` does not say so.
     dim : as for :func:`from_xarray`.
 
     Cost: metadata and 1-D coordinates.
     Raises SourceError (absent, unreadable, no engine) and the errors of :func:`from_xarray`.
     """
-    dataset = open_netcdf(path)
-    bounds = _bounds(dataset)
-    wide = [n for n, v in dataset.data_vars.items() if v.ndim >= 2 and n not in bounds]
+    inner, _, name = (variable or "").strip("/").rpartition("/")
+    group = "/".join(part for part in ((group or "").strip("/"), inner) if part)
+    dataset = open_netcdf(path, group)
+    wide = [n for n, v in dataset.data_vars.items() if v.ndim >= 2]
     shown = hide_secrets(path)
-    array = pick_variable(dataset, variable, wide, shown, repr(shown))
-    matrix = _stack(array, dim, path)
-    matrix.beside = DatasetColumns(path)
+    where = f"{shown}, group {group!r}" if group else shown
+    inside = [] if wide or group else fields_in_groups(path)
+    array = pick_variable(dataset, name or None, wide, where, repr(shown), group, inside)
+    matrix = _stack(array, dim, path, group=group)
+    matrix.beside = DatasetColumns(path, group)
     return matrix
 
 
-def _stack(array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False) -> ChunkedMatrix:
+def _stack(
+    array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False, group: str = ""
+) -> ChunkedMatrix:
     """The matrix of a DataArray over any kind of array."""
     samples = sample_dims(array.shape, dim, array.dims, repr(array.name))
     names = [str(array.dims[d]) for d in samples]
+    refuse_undecoded(array.attrs, array.dtype, array.name)
     check_dtype(array.dtype, kind="xarray", dim=names[0] if len(names) == 1 else names)
     features = [d for d in range(array.ndim) if d not in samples]
     labels = Labels(
@@ -115,7 +125,7 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False)
             )
         reader = ArrayReader(array.data, ("xarray",))
     else:
-        reader = BackendReader(array, source)
+        reader = BackendReader(array, source, group)
     return StackedMatrix(reader, samples, labels=labels)
 
 
@@ -130,8 +140,8 @@ def _several_variables(
         return []
     if variable is not None and not variable:
         raise InvalidInputError("variable=[] names no variable; expected such as ['sst', 'slp']")
-    bounds = _bounds(dataset)
-    names = [n for n in dataset.data_vars if n not in bounds] if variable is None else variable
+    beside = _described(dataset)
+    names = [n for n in dataset.data_vars if n not in beside] if variable is None else variable
     if absent := [n for n in names if n not in dataset.data_vars]:
         raise InvalidInputError(
             f"the Dataset has no variable {absent[0]!r}; data variables: {list(dataset.data_vars)}"
@@ -181,9 +191,10 @@ def _axis_labels(
     return AxisLabels(tuple(names), sizes, coords, described, extra, grids)
 
 
-def _bounds(dataset: xarray.Dataset) -> set[Any]:
-    """Names of the variables that hold cell bounds of others."""
-    return {v.attrs.get("bounds", v.encoding.get("bounds")) for v in dataset.variables.values()}
+def _described(dataset: xarray.Dataset) -> set[Any]:
+    """Names of the variables that describe others, such as cell bounds."""
+    known = dataset.variables.values()
+    return set().union(*(related({**v.encoding, **v.attrs}) for v in known))
 
 
 def pick_variable(
@@ -192,14 +203,24 @@ def pick_variable(
     candidates: Sequence[Hashable],
     where: str,
     argument: str,
+    group: str = "",
+    inside: Sequence[str] = (),
 ) -> xarray.DataArray:
-    """The named variable, or the only candidate. Raises InvalidInputError, which lists them."""
+    """The named variable, or the only candidate. Raises InvalidInputError, which lists them.
+
+    Candidates that describe others, such as cell bounds, do not count.
+    inside : names of variables in groups of the file, where there are no candidates.
+    """
     if variable is not None and variable in dataset.variables:
         return dataset[variable]
+    beside = _described(dataset)
+    candidates = [name for name in candidates if name not in beside]
     if variable is None and len(candidates) == 1:
         return dataset[candidates[0]]
     shown = ", ".join(f"{n} {dict(v.sizes)}" for n, v in dataset.data_vars.items()) or "none"
-    example = next(iter([*candidates, *dataset.data_vars]), "name")
+    shown += f"; in groups: {', '.join(inside)}" if inside else ""
+    example = next(iter([*candidates, *inside, *dataset.data_vars]), "name")
+    example = f"{group}/{example}" if group else example
     asked = f"has no variable {variable!r}" if variable is not None else "needs the variable named"
     raise InvalidInputError(
         f"{where} {asked}; data variables: {shown}. "

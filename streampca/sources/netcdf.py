@@ -13,21 +13,25 @@ import xarray
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location, ReadCount
+from streampca.sources.cf import PACKED
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import FileLocation, Index, Reader
 from streampca.sources.zarr.location import ZarrLocation, zarr_array_in
 
 
-def open_netcdf(path: str) -> xarray.Dataset:
-    """The Dataset of a file, with times decoded where possible. Raises SourceError."""
+def open_netcdf(path: str, group: str = "") -> xarray.Dataset:
+    """The Dataset of a file, or of a group of it, with times decoded where possible.
+
+    A dimension without a coordinate has that of the nearest group above. Raises SourceError.
+    """
     shown = hide_secrets(path)
     if "://" not in path and not os.path.isfile(path):
         raise SourceError(f"{path}: no such file")
     try:
         try:
-            return _open_dataset(path, decode_times=True)
+            return _with_inherited(path, group, decode_times=True)
         except ValueError:  # a calendar or unit that cannot be decoded: times stay numbers
-            return _open_dataset(path, decode_times=False)
+            return _with_inherited(path, group, decode_times=False)
     except Exception as error:
         engines = "IO backends" in str(error) or isinstance(error, ImportError)
         if engines:
@@ -38,13 +42,47 @@ def open_netcdf(path: str) -> xarray.Dataset:
         raise SourceError(f"{shown}: not a readable NetCDF file ({_first_line(error)})") from error
 
 
-def _open_dataset(path: str, decode_times: bool) -> xarray.Dataset:
+def _with_inherited(path: str, group: str, decode_times: bool) -> xarray.Dataset:
+    dataset = _open_dataset(path, group, decode_times)
+    while group:
+        group = group.rpartition("/")[0]
+        lacking = [dim for dim in dataset.dims if dim not in dataset.variables]
+        if not lacking:
+            break
+        with _open_dataset(path, group, decode_times) as above:
+            found = {
+                dim: above[dim].load() for dim in lacking
+                if dim in above.variables and above[dim].sizes == {dim: dataset.sizes[dim]}
+            }  # fmt: skip
+        dataset = dataset.assign_coords(found)
+    return dataset
+
+
+def _open_dataset(path: str, group: str, decode_times: bool) -> xarray.Dataset:
     with warnings.catch_warnings():
         # oddities of the file that decoding copes with ("hours since 1-1-1")
         warnings.simplefilter("ignore", xarray.SerializationWarning)
+        warnings.filterwarnings("ignore", ".*phony_dims")  # HDF5 whose dimensions have no names
         return xarray.open_dataset(
-            path, cache=False, decode_times=decode_times, decode_timedelta=False
-        )
+            path, group=group or None, cache=False, decode_times=decode_times,
+            decode_timedelta=False,
+        )  # fmt: skip
+
+
+def fields_in_groups(path: str) -> list[str]:
+    """Names such as ``PRODUCT/t`` of the variables with two or more dimensions in groups."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            groups = xarray.open_groups(path, decode_timedelta=False, decode_times=False)
+    except Exception:  # NetCDF 3 has none, and not every engine looks
+        return []
+    return [
+        f"{place}/{name}".lstrip("/")
+        for place, dataset in groups.items()
+        for name, variable in dataset.data_vars.items()
+        if place.strip("/") and variable.ndim >= 2
+    ]
 
 
 def _first_line(error: BaseException) -> str:
@@ -61,7 +99,7 @@ class BackendReader(Reader):
 
     loads: tuple[str, ...] = ("xarray",)
 
-    def __init__(self, array: xarray.DataArray, source: str = "") -> None:
+    def __init__(self, array: xarray.DataArray, source: str = "", group: str = "") -> None:
         self.variable = array.variable
         self.shape = tuple(int(n) for n in array.shape)
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
@@ -70,7 +108,7 @@ class BackendReader(Reader):
         self._is_file = os.path.isfile(self.source)
         if self._is_file:  # a NetCDF file, which may be read by either HDF5 library
             self.loads = ("xarray", "h5py")
-        self.name = str(array.name)
+        self.name = f"{group}/{array.name}" if group else str(array.name)
         self.tally = Tally()
 
     def read(self, index: Index) -> np.ndarray[Any, Any]:
@@ -106,8 +144,7 @@ class BackendReader(Reader):
         return (FileLocation(os.path.realpath(self.source)),) if self._is_file else ()
 
     def fingerprint(self) -> str:
-        stored = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value")
-        encoding = {k: repr(self.variable.encoding.get(k)) for k in stored}
+        encoding = {k: repr(self.variable.encoding.get(k)) for k in ("dtype", *PACKED)}
         text = [hide_secrets(self.source), self.name, self.shape, self.dtype, self.steps, encoding]
         if os.path.isfile(self.source):
             stat = os.stat(self.source)

@@ -9,10 +9,8 @@ import numbers
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import zarr
 
 from streampca.errors import (
@@ -24,36 +22,29 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.imported import weighing
-from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
-from streampca.matrix.kinds import check_dtype, is_sparse
-from streampca.paths import PARQUET, check_readable, paths_end, plain_errors, refuse_special
-from streampca.sources.anndata import (
-    from_anndata,
-    is_anndata,
-    is_sparse_group,
-    open_group,
-    open_h5ad,
-)
+from streampca.matrix import ChunkedMatrix, concat_features
+from streampca.matrix.kinds import is_sparse
+from streampca.paths import PLINK, check_readable, paths_end, plain_errors, refuse_special
+from streampca.sources.anndata import from_anndata, open_h5ad
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
-from streampca.sources.columns import GroupColumns
+from streampca.sources.feature_types import of_feature_types
 from streampca.sources.frames import is_frame
 from streampca.sources.images import are_images, open_images
 from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
 from streampca.sources.several import (
-    STORES,
-    TABULAR,
+    TABLES,
     expand,
     from_table,
-    holds_parquet,
     join_files,
+    refuse_options,
+    table_of,
 )
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_npz
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
-from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
-from streampca.sources.zarr.labels import group_labels, plain_code
+from streampca.sources.zarr.nodes import from_zarr
 from streampca.sources.zarr.opening import (
     Snapshots,
     Which,
@@ -61,13 +52,9 @@ from streampca.sources.zarr.opening import (
     is_repository,
     metadata_errors,
     open_array,
-    pick_array,
     suggestion,
 )
 from streampca.sources.zarr.reader import ZarrReader
-
-PLINK = (".bed", ".bim", ".fam")
-TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
@@ -80,70 +67,33 @@ def open_path(
     policy: tuple[str, str, float | None],
     storage_options: dict[str, Any] | None,
     external_links: bool = False,
+    group: str | None = None,
 ) -> ChunkedMatrix:
-    remote = "://" in path
+    remote, name = "://" in path, path.lower()
     check_readable(path)
     if not remote and not os.path.exists(path):
         whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):
             raise SourceError(f"{path}: no such file or directory{suggestion(path)}")
-    if path.endswith(".npy"):
+    if group and name.endswith((".npy", ".mtx", ".mtx.gz", ".npz")):
+        raise InvalidInputError(f"{path} has no groups; leave group= out")
+    if name.endswith(".npy"):
         return stack(NpyReader(path), dim)
-    if path.endswith((".mtx", ".mtx.gz")):
+    if name.endswith((".mtx", ".mtx.gz")):
         return open_matrix_market(path, dim)
-    if path.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
-        return open_h5ad(path, variable, external_links, dim)
-    if path.endswith(".npz"):
+    if name.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
+        return open_h5ad(path, variable, external_links, dim, group)
+    if name.endswith(".npz"):
         return open_npz(path, variable, dim)
-    if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
+    if name.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
-        return from_netcdf(path, variable, dim)
-    if not remote and os.path.isfile(path) and not path.endswith(".zip"):
+        return from_netcdf(path, variable, dim, group)
+    if not remote and os.path.isfile(path) and not name.endswith(".zip"):
         raise SourceError(f"{path}: {how_to_convert(path)}")
-    node = open_array(path, storage_options)
+    node = open_array(path, storage_options, external_links=external_links)
     with metadata_errors(path):
-        return from_zarr(node, variable, dim, policy, path)
-
-
-def from_zarr(
-    node: Any, variable: str | None, dim: Dim, policy: tuple[str, str, float | None], source: str
-) -> ChunkedMatrix:
-    """policy : for absent chunks and multi-allelic variants, and the missing code."""
-    missing_chunks, multiallelic, missing_value = policy
-    group = isinstance(node, zarr.Group)
-    if group and (is_sparse_group(node) or (is_anndata(node) and dim in (None, 0))):
-        return open_group(node, variable, dim, hide_secrets(source), missing_chunks)
-    if group and variable is None:
-        if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
-            return open_vcf_zarr(
-                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
-            )
-        variable = node.attrs.get("streampca_array")
-    array = pick_array(node, variable, source)
-    check_dtype(np.dtype(array.dtype), kind="zarr")
-    if array.attrs.get("streampca_complete") is False:
-        raise SourceError(
-            f"{hide_secrets(source)} was not written to its end. Run its writer again "
-            "(streampca convert continues where it stopped), or remove it."
-        )
-    dim = array.attrs.get("streampca_samples") if dim is None else dim
-    code = plain_code(dict(array.attrs), np.dtype(array.dtype))
-    hole = code if missing_value is None else missing_value
-    reader = ZarrReader(array, missing_chunks, decode=code is None, hole=hole)
-    names: Any = getattr(array.metadata, "dimension_names", None) or reader.attributes.get(
-        "_ARRAY_DIMENSIONS"
-    )
-    matrix = stack(reader, dim, None if names is None else tuple(names))
-    matrix.missing_value = code
-    if group:
-        matrix.beside = GroupColumns(node)
-        if names is not None:
-            matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
-    if grid := array.attrs.get("streampca_grid"):  # dimensions that were stacked, without names
-        dims, sizes = zip(*grid, strict=True)
-        matrix.labels = replace(matrix.labels, features=AxisLabels(dims, sizes))
-    return matrix
+        return from_zarr(node, variable, dim, policy, path, group)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -155,6 +105,7 @@ def open(
     source: Any,
     *,
     variable: str | Sequence[str] | None = None,
+    group: str | None = None,
     dim: Dim = None,
     missing_value: float | None = None,
     missing_chunks: str = "error",
@@ -167,22 +118,32 @@ def open(
     columns: Sequence[str] | None = None,
     index: str | None = None,
     categorical: str | None = None,
+    header: bool | None = None,
+    na_values: Sequence[str] | str | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    strip: str | None = None,
+    comment: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     join: str | None = None,
+    feature_types: str | Sequence[str] | None = None,
 ) -> ChunkedMatrix:
     """Open any source as a matrix of samples x features that is read in blocks.
 
     source : a path or URL of a Zarr array or group (one that is an AnnData, or a sparse matrix as
         AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
         ``.mtx``; images (a folder of them, see ``open_images``); Parquet (a file, a folder), Arrow
-        or text (``.csv``, ``.tsv``, ``.gz`` too); an AnnData in memory; PLINK 1 filesets by the
-        path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``sst_*.nc``),
-        see ``join``; a ``zarr.Array`` or ``zarr.Group`` (one with
-        ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
-        graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
+        or text (``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.data``; ``.gz``, ``.bz2``, ``.xz``
+        too); an AnnData in memory; PLINK 1 filesets by the path of a ``.bed``; a list of paths or a
+        pattern (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
+        (one with ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array
+        (any graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
         (lazy, too) and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : the array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
+    group : of a NetCDF, HDF5 or Zarr source, where the variable is; "PRODUCT/no2" says both.
     dim : the sample dimension(s), by name or number; the others are stacked into features.
         Required for anything that is not 2-D. Default: the first of two, or "time" if there is a
         dimension of that name.
@@ -200,9 +161,17 @@ def open(
     columns, index : of a table, the features (default: all numbers, a warning names the others),
         and the column with the names of the samples.
     categorical : "onehot" makes a feature of each category.
+    header, na_values, decimal, thousands, comment, delimiter, encoding : of text, as of
+        ``pandas.read_csv``. Recognised by default: whether the first line holds names (a warning
+        says what was decided where it may be data), the delimiter, UTF-16 with a byte order mark;
+        numbers in another form are refused with the option that reads them.
+    strip : of text, characters that do not belong to numbers, such as "$%": "12%" is 12.
     join : what several files have more of, "samples" or "features". Default: what fits.
-    external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files. Such a file can
-        name any file of this machine, and is refused by default.
+    feature_types : of a 10x file or an AnnData with ``var["feature_types"]``: a type, several, or
+        "all". Default: of a 10x file "Gene Expression", as scanpy does; of an AnnData all.
+    external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files, and a Zarr store
+        with symbolic links out of it. Such a source can name any file of this machine, and is
+        refused by default.
 
     Cost: metadata only, and one column of a Dask data frame that does not know its number of rows
     (Parquet does).
@@ -216,6 +185,10 @@ def open(
         "multiallelic": multiallelic, "storage_options": storage_options,
         "branch": branch, "tag": tag, "snapshot": snapshot, "external_links": external_links,
         "columns": columns, "index": index, "categorical": categorical, "join": join,
+        "header": header, "na_values": na_values, "decimal": decimal, "thousands": thousands,
+        "strip": strip, "comment": comment, "delimiter": delimiter, "encoding": encoding,
+        "feature_types": feature_types,
+        "group": group,
     }  # fmt: skip
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
@@ -224,15 +197,15 @@ def open(
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
     if not paths_end(source, (".zarr",)) and are_images(source):
-        _refuse_options(source, options)
-        return open_images(source)
+        refuse_options(source, options)
+        return of_feature_types(open_images(source), feature_types, "a folder of images")
     paths = None if paths_end(source, PLINK) else _several_paths(source)
-    if (table := _table_of(source, paths, options)) is not None:
-        return from_table(table, options)
+    if (table := table_of(source, paths, options)) is not None:
+        return of_feature_types(from_table(table, options), feature_types, "a table")
     if paths is not None:
         parts = [open(path, variable=variable, **options) for path in paths]
         return join_files(paths, parts, join)
-    _refuse_options(source, options)
+    refuse_options(source, options)
     if isinstance(source, ChunkedMatrix):
         if variable is not None or dim is not None:
             raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
@@ -244,10 +217,10 @@ def open(
         path = os.fspath(source)
         if any(which.values()) or is_repository(path):
             return _open_repository(path, which, options, variable)
-        matrix = open_path(path, variable, dim, policy, storage_options, external_links)
+        matrix = open_path(path, variable, dim, policy, storage_options, external_links, group)
     elif isinstance(source, zarr.Array | zarr.Group):
         policy = (missing_chunks, multiallelic, missing_value)
-        matrix = from_zarr(source, variable, dim, policy, str(source.store))
+        matrix = from_zarr(source, variable, dim, policy, str(source.store), group)
     elif _is(source, "xarray"):
         from streampca.sources.labelled import from_xarray
 
@@ -263,38 +236,12 @@ def open(
     elif _is(source, "anndata"):
         matrix = from_anndata(source, variable, open)
     else:
-        return from_array(source, dim, missing_value)
+        return of_feature_types(from_array(source, dim, missing_value), feature_types, "an array")
+    shown = hide_secrets(str(source)) if isinstance(source, (str, os.PathLike)) else "the source"
+    matrix = of_feature_types(matrix, feature_types, shown)
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix
-
-
-def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
-    """The paths of a table, or a query or frame to be read as one; None for other sources.
-
-    paths : that the source stands for, if several.
-    """
-    if paths is not None:
-        one_table = all(path.endswith(PARQUET) for path in paths)
-        return paths if one_table and options["join"] != "features" else None
-    if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
-        folder = not stored and os.path.isdir(path) and holds_parquet(path)
-        return [path] if folder or path.rstrip("/").endswith(TABLES) else None
-    kind, asked = type(source), any(options[name] is not None for name in TABULAR)
-    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
-        kind.__name__.endswith(("Dataset", "LazyFrame"))
-    )
-    return source if query or (asked and is_frame(source)) else None
-
-
-def _refuse_options(source: Any, options: dict[str, Any]) -> None:
-    """Refuse options of tables for anything else."""
-    if given := [name for name in TABULAR if options[name] is not None]:
-        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
-        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
-        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
 
 
 def _open_repository(
@@ -315,7 +262,7 @@ def _open_repository(
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
     """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
-    if path.endswith(TABLES) if path else is_frame(source):
+    if path.lower().endswith(TABLES) if path else is_frame(source):
         from streampca.sources.rating_tables import refuse_ratings
 
         refuse_ratings(source)

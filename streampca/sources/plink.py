@@ -21,15 +21,13 @@ from streampca.matrix import (
 )
 from streampca.matrix.columns import Text, join
 from streampca.paths import BINARY, read_at
+from streampca.sources.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
+from streampca.sources.plink_tables import Bim, read_bim, read_fam, room_for_hashes
 from streampca.sources.reading import Tally, ThreadBuffers
 from streampca.sources.several import expand
 from streampca.sources.stacked import FileLocation, Index, Reader, StackedMatrix, room_for
 from streampca.sources.variants import (
-    MISSING_CALL,
-    Bim,
-    read_bim,
-    read_fam,
-    room_for_hashes,
+    refuse_shared_variants,
     sample_labels,
     variant_labels,
 )
@@ -117,8 +115,8 @@ class BedReader(Reader):
         return tuple(map(FileLocation, self.files))  # labels are read by the client alone
 
     def paths(self) -> tuple[str, ...]:
-        stems = [os.path.realpath(path)[:-4] for path in self.files]
-        return tuple(f"{stem}.{suffix}" for stem in stems for suffix in ("bed", "bim", "fam"))
+        sets = [Fileset.of(os.path.realpath(path)) for path in self.files]
+        return tuple(one.file(suffix) for one in sets for suffix in ("bed", "bim", "fam"))
 
 
 def _check_bed(path: str, variants: int, stride: int) -> None:
@@ -181,11 +179,13 @@ class Fileset:
     def of(cls, path: str) -> Fileset:
         """From the path of any of the three, or their common stem."""
         stem, suffix = os.path.splitext(path)
-        return cls(stem if suffix in (".bed", ".bim", ".fam") else path)
+        return cls(stem if suffix.lower() in (".bed", ".bim", ".fam") else path)
 
     def file(self, suffix: str) -> str:
         """Path of one of the three. Raises SourceError where it does not exist."""
         path = f"{self.stem}.{suffix}"
+        if not os.path.isfile(path) and os.path.isfile(capital := f"{self.stem}.{suffix.upper()}"):
+            return capital
         if not os.path.isfile(path):
             raise SourceError(f"{path}: no such file; a PLINK fileset is .bed, .bim and .fam")
         return path
@@ -199,34 +199,42 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
         (a glob: by the numbers in the names).
 
     Raises SourceError for files that are absent, damaged or do not belong together, and
-    InvalidInputError for duplicate samples or variants. A .fam with too few lines is refused, by
-    the length of the .bed or by its padding bits. One with up to 3 too many, in the same number
-    of bytes (61 for 60, not for 64), cannot be detected.
+    InvalidInputError for duplicate samples, or a variant of two filesets. A .fam with too few
+    lines is refused, by the length of the .bed or by its padding bits. One with up to 3 too many,
+    in the same number of bytes (61 for 60, not for 64), cannot be detected.
     Variants with a negative position are excluded, as in PLINK, with an IncompleteSourceWarning.
 
     Cost: one read of each .bim. Labels of more than 65,536 variants are not kept in memory: they
     are read from the .bim on demand, which raises SourceError once it has changed.
     """
     filesets = [Fileset.of(path) for path in expand(sources)]
-    samples = read_fam(filesets[0].file("fam"))
+    family = read_fam(filesets[0].file("fam"))
     for other in filesets[1:]:
-        _check_same_samples(samples, read_fam(other.file("fam")), filesets[0], other)
+        _check_same_samples(family, read_fam(other.file("fam")), filesets[0], other)
+    samples = sample_labels(*family)
     paths = [one.file("bim") for one in filesets]
-    tables, counts, hashes = list[Bim](), list[int](), room_for_hashes(paths)
+    tables, counts = list[Bim](), list[int]()
+    hashes = room_for_hashes(paths) if len(paths) > 1 else None
     for path in paths:
-        tables.append(read_bim(path, hashes[sum(counts) :]))
+        tables.append(read_bim(path, None if hashes is None else hashes[sum(counts) :]))
         counts.append(tables[-1].count)
-    reader = BedReader([one.file("bed") for one in filesets], counts, len(samples[1]))
+    reader = BedReader([one.file("bed") for one in filesets], counts, len(samples))
     columns = [join([table.columns[i] for table in tables]) for i in range(5)]
     unnamed = any(table.unnamed for table in tables)
     if not any(table.n_ignored for table in tables):
-        known = None if unnamed else hashes[: sum(counts)]
-        labels = Labels(sample_labels(*samples), variant_labels(*columns, hashes=known))
+        variants = variant_labels(*columns, unnamed=unnamed)
+        if hashes is not None:
+            refuse_shared_variants(variants, counts, None if unnamed else hashes[: sum(counts)])
+        labels = Labels(samples, variants, attrs={PLOIDY: DIPLOID})
         return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
-    columns = [np.asarray(column) for column in columns]
-    kept = np.flatnonzero(columns[2] >= 0)
-    _warn_of_ignored(columns[1], columns[2], filesets)
-    labels = Labels(sample_labels(*samples), variant_labels(*(column[kept] for column in columns)))
+    position = np.asarray(columns[2])
+    kept = np.flatnonzero(position >= 0)
+    _warn_of_ignored(columns[1], position, filesets)
+    variants = variant_labels(*(np.asarray(one)[kept] for one in columns))
+    left = np.diff(np.searchsorted(kept, reader.offsets)).tolist()
+    if len(left) > 1:
+        refuse_shared_variants(variants, left)
+    labels = Labels(samples, variants, attrs={PLOIDY: DIPLOID})
     plain = Labels.plain((reader.shape[1], reader.shape[0]))
     whole = StackedMatrix(reader, (1,), (0,), plain, missing_value=MISSING_CALL)
     matrix = select(whole, features=kept)

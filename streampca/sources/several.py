@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 
 from streampca.errors import (
     IncompleteSourceWarning,
@@ -20,21 +21,57 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
-from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features, concat_samples
-from streampca.paths import PARQUET
-from streampca.sources.variants import refuse_duplicates
+from streampca.matrix import ChunkedMatrix, concat_features, concat_samples
+from streampca.matrix.names import difference
+from streampca.paths import PARQUET, PLINK, TEXTS, paths_end
+from streampca.sources.frames import is_frame
+from streampca.sources.row_keys import named_rows
+from streampca.sources.tables.written import TEXT_OPTIONS
+from streampca.sources.variants import refuse_shared_variants
 
-TABULAR = ("columns", "index", "categorical")  # options of tables
+TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
 def holds_parquet(path: str) -> bool:
     """Whether a folder holds Parquet files, or folders of them."""
     for _, folders, names in os.walk(path):
-        if any(name.endswith(PARQUET) for name in names):
+        if any(name.lower().endswith(PARQUET) for name in names):
             return True
         folders[:] = [name for name in sorted(folders) if "=" in name]
     return False
+
+
+def table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
+    """The paths of a table, or a query or frame to be read as one; None for other sources.
+
+    paths : that the source stands for, if several.
+    """
+    if paths is not None:
+        one_table = all(path.lower().endswith(PARQUET) for path in paths)
+        return paths if one_table and options["join"] != "features" else None
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        folder = not stored and os.path.isdir(path) and holds_parquet(path)
+        return [path] if folder or path.rstrip("/").lower().endswith(TABLES) else None
+    kind, asked = type(source), any(options[name] is not None for name in TABULAR)
+    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
+        kind.__name__.endswith(("Dataset", "LazyFrame"))
+    )
+    return source if query or (asked and is_frame(source)) else None
+
+
+def refuse_options(source: Any, options: dict[str, Any]) -> None:
+    """Refuse options of tables, and of files with groups, for anything else."""
+    if given := [name for name in TABULAR if options[name] is not None]:
+        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
+        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
+        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
+    files = isinstance(source, (str, os.PathLike, zarr.Group)) and not paths_end(source, PLINK)
+    if options["group"] is not None and not files:
+        raise InvalidInputError(f"group=: a {type(source).__name__} has none; leave group= out")
 
 
 def from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
@@ -73,9 +110,20 @@ def join_files(
     if len(parts) == 1:
         return parts[0]
     shown = [hide_secrets(path) for path in paths]
+    parts = named_rows(parts, shown) if join == "features" else parts
     named = all(part.labels.samples.named for part in parts)
     apart = _difference(shown, parts, 0) if named else _unnamed(shown, parts)
     unlike = _difference(shown, parts, 1)
+    described = _other_field(shown, parts, ("standard_name", "units"))
+    field = described or ("" if join == "samples" else _other_field(shown, parts, ("variable",)))
+    if field and (join == "samples" or (join is None and apart)):
+        advice = "" if described else "; one field under several names needs join='samples'"
+        raise InvalidInputError(
+            f"{field}, so that their rows are not more samples of one field. Name the files of one "
+            f"field, or its variable=...{advice}; several fields of the same samples need "
+            "join='features'"
+        )
+    unlike = unlike or field
     if join is None:
         twice = "" if unlike or not apart else _twice(parts) if named else _calls(parts)
         if apart and (unlike or twice):
@@ -106,8 +154,7 @@ def _beside(*parts: ChunkedMatrix) -> ChunkedMatrix:
     joined = concat_features(*parts)
     features = joined.labels.features
     if features.dims == ("variant",) and features.named:
-        names = np.asarray(features.coords["variant"])
-        refuse_duplicates(names, "variant ids", "a variant may lie in one of the stores only")
+        refuse_shared_variants(features, [part.shape[1] for part in parts])
     return joined
 
 
@@ -132,33 +179,26 @@ def _unnamed(paths: Sequence[str], parts: Sequence[ChunkedMatrix]) -> str:
 
 def _difference(paths: Sequence[str], parts: Sequence[ChunkedMatrix], axis: int) -> str:
     """The first difference between the labels of an axis; "" where they are the same."""
-    first = parts[0]
+    first, kind = parts[0], ("sample", "feature")[axis]
     for path, part in zip(paths[1:], parts[1:], strict=True):
-        where = _labels_differ(first.labels.axis(axis), part.labels.axis(axis), axis)
-        units = [one.labels.attrs.get("units") for one in (first, part)]
-        if not where and axis == 1 and None not in units and units[0] != units[1]:
-            where = f"units {units[0]} and {units[1]}"
+        where = difference(first.labels.axis(axis), part.labels.axis(axis), kind)
         if where:
             return f"{paths[0]} and {path} differ: {where}"
     return ""
 
 
-def _labels_differ(one: AxisLabels, other: AxisLabels, axis: int) -> str:
-    kind = ("sample", "feature")[axis]
-    if len(one) != len(other):
-        return f"{len(one)} and {len(other)} {kind}s"
-    if one.dims != other.dims or one.sizes != other.sizes:
-        return f"dimensions {one.dims} {one.sizes} and {other.dims} {other.sizes}"
-    plain = not one.parts and not other.parts
-    if plain and all(
-        np.array_equal(one.coords.get(d, 0), other.coords.get(d, 0)) for d in one.dims
-    ):
-        return ""
-    names, others = one.names(), other.names()
-    at = next((i for i, (a, b) in enumerate(zip(names, others, strict=True)) if a != b), None)
-    if at is None:
-        return ""
-    return f"{kind} {at + 1} is {names[at]} in one and {others[at]} in the other"
+def _other_field(paths: Sequence[str], parts: Sequence[ChunkedMatrix], names: Sequence[str]) -> str:
+    """The first file of another field than the first, by "variable" or these attributes; or ""."""
+    first = parts[0].labels
+    for path, part in zip(paths[1:], parts[1:], strict=True):
+        for name in names:
+            one, other = (
+                labels.name if name == "variable" else labels.attrs.get(name)
+                for labels in (first, part.labels)
+            )
+            if None not in (one, other) and one != other:
+                return f"{paths[0]} has {name} {one!r} and {path} has {other!r}"
+    return ""
 
 
 def _calls(parts: Sequence[ChunkedMatrix]) -> str:

@@ -24,6 +24,7 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import ArrayReader
 from streampca.sources.columns import unique_names
+from streampca.sources.feature_types import TenxColumns
 from streampca.sources.sparse import CompressedMatrix, SparseMatrix
 from streampca.sources.stacked import Dim, stack
 
@@ -94,7 +95,7 @@ def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
         lines, indptr = _convert(file, header, folder.path, path)
     turned = dim == 1 or (dim is None and all(_beside(path, names) for names in BESIDE))
     shape = (header.shape[1], header.shape[0]) if turned else header.shape
-    labels = _labels_beside(path, shape, turned)
+    labels, types = _labels_beside(path, shape, turned)
     data, indices = (
         NpyReader(os.path.join(folder.path, f"{name}.npy")) for name in ("data", "indices")
     )
@@ -102,6 +103,8 @@ def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
     matrix = CompressedMatrix(data, indices, indptr, axis, shape, labels, path)
     matrix.origin = (os.path.realpath(path), os.stat(path).st_size, os.stat(path).st_mtime_ns)
     matrix.folder = folder
+    if turned and types is not None:
+        matrix.beside = TenxColumns(types)
     matrix.note = f"{path} was converted once into {folder.path}, a scratch folder"
     return matrix
 
@@ -130,7 +133,7 @@ def read_header(file: BinaryIO, path: str) -> Header:
 
 
 def _open(path: str) -> Any:
-    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+    return gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb")
 
 
 def _check_room(header: Header, folder: str, path: str) -> None:
@@ -249,15 +252,15 @@ def _beside(path: str, names: tuple[str, ...]) -> str | None:
     return next(filter(os.path.exists, paths), None)
 
 
-def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | None:
-    """Barcodes and features next to the matrix of a 10x folder.
+def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> tuple[Labels | None, Any]:
+    """(barcodes and features next to the matrix of a 10x folder, types of the features or None).
 
     Features go by their symbols, a repeated one with -1, -2, ..., as in scanpy.
     """
     found = [_beside(path, names) for names in (BESIDE if turned else BESIDE[::-1])]
     if found == [None, None]:
-        return None
-    axes = []
+        return None, None
+    axes, types = [], None
     for axis, beside in enumerate(found):
         names = []
         if beside is not None:
@@ -266,11 +269,13 @@ def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | 
             genes = not beside.removesuffix(".gz").endswith(BESIDE[0])
             names = [row[min(len(row) - 1, 1)] if genes else row[0] for row in rows]
             names = unique_names(names) if genes else names
+            if genes and len(rows) == shape[axis] and all(len(row) > 2 for row in rows):
+                types = np.array([row[2] for row in rows], np.dtypes.StringDType())
         fits = beside is not None and len(names) == shape[axis]
         dim = ("obs", "var")[axis]
         text: Any = np.array(names, np.dtypes.StringDType()) if fits else None
         axes.append(AxisLabels.plain(dim, shape[axis], text))
-    return Labels(axes[0], axes[1])
+    return Labels(axes[0], axes[1]), types
 
 
 # --------------------------------------------------------------------------------------------------
@@ -332,7 +337,7 @@ def _sparse_npz(path: str, members: Mapping[str, zipfile.ZipInfo]) -> ChunkedMat
 def _array_npz(
     path: str, members: Mapping[str, zipfile.ZipInfo], variable: str | None, dim: Dim
 ) -> ChunkedMatrix:
-    names = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
+    names = [name.removesuffix(".npy") for name in members if name.lower().endswith(".npy")]
     if variable is None and len(names) == 1:
         variable = names[0]
     if variable not in names:

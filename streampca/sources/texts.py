@@ -3,44 +3,57 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import glob
-import gzip
-import io
-import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, shorten
-from streampca.paths import check_readable, refuse_special
+from streampca.paths import PARQUET, check_readable, refuse_special
 from streampca.sources.several import STORES, holds_parquet
+from streampca.sources.text_tables import (
+    JSON_LINES,
+    LOOKED_AT,
+    PIECE,
+    TABLES,
+    Records,
+    codec_of,
+    opened,
+    text_columns,
+)
 from streampca.sources.zarr.opening import is_repository
 
-JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
-TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TEXTS = (".txt", ".text", ".md", ".rst", ".tex", ".html", ".xml", ".eml")
 
 
 class Document(NamedTuple):
-    """A text and its name, or None where documents are only numbered."""
+    """A text, and its name, or None where documents are only numbered.
+
+    parts : the text in pieces, read once, when they are asked for; none for an empty text, None
+        for one that is missing.
+    where : it stands, for messages.
+    """
 
     name: str | None
-    text: str
+    parts: Iterable[str] | None
+    where: str
 
 
 def is_texts(source: Any) -> bool:
     """Whether a source without further options holds texts, rather than a matrix.
 
     A folder that is no store, a pattern or list of files of text, JSON lines, and whatever is
-    iterated over and begins with a text.
+    iterated over and begins with a text, or with missing ones before it.
     """
     if isinstance(source, (str, os.PathLike)):
         return _is_texts_at(os.fspath(source))
     if hasattr(source, "read") and hasattr(source, "readline"):
         return True
     if isinstance(source, (list, tuple)) or getattr(source, "ndim", 0) == 1:
-        first = next(iter(source), None)
+        first = next((one for one in islice(source, LOOKED_AT) if not _is_null(one)), None)
         if not isinstance(first, str):
             return False
         paths = isinstance(source, (list, tuple)) and all(map(_is_file, source))
@@ -63,36 +76,129 @@ def _is_file(one: Any) -> bool:
     return isinstance(one, (str, os.PathLike)) and len(str(one)) < 4096 and os.path.isfile(one)
 
 
-def documents(
-    source: Any, *, column: str | None = None, names: Any = None, encoding: str = "utf-8"
-) -> Iterator[Document]:
-    """The documents of a source, each read when it is asked for.
+def _is_null(text: Any) -> bool:
+    """Whether a text is missing: None, NaN, or the like of pandas."""
+    nan = isinstance(text, float) and math.isnan(text)
+    return text is None or nan or type(text).__name__ in ("NAType", "NaTType")
+
+
+@dataclass
+class Texts:
+    """The documents of a source, each read when it is asked for, in pieces.
 
     source : a folder (files in it and below it, but hidden ones; the name of a document is its
-        path there, such as "sci.med/58046"), a pattern, a list of files, a file of JSON lines or
-        CSV, or an iterable of texts: a list, a Series, an open file of a text a line.
-    column : of JSON lines or CSV, the key or the title of the text.
-    names : of the documents: of JSON lines or CSV the key or title, else a sequence.
-    Raises InvalidInputError or SourceError (absent, empty, another encoding) with the remedy.
+        path there, such as "sci.med/58046"), a pattern, a list of files, a file of JSON lines, CSV
+        or Parquet, or an iterable of texts: a list, a Series, an open file of a text a line.
+    column : of JSON lines, CSV or Parquet, the key or the title of the text.
+    names : of the documents: of such a file the key or title, else a sequence.
+    delimiter : of CSV.  lines : whether each line of a file is a document.
+    room : bytes that a record of a table may take, None: any.  held : of the largest that came.
+
+    Iterating raises InvalidInputError or SourceError (absent, empty, another encoding) with the
+    remedy.
     """
-    if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        refuse_special(path)
-        if path.lower().endswith((*JSON_LINES, *TABLES)):
-            return _of_table(path, column, names, encoding)
-        return _of_files(*_files(path), column, names, encoding)
-    if isinstance(source, (list, tuple)) and source and all(map(_is_file, source)):
-        return _of_files([os.fspath(one) for one in source], "", column, names, encoding)
-    if not isinstance(source, Iterable) or isinstance(source, (bytes, dict)):
-        raise InvalidTypeError(
-            f"texts are a {type(source).__name__}; expected a folder, a pattern, a file of JSON "
-            "lines or CSV, or a list of texts"
+
+    source: Any
+    column: str | None = None
+    names: Any = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    lines: bool = False
+    room: int | None = None
+    held: int = 0
+
+    def __iter__(self) -> Iterator[Document]:
+        source = self.source
+        if isinstance(source, (str, os.PathLike)):
+            path = os.fspath(source)
+            refuse_special(path)
+            if path.lower().endswith((*JSON_LINES, *TABLES, *PARQUET)) and not self.lines:
+                return self._of_table(path)
+            self._refuse_options("files of text")
+            if self.lines:
+                return self._of_lines(path)
+            return _of_files(*_files(path), self.names, self.encoding)
+        self._refuse_options("texts in memory or a list of files")
+        if self.lines:
+            raise InvalidInputError("lines=True is for the path of a file, a document a line")
+        if isinstance(source, (list, tuple)) and source and all(map(_is_file, source)):
+            return _of_files([os.fspath(one) for one in source], "", self.names, self.encoding)
+        if not isinstance(source, Iterable) or isinstance(source, (bytes, dict)):
+            raise InvalidTypeError(
+                f"texts are a {type(source).__name__}; expected a folder, a pattern, a file of "
+                "JSON lines, CSV or Parquet, or a list of texts"
+            )
+        return _in_memory(source, self.names)
+
+    def _refuse_options(self, what: str) -> None:
+        for name in ("column", "delimiter"):
+            if (value := getattr(self, name)) is not None:
+                raise InvalidInputError(
+                    f"{name}={value!r}: {what} have no columns; leave it out, or give JSON lines "
+                    "or CSV"
+                )
+
+    def _of_lines(self, path: str) -> Iterator[Document]:
+        """The lines of a file; their ends are no part of them."""
+        _require_file(path)
+        try:
+            with opened(path, self.encoding, None) as file:
+                for line, name in _paired(_lines_of(file), self.names):
+                    yield Document(name, _without_end(line.parts), f"{path}, {line.where}")
+        except UnicodeDecodeError as error:
+            raise _undecodable(path, self.encoding, error.object, error.start, 0) from None
+        except (EOFError, OSError) as error:
+            if isinstance(error, SourceError):
+                raise
+            raise SourceError(f"{path}: cannot be read ({error})") from None
+
+    def _of_table(self, path: str) -> Iterator[Document]:
+        """A column of a table."""
+        if not (self.names is None or isinstance(self.names, str)):
+            raise InvalidInputError(
+                f"names={self.names!r:.60}; of {path} expected the name of a column"
+            )
+        _require_file(path)
+        records = Records(path, self.encoding, self.delimiter, self.room)
+        wanted = {one for one in (self.column, self.names) if one is not None}
+        known = False  # whether a record had them: JSON lines leave out what is null
+        for values, where in records:
+            self.held = records.held
+            if self.column is None:
+                raise InvalidInputError(self._ask_for_column(path))
+            absent = sorted(wanted - set(values))
+            if absent and (not known or self.names in absent):
+                raise InvalidInputError(
+                    f"{where}: there is no {absent[0]!r}; it has {shorten(list(values))}"
+                )
+            known = True
+            name = None if self.names is None else str(values[self.names])
+            yield _document(name, values.get(self.column), f"{where}: {self.column!r}")
+
+    def _ask_for_column(self, path: str) -> str:
+        records = Records(path, self.encoding, self.delimiter, self.room)
+        first = [one.values for one in islice(records, LOOKED_AT)]
+        column = next(iter(text_columns(first)), None) or next(iter(first[0]), "text")
+        return (
+            f"{path} has {shorten(list(first[0]))}: which is the text? "
+            f"streampca.open_texts({path!r}, column={column!r})"
         )
-    _refuse_column(column, "texts in memory")
-    return _in_memory(source, names)
 
 
-# -- texts in memory -------------------------------------------------------------------------------
+def _document(name: str | None, text: Any, where: str) -> Document:
+    """A text in memory as a document. Raises InvalidTypeError."""
+    if type(text) is str and len(text) <= PIECE:
+        return Document(name, (text,) if text else (), where)
+    if _is_null(text):
+        return Document(name, None, where)
+    if isinstance(text, bytes):
+        text = _decoded(text, "utf-8", where)
+    if not isinstance(text, str):
+        raise InvalidTypeError(f"{where} is {text!r:.60}; expected text")
+    return Document(name, (text[i : i + PIECE] for i in range(0, len(text), PIECE)), where)
+
+
+# -- texts in memory, and lines of files -----------------------------------------------------------
 
 
 def _in_memory(texts: Iterable[Any], names: Any) -> Iterator[Document]:
@@ -104,15 +210,12 @@ def _in_memory(texts: Iterable[Any], names: Any) -> Iterator[Document]:
             f"names={names!r}; expected a name for each text: that of a column is for files of "
             "JSON lines or CSV"
         )
+    if hasattr(texts, "read") and hasattr(texts, "readline"):
+        for line, name in _paired(_lines_of(texts), names):
+            yield line._replace(name=name)
+        return
     for i, (text, name) in enumerate(_paired(texts, names)):
-        if isinstance(text, bytes):
-            text = _decoded(text, "utf-8", f"document {i}")
-        if not isinstance(text, str):
-            raise InvalidTypeError(
-                f"document {i} is {text!r:.60}; expected text. Missing ones of a Series: "
-                'texts.fillna("")'
-            )
-        yield Document(name, text)
+        yield _document(name, text, f"document {i}")
 
 
 def _paired(texts: Iterable[Any], names: Any) -> Iterator[tuple[Any, str | None]]:
@@ -127,7 +230,40 @@ def _paired(texts: Iterable[Any], names: Any) -> Iterator[tuple[Any, str | None]
         raise InvalidInputError(f"texts and names differ in number ({error})") from None
 
 
+def _lines_of(file: Any) -> Iterator[Document]:
+    """The lines of an open file of text or bytes, each with its end."""
+    number = 0
+    while first := file.readline(PIECE):
+        parts = _line(file, first)
+        yield Document(None, parts, f"line {(number := number + 1)}")
+        for _ in parts:  # what was not asked for
+            pass
+
+
+def _line(file: Any, part: Any) -> Iterator[str]:
+    """A line in pieces, of which the first has been read."""
+    packed = isinstance(part, bytes)
+    decoder = codecs.getincrementaldecoder("utf-8")() if packed else None
+    end = b"\n" if packed else "\n"
+    while part:
+        yield decoder.decode(part) if decoder is not None else part
+        part = b"" if part.endswith(end) else file.readline(PIECE)
+
+
+def _without_end(parts: Iterable[str] | None) -> Iterator[str]:
+    """The pieces of a line without its end."""
+    for part in parts or ():
+        if text := part.removesuffix("\n"):
+            yield text
+
+
 # -- files, a document each ------------------------------------------------------------------------
+
+
+def _require_file(path: str) -> None:
+    check_readable(path)
+    if not os.path.isfile(path):
+        raise SourceError(f"{path}: no such file")
 
 
 def _files(path: str) -> tuple[list[str], str]:
@@ -143,11 +279,12 @@ def _files(path: str) -> tuple[list[str], str]:
                                 "over: LSA().fit(texts)")  # fmt: skip
     else:
         check_readable(path)
-        what = "one file is one document" if os.path.isfile(path) else "no such file or folder"
-        raise SourceError(
-            f"{path}: {what}; expected a folder, a pattern such as 'docs/*.txt', or JSON lines or "
-            "CSV. Of a file with a document a line: open(path)"
-        )
+        expected = "expected a folder, a pattern such as 'docs/*.txt', or JSON lines or CSV"
+        if os.path.isfile(path):
+            raise SourceError(
+                f"{path}: one file is one document; {expected}. With a document a line: lines=True"
+            )
+        raise SourceError(f"{path}: no such file or folder; {expected}")
     if not found:
         raise SourceError(
             f"{path}: no file of text is there; expected a folder of them, a pattern such as "
@@ -169,120 +306,46 @@ def _magic(path: str) -> int:
     return next(i for i, one in enumerate(path) if one in "*?[")
 
 
-def _of_files(
-    paths: Sequence[str], root: str, column: str | None, names: Any, encoding: str
-) -> Iterator[Document]:
-    _refuse_column(column, "a folder of files")
+def _of_files(paths: Sequence[str], root: str, names: Any, encoding: str) -> Iterator[Document]:
     if names is not None and len(names) != len(paths):
         raise InvalidInputError(f"names are {len(names)}; there are {len(paths)} files")
     for i, path in enumerate(paths):
         refuse_special(path)
-        try:
-            with open(path, "rb") as file:
-                held = file.read()
-        except OSError as error:
-            raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
         own = os.fsencode(path.removeprefix(root)).decode(errors="replace").replace(os.sep, "/")
-        yield Document(own if names is None else str(names[i]), _decoded(held, encoding, path))
+        yield Document(own if names is None else str(names[i]), _file(path, encoding), path)
+
+
+def _file(path: str, encoding: str) -> Iterator[str]:
+    """A file in pieces. Raises SourceError."""
+    decoder = codecs.getincrementaldecoder(codec_of(encoding))()
+    done, held = 0, b"begun"
+    try:
+        with open(path, "rb") as file:
+            while held:
+                held = file.read(PIECE)
+                if text := decoder.decode(held, final=not held):
+                    yield text
+                done += len(held)
+    except UnicodeDecodeError as error:
+        at = done - (len(error.object) - len(held))  # it begins with what was left
+        raise _undecodable(path, encoding, error.object, error.start, at) from None
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _decoded(held: bytes, encoding: str, where: str) -> str:
     try:
         return held.decode(encoding)
     except UnicodeDecodeError as error:
-        raise SourceError(
-            f"{where} is not {encoding}: byte {error.start} is 0x{held[error.start]:02x}. Say its "
-            "encoding, such as encoding='latin-1', or take the file out if it is no text; a "
-            "folder of images is for streampca.PCA().fit(folder)"
-        ) from None
-    except LookupError:
-        raise _unknown(encoding) from None
+        raise _undecodable(where, encoding, held, error.start, 0) from None
 
 
-def _unknown(encoding: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"encoding={encoding!r}; expected one of Python's, such as 'utf-8' or 'latin-1'"
+def _undecodable(where: str, encoding: str, held: bytes, start: int, before: int) -> SourceError:
+    """The error for bytes of another encoding, of which ``before`` came earlier."""
+    marked = before + start == 0 and held[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    other = "utf-16" if marked else "latin-1"
+    return SourceError(
+        f"{where} is not {encoding}: byte {before + start} is 0x{held[start]:02x}. Say its "
+        f"encoding, such as encoding={other!r}, or take the file out if it is no text; a "
+        "folder of images is for streampca.PCA().fit(folder)"
     )
-
-
-# -- a column of JSON lines or CSV -----------------------------------------------------------------
-
-
-def _of_table(path: str, column: str | None, names: Any, encoding: str) -> Iterator[Document]:
-    if not (names is None or isinstance(names, str)):
-        raise InvalidInputError(f"names={names!r:.60}; of {path} expected the name of a column")
-    check_readable(path)
-    if not os.path.isfile(path):
-        raise SourceError(f"{path}: no such file")
-    records = _json_lines if path.lower().endswith(JSON_LINES) else _table
-    for number, record in records(path, encoding):
-        if missing := [one for one in (column, names) if one not in (None, *record)]:
-            raise InvalidInputError(
-                f"{path}, line {number}: there is no {missing[0]!r}; it has {shorten(list(record))}"
-            )
-        if column is None:
-            raise InvalidInputError(
-                f"{path} has {shorten(list(record))}: which is the text? "
-                f"streampca.open_texts({path!r}, column={next(iter(record), 'text')!r})"
-            )
-        text = record[column]
-        if not isinstance(text, str):
-            raise InvalidTypeError(
-                f"{path}, line {number}: {column!r} is {text!r:.60}; expected text"
-            )
-        yield Document(None if names is None else str(record[names]), text)
-
-
-def _lines(path: str, encoding: str) -> Any:
-    """The lines of a table. A byte order mark is no part of the first title."""
-    try:
-        name = codecs.lookup(encoding).name
-    except LookupError:
-        raise _unknown(encoding) from None
-    opened: Any = gzip.open if path.lower().endswith(".gz") else open
-    return io.TextIOWrapper(opened(path, "rb"), encoding="utf-8-sig" if name == "utf-8" else name,
-                            newline="")  # fmt: skip
-
-
-def _json_lines(path: str, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    with _lines(path, encoding) as lines:
-        for number, line in enumerate(_checked(lines, path, encoding), 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise SourceError(f"{path}, line {number}: not JSON ({error})") from None
-            if not isinstance(record, dict):
-                raise SourceError(f"{path}, line {number}: {line[:60]!r}; expected an object")
-            yield number, record
-
-
-def _table(path: str, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    tab = path.lower().removesuffix(".gz").endswith(".tsv")
-    with _lines(path, encoding) as lines:
-        rows = csv.DictReader(_checked(lines, path, encoding), delimiter="\t" if tab else ",")
-        try:
-            for record in rows:
-                yield rows.line_num, {k: v for k, v in record.items() if k is not None}
-        except csv.Error as error:
-            raise SourceError(
-                f"{path}, line {rows.line_num}: {error}; JSON lines have no such limits"
-            ) from None
-
-
-def _checked(lines: Iterable[str], path: str, encoding: str) -> Iterator[str]:
-    """The lines; errors of reading name the file."""
-    try:
-        yield from lines
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not {encoding} ({error.reason}); say its encoding=") from None
-    except (EOFError, OSError) as error:
-        raise SourceError(f"{path}: cannot be read ({error})") from None
-
-
-def _refuse_column(column: str | None, what: str) -> None:
-    if column is not None:
-        raise InvalidInputError(
-            f"column={column!r}: {what} have no columns; leave it out, or give JSON lines or CSV"
-        )

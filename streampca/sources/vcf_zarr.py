@@ -2,8 +2,8 @@
 
 Values are copies of the first alternate allele, -1 where a call is missing. After ``plink2 --vcf
 --make-bed`` the first allele of the .bim (A1), whose copies a .bed holds, is the alternate one:
-the same calls through a .bed are the same numbers. A haploid call among diploid ones counts
-twice, as there.
+the same calls through a .bed are the same numbers. A haploid call counts twice, as there, also
+where all are haploid.
 Source: VCF Zarr specification 0.4: call_genotype, call_genotype_mask, missing and fill values.
 """
 
@@ -20,9 +20,10 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, hide_secrets, shorten
 from streampca.matrix import AxisLabels, Labels, Location, ReadCount
 from streampca.matrix.columns import Text
+from streampca.sources.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
 from streampca.sources.reading import ThreadBuffers
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.variants import MISSING_CALL, UNNAMED, sample_labels, variant_labels
+from streampca.sources.variants import UNNAMED, sample_labels, variant_labels
 from streampca.sources.zarr.guard import whole
 from streampca.sources.zarr.labels import contigs, first_two, or_unnamed, text
 from streampca.sources.zarr.reader import ZarrReader
@@ -94,7 +95,7 @@ class VcfZarrReader(Reader):
 
     def _sum(self, segment: Index, out: np.ndarray[Any, Any]) -> int:
         """Sum the alleles of stored variants into the first rows of ``out``; the number of rows."""
-        from streampca.kernels.calls import sum_alleles
+        from streampca.kernels.calls import UNEVEN, sum_alleles
 
         rows = np.arange(segment[0].start, segment[0].stop)
         calls = np.ascontiguousarray(self._alleles("calls", segment, self.genotypes))
@@ -107,7 +108,14 @@ class VcfZarrReader(Reader):
                 picked = self._kept[low:high] - rows[0]
                 rows, calls = rows[picked], calls[picked]
                 masked = None if masked is None else masked[picked]
-        if sum_alleles(calls, masked, out[: len(rows)]) > 1:
+        highest = sum_alleles(calls, masked, out[: len(rows)])
+        if highest == UNEVEN:
+            raise SourceError(
+                f"{self.genotypes.place}: stored variants {rows[0]} to {rows[-1]} (from 0) have "
+                f"calls whose copies do not divide the {self.ploidy} of others, which no allele "
+                "count tells. Store the samples of each ploidy in a VCF Zarr of their own."
+            )
+        if highest > 1:
             bad = rows[np.argmax(calls.max(axis=(1, 2)) > 1)]
             raise SourceError(
                 f"{self.genotypes.place}: stored variant {bad} (from 0) has calls of an allele "
@@ -199,7 +207,7 @@ def open_vcf_zarr(
 
     ``variant_filter`` and ``sample_filter_mask`` are not applied. Labels: the counted allele is
     ALT, the other one REF. Cost: metadata and labels; no genotypes are read.
-    Raises InvalidInputError for multi-allelic or duplicate variants, SourceError for a group
+    Raises InvalidInputError for multi-allelic variants, SourceError for a group
     that lacks an array or whose arrays do not belong together.
     """
     if multiallelic not in ("error", "drop"):
@@ -215,12 +223,13 @@ def open_vcf_zarr(
         raise InvalidInputError(f"{name}: all {len(alleles)} variants have more than two alleles")
     kept = np.delete(np.arange(len(alleles)), several) if several.size else slice(None)
     reader = VcfZarrReader(
-        ZarrReader(array, missing_chunks, decode=False, hole=MISSING_CALL),
-        None if mask is None else ZarrReader(mask, "fill", decode=False),
+        ZarrReader(array, missing_chunks, hole=MISSING_CALL),
+        None if mask is None else ZarrReader(mask, "fill"),
         several,
     )
     samples = sample_labels(None, text(group["sample_id"]))
-    labels = Labels(samples, _variant_labels(group, alleles, kept))
+    attrs = {PLOIDY: max(reader.ploidy, DIPLOID)}
+    labels = Labels(samples, _variant_labels(group, alleles, kept), attrs=attrs)
     matrix = VcfZarrMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
     if several.size:
         matrix.multiallelic = len(several)

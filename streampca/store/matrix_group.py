@@ -36,6 +36,7 @@ class GroupLayout:
     samples : the stored dimension (0 or 1) of the samples.
     along : the stored dimension along which slices are written.
     fingerprint : of the source.  missing_value : code of missing cells, or None.
+    ploidy : of allele counts, or None.
     grid : (name, length) of the dimensions that were stacked into features, such as those of
         pixels.
     """
@@ -50,12 +51,15 @@ class GroupLayout:
     fingerprint: str
     missing_value: float | None = None
     grid: tuple[tuple[str, int], ...] = ()
+    ploidy: int | None = None
 
     def attributes(self) -> dict[str, Any]:
         """The attributes of a new array."""
         known: dict[str, Any] = {}
         if self.missing_value is not None:
             known["missing_value"] = self.missing_value
+        if self.ploidy is not None:
+            known["ploidy"] = self.ploidy
         if self.grid:
             known["streampca_grid"] = [list(one) for one in self.grid]
         return known | {

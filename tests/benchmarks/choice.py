@@ -177,7 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", nargs=2)
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--shapes", type=int, nargs="*", help="numbers from 0 (default: all)")
+    parser.add_argument("--shapes", type=int, nargs="*", choices=range(len(SHAPES)))
     parser.add_argument("--rates", help="from 'streampca calibrate'")
     parser.add_argument("--grid", action="store_true", help="the 96 fits alone")
     arguments = parser.parse_args()

@@ -11,6 +11,7 @@ process look at /proc 400 times and at its stacks 20,000 times a second.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import statistics
@@ -180,8 +181,10 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
 
 
 def main() -> None:
-    """All three."""
-    if sys.argv[1:] == ["traffic"]:
+    """All three, or the traffic alone."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", nargs="?", choices=["traffic"])
+    if parser.parse_args().part:
         own = own_network()
         with tempfile.TemporaryDirectory() as folder:
             for one in traffic(folder):

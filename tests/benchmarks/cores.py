@@ -18,7 +18,6 @@ installed.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 import time
@@ -38,7 +37,7 @@ import streampca as sp
 from streampca.kernels import band, blas
 from streampca.passes import fold, limited_threads
 from streampca.sources.simulate import GenotypeRecipe
-from tests.benchmarks.genotypes import plink, timed, write
+from tests.benchmarks.genotypes import absent, plink, timed, write
 from tests.benchmarks.measure import child, measure, record, recordable
 
 PREDICTED = (4, 16, 64)
@@ -247,8 +246,8 @@ def line(row: dict[str, Any]) -> str:
 
 def beside(folder: Path, threads: tuple[int, ...]) -> dict[str, Any]:
     """The same genotypes by plink2."""
-    if shutil.which("plink2") is None:
-        return {"name": "plink2 --pca", "error": "plink2 is not there (apt-get install plink2)"}
+    if missing := absent("plink2 --pca", "plink2"):
+        return {"name": "plink2 --pca", **missing}
     rows: dict[int, dict[str, Any]] = {}
     for count in threads:
         command = plink(folder, "meanimpute")

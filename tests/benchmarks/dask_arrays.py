@@ -250,8 +250,14 @@ CANDIDATES = {
 }
 
 
-def main(rows: list[str], columns: list[str], runs: int) -> None:
+def main() -> None:
     """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", choices=[*ROWS, []], default=[])
+    parser.add_argument("--on", nargs="+", choices=COLUMNS, default=[*COLUMNS])
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    rows, columns, runs = arguments.rows or [*ROWS], arguments.on, arguments.runs
     with tempfile.TemporaryDirectory() as folder:
         path = store(folder)
         for column in columns:
@@ -304,9 +310,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(CANDIDATES[sys.argv[2]], sys.argv[3])
     else:
-        parser = argparse.ArgumentParser()
-        parser.add_argument("rows", nargs="*", choices=[*ROWS, []], default=[])
-        parser.add_argument("--on", nargs="+", choices=COLUMNS, default=[*COLUMNS])
-        parser.add_argument("--runs", type=int, default=3)
-        given = parser.parse_args()
-        main(given.rows or [*ROWS], given.on, given.runs)
+        main()

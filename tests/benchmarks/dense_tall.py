@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument(
         "--runs", type=int, default=3, help="fresh processes of ours; peers run once"
     )
-    parser.add_argument("--only", nargs="*", help="names of candidates")
+    parser.add_argument("--only", nargs="*", choices=CANDIDATES)
     recordable(parser, __file__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -10,6 +10,7 @@ than are promised, or a failure has no class.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -17,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,10 +147,20 @@ def read_report(path: Path) -> Outcome:
     return Outcome(passed, failed, skipped)
 
 
-def main(names: Sequence[str]) -> int:
+def suite_name(word: str) -> str:
+    """A name of ``SUITES``, or xeofs= and the folder of its sources."""
+    if word in SUITES or word.startswith("xeofs="):
+        return word
+    raise argparse.ArgumentTypeError(f"invalid choice: {word!r} (one of {', '.join(SUITES)}, "
+                                     "or xeofs=FOLDER)")  # fmt: skip
+
+
+def main() -> int:
     """Print what each suite gave; 1 where it is less than was promised."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", type=suite_name, metavar="NAME")
     wrong = 0
-    for name in names or SUITES:
+    for name in parser.parse_args().names or SUITES:
         xeofs, _, sources = name.partition("xeofs=")
         suite = XEOFS if sources else SUITES[xeofs]
         found = outcome(suite, sources)
@@ -166,4 +176,4 @@ def main(names: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

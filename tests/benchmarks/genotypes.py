@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from streampca.sources.allele_counts import MISSING_CALL
 from streampca.sources.simulate import GenotypeRecipe
-from streampca.sources.variants import MISSING_CALL
-from tests.benchmarks.measure import record, recordable
+from tests.benchmarks.measure import plink2_blas, record, recordable
 
 K = 10
 VARIANTS_AT_ONCE = 1024
@@ -358,6 +358,9 @@ def absent(name: str, program: str) -> dict[str, Any]:
         last = (error.stderr.strip().splitlines() or ["no output"])[-1]
         return {"error": f"{last[:80]} ({advice})"}
     print(done.stdout.strip().splitlines()[-1])
+    if program == "plink2" and "reference" in plink2_blas():
+        return {"error": "plink2 loads the reference BLAS, which takes five times as long "
+                         "(apt-get install libopenblas0-pthread)"}  # fmt: skip
     return {}
 
 

@@ -9,6 +9,7 @@ Without dask-ml its line says so.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import subprocess
@@ -63,7 +64,12 @@ def child(name: str, rows: int, columns: int) -> None:
         stop_client(client)
 
 
-def main(rows: int = ROWS, columns: int = COLUMNS) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", type=int, nargs="?", default=ROWS)
+    parser.add_argument("columns", type=int, nargs="?", default=COLUMNS)
+    arguments = parser.parse_args()
+    rows, columns = arguments.rows, arguments.columns
     print(f"{rows} x {columns} float64, persisted on two workers of one thread")
     for name in METHODS:
         if name == "dask-ml" and importlib.util.find_spec("dask_ml") is None:
@@ -89,4 +95,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
-        main(*map(int, sys.argv[1:3]))
+        main()

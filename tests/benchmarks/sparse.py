@@ -298,7 +298,7 @@ def main() -> None:
     parser.add_argument("--shape", type=int, nargs=2, metavar=("ROWS", "COLUMNS"))
     parser.add_argument("--projection", action="store_true", help="instead: a random projection")
     parser.add_argument("--runs", type=int, default=3, help="processes of ours; peers run once")
-    parser.add_argument("--only", nargs="*", help="names of tools")
+    parser.add_argument("--only", nargs="*", choices=TOOLS)
     parser.add_argument("--folder", help="keep the data here, and use them again")
     recordable(parser, __file__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)

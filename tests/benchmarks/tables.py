@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="f8", choices=("f4", "f8"))
     parser.add_argument("--digits", type=int, default=3)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="names of candidates")
+    parser.add_argument("--only", nargs="*", choices=CANDIDATES)
     parser.add_argument("--no-reference", action="store_true")
     parser.add_argument("--folder", help="where the file is written")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)

@@ -193,7 +193,7 @@ def main() -> None:
     """Write the texts once, run every tool, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=1_000_000)
-    parser.add_argument("--only", nargs="*", help="names of tools")
+    parser.add_argument("--only", nargs="*", choices=TOOLS)
     parser.add_argument("--folder", help="keep the texts here, and use them again")
     recordable(parser, __file__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)

@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--method", choices=("cca", "mca"), help="only this one")
     parser.add_argument("--runs", type=int, default=3, help="of CCA and of PCA's scatter")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for a candidate")
-    parser.add_argument("--only", nargs="*", help="names of candidates")
+    parser.add_argument("--only", nargs="*", choices={**CCA, **MCA})
     parser.add_argument("--scratch", help="folder for the data")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -39,7 +39,8 @@ from streampca.errors import (
 )
 from streampca.models.registry import all_kinds
 from streampca.operations.config import check_job
-from streampca.operations.outcome import against, refusal
+from streampca.operations.gates import Facts, refusal
+from streampca.operations.outcome import against
 from streampca.operations.sections import SECTIONS, read_yaml
 from streampca.operations.work_folder import only_one
 from streampca.paths import any_credentials, open_objects
@@ -481,9 +482,9 @@ def test_checkpoints_are_their_users(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), None, "0.1", True, [0.1]])
 def test_no_number_passes_no_gate(value: Any) -> None:
-    assert refusal({"max_angle": 0.3}, {"max_angle": value}).startswith("max angle is")
-    assert refusal({"max_error_ratio": 2.0}, {"error_ratio": value}) != ""
-    assert refusal({"max_angle": 0.3}, {"max_angle": 0.1}) == ""
+    assert refusal({"max_angle": 0.3}, Facts({"max_angle": value})).startswith("max angle is")
+    assert refusal({"max_error_ratio": 2.0}, Facts({"error_ratio": value})) != ""
+    assert refusal({"max_angle": 0.3}, Facts({"max_angle": 0.1})) == ""
 
 
 def test_a_result_of_nan_is_not_compared_and_does_not_pass() -> None:
@@ -494,7 +495,7 @@ def test_a_result_of_nan_is_not_compared_and_does_not_pass() -> None:
         values = np.array(getattr(old, name))
         values.flat[0] = np.nan
         _, drift = against(old, replace(old, **{name: values}), None, "order")
-        assert "holds NaN" in refusal({"max_angle": 0.3}, drift)
+        assert "holds NaN" in refusal({"max_angle": 0.3}, Facts(drift))
 
 
 ODD: list[Any] = [[], {}, [1], {"a": 1}, None, True, -1, 10**30, "x", "", 1.5, float("inf"), b"x"]

@@ -19,7 +19,8 @@ from streampca.errors import (
     NonFounderWarning,
     UnknownChromosomeWarning,
 )
-from streampca.genetics.filters import expand_chromosomes, in_regions, sample_mask
+from streampca.genetics.filters import expand_chromosomes, in_regions
+from streampca.genetics.id_lists import sample_mask
 from streampca.genetics.local_loadings import local_components
 from streampca.kernels import ColumnStats
 from streampca.matrix import AxisLabels, Labels, select
@@ -327,7 +328,9 @@ def test_a_pair_of_ids_is_no_individual_of_that_name(tmp_path) -> None:
     assert pick("a b") == [0]
     assert pick("f a:b") == [1]
     assert pick("a:b c") == pick("a:b:c") == pick("c") == [3]
-    assert pick("b") == [0, 2]
+    for name, whom in (("b", "a:b; g:b"), ("a:b", "a:b; f:a:b")):
+        with pytest.raises(InvalidInputError, match=f"{name} is {whom}"):
+            pick(name)
 
 
 def test_lists_of_variants_are_words_and_absent_ones_are_counted(tmp_path) -> None:

@@ -29,7 +29,7 @@ def path(tmp_path) -> str:
 @pytest.fixture
 def unheld(monkeypatch) -> None:
     """Nothing of a variant is small enough to be kept."""
-    monkeypatch.setattr("streampca.sources.variants.HELD", 0)
+    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
     monkeypatch.setattr("streampca.models.pca.gram_outputs.HELD", 0)
 
 

@@ -260,3 +260,44 @@ def test_the_stored_pca_of_pbmc68k(shared_data: Path) -> None:
     mine = model.transform(streampca.matrix.select(matrix, features=used))
     for j in range(5):
         assert abs(np.corrcoef(mine[:, j], scores[:, j])[0, 1]) > 0.9995
+
+
+TWICE = np.array(["a", "b", "a", "c", "d", "b", "e", "a", "f", "g", "h", "g"])
+
+
+def rename(path: str) -> None:
+    """Names of genes that occur once to three times."""
+    root = h5py.File(path, "r+") if path.endswith(".h5ad") else zarr.open_group(path, mode="r+")
+    root["var/names"][...] = TWICE if path.endswith(".zarr") else TWICE.astype("S")
+    if path.endswith(".h5ad"):
+        root.close()
+
+
+def test_genes_of_one_name_are_told_apart_by_their_place(target: str) -> None:
+    rename(target)
+    matrix = streampca.open(target)
+    model = streampca.PCA(3).fit(matrix)
+    streampca.write_anndata(model, target, X)
+    logs = streampca.preprocess.log1p(matrix)
+    genes = streampca.preprocess.highly_variable(logs, n_top=5, n_bins=2)
+    chosen = streampca.PCA(2).fit(genes.of(logs))
+    streampca.write_anndata(chosen, target, matrix, key_added="hv")
+    with reading(target) as root:
+        np.testing.assert_array_equal(root["varm/PCs"][...], model.components_.T)
+        np.testing.assert_array_equal(column(root, "highly_variable"), genes.highly_variable)
+        pcs = root["varm/hv"][...]
+    np.testing.assert_array_equal(pcs[genes.highly_variable], chosen.components_.T)
+    assert not pcs[~genes.highly_variable].any()
+
+
+def test_some_genes_of_one_name_are_refused_and_all_of_them_are_found() -> None:
+    adata = memory()
+    adata.var_names = TWICE
+    frame = pd.DataFrame(X, columns=TWICE)
+    every = np.flatnonzero(np.isin(TWICE, ["a", "c", "h"]))
+    model = streampca.PCA(2).fit(frame.iloc[:, every])
+    streampca.write_anndata(model, adata, frame.iloc[:, every])
+    np.testing.assert_array_equal(adata.varm["PCs"][every], model.components_.T)
+    some = streampca.PCA(2).fit(frame.iloc[:, every[1:]])
+    with pytest.raises(InvalidInputError, match=r"1 names .* too \(a\), .*var_names_make_unique"):
+        streampca.write_anndata(some, adata, frame.iloc[:, every[1:]], overwrite=True)

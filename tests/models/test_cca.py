@@ -324,18 +324,6 @@ def test_labelled_rows_are_paired_and_counted() -> None:
     assert left["weights"].attrs["long_name"] == "weights of the data"
 
 
-def test_p_values_of_loadings() -> None:
-    from scipy.stats import pearsonr
-
-    names = [f"p{i}" for i in range(200)]
-    x = xr.DataArray(X, dims=("person", "a"), coords={"person": names})
-    model = quiet().fit(x, Y)
-    scores = model.transform(X, Y)[1]
-    found = model.result_.to_xarray()[0]["cross_loadings_p_value"]
-    expected = [[pearsonr(X[:, j], scores[:, i])[1] for j in range(6)] for i in range(3)]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
 def test_lazy_rows_and_written_scores(tmp_path: Path) -> None:
     model = quiet().fit(da.from_array(X, chunks=(50, 6)), Y)
     a, b = model.transform(da.from_array(X, chunks=(50, 6)), da.from_array(Y, chunks=(40, 4)))

@@ -49,10 +49,10 @@ def test_neighbours_are_sought_among_all_rows(tmp_path: Path) -> None:
     queries = np.sort(np.random.default_rng(3).choice(N, 200, replace=False))
     nearest = np.sort(cdist(SWISS[queries], SWISS), axis=1)[:, 1:]
     assert found.n_queries == 200
-    assert found.dimension == pytest.approx(two_nn(nearest[:, 1] / nearest[:, 0]).dimension)
+    assert found.dimension == pytest.approx(two_nn(nearest[:, 1] / nearest[:, 0], 2000).dimension)
     expected = levina_bickel(nearest[:, :20])
     assert found.estimates["mle"].dimension == pytest.approx(expected.dimension)
-    assert found.estimates["mle"].standard_error == pytest.approx(expected.standard_error)
+    assert found.estimates["mle"].standard_error is None  # its bias would not be in it
     again = intrinsic_dimension(SWISS, "two-nn", n_queries=200, random_state=3, progress=False)
     assert again.dimension == found.dimension
     assert [one.name for one in found.cost][-2:] == ["queries", "neighbours"]
@@ -60,7 +60,8 @@ def test_neighbours_are_sought_among_all_rows(tmp_path: Path) -> None:
 
 def test_errors_are_standard_errors() -> None:
     """In 200 draws of exact ratios the estimate is unbiased and as spread as it says."""
-    draws = [two_nn(np.random.default_rng(i).random(400) ** (-1 / 5.0)) for i in range(200)]
+    ratios = [np.random.default_rng(i).random(400) ** (-1 / 5.0) for i in range(200)]
+    draws = [two_nn(one, 10**9) for one in ratios]  # of so many rows that none is two queries'
     found = np.array([one.dimension for one in draws])
     said = np.array([one.standard_error for one in draws])
     assert found.mean() == pytest.approx(5.0, rel=0.02)

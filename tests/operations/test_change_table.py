@@ -219,7 +219,7 @@ class Parquet:
         self.path(2).unlink()
         del self.held[2]
 
-    def store_otherwise(self) -> None:
+    def rename(self) -> None:
         for i in range(5):
             self.write(i, "abcdefgx")
 
@@ -242,10 +242,12 @@ ACTS: dict[str, Callable[[Any], None]] = {
     "file gone": lambda source: source.lose(),
     "rows removed": lambda source: source.shorten(),
     "stored otherwise": lambda source: source.store_otherwise(),
+    "a column renamed": lambda source: source.rename(),
     "settings changed": lambda source: None,
 }
 ROUNDING, BITS, FULL = "the full fit, to rounding", "the bits of a full fit", "a full fit"
 NOTHING, STOPS = "nothing is published", "an error; the old version is served"
+OTHER = "refused, or a full fit: --accept-source"
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,7 @@ TABLE = [
     Row("Parquet", I, "old chunk changed", SPAN, BITS),
     Row("Parquet", I, "changed, size and time kept", SPAN, BITS, "no"),
     Row("Parquet", I, "rows removed", ALL, FULL),
-    Row("Parquet", I, "stored otherwise", ALL, FULL),
+    Row("Parquet", I, "a column renamed", ALL, OTHER),
     Row("Parquet", O, "rows appended", ALL, FULL),
     *(
         Row(source, "any", *more)
@@ -351,6 +353,12 @@ def test_what_the_table_says_is_so(
         assert store.latest().id == version
         return
     done = run()
+    if row.result == OTHER:
+        assert (done.status, store.latest().id) == ("refused", version)
+        assert "--accept-source" in done.gate
+        done = refresh(check_job(entries, "job"), verify=verify, accept_source=True)
+        assert (done.status, done.chunk_reads, store.latest().number) == ("published", 0, 2)
+        return
     assert (done.verified_bytes > 0) >= (verify == "full" and done.how == "spans")
     if getattr(row, verify) != "yes":
         assert (done.status, done.chunk_reads, len(store.versions())) == ("unchanged", 0, before)

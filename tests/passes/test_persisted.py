@@ -97,6 +97,19 @@ def test_same_bits_wherever_it_is_folded(two_processes: Any, chunked: Any) -> No
     assert cost.moved == cost.nbytes == ROWS * COLUMNS * 8  # block by block, as was asked
 
 
+def test_bits_follow_the_blocks_and_not_the_place(two_processes: Any, chunked: Any) -> None:
+    """Chunks on a cluster are read as computed ones are: few at a time. Stored ones are not."""
+    there = fit(two_processes.persist(chunked.astype("f4")))
+    computed = fit(chunked.astype("f4").map_blocks(np.positive), scheduler="threads")
+    assert same(there, computed)
+    stored = fit(da.from_array(chunked.astype("f4").compute(), chunks=chunked.chunks))
+    assert len(stored.plan_.passes) == len(there.plan_.passes) == 1
+    assert there.plan_.passes[0].n_blocks == ROWS // CHUNK > stored.plan_.passes[0].n_blocks
+    np.testing.assert_allclose(
+        stored.explained_variance_, there.explained_variance_, rtol=4 * np.finfo("f4").eps
+    )
+
+
 def test_the_same_cluster_by_its_address(two_processes: Any, chunked: Any, values: Any) -> None:
     x = two_processes.persist(chunked)
     assert right(fit(x, scheduler=two_processes.scheduler.address), values)

@@ -56,7 +56,7 @@ def test_a_series_goes_by_the_names_of_the_samples(pca: PCA, projected: Any) -> 
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["a", "b", "missing"]
     with pytest.raises(InvalidInputError, match="'S3' twice"):
         plots.scores(pca, found, labels=pd.concat([group, group[3:4]]))
-    with pytest.raises(InvalidInputError, match="62 entries; expected one label per sample"):
+    with pytest.raises(InvalidInputError, match="labels has no entry for S0"):
         plots.scores(pca, found, labels=group.add_prefix("other "))
 
 
@@ -128,7 +128,7 @@ def test_dates_have_a_colourbar_of_dates(pca: PCA, projected: Any) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (GROUPS[:-1], r"59 entries; expected one label per sample, \(60,\)"),
+        (GROUPS[:-1], r"shape \(59,\); expected one for each of 60"),
         ("region", r"shape \(\)"),
         (np.zeros((N, 2)), r"shape \(60, 2\)"),
         (np.zeros(N, dtype=complex), "dtype complex128"),

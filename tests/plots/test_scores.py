@@ -58,7 +58,7 @@ def test_a_wide_fit_has_its_scores_with_it(frame: pd.DataFrame) -> None:
 
 
 def test_without_scores_the_message_repairs_it(pca: PCA) -> None:
-    with pytest.raises(InvalidInputError, match=r"scores=pca\.transform\(X\)"):
+    with pytest.raises(InvalidInputError, match=r"scores=model\.transform\(X\)"):
         plots.scores(pca)
     assert not plt.get_fignums()
 

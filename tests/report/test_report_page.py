@@ -18,6 +18,7 @@ from streampca import PCA, HardImpute, KernelPCA
 from streampca.cli import main
 from streampca.errors import InvalidInputError
 from streampca.report.document import MOST, MOST_GROUPS, report_of, thinned
+from streampca.report.figures import ticks
 
 
 class Elements(HTMLParser):
@@ -111,7 +112,7 @@ def test_many_samples_are_thinned_and_counted(model: PCA) -> None:
 def test_wrong_scores_and_labels_are_refused(model: PCA, scores: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"expected \(n, 4\)"):
         model.report(scores=scores[:, :2])
-    with pytest.raises(InvalidInputError, match="expected one label per sample"):
+    with pytest.raises(InvalidInputError, match="expected one for each of"):
         model.report(scores=scores, labels=["a"] * 4)
 
 
@@ -173,3 +174,23 @@ def test_text_has_contrast_in_both_themes() -> None:
             for behind in ("page", "panel"):
                 pair = sorted(luminance(shade[one]) for one in (name, behind))
                 assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, (name, behind)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.3, 0.4), (-1e-9, 2e-9), (-5.0, 5.0), (-0.7, -0.1)])
+def test_ticks_are_round_and_zero_has_no_sign(low: float, high: float) -> None:
+    found = ticks(low, high)
+    written = [f"{value:.3g}" for value in found]
+    assert "-0" not in written
+    assert ("0" in written) == (low <= 0 <= high)
+    assert low <= found[0]
+    assert found[-1] <= high * (1 + 1e-9) if high > 0 else high * (1 - 1e-9)
+    assert len(found) > 2
+
+
+def test_a_model_without_components_has_a_report(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noise = np.where(rng.random((40, 12)) < 0.2, np.nan, rng.normal(size=(40, 12)))
+    model = HardImpute([1], validation=0.1).fit(noise)
+    assert model.result_.n_components == 0
+    path = report_of(model.result_).save(tmp_path / "report.html")
+    assert "kept no component" in path.read_text()

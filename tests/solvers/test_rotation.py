@@ -91,6 +91,42 @@ def test_promax_is_least_squares_to_the_powers(seed, power):
     np.testing.assert_allclose(straight.correlations, np.eye(3), atol=1e-10)
 
 
+@pytest.mark.parametrize("method", ["varimax", "quartimax"])
+def test_the_best_of_several_optima_is_kept(method):
+    def value(turned):
+        x = turned / np.sqrt((turned**2).sum(axis=1, keepdims=True))
+        second = np.sum(np.sum(x**2, axis=0) ** 2) / len(x)
+        return np.sum(x**4) - (second if method == "varimax" else 0.0)
+
+    better = []
+    for seed in (3, 4, 5):
+        loadings = np.random.default_rng(seed).normal(size=(40, 8))
+        plain = rotate_loadings(loadings, method, restarts=0)
+        found = rotate_loadings(loadings, method)
+        assert (plain.starts, plain.optima, found.starts) == (1, 1, 9)
+        np.testing.assert_allclose(found.matrix.T @ found.matrix, np.eye(8), atol=1e-12)
+        if np.array_equal(found.matrix, plain.matrix):  # the same optimum, to the last bit
+            continue
+        assert found.optima > 1
+        better.append(seed)
+        assert value(found.loadings) > value(plain.loadings) * (1 + 1e-6)
+        if method == "varimax":  # no independent iteration finds a better one
+            rng = np.random.default_rng(0)
+            turns = [np.linalg.qr(rng.normal(size=(8, 8)))[0] for _ in range(10)]
+            others = [by_singular_vectors(loadings @ turn, steps=300)[0] for turn in turns]
+            assert value(found.loadings) >= 0.9999 * max(map(value, others))
+    assert better == [3]
+
+
+def test_loadings_with_simple_structure_keep_their_rotation_and_many_rows_are_sampled():
+    loadings = simple_structure(5000, 4, 3)
+    found = rotate_loadings(loadings)
+    assert found.starts == 9
+    assert found.reached >= 5
+    np.testing.assert_array_equal(found.matrix, varimax(loadings).matrix)
+    assert rotate_loadings(loadings[:, :2]).starts == 1  # a plane has one optimum
+
+
 def test_what_cannot_be_rotated():
     loadings = simple_structure(20, 3, 0)
     with pytest.raises(InvalidInputError, match="expected one of varimax, promax, quartimax"):

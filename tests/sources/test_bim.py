@@ -18,7 +18,7 @@ P = 20_000  # more than two pieces
 
 @pytest.fixture
 def unheld(monkeypatch) -> None:
-    monkeypatch.setattr("streampca.sources.variants.HELD", 0)
+    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
 
 
 def write(stem: Path, **more) -> str:
@@ -32,7 +32,7 @@ def write(stem: Path, **more) -> str:
 def test_labels_that_are_not_held_are_the_same(tmp_path, monkeypatch) -> None:
     path = write(tmp_path / "x")
     held = streampca.open(path).labels.features
-    monkeypatch.setattr("streampca.sources.variants.HELD", 0)
+    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
     lazy = streampca.open(path).labels.features
     assert held.nbytes > 10 * P > 1000 > lazy.nbytes
     columns = {**held.coords, **held.extra}
@@ -48,7 +48,7 @@ def test_several_filesets_and_left_out_variants_too(tmp_path, monkeypatch) -> No
     paths = [write(tmp_path / "a", ids=[f"a{j}" for j in range(P)])]
     paths.append(write(tmp_path / "b", ids=[f"b{j}" for j in range(P)]))
     held = streampca.open(paths).labels.features
-    monkeypatch.setattr("streampca.sources.variants.HELD", 0)
+    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
     lazy = streampca.open(paths).labels.features
     for name, values in {**lazy.coords, **lazy.extra}.items():
         np.testing.assert_array_equal(values, {**held.coords, **held.extra}[name], name)
@@ -60,17 +60,21 @@ def test_several_filesets_and_left_out_variants_too(tmp_path, monkeypatch) -> No
     assert matrix.labels.features.names([2, 3]) == ["b2", "b4"]
 
 
-def test_names_that_occur_twice_are_found(tmp_path, unheld) -> None:
-    ids = [f"rs{j}" for j in range(P)]
-    ids[17_000] = "rs5"
-    with pytest.raises(InvalidInputError, match=r"1 variant ids occur more than once \(rs5\)"):
-        streampca.open(write(tmp_path / "x", ids=ids))
+def test_a_variant_that_lies_in_two_filesets_is_found(tmp_path, unheld) -> None:
+    ids = [[f"{name}{j}" for j in range(P)] for name in "ab"]
+    ids[1][17_000] = ids[0][17_000]
+    ids[1][9], ids[1][12] = ids[0][5], ids[1][3]  # elsewhere, or in one file: other variants
+    paths = [write(tmp_path / name, ids=own) for name, own in zip("ab", ids, strict=True)]
+    with pytest.raises(InvalidInputError, match=r"1 variants lie in two .*\(a17000\)"):
+        streampca.open(paths)
+    write(tmp_path / "b", ids=[*ids[1][:17_000], *ids[1][17_001:], "b"])
+    assert streampca.open(paths).shape == (4, 2 * P)
 
 
 def test_filters_choose_the_same(tmp_path, monkeypatch) -> None:
     path = write(tmp_path / "x", ids=[f"rs{j}" for j in range(P)])
     held = streampca.open(path).labels.features
-    monkeypatch.setattr("streampca.sources.variants.HELD", 0)
+    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
     lazy = streampca.open(path).labels.features
     for settings in (
         {"chromosomes": "2-3"},

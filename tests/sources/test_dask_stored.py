@@ -14,7 +14,8 @@ import zarr
 from dask._task_spec import DataNode, Task
 
 import streampca
-from streampca.sources.dask.chunks import Once, StoredArray, StoredArrays
+from streampca.sources.dask.chunks import StoredArray, StoredArrays
+from streampca.sources.dask.execution import Once
 
 VALUES = np.random.default_rng(15).normal(size=(50, 6))
 

@@ -174,5 +174,6 @@ def test_text_and_dates_of_an_index_name_the_samples() -> None:
     days = pd.DataFrame(x, index=pd.date_range("2000-01-01", periods=3))
     (found,) = streampca.open(days).labels.samples.coords.values()
     np.testing.assert_array_equal(found, days.index.to_numpy())
-    for plain in (pd.DataFrame(x), pd.DataFrame(x, index=[5, 3, 4])):
-        assert not streampca.open(plain).labels.samples.named
+    numbers = streampca.open(pd.DataFrame(x, index=[5, 3, 4])).labels.samples
+    np.testing.assert_array_equal(numbers.coords["sample"], [5, 3, 4])
+    assert not streampca.open(pd.DataFrame(x)).labels.samples.named

@@ -77,8 +77,54 @@ def test_what_fits_neither_way_says_why(other: Any, why: str, tmp_path: Path) ->
 def test_units_that_differ_are_no_more_of_the_same(tmp_path: Path) -> None:
     warm = year(2001)
     warm.attrs["units"] = "degC"
-    with pytest.raises(InvalidInputError, match="units K and degC"):
+    with pytest.raises(InvalidInputError, match=r"units 'K' and .* has 'degC'"):
         streampca.open(write(tmp_path, year(2000), warm), join="samples")
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("nc", "name"),
+        ("nc", "standard_name"),
+        ("zarr", "name"),
+        ("hdf5", "name"),
+        ("hdf5", "units"),
+    ],
+)
+def test_rows_of_another_field_are_refused_by_name(kind: str, what: str, tmp_path: Path) -> None:
+    """A pattern that matches air, uwnd, air; side by side they are features of one matrix."""
+    air, wind = {"standard_name": "air_temperature", "units": "K"}, "eastward_wind"
+    for i in range(3):
+        array = year(2000 + i)
+        array.attrs = dict(air)
+        if i == 1 and what != "name":
+            array.attrs[what] = {"standard_name": wind, "units": "m s-1"}[what]
+        there = array.rename("uwnd" if i == 1 and what == "name" else "air").to_dataset()
+        path = str(tmp_path / f"{i}.{kind}")
+        if kind == "zarr":
+            there.to_zarr(path, consolidated=False)
+        elif kind == "hdf5":
+            with h5py.File(path, "w") as file:
+                for name, one in there.data_vars.items():
+                    file[name] = one.values
+                    file[name].attrs.update(one.attrs)
+        else:
+            there.to_netcdf(path, engine="h5netcdf")
+    paths = [str(tmp_path / f"{i}.{kind}") for i in range(3)]
+    dim = {"dim": 0} if kind == "hdf5" else {"dim": "time"}
+    shown = {"name": "variable 'air' and .* has 'uwnd'", "units": "units 'K' and .* has 'm s-1'",
+             "standard_name": "air_temperature' and .* has 'eastward_wind'"}[what]  # fmt: skip
+    for source in (paths, str(tmp_path / f"*.{kind}")):
+        with pytest.raises(InvalidInputError, match=shown):
+            streampca.open(source, **dim)
+    assert streampca.open([paths[0], paths[2]], **dim).shape == (24, 12)
+    if what == "name":  # which a producer may have changed
+        assert streampca.open(paths, join="samples", **dim).shape == (36, 12)
+    else:
+        with pytest.raises(InvalidInputError, match=shown):
+            streampca.open(paths, join="samples", **dim)
+    if kind == "hdf5":
+        assert streampca.open(paths, join="features", **dim).shape == (12, 36)
 
 
 def test_batches_without_names(tmp_path: Path) -> None:

@@ -70,8 +70,10 @@ class Completion(LinearModel):
             are those of the completed matrix. "both" centres rows and columns, by turns of
             one pass each, until all of their observed means are 0. After "biases" and
             "both" a new row has a level of its own, from what it observes. "auto" is
-            "biases" with ``validation``, where solver and scale allow it, else True. A
-            column without observations has the mean of all cells.""",
+            "biases" with ``validation``, where solver and scale allow it; without,
+            "fitted" for one rank and no penalty (means over observed cells are not those
+            of the completed matrix); else True. A column without observations has the
+            mean of all cells.""",
     )
     scale: str | None = parameter(
         default=None,
@@ -79,6 +81,7 @@ class Completion(LinearModel):
             (with center="both"): rows and columns by turns, until all of their mean squares
             are 1.""",
     )
+    weights: Any = shared.WEIGHTS
     tol: float = parameter(
         default=1e-05,
         meaning="""the fit stops when a sweep changes neither the estimate (relative, Frobenius)

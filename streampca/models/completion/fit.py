@@ -138,7 +138,7 @@ class _Fit:
         )
         kind = BiasedSweeps if request.biases else SWEEPS[plan.solver]
         self.sweeps = kind(request, m, matrix.absent, np.dtype(plan.work_dtype))
-        self.withhold = Withhold.of(request.validation, request.seed, matrix.shape, self.axis)
+        self.withhold = Withhold.of(request.validation, request.seed, matrix, self.axis)
         self.effects = None
         if request.both:
             self.effects = TwoWay(matrix.shape, self.axis, request.both_scaled)
@@ -229,7 +229,9 @@ class _Fit:
     def _take_stats(self, stats: ColumnStats) -> None:
         self.stats = stats
         if (effects := self.effects) is None:
-            scaling = self.request.standardize.resolve(stats, stored_eps(self.matrix.dtype))
+            scaling = self.request.standardize.resolve(
+                stats, stored_eps(self.matrix.dtype), self.request.column_weights
+            )
             if self.request.standardize.center:  # empty columns get the mean of all cells
                 center = np.where(stats.count > 0, scaling.center, mean_of_all(stats))
                 scaling = replace(scaling, center=center)

@@ -202,12 +202,14 @@ def noise_level(request: CompletionRequest, stats: ColumnStats) -> float:
     if cells == 0.0:
         return 0.0
     if request.standardize.scale is not None or request.both_scaled:
-        variance = 1.0
+        squares = stats.weight
     else:
         squares = stats.m2
         if not request.standardize.center:
             squares = squares + stats.weight * stats.mean**2
-        variance = float(squares.sum()) / cells
+    if request.column_weights is not None:
+        squares = squares * request.column_weights**2
+    variance = float(squares.sum()) / cells
     rows = float(np.max(stats.count + stats.missing, initial=0))
     if request.weights is not None:
         rows = float(request.weights.sum())

@@ -11,7 +11,8 @@ import scipy
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.kernels.columns import chosen, line_keys
-from streampca.matrix import Block
+from streampca.matrix import Block, ChunkedMatrix
+from streampca.matrix.alignment import table_along
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,10 @@ class Withhold:
     cells: Any = None
 
     @classmethod
-    def of(cls, validation: Any, seed: int, shape: tuple[int, int], axis: int) -> Withhold | None:
-        """From a share, a boolean (n, p) mask, or (rows, columns). Raises InvalidInputError."""
+    def of(cls, validation: Any, seed: int, matrix: ChunkedMatrix, axis: int) -> Withhold | None:
+        """From a share, a boolean (n, p) mask (by name, where it has names), or (rows, columns).
+        Raises InvalidInputError."""
+        shape = matrix.shape
         if validation is None:
             return None
         if isinstance(validation, (int, float, np.number)) and not isinstance(validation, bool):
@@ -60,6 +63,7 @@ class Withhold:
             there = np.ones(len(rows), bool)
             cells = scipy.sparse.coo_matrix((there, (rows, columns)), shape)
         else:
+            validation = table_along(validation, matrix.labels, "validation")
             if np.shape(validation) != tuple(shape):
                 raise InvalidInputError(
                     f"validation of shape {np.shape(validation)} for a matrix of {shape}; expected "

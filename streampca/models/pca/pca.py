@@ -43,7 +43,7 @@ from streampca.sources import as_matrix, counted
 
 GENES = ("var",)  # the axis of the features of an AnnData, and of the terms of texts
 LEAST_PASSES = 60
-REFUSED = ("weights", "remove")
+REFUSED = ("remove",)
 
 
 def completion_of(pca: Any) -> HardImpute:
@@ -65,6 +65,7 @@ def completion_of(pca: Any) -> HardImpute:
         k,
         center="fitted",
         scale=pca.scale,
+        weights=pca.weights,
         tol=tol,
         max_passes=max(LEAST_PASSES, max_passes),
         random_state=pca.random_state,

@@ -20,6 +20,7 @@ from streampca.models.result import shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.passes import single_threaded_blas
 from streampca.solvers import TracyWidom, rotate_loadings, signs_of_components
+from streampca.solvers.rotation import RESTARTS
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -35,6 +36,8 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
     correlations : (k, k) of the scores (phi), the identity but for promax.
     base_variance : (k,) of the unrotated components.
     sweeps, converged : of the varimax iteration.
+    starts, reached, optima : from which it was looked for, how many of them ended in this rotation,
+        and how many different optima there were.
     """
 
     rotation: Array = shaped("k", "k", empty=(0, 0))
@@ -43,6 +46,9 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
     base_method: str = ""
     sweeps: int = 0
     converged: bool = True
+    starts: int = 1
+    reached: int = 1
+    optima: int = 1
 
     principal: ClassVar[bool] = False
 
@@ -60,13 +66,17 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
         *,
         normalize: bool = True,
         power: float = 4.0,
+        restarts: int = RESTARTS,
     ) -> RotatedDecomposition:
         """The first k components of a fitted result, rotated; see ``streampca.rotate``."""
         k = _checked_count(result, k)
         deviation = np.sqrt(result.explained_variance[:k])
         base = result.require_components()[:k]
         with single_threaded_blas():
-            found = rotate_loadings(base.T * deviation, method, normalize=normalize, power=power)
+            found = rotate_loadings(
+                base.T * deviation, method, normalize=normalize, power=power,
+                restarts=whole_number("restarts", restarts, 0),
+            )  # fmt: skip
             lengths = np.linalg.norm(found.loadings, axis=0)
             order = np.argsort(-lengths, kind="stable")
             unit = found.loadings[:, order] / lengths[order]
@@ -100,6 +110,9 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
             base_method=result.method,
             sweeps=found.sweeps,
             converged=found.converged,
+            starts=found.starts,
+            reached=found.reached,
+            optima=found.optima,
         )
 
     def unrotated(self) -> PrincipalComponents:
@@ -115,6 +128,16 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
         if self.scores is not None:
             kept["scores"] = (self.scores / lengths) @ self.rotation.T * deviation
         return PrincipalComponents(**kept)
+
+    def notes(self) -> list[str]:
+        """As of a PCA, and whether other rotations are optima too."""
+        if self.optima == 1:
+            return super().notes()
+        return [
+            *super().notes(),
+            f"rotation   the best of {self.optima} optima, reached from {self.reached} of "
+            f"{self.starts} starts",
+        ]
 
     @property
     def estimator(self) -> str:
@@ -207,6 +230,7 @@ class RotatedPCA(LinearModel):
     k : how many components to rotate; None = all that were kept and vary.
     normalize : Kaiser's row normalisation during the varimax part.
     power : of promax.
+    restarts : as in :func:`streampca.rotate`.
 
     ``result_`` is a :class:`RotatedDecomposition`: loadings, rotation, correlations (phi) of the
     scores, explained variance of each rotated component.
@@ -222,12 +246,14 @@ class RotatedPCA(LinearModel):
         *,
         normalize: bool = True,
         power: float = 4.0,
+        restarts: int = RESTARTS,
     ) -> None:
         self.pca = pca
         self.method = method
         self.k = k
         self.normalize = normalize
         self.power = power
+        self.restarts = restarts
 
     @classmethod
     def from_result(cls, result: Any) -> Self:
@@ -245,8 +271,9 @@ class RotatedPCA(LinearModel):
 
     def _rotate(self, result: Decomposition) -> None:
         rotated = RotatedDecomposition.of(
-            result, self.method, self.k, normalize=self.normalize, power=self.power
-        )
+            result, self.method, self.k, normalize=self.normalize, power=self.power,
+            restarts=self.restarts,
+        )  # fmt: skip
         self.result_: RotatedDecomposition = rotated
         self.n_features_in_ = rotated.n_features
 
@@ -285,6 +312,7 @@ def rotate(
     *,
     normalize: bool = True,
     power: float = 4.0,
+    restarts: int = RESTARTS,
 ) -> RotatedDecomposition: ...
 @overload
 def rotate(
@@ -294,6 +322,7 @@ def rotate(
     *,
     normalize: bool = True,
     power: float = 4.0,
+    restarts: int = RESTARTS,
 ) -> RotatedPCA: ...
 def rotate(
     source: Any,
@@ -302,6 +331,7 @@ def rotate(
     *,
     normalize: bool = True,
     power: float = 4.0,
+    restarts: int = RESTARTS,
 ) -> Any:
     """Rotate a fitted model or result towards simple structure; no data are read.
 
@@ -312,16 +342,23 @@ def rotate(
     normalize : Kaiser's row normalisation: features count the same, however much they share.
     power : of promax's target.
 
-    The start is the unrotated loadings, always: the same input gives the same answer. Components
-    are ordered by the variance that they explain, and have the sign rule of all components.
+    restarts : random rotations to begin with, beside the unrotated loadings. The criterion may have
+        several optima; the best one is kept, and the result counts them (``optima``, ``reached``
+        and ``starts``). 0 takes the one that the unrotated loadings lead to.
+
+    Starts are the same each time: the same input gives the same answer. Components are ordered by
+    the variance that they explain, and have the sign rule of all components.
+    Cost: see ``solvers.rotation.best_varimax``; restarts look at 2,048 features at most.
     Raises InvalidInputError. Warns (AccuracyWarning) where the iteration does not converge.
     Source: Kaiser 1958, Psychometrika 23; Hendrickson and White 1964, Br. J. Stat. Psych. 17.
     """
     if isinstance(source, Decomposition):
-        return source.rotate(method, k, normalize=normalize, power=power)
+        return source.rotate(method, k, normalize=normalize, power=power, restarts=restarts)
     result = decomposition_of(source, "streampca.rotate(pca.fit(X))")
     parameters = {name: v for name, v in source.get_params().items() if name in PCA.parameters}
-    model = RotatedPCA(PCA(**parameters), method, k, normalize=normalize, power=power)
+    model = RotatedPCA(
+        PCA(**parameters), method, k, normalize=normalize, power=power, restarts=restarts
+    )
     model._rotate(result)
     model.dim_ = getattr(source, "dim_", None)
     return model

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import with_kept_sums
 from streampca.models.pca.gram import gram_by_features, gram_candidates
@@ -45,6 +45,7 @@ from streampca.passes import (
     follow,
     make_plan,
 )
+from streampca.sources.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
 
 
@@ -106,6 +107,8 @@ def plan_pca(matrix: ChunkedMatrix, request: Request) -> Plan:
 
     Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
     """
+    if request.ploidy is not None or request.scale in ALLELE_SCALES:
+        refuse_other_ploidy(matrix, request.standardize.ploidy)
     solver = ALIASES.get(request.svd_solver, request.svd_solver)
     if solver not in SOLVERS:
         raise InvalidInputError(f"svd_solver={solver!r}; expected one of {SOLVERS}")

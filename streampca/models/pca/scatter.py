@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import (
+    Accumulator,
     MeanImputedScatter,
+    Moments,
     RFactor,
     Scatter,
     TruncatedFactor,
@@ -70,7 +72,10 @@ def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidat
         read = with_design_columns(matrix, basis)
         solve["scatter of residuals"] = p * p * 8
     flops_of_pass = (4.0 if imputed else 1.0) * n * p * p
-    spec = pass_spec("scatter", read, 0, {"scatter": accumulator}, flops=flops_of_pass)
+    sums: dict[str, Accumulator] = {"scatter": accumulator}
+    if _judges_counts(request):
+        sums["columns"] = Moments()
+    spec = pass_spec("scatter", read, 0, sums, flops=flops_of_pass)
     spec = replace(spec, matrix=read)
     reason = "one pass; p x p scatter, then eigh; eigenvalues to about {} of the largest".format(
         "1e-7" if str(work_dtype(matrix.dtype)) == "float32" else "1e-15"
@@ -92,14 +97,22 @@ def solve_scatter(inputs: SolverInput[Request]) -> Steps[Fitted]:
     resolution, removed = Resolution.of(matrix.dtype), None
     if (basis := request.side.basis) is not None:
         more["matrix"] = with_design_columns(matrix, basis)
-    done = (yield Pass("scatter", **more)).accumulators.pop("scatter")
+    sums = (yield Pass("scatter", **more)).accumulators
+    done = sums.pop("scatter")
     if basis is not None:
         done, removed = scatter_without(done, basis.shape[1])
         resolution = replace(resolution, work=np.dtype(np.float64))
+    if _judges_counts(request):
+        request.standardize.refuse_other_counts(sums.pop("columns").columns())
     fitted = solve_accumulator(done, request, resolution, min(matrix.shape), removed)
     if counts is not None:
         fitted.missing_by_sample = counts.values[:, 0]
     return fitted
+
+
+def _judges_counts(request: Request) -> bool:
+    """Whether the least and largest value of each column are needed: not of sums that are kept."""
+    return request.standardize.of_counts and not request.warm_start and request.side.basis is None
 
 
 def tsqr_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:

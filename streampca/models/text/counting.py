@@ -5,134 +5,37 @@ from __future__ import annotations
 import copy
 import json
 import os
-import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
-from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
-from streampca.imported import weighing
+from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError
 from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.models.text.vocabulary import TERM_NBYTES, Kept, TermCounts
-from streampca.passes import parse_nbytes
-from streampca.sources import open
+from streampca.models.text.counting_plan import (
+    Budget,
+    CountingRecord,
+    documents_nbytes,
+    plan_of_counts,
+)
+from streampca.models.text.pieces import Pieces
+from streampca.models.text.tokens import Tokens
+from streampca.models.text.vocabulary import Kept, TermCounts
+from streampca.passes import MemoryUse
+from streampca.sources import as_matrix, open
 from streampca.sources.anndata import TOKENS
 from streampca.sources.sparse_files import ScratchFolder
-from streampca.sources.texts import Document, documents
+from streampca.sources.text_tables import column_of_texts
+from streampca.sources.texts import Texts
 from streampca.store import CompressedGroupSink
 
+NAME_NBYTES = 24  # of a name, beside its characters: in a list, and as a label
 CHUNK = 1 << 18  # entries: larger blocks leave a limited fit fewer vectors, and so fewer digits
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Settings of ``sklearn.feature_extraction.text.CountVectorizer``, with its defaults.
-
-    They are plain values, so that they are saved: functions of one's own are not among them.
-    """
-
-    lowercase: bool = True
-    strip_accents: str | None = None
-    stop_words: str | tuple[str, ...] | None = None
-    token_pattern: str = r"(?u)\b\w\w+\b"
-    ngram_range: tuple[int, int] = (1, 1)
-    analyzer: str = "word"
-
-    @classmethod
-    def checked(cls, **arguments: Any) -> Self:
-        """Of arguments, lists and sets of words among them. Raises InvalidInputError."""
-        made = cls(**arguments)
-        words = made.stop_words
-        if isinstance(words, Iterable) and not isinstance(words, str):
-            made = replace(made, stop_words=tuple(sorted(map(str, words))))
-        if isinstance(made.ngram_range, Iterable):
-            low_high: Any = tuple(made.ngram_range)
-            made = replace(made, ngram_range=low_high)
-        made._check()
-        return made
-
-    @classmethod
-    def of(cls, vectorizer: Any) -> Self:
-        """Those of a vectorizer of scikit-learn. Raises InvalidInputError for its own functions."""
-        own = [n for n in ("tokenizer", "preprocessor") if getattr(vectorizer, n, None) is not None]
-        own += ["analyzer"] * callable(getattr(vectorizer, "analyzer", None))
-        if own:
-            raise InvalidInputError(
-                f"the vectorizer has a function as its {own[0]}, which cannot be saved: give "
-                "terms=vectorizer.get_feature_names_out(), and search with rows of counts, "
-                "model.search(vectorizer.transform([query]))"
-            )
-        return cls.checked(**{one.name: getattr(vectorizer, one.name) for one in fields(cls)})
-
-    def _check(self) -> None:
-        allowed: dict[str, Any] = {
-            "lowercase": (True, False), "strip_accents": (None, "ascii", "unicode"),
-            "analyzer": ("word", "char", "char_wb"),
-        }  # fmt: skip
-        for name, choices in allowed.items():
-            if getattr(self, name) not in choices:
-                raise InvalidInputError(f"{name}={getattr(self, name)!r:.60}; expected one of "
-                                        f"{choices}")  # fmt: skip
-        if not isinstance(self.stop_words, tuple) and self.stop_words not in (None, "english"):
-            raise InvalidInputError(
-                f"stop_words={self.stop_words!r:.60}; expected 'english', a list of words, or None"
-            )
-        low_high = self.ngram_range
-        numbers = isinstance(low_high, tuple) and all(type(n) is int for n in low_high)
-        if not (numbers and len(low_high) == 2 and 1 <= low_high[0] <= low_high[1]):
-            raise InvalidInputError(f"ngram_range={low_high!r:.60}; expected such as (1, 2)")
-        try:
-            groups = re.compile(self.token_pattern).groups
-        except (re.error, TypeError) as error:
-            raise InvalidInputError(
-                f"token_pattern={self.token_pattern!r:.60} is no regular expression ({error})"
-            ) from None
-        if groups > 1:
-            raise InvalidInputError(
-                f"token_pattern={self.token_pattern!r:.60} has {groups} groups; expected one at "
-                "most, which is the term. Write the others as (?:...)"
-            )
-
-    @cached_property
-    def split(self) -> Callable[[str], list[str]]:
-        """The function from a text to its terms. Raises MissingDependencyError."""
-        try:
-            with weighing():
-                from sklearn.feature_extraction.text import CountVectorizer
-        except ImportError:
-            raise MissingDependencyError(
-                "texts are split by scikit-learn, which is not installed: "
-                "pip install 'streampca[text]'"
-            ) from None
-        words = list(self.stop_words) if isinstance(self.stop_words, tuple) else self.stop_words
-        vectorizer = CountVectorizer(**asdict(self) | {"stop_words": words})
-        analyse: Callable[[str], list[str]] = vectorizer.build_analyzer()
-        return analyse
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str, where: str) -> Self:
-        """The inverse of ``to_json``. Raises SourceError.  where : for messages."""
-        try:
-            saved = json.loads(text)
-            if not isinstance(saved, Mapping):
-                raise TypeError("not an object")
-            known = {one.name for one in fields(cls)}
-            return cls.checked(**{name: saved[name] for name in known if name in saved})
-        except (TypeError, ValueError) as error:
-            raise SourceError(f"{where}: how its texts were split is damaged ({error})") from None
-
-
-MOST_TERMS = 1_000_000  # in memory at a time, without a limit
-LEAST_TERMS = 20_000
-SHARE = 4  # a dictionary takes a part of the limit, beside its sorted terms and the process
 
 
 def open_texts(
@@ -142,6 +45,9 @@ def open_texts(
     column: str | None = None,
     names: Any = None,
     encoding: str = "utf-8",
+    delimiter: str | None = None,
+    lines: bool = False,
+    missing: str = "raise",
     vocabulary: Sequence[str] | None = None,
     min_df: float = 1,
     max_df: float = 1.0,
@@ -158,26 +64,33 @@ def open_texts(
     """Count the terms of texts: a sparse matrix (documents, terms) that every model takes.
 
     source : a folder of files (a document each; sub-folders are part of their names), a pattern
-        such as ``docs/*.txt``, a list of files, a file of JSON lines or CSV (``.gz`` too), or an
-        iterable of texts: a list, a Series, a generator, an open file of a document a line.
+        such as ``docs/*.txt``, a list of files, a file of JSON lines, CSV (``.gz`` too) or Parquet,
+        or an iterable of texts: a list, a Series, a generator, an open file of a document a line.
     out : a new Zarr directory for the counts, which ``streampca.open`` opens again; None: a scratch
         folder, which is removed with the matrix.
-    column : of JSON lines or CSV, the key or title of the text.
-    names : of the documents: of JSON lines or CSV the key or title, else a name for each.
-    encoding : of files.
+    column : of JSON lines, CSV or Parquet, the key or title of the text.
+    names : of the documents: of such a file the key or title, else a name for each.
+    encoding : of files.  delimiter : of CSV; None: the one that its header has.
+    lines : whether each line of the file is a document.
+    missing : "raise" refuses a text that is missing (None, NaN); "skip" leaves out those and empty
+        ones, whose number is kept with the counts.
     vocabulary : the terms that count, in this order; None finds them.
     min_df, max_df : a term counts if so many documents hold it, or such a share of them (float).
     max_features : the most frequent terms alone.
     stop_words, lowercase, strip_accents, token_pattern, ngram_range, analyzer : as scikit-learn's
         ``CountVectorizer`` takes them, which splits the texts. They are kept with the counts, and
         by a model of them: queries are split in the same way.
-    memory_limit : bytes or such as "512MiB". The dictionary is kept within a quarter of it, and
-        its parts are merged on disk beyond: the counts are the same.
+    memory_limit : bytes or such as "512MiB", for this process while it counts. Texts are counted
+        in pieces, and the dictionary is merged on disk beyond its part: the counts are the same.
 
     Cost: texts are read and split once; their counts lie in a scratch file meanwhile, 8 bytes for
-    each term of a document. In memory is the dictionary, and the names of the documents.
+    each term of a document. In memory are a piece of a text, the dictionary, and the names of the
+    documents; a record of a table, and a text with a ``token_pattern`` that may match blanks, are
+    held whole.
     Raises InvalidInputError or SourceError (nothing there, another encoding, no term left),
-    MissingDependencyError without scikit-learn, OccupiedError where something is at ``out``.
+    MemoryLimitError before reading, or at a record, a stretch without blanks, names or terms that
+    have no room; MissingDependencyError without scikit-learn, OccupiedError where something is at
+    ``out``.
     """
     tokens = Tokens.checked(
         lowercase=lowercase, strip_accents=strip_accents, stop_words=stop_words,
@@ -185,9 +98,12 @@ def open_texts(
     )  # fmt: skip
     kept = Kept(min_df, max_df, max_features)
     kept.check()
+    if missing not in ("raise", "skip"):
+        raise InvalidInputError(f"missing={missing!r:.60}; expected 'raise' or 'skip'")
     fixed = None if vocabulary is None else _checked(vocabulary, kept)
-    texts = documents(source, column=column, names=names, encoding=encoding)
-    return counted(texts, tokens, kept, fixed, out, memory_limit, overwrite).matrix
+    texts = Texts(source, column, names, encoding, delimiter, lines)
+    return counted(texts, tokens, kept, fixed, out, memory_limit, overwrite,
+                   skip=missing == "skip").matrix  # fmt: skip
 
 
 class Counted(NamedTuple):
@@ -198,24 +114,31 @@ class Counted(NamedTuple):
 
 
 def counted(
-    texts: Iterator[Document],
+    texts: Texts,
     tokens: Tokens,
     kept: Kept,
     fixed: list[str] | None,
     out: str | os.PathLike[str] | None = None,
     memory_limit: int | str | None = None,
     overwrite: bool = False,
+    skip: bool = False,
 ) -> Counted:
     """Count documents over a fixed vocabulary, or over the terms that stay of all."""
+    use = MemoryUse.begun()
+    budget = Budget.within(memory_limit, tokens.a_character)
     folder = ScratchFolder()
     path = os.path.join(folder.path, "counts.zarr") if out is None else os.fspath(out)
-    terms = TermCounts(folder.path, _most_terms(memory_limit), fixed)
+    terms = TermCounts(folder.path, budget.terms, fixed, budget.batch, use.sample)
     try:
-        _write(texts, tokens, kept, terms, path, overwrite)
+        names = _read(texts, tokens, terms, budget, skip)
+        vocabulary, sink = _write(tokens, kept, terms, names, path, budget, overwrite)
     finally:
         terms.close()
     matrix: ChunkedMatrix = open(path)
     matrix.loads = (*matrix.loads, "sklearn")  # which split the texts, and stays in this process
+    plan = plan_of_counts(terms, vocabulary, names.nbytes, sink.nbytes_in_memory(), texts.held,
+                          tokens.a_character, memory_limit)  # fmt: skip
+    matrix.opening = CountingRecord.of(plan, use)
     if out is None:
         vars(matrix)["folder"] = folder
         matrix.note = "counted into a scratch folder; streampca.open_texts(texts, out=...) keeps it"
@@ -256,37 +179,74 @@ def _checked(vocabulary: Sequence[str], kept: Kept) -> list[str]:
     return terms
 
 
-def _most_terms(memory_limit: int | str | None) -> int:
-    limit = parse_nbytes(memory_limit)
-    if limit is None:
-        return MOST_TERMS
-    return max(LEAST_TERMS, min(MOST_TERMS, limit // SHARE // TERM_NBYTES))
+@dataclass
+class Names:
+    """Names of documents as they come, and what they take.  skipped : documents left out."""
+
+    names: list[str] = field(default_factory=list)
+    nbytes: int = 0
+    skipped: int = 0
+
+    def add(self, name: str | None) -> None:
+        if name is not None:
+            self.names.append(name)
+            self.nbytes += sys.getsizeof(name) + NAME_NBYTES
+
+
+def _read(texts: Texts, tokens: Tokens, terms: TermCounts, budget: Budget, skip: bool) -> Names:
+    """Count all documents, each in pieces."""
+    texts.room, names, split = budget.texts, Names(), tokens.split
+    pieces = Pieces(tokens.vectorizer, budget.texts)
+    for document in texts:
+        parts = iter(document.parts or ())
+        first = next(parts, "")
+        if skip and not first:
+            names.skipped += 1
+            continue
+        if document.parts is None:
+            raise InvalidTypeError(
+                f"{document.where} is missing; expected text. streampca.open_texts(..., "
+                "missing='skip') leaves such documents out"
+            )
+        second = next(parts, None)
+        if second is None:
+            terms.add(split(first))
+        else:
+            terms.add_parts(pieces.terms(chain((first, second), parts), document.where))
+        names.add(document.name)
+        held = documents_nbytes(terms, names.nbytes)
+        if budget.documents is not None and held > budget.documents:
+            raise MemoryLimitError(
+                f"the names and lengths of the first {terms.documents} documents take "
+                f"{held >> 20} MiB, which is their part of the memory limit. Set a larger "
+                "limit, or leave out names="
+            )
+    return names
 
 
 def _write(
-    texts: Iterator[Document], tokens: Tokens, kept: Kept, terms: TermCounts, path: str,
+    tokens: Tokens, kept: Kept, terms: TermCounts, names: Names, path: str, budget: Budget,
     overwrite: bool,
-) -> None:  # fmt: skip
-    """Count all documents and write them."""
-    split, names = tokens.split, []
-    for document in texts:
-        terms.add(split(document.text))
-        if document.name is not None:
-            names.append(document.name)
+) -> tuple[list[str], CompressedGroupSink]:  # fmt: skip
+    """Write the counts of all documents over the terms that stay."""
     n = terms.documents
     if not n:
-        raise InvalidInputError("there is no document; expected one or more")
+        skipped = f" beside the {names.skipped} that were skipped" if names.skipped else ""
+        raise InvalidInputError(f"there is no document{skipped}; expected one or more")
     vocabulary = terms.fixed
     if vocabulary is None:
-        vocabulary = kept.of(terms.terms(), n)
+        most = budget.kept(terms, documents_nbytes(terms, names.nbytes))
+        vocabulary = kept.of(terms.terms(), n, most)
     if not vocabulary:
         raise InvalidInputError(
             f"no term is left of {terms.tokens} tokens in {n} documents: "
             f"min_df={kept.min_df!r}, max_df={kept.max_df!r}, and {tokens}. Widen them"
         )
+    told = asdict(tokens) | kept._asdict() | {"skipped": names.skipped}
+    told |= {} if terms.fixed is None else {"vocabulary": "given"}
     sink = CompressedGroupSink(
         path, (n, len(vocabulary)), np.uint16 if terms.largest < 1 << 16 else np.int32, 0,
-        (names or None, vocabulary), {TOKENS: tokens.to_json()}, overwrite,
+        (names.names or None, vocabulary), {TOKENS: json.dumps(told)}, overwrite,
         most_entries=terms.tokens, chunk=CHUNK,
     )  # fmt: skip
     try:
@@ -296,6 +256,33 @@ def _write(
     except BaseException:
         sink.interrupted()
         raise
+    return list(vocabulary), sink
+
+
+def opened_counts(
+    X: Any, given: Mapping[str, Any], dim: Any = None, terms: Any = None, names: Any = None
+) -> ChunkedMatrix:
+    """X that are counts already, with names of columns and rows.
+
+    given : options of texts that were set. Raises InvalidInputError for them, and for tables with a
+    column of texts, whose numbers are no counts.
+    """
+    if isinstance(X, (list, tuple)) and not X:
+        raise InvalidInputError("X is an empty list: there is no document; expected one or more")
+    for name, value in given.items():
+        raise InvalidInputError(
+            f"{name}={value!r:.60} is for texts, and X are counts: leave it "
+            "out, or give it to streampca.open_texts or the vectorizer that counts"
+        )
+    if (column := column_of_texts(X)) is not None:
+        path = repr(os.fspath(X)) if isinstance(X, (str, os.PathLike)) else None
+        words = f"streampca.open_texts({path}, column={column!r})" if path else f"X[{column!r}]"
+        raise InvalidInputError(
+            f"the column {column!r} of {path or 'X'} holds texts, whose words are not counted yet: "
+            f"fit to {words}. To fit to the numbers beside it, as counts of terms: "
+            f"streampca.open({path or 'X'})"
+        )
+    return labelled(as_matrix(X, dim=dim), terms, names)
 
 
 def labelled(matrix: ChunkedMatrix, terms: Any, names: Any) -> ChunkedMatrix:

@@ -24,20 +24,27 @@ from streampca.models.preprocessing import LogEntropy, Preprocessor, TfIdf
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.row_passes import plan_one_pass, score_dtype, with_writing
-from streampca.models.text.counting import Counted, count_texts, counted, labelled, open_texts
-from streampca.models.text.lsa_result import Folded, LSADecomposition, Match
+from streampca.models.text.counting import (
+    Counted,
+    count_texts,
+    counted,
+    labelled,
+    open_texts,
+    opened_counts,
+)
+from streampca.models.text.counting_plan import planned_opening
+from streampca.models.text.lsa_result import OF_TEXTS, Folded, LSADecomposition, Match
 from streampca.models.text.vocabulary import Kept as KeptTerms
 from streampca.passes import PassCost, PassSpec, Plan, easier_axis, pass_spec
 from streampca.sources import as_matrix
 from streampca.sources.anndata import TOKENS
-from streampca.sources.texts import documents, is_texts
+from streampca.sources.texts import Texts, is_texts
 from streampca.store.sinks import mark_written
 
 WEIGHTINGS: dict[str, type[Preprocessor]] = {"log-entropy": LogEntropy, "tf-idf": TfIdf}
 OF_COLUMNS = {  # passes that find the weights
     "log-entropy": ("term totals", "term entropies"), "tf-idf": ("document frequencies",),
 }  # fmt: skip
-OF_TEXTS = ("stop_words", "min_df", "max_df", "max_features")
 
 
 @estimator
@@ -135,12 +142,10 @@ class LSA(LinearModel):
         before = [columns_plan(matrix, name, limit) for name in names]
         before += [rows_plan(matrix, limit)] * (self.weighting == "tf-idf")
         plans = [*before, svd, self._coordinates_plan(weighted)]
-        return replace(
-            svd, method="LSA",
-            passes=tuple(one for plan in plans for one in plan.passes),
-            memory={name: terms for plan in plans for name, terms in plan.memory.items()}
-            | {"process": svd.memory["process"]},
-        )  # fmt: skip
+        memory = {name: terms for plan in plans for name, terms in plan.memory.items()}
+        memory |= planned_opening(matrix, limit) | {"process": svd.memory["process"]}
+        passes = tuple(one for plan in plans for one in plan.passes)
+        return replace(svd, method="LSA", passes=passes, memory=memory)
 
     def _coordinates_plan(self, weighted: ChunkedMatrix) -> Plan:
         """The pass that finds U S, held in memory or written."""
@@ -180,6 +185,8 @@ class LSA(LinearModel):
         attach(self, LSADecomposition(**kept, tokens=tokens))
         costs += [*svd.cost_, *self._keep_coordinates(weighted)]
         measured = {name: svd.result_.provenance[name] for name in ("peak_bytes", "held_bytes")}
+        if planned_opening(matrix, self.memory_limit):
+            measured = matrix.opening.followed_by(*measured.values())
         told = provenance(costs, matrix.fingerprint()) | measured
         attach(self, replace(self._fitted(), plan=plan.to_dict(), provenance=told))
         self.plan_, self.cost_ = plan, costs
@@ -201,22 +208,16 @@ class LSA(LinearModel):
         made.asked_by = "LSA"
         return made
 
-    def _counts(
-        self, X: Any, dim: Any = None, terms: Any = None, names: Any = None
-    ) -> ChunkedMatrix:
+    def _counts(self, X: Any, dim: Any = None, terms: Any = None, names: Any = None) -> Any:
         """X as documents x terms: texts are counted, anything else is opened."""
         options = {name: getattr(self, name) for name in OF_TEXTS}
         if is_texts(X):
-            if terms is not None:
-                raise InvalidInputError("terms= is for counts; X are texts: leave it out")
-            return open_texts(X, names=names, memory_limit=self.memory_limit, **options)
+            if terms is None:
+                return open_texts(X, names=names, memory_limit=self.memory_limit, **options)
+            raise InvalidInputError("terms= is for counts; X are texts: leave it out")
         defaults = {name: self.parameters[name].default for name in OF_TEXTS}
-        if given := [name for name in OF_TEXTS if options[name] != defaults[name]]:
-            raise InvalidInputError(
-                f"{given[0]}={options[given[0]]!r:.60} is for texts, and X are counts: leave it "
-                "out, or give it to streampca.open_texts or the vectorizer that counts"
-            )
-        return labelled(as_matrix(X, dim=dim), terms, names)
+        given = {name: value for name, value in options.items() if value != defaults[name]}
+        return opened_counts(X, given, dim, terms, names)
 
     def _weighting(self) -> Preprocessor | None:
         """What weights the counts, fitted or not; None for raw counts."""
@@ -378,7 +379,7 @@ class LSA(LinearModel):
     def _counted_alike(self, X: Any, names: Any = None) -> Counted:
         """Texts counted as those of the fit were, over its vocabulary."""
         result = self._fitted()
-        return counted(documents(X, names=names), result.splitting, KeptTerms(), result.vocabulary,
+        return counted(Texts(X, names=names), result.splitting, KeptTerms(), result.vocabulary,
                        memory_limit=self.memory_limit)  # fmt: skip
 
     # -- under names of attributes --------------------------------------------------------------

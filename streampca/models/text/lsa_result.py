@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,9 +17,10 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.decomposition import PrincipalComponents
 from streampca.models.request import whole_number
-from streampca.models.text.counting import Tokens
+from streampca.models.text.tokens import Tokens
 from streampca.store.sinks import append_rows, marked, open_written
 
+OF_TEXTS = ("stop_words", "min_df", "max_df", "max_features")  # parameters of a fit to texts
 ROWS = 65536  # documents that are compared at a time
 
 
@@ -237,10 +239,22 @@ class LSADecomposition(PrincipalComponents, kind="latent semantic analysis"):
 
     # -- in words, and at rest ------------------------------------------------------------------
 
+    @property
+    def options_used(self) -> dict[str, Any]:
+        """The settings, with those by which the texts were counted, as the counts keep them."""
+        used = {k: v for k, v in super().options_used.items() if k not in OF_TEXTS}
+        counting = dict(json.loads(self.tokens)) if self.tokens else {}
+        words = counting.get("stop_words")
+        if isinstance(words, list):
+            counting["stop_words"] = f"{len(words)} words"
+        return used | {name: value for name, value in counting.items() if value is not None}
+
     def notes(self) -> list[str]:
         """How many documents, what the space holds of them, and what was added."""
         held = 1.0 - self.lost
         lines = [f"documents  {self.n_documents}; the space holds {held:.1%} of the squared length"]
+        if skipped := self.options_used.get("skipped"):
+            lines.append(f"skipped    {skipped} documents whose text is missing or empty")
         if self.folded:
             held = self.folded["held"] / (self.folded["length"] or 1.0)
             lines.append(

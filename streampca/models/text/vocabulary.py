@@ -3,6 +3,8 @@
 The dictionary from terms to numbers is written to disk when it is full, and another is begun. The
 counts of a batch of documents use the numbers of the dictionary of its time. At the end the
 dictionaries are merged in the order of the terms, which gives the exact frequencies of each.
+A document may begin in one batch and end in another: its parts are added when they are read back,
+and a term of it that stands in two of them has still one document.
 """
 
 from __future__ import annotations
@@ -10,32 +12,51 @@ from __future__ import annotations
 import heapq
 import json
 import os
+import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice, pairwise, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.kernels import Array
 from streampca.sources.sparse_files import append_to
 from streampca.store.places import writing
 
 BATCH = 1 << 18  # tokens that are counted at once
-TERM_NBYTES = 300  # of an entry of a dictionary of terms, with its numbers
+ENTRY_NBYTES = 240  # of an entry of a dictionary of terms, with its numbers, without the term
+TERM_NBYTES = 300  # with a term of ten characters
 
 
 class Term(NamedTuple):
-    """A term, in how many documents it occurs, how often, and its number in a dictionary."""
+    """A term, in how many documents it occurs, how often, and its number in a dictionary.
+
+    first, last : numbers of the first and the last document with it, of those of the dictionary.
+    """
 
     term: str
     documents: int
     total: int
     number: int
+    first: int
+    last: int
+
+
+class Batch(NamedTuple):
+    """Where the counts of a batch lie: its dictionary, its rows, and its place in the file.
+
+    joined : whether its first row goes on with the last one of the batch before.
+    """
+
+    dictionary: int
+    indptr: Array
+    at: int
+    joined: bool
 
 
 class Kept(NamedTuple):
@@ -62,8 +83,11 @@ class Kept(NamedTuple):
         if most is not None and (type(most) is bool or not isinstance(most, int) or most < 1):
             raise InvalidInputError(f"max_features={most!r}; expected a number from 1, or None")
 
-    def of(self, terms: Iterator[Term], n: int) -> list[str]:
-        """Those of n documents that stay, in alphabetical order."""
+    def of(self, terms: Iterator[Term], n: int, most: int | None = None) -> list[str]:
+        """Those of n documents that stay, in alphabetical order.
+
+        most : that there is memory for; None: any number. Raises MemoryLimitError beyond it.
+        """
         low, high = (v * n if isinstance(v, float) else v for v in (self.min_df, self.max_df))
         if high < low:
             raise InvalidInputError(
@@ -72,30 +96,43 @@ class Kept(NamedTuple):
         inside: Iterator[Term] = (one for one in terms if low <= one.documents <= high)
         if self.max_features is not None:
             inside = iter(heapq.nlargest(self.max_features, inside, key=itemgetter(2)))
-        return sorted(one.term for one in inside)
+        stay = sorted(one.term for one in (inside if most is None else islice(inside, most + 1)))
+        if most is not None and len(stay) > most:
+            raise MemoryLimitError(
+                f"more than {most} terms stay, which is what the memory limit has room for. Keep "
+                "fewer, with min_df=2 or max_features=50000, or set a larger limit"
+            )
+        return stay
 
 
 @dataclass
 class TermCounts:
     """Takes documents as lists of terms, then gives their counts over the terms that stay.
 
-    folder : for scratch files.  most_terms : that the dictionary holds before it is written out.
+    folder : for scratch files.  most_terms : that the dictionary holds before it is written out,
+    terms of ten characters.  batch : tokens that are counted at once.
     fixed : the terms that count, in the order of their columns; None: any.
+    on_batch : is called when a batch has been counted.
     """
 
     folder: str
     most_terms: int
     fixed: Sequence[str] | None = None
+    batch: int = BATCH
+    on_batch: Callable[[], None] = lambda: None
     documents: int = 0
     tokens: int = 0
     unknown: int = 0  # tokens that are not among ``fixed``
-    largest: int = 0  # count of a term in a document
+    largest: int = 0  # count of a term in a document, at most
+    longest: int = 0  # bytes of the dictionary, at most
     dictionaries: int = 0  # that were written out
     _known: dict[str, int] = field(default_factory=dict)
     _sizes: list[int] = field(default_factory=list)  # of all dictionaries
-    _batches: list[tuple[int, Array, int]] = field(default_factory=list)  # dictionary, indptr, at
+    _batches: list[Batch] = field(default_factory=list)
     _waiting: list[int] = field(default_factory=list)
     _lengths: list[int] = field(default_factory=list)
+    _joined: bool = False  # whether the first document that waits has begun in a batch before
+    _within: int = 0  # largest count of a term in the parts of that document, added
 
     def __post_init__(self) -> None:
         self._file = open(os.path.join(self.folder, "counts"), "w+b", buffering=0)  # noqa: SIM115
@@ -113,46 +150,89 @@ class TermCounts:
             self._known = defaultdict()
             self._known.default_factory = self._known.__len__
             size = 0
-        self._in_documents, self._totals = np.zeros((2, size), np.int64)
+        self._in_documents, self._totals, self._first = np.zeros((3, size), np.int64)
+        self._last = np.full(size, -1)
+        self._nbytes = 0
 
     def add(self, terms: list[str]) -> None:
         """The terms of the next document."""
-        known = self._known
-        if self.fixed is None:
-            numbers = [known[term] for term in terms]
-        else:
-            numbers = [known[term] for term in terms if term in known]
-            self.unknown += len(terms) - len(numbers)
-        self._waiting += numbers
-        self._lengths.append(len(numbers))
-        self.tokens += len(terms)
-        self.documents += 1
-        if len(self._waiting) >= BATCH or len(self._lengths) >= BATCH:
-            self._count()
-            if self.fixed is None and len(known) > self.most_terms:
-                self._write_out()
+        self.add_parts([terms])
 
-    def _count(self) -> None:
-        """Count the batch that waits, and write its counts."""
+    def add_parts(self, parts: Iterable[list[str]]) -> None:
+        """The terms of the next document, in lists that need not be in memory together."""
+        known = self._known
+        self._lengths.append(0)
+        self.documents += 1
+        for terms in parts:
+            if self.fixed is None:
+                numbers = [known[term] for term in terms]
+            else:
+                numbers = [known[term] for term in terms if term in known]
+                self.unknown += len(terms) - len(numbers)
+            self._waiting += numbers
+            self._lengths[-1] += len(numbers)
+            self.tokens += len(terms)
+            if len(self._waiting) >= self.batch:
+                self._count(within=True)
+                known = self._known
+        if len(self._lengths) >= self.batch:
+            self._count()
+
+    def _count(self, within: bool = False) -> None:
+        """Count the batch that waits, and write its counts.
+
+        within : whether the last of its documents may go on.
+        """
         if not self._lengths:
             return
-        size = len(self._known)
+        size, rows = len(self._known), len(self._lengths)
         indptr = np.concatenate([[0], np.cumsum(self._lengths, dtype=np.int64)])
         numbers = np.array(self._waiting, np.int32)
         parts = (np.ones(len(numbers), np.int32), numbers, indptr.astype(np.int32))
-        counts = scipy.sparse.csr_array(parts, shape=(len(self._lengths), max(1, size)))
+        counts = scipy.sparse.csr_array(parts, shape=(rows, max(1, size)))
         counts.sum_duplicates()
-        more = size - len(self._totals)
-        self._in_documents = np.pad(self._in_documents, (0, more))
-        self._totals = np.pad(self._totals, (0, more))
-        self._in_documents += np.bincount(counts.indices, minlength=size)[:size]
-        weights = np.bincount(counts.indices, counts.data, minlength=size)[:size]
-        self._totals += weights.astype(np.int64)
-        self.largest = max(self.largest, int(counts.data.max(initial=0)))
-        self._batches.append((self.dictionaries, counts.indptr, self._file.tell()))
+        self._remember(counts, size)
+        self._batches.append(Batch(self.dictionaries, counts.indptr, self._file.tell(),
+                                   self._joined))  # fmt: skip
         append_to(self._file, counts.indices)
         append_to(self._file, counts.data)
-        self._waiting, self._lengths = [], []
+        self.on_batch()
+        self._waiting, self._lengths, self._joined = [], [0] if within else [], within
+        if self.fixed is None and self._nbytes > self.most_terms * TERM_NBYTES:
+            self._write_out()
+
+    def _remember(self, counts: Any, size: int) -> None:
+        """Add the counts of a batch to the frequencies of the terms."""
+        old = len(self._totals)
+        if more := size - old:
+            self._in_documents, self._totals, self._first = (
+                np.pad(one, (0, more)) for one in (self._in_documents, self._totals, self._first)
+            )
+            self._last = np.pad(self._last, (0, more), constant_values=-1)
+            if self.fixed is None:
+                new = islice(reversed(self._known), more)
+                self._nbytes += sum(map(sys.getsizeof, new)) + more * ENTRY_NBYTES
+                self.longest = max(self.longest, self._nbytes)
+        rows = np.diff(counts.indptr)
+        first = self.documents - len(rows)  # number of the document of the first row
+        of = np.repeat(np.arange(first, self.documents), rows)
+        new = counts.indices >= old
+        self._first[counts.indices[new][::-1]] = of[new][::-1]
+        self._in_documents += np.bincount(counts.indices, minlength=size)[:size]
+        if self._joined:
+            begun = counts.indices[: counts.indptr[1]]
+            self._in_documents[begun[self._last[begun] == first]] -= 1
+        self._last[counts.indices] = of
+        weights = np.bincount(counts.indices, counts.data, minlength=size)[:size]
+        self._totals += weights.astype(np.int64)
+        self._measure(counts)
+
+    def _measure(self, counts: Any) -> None:
+        """The largest count of a term in a document; of one in several batches, a bound."""
+        begun = int(counts.data[: counts.indptr[1]].max(initial=0)) + self._within * self._joined
+        last = int(counts.data[counts.indptr[-2] :].max(initial=0))
+        self._within = begun if counts.shape[0] == 1 else last
+        self.largest = max(self.largest, begun, int(counts.data.max(initial=0)))
 
     def _path(self, dictionary: int) -> str:
         return os.path.join(self.folder, f"terms-{dictionary}")
@@ -162,7 +242,8 @@ class TermCounts:
         for term in sorted(self._known):
             i = self._known[term]
             if i < len(self._totals):
-                yield Term(term, int(self._in_documents[i]), int(self._totals[i]), i)
+                numbers = (self._in_documents[i], self._totals[i], i, self._first[i], self._last[i])
+                yield Term(term, *map(int, numbers))
 
     def _write_out(self) -> None:
         path = self._path(self.dictionaries)
@@ -182,21 +263,31 @@ class TermCounts:
     def terms(self) -> Iterator[Term]:
         """All terms with their frequencies in all documents, in alphabetical order."""
         self._count()
+        if self.dictionaries:  # and the last one gives its memory to the vocabulary
+            self._write_out()
         parts = [self._terms_of(i) for i in range(self.dictionaries + 1)]
         for term, alike in groupby(heapq.merge(*parts, key=itemgetter(0)), key=itemgetter(0)):
             found = list(alike)
-            yield Term(term, sum(one.documents for one in found), sum(one.total for one in found),
-                       0)  # fmt: skip
+            shared = sum(a.last == b.first for a, b in pairwise(found))  # in two dictionaries
+            documents = sum(one.documents for one in found) - shared
+            total = sum(one.total for one in found)
+            yield Term(term, documents, total, 0, found[0].first, found[-1].last)
 
     def counts(self, vocabulary: Sequence[str]) -> Iterator[Any]:
         """CSR blocks of all documents in order, over the terms of a vocabulary."""
         self._count()
         place = {term: i for i, term in enumerate(vocabulary)}
-        columns, of = np.zeros(0, np.int32), -1
-        for dictionary, indptr, at in self._batches:
-            if dictionary != of:
-                columns, of = self._columns(dictionary, place), dictionary
-            yield self._block(indptr, at, columns, len(vocabulary))
+        columns, of, begun = np.zeros(0, np.int32), -1, None
+        for one, following in zip_longest(self._batches, self._batches[1:]):
+            if one.dictionary != of:
+                columns, of = self._columns(one.dictionary, place), one.dictionary
+            block = self._block(one.indptr, one.at, columns, len(vocabulary))
+            if begun is not None:
+                block = scipy.sparse.vstack([begun + block[:1], block[1:]], format="csr")
+            begun = block[-1:] if following is not None and following.joined else None
+            block = block if begun is None else block[:-1]
+            if block.shape[0]:
+                yield block
 
     def _columns(self, dictionary: int, place: dict[str, int]) -> Array:
         """The column of each number of a dictionary; -1 where its term does not stay."""

@@ -125,14 +125,12 @@ class SparseDaskReader(DaskReader):
         if not rows or not columns:
             return scipy.sparse.csr_array(shape, dtype=self.dtype)
         kept = Kept()
-        keys = [(self.name, i.block, j.block) for i, j in itertools.product(rows, columns)]
-        spots = list(itertools.product(rows, columns))
         places = {
-            ("streampca-place", n): (Piece(kept, n, spots[n], self.dtype), key)
-            for n, key in enumerate(keys)
+            (self.name, i.block, j.block): Piece(kept, n, (i, j), self.dtype)
+            for n, (i, j) in enumerate(itertools.product(rows, columns))
         }
-        read = self._compute(dim, index[dim], keys, places)
-        pieces = [kept.pieces[n] for n in range(len(keys))]
+        read = self._compute(dim, index[dim], places)
+        pieces = [kept.pieces[n] for n in range(len(places))]
         grid = [pieces[i : i + len(columns)] for i in range(0, len(pieces), len(columns))]
         values = scipy.sparse.block_array(grid, format="csc" if dim else "csr", dtype=self.dtype)
         self.tally.add(read + ReadCount(0, sparse_nbytes(values)))
@@ -219,6 +217,10 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     Cost: only a few layers are examined where these show what strips share: elementwise operations,
     reads, operands of all strips, ``map_overlap`` with boundary "none". Otherwise the graph is
     materialised and analysed (about 0.2 ms per task). Nothing is computed before the first block.
+    Bits: chunks that are computed, or lie on a cluster, make small blocks, so that workers share
+    them and fold them where they lie. Stored chunks, and those in this process, make larger ones.
+    Sums in float32 are grouped by blocks: an array persisted on a cluster gives the bits of a
+    computed one, and differs by rounding from the path that it was read from.
     Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
     InvalidTypeError (dtype, chunks of another kind than declared).
     """

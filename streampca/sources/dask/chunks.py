@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dask.local
 import numpy as np
 import zarr
 from dask._task_spec import DataNode, GraphNode, Task, _execute_subgraph
@@ -16,10 +15,9 @@ from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.matrix import Location, ReadCount, work_dtype
+from streampca.matrix import Location, work_dtype
 from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu, refuse_inexact
-from streampca.matrix.location import Held
-from streampca.sources.dask.graph import SLICES, Graph, Key, held_of, layer_of
+from streampca.sources.dask.graph import SLICES, Graph, Key, layer_of
 from streampca.sources.dask.sharing import MiB
 from streampca.sources.stacked import FileLocation
 from streampca.sources.zarr.chunks import decoder_of
@@ -312,7 +310,7 @@ class StoredArray:
         store = local_store(array.store)
         if store is None or decoder_of(array) is None:
             return None
-        return cls(array, ZarrReader(on_store(array, store), "fill", decode=False))
+        return cls(array, ZarrReader(on_store(array, store), "fill"))
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
@@ -325,56 +323,3 @@ class StoredArray:
             return self.reader.read(tuple(slice(start, stop) for start, stop, _ in bounds))
         finally:
             self.reader.free_buffers()  # what a graph computes needs that memory next
-
-
-# --------------------------------------------------------------------------------------------------
-# Running a part of a graph.
-
-
-class Fetches:
-    """The same nodes, told what they bring: ``moved`` bytes crossed a wire."""
-
-    def __init__(self, nodes: Mapping[Key, Any]) -> None:
-        self.moved = 0
-        self.nodes = dict(nodes)
-        for key, held in held_of(nodes).items():
-            self.nodes[key] = (self._get, held)
-
-    def _get(self, held: Held) -> Any:
-        value = held()
-        self.moved += held.moved(int(sizeof(value)))
-        return value
-
-
-@dataclass
-class Once:
-    """A value in place of a subgraph, let go when it is taken: the graph frees it after its use."""
-
-    value: Any
-
-    def __call__(self) -> Any:
-        value, self.value = self.value, None
-        return value
-
-
-def compute(
-    graph: Graph,
-    keys: list[Key],
-    places: dict[Any, Any],
-    stored: StoredArrays,
-    known: dict[Key, Any] | None = None,
-) -> ReadCount:
-    """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
-
-    known : results that are at hand; they are taken out of it. Returns how many tasks without
-    dependencies there were, and what came over a wire.
-    """
-    known = known or {}
-    fetches = Fetches(graph.cull(keys, known))
-    leaves = graph.count_reads(fetches.nodes.keys() - known.keys())
-    stored.put_into(fetches.nodes)
-    for key in known.keys() & fetches.nodes.keys():
-        fetches.nodes[key] = (Once(known.pop(key)),)
-    known.clear()
-    dask.local.get_sync({**fetches.nodes, **places}, list(places))
-    return ReadCount(leaves, moved=fetches.moved)

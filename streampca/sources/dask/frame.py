@@ -24,6 +24,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.kinds import CHUNKS, refuse_gpu
+from streampca.matrix.names import index_names
 from streampca.sources.dask.arrays import DaskMatrix, from_dask
 from streampca.sources.dask.strips import DaskReader
 from streampca.sources.frames import (
@@ -33,6 +34,7 @@ from streampca.sources.frames import (
     numbers_of,
 )
 from streampca.sources.frames import refuse_other_than_numbers as refuse_text
+from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id
 from streampca.sources.stacked import Dim, Index
 
 COUNTED = 64  # frames whose row counts are cached
@@ -62,6 +64,7 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
             "columns are the samples use X.to_dask_array(lengths=True)"
         )
     array = frame_array(frame)
+    _ask_about_names(frame)
     note = ""
     if any(np.isnan(n) for n in array.shape):
         lengths, column = _count(frame)
@@ -77,7 +80,50 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     matrix = DaskMatrix(reader, (0,), labels=Labels.plain(shape, named))
     matrix.loads = ("dask", "dask.dataframe")
     matrix.note = note
+    matrix.beside = FrameIndex(frame)
     return matrix
+
+
+def _ask_about_names(frame: Any) -> None:
+    """Refuse integers that are called as names of rows are; computes these of one partition."""
+    kinds = zip(frame.columns, frame.dtypes, strict=True)
+    names = [name for name, dtype in kinds if called_id(name) and dtype.kind in "iu"]
+    if names:
+        first = frame[names].partitions[0].compute().iloc[:FIRST_ROWS]
+        known = {name: np.asarray(first[name]) for name in names}
+        ask_about(
+            known, "the Dask frame X", "X.set_index({})", "X.drop(columns=[...]) leaves it out"
+        )
+
+
+class FrameIndex:
+    """The index of a Dask data frame, which is computed where names are needed."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+    def column(self, axis: int, name: str) -> None:
+        """None: columns are features."""
+
+    def names(self, axis: int) -> list[str]:
+        """None."""
+        return []
+
+    def feature_names(self) -> list[str]:
+        """None that are looked at: that would compute them."""
+        return []
+
+    def key_names(self) -> list[str]:
+        """The index."""
+        return ["(index)"]
+
+    def row_names(self, name: str) -> Any:
+        """(rows,) what it holds; text that names nothing where it counts."""
+        names = index_names(self.frame.index.compute())
+        return [""] * len(self.frame) if names is None else names
 
 
 class FrameReader(DaskReader):

@@ -233,10 +233,6 @@ class Graph:
         constants = {k: (Constant(v),) for k, v in values.items()}
         return Graph({**self.nodes, **constants}, {**self.links, **dict.fromkeys(values, ())})
 
-    def part(self, keys: Iterable[Key]) -> Graph:
-        """A graph that has what these keys need."""
-        return self
-
     def cull(self, keys: Iterable[Key], known: Mapping[Key, Any] | None = None) -> dict[Key, Any]:
         """The nodes that these keys need; with ``known`` results in place of what makes them."""
         known = known or {}

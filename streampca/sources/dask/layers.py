@@ -10,11 +10,13 @@ import copy
 import itertools
 import math
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from dask._task_spec import GraphNode, TaskRef
+from dask.base import tokenize
 from dask.blockwise import Blockwise
 from dask.core import istask
 from dask.highlevelgraph import HighLevelGraph
@@ -29,7 +31,7 @@ from streampca.sources.dask.graph import (
     has_futures,
     layer_of,
 )
-from streampca.sources.dask.lazy_layers import Overlap, Rechunk
+from streampca.sources.dask.lazy_layers import Blocks, Overlap, Rechunk
 from streampca.sources.dask.outline import Array, Grid, Keys, Outline, UnclearError
 
 
@@ -43,64 +45,79 @@ def _told(layer: Any) -> Overlap | Rechunk | None:
 class Layers:
     """The layers of a graph, from which parts are materialised.
 
+    listed : the tasks of the layers that list them one by one. Layers may repeat a task: two
+    permutations by one order do. The tasks of other layers are made when they are asked for.
     values : results in place of the tasks that make them.
     """
 
     def __init__(self, layers: Mapping[str, Any], values: Mapping[Key, Any] | None = None) -> None:
         self.layers, self.values = dict(layers), dict(values or {})
-        self._links: dict[str, dict[Key, Collection[Key]]] = {}
+        self._blocks: dict[str, Blocks | None] = {}
         self._owners: dict[Key, str] = {name: name for name in self.layers}
         self.told = {
             k: one for k, layer in self.layers.items() if (one := _told(layer)) is not None
         }
+        self.listed: dict[Key, Any] = {}
         for name, layer in self.layers.items():
             if name in self.told:
                 self._owners |= dict.fromkeys((self.told[name].own, self.told[name].cut), name)
             elif not isinstance(layer, Blockwise):
                 self._owners |= dict.fromkeys(map(layer_of, layer), name)  # of parts of its tasks
+                self.listed.update(getattr(layer, "mapping", layer))
 
     @classmethod
     def of(cls, array: Any) -> Layers | None:
-        """Those of a Dask array; None where Dask keeps none, or chunks lie on a cluster."""
+        """Those of a Dask array; None where only the whole graph says what its tasks are.
+
+        Dask keeps no layers, chunks lie on a cluster, or layers differ about a task.
+        """
         graph = array.__dask_graph__()
         if not isinstance(graph, HighLevelGraph):
             return None
         made = cls(graph.layers)
+        if made._differ():
+            return None
         specimens = made.specimens()  # literals are in every task
         if "distributed" in sys.modules:
-            nodes = (*made.data(), *specimens.nodes.values())
+            nodes = (*made.listed.values(), *specimens.nodes.values())
             if any(map(has_futures, nodes)):
                 return None
-        links = (made.links(name) for name in made._listed())
-        every = itertools.chain(specimens.links.values(), *(one.values() for one in links))
+        every = itertools.chain(specimens.links.values(), made.links.values())
         # what no layer makes is only on a cluster
         return None if "" in made.owners(every) else made
 
-    def _listed(self) -> Iterator[str]:
-        """The layers whose tasks are listed one by one."""
-        for name, layer in self.layers.items():
-            if not isinstance(layer, Blockwise) and name not in self.told:
-                yield name
+    def _differ(self) -> bool:
+        """Whether several layers make a task of one key, and not all the same."""
+        listing = [
+            layer
+            for name, layer in self.layers.items()
+            if name not in self.told and not isinstance(layer, Blockwise)
+        ]
+        made = {name for name, layer in self.layers.items() if isinstance(layer, Blockwise)}
+        made.update(*((one.own, one.cut) for one in self.told.values()))
+        if not made.isdisjoint(map(layer_of, self.listed)):
+            return True
+        if sum(map(len, listing)) == len(self.listed):
+            return False
+        return any(
+            node is not self.listed[key] and tokenize(node) != tokenize(self.listed[key])
+            for layer in listing
+            for key, node in layer.items()
+        )
 
-    def links(self, name: str) -> dict[Key, Collection[Key]]:
-        """What each task of a layer needs that lists them."""
-        if name not in self._links:
-            self._links[name] = {k: self.needs(node) for k, node in self.layers[name].items()}
-        return self._links[name]
+    @cached_property
+    def links(self) -> dict[Key, Collection[Key]]:
+        """What each of the listed tasks needs."""
+        return {key: self.needs(node) for key, node in self.listed.items()}
 
     def owner(self, key: Key) -> str:
-        """The layer that a task is of; "" where there is none."""
+        """The layer that a task is of, or one of several; "" where there is none."""
         return self._owners.get(layer_of(key), "")
 
     def owners(self, links: Iterable[Iterable[Key]]) -> set[str]:
         """The layers of these keys."""
         names = set(map(layer_of, itertools.chain.from_iterable(links)))
         return {self._owners.get(name, "") for name in names}
-
-    def data(self) -> Iterable[Any]:
-        """The nodes of the layers that are not blockwise: data in the graph are among them."""
-        for name in self._listed():
-            yield from self.layers[name].values()
 
     def specimens(self) -> Graph:
         """One node of each layer."""
@@ -139,17 +156,23 @@ class Layers:
         for key in keys:
             if key in self.values:
                 nodes[key] = (Constant(self.values[key]),)
+            elif key in self.listed:
+                nodes[key] = self.listed[key]
             else:
                 by_layer.setdefault(self._owners.get(layer_of(key)), set()).add(key)
         for name, wanted in by_layer.items():
-            layer = self.layers.get(name, {})
+            layer = self.layers.get(name or "")
+            made: Mapping[Key, Any] = {}
             if isinstance(layer, Blockwise):
-                layer = dict(layer.cull(wanted, ())[0])
+                if name not in self._blocks:
+                    self._blocks[name] = Blocks.of(layer)
+                told = self._blocks[name]
+                made = dict(layer.cull(wanted, ())[0]) if told is None else told.nodes(wanted)
             elif name in self.told:
-                layer = self.told[name].nodes(wanted)
-            if not wanted <= layer.keys():
+                made = self.told[name].nodes(wanted)
+            if not wanted <= made.keys():
                 raise UnclearError(name)
-            nodes |= {key: layer[key] for key in wanted}
+            nodes |= {key: made[key] for key in wanted}
         return nodes
 
     def needs(self, node: Any) -> Collection[Key]:
@@ -177,11 +200,8 @@ class Layers:
 def outline_of_layers(layers: Layers, name: str) -> Outline:
     """Of what an array needs. Raises UnclearError where the layers do not say enough."""
     grids, listed = _reached(layers, name)
-    nodes: dict[Key, Any] = {}
-    needed: list[Collection[Key]] = []
-    for one in listed:
-        nodes.update(getattr(layers.layers[one], "mapping", layers.layers[one]))
-        needed += layers.links(one).values()
+    nodes: Mapping[Key, Any] = layers.listed if listed else {}
+    needed = list(layers.links.values()) if listed else []
     keys = Keys(grids, nodes)
     links: list[tuple[Array, Array]] = []
     try:
@@ -209,10 +229,10 @@ def outline_of_layers(layers: Layers, name: str) -> Outline:
     )
 
 
-def _reached(layers: Layers, name: str) -> tuple[list[Grid], list[str]]:
-    """The blocks of the layers below one whose tasks need not be made; the names of the others."""
+def _reached(layers: Layers, name: str) -> tuple[list[Grid], bool]:
+    """The blocks of the layers below one whose tasks need not be made; whether others are there."""
     grids: list[Grid] = []
-    listed: list[str] = []
+    listed = False
     todo, seen = [layers.owner(name)], {layers.owner(name)}
     while todo:
         one = todo.pop()
@@ -226,8 +246,8 @@ def _reached(layers: Layers, name: str) -> tuple[list[Grid], list[str]]:
         elif layer is None or one.startswith(BETWEEN_WORKERS):
             raise UnclearError(one)
         else:
-            below = layers.owners(layers.links(one).values())
-            listed.append(one)
+            below = set() if listed else layers.owners(layers.links.values())
+            listed = True
         todo += below - seen
         seen |= below
     return grids, listed

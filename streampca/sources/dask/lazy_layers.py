@@ -14,10 +14,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from dask._task_spec import Alias, GraphNode, List, Task, TaskRef
+from dask._task_spec import Alias, DataNode, GraphNode, List, Task, TaskRef, parse_input
 from dask.array.chunk import getitem
 from dask.array.core import concatenate_shaped
 from dask.base import tokenize
+from dask.blockwise import Blockwise, blockwise_token
 from dask.highlevelgraph import Layer
 from dask.layers import ArrayOverlapLayer, fractional_slice
 
@@ -143,6 +144,99 @@ class Rechunk(Layer):
     def is_materialized(self) -> bool:
         """Tasks are made when they are asked for."""
         return False
+
+
+class Blocks:
+    """The tasks of a blockwise layer of which each needs one block of every array.
+
+    Dask puts one argument after the other into a copy of the layer's task, which takes ten times
+    as long. Whether both make the same is looked up in two of them: see :meth:`of`.
+    """
+
+    def __init__(self, layer: Blockwise) -> None:
+        self.layer = layer
+        self.args = [self._argument(one) for one in layer.task.args]
+
+    @classmethod
+    def of(cls, layer: Blockwise) -> Blocks | None:
+        """Those of a layer; None where Dask has to make them."""
+        counts = [layer.dims[symbol] for symbol in layer.output_indices]
+        nested = (one for one in layer.task.kwargs.values() if isinstance(one, GraphNode | TaskRef))
+        if type(layer.task) is not Task or any(nested) or 0 in counts:
+            return None
+        try:
+            made = cls(layer)
+            keys = {(layer.output, *(0 for _ in counts)), (layer.output, *(n - 1 for n in counts))}
+            nodes = made.nodes(keys)
+        except LookupError:
+            return None
+        theirs = dict(layer.cull(keys, ())[0])
+        return made if all(_is_same(nodes[key], theirs[key]) for key in keys) else None
+
+    def nodes(self, keys: Collection[Key]) -> dict[Key, Any]:
+        """The nodes that make these blocks."""
+        function, named = self.layer.task.func, self.layer.task.kwargs
+        return {
+            key: Task(
+                key,
+                function,
+                *(one.at(key) if isinstance(one, Block) else one for one in self.args),
+                **named,
+            )
+            for key in keys
+        }
+
+    def _argument(self, one: Any) -> Any:
+        """An argument of the layer's task: a Block, or what all tasks get. Raises LookupError."""
+        if not isinstance(one, TaskRef):
+            if isinstance(one, GraphNode) and one.dependencies:
+                raise LookupError(one)
+            return one
+        tokens = [blockwise_token(i) for i in range(len(self.layer.indices))]
+        if one.key not in tokens:
+            raise LookupError(one)
+        arg, index = self.layer.indices[tokens.index(one.key)]
+        if index is None:
+            return arg if isinstance(arg, GraphNode | TaskRef) else DataNode(None, arg)
+        arg = str(arg)  # of an array
+        counts = self.layer.numblocks[arg]
+        outer = {symbol: 1 + place for place, symbol in enumerate(self.layer.output_indices)}
+        places = tuple(0 if n == 1 else outer[s] for s, n in zip(index, counts, strict=True))
+        return Block(arg, places, self.layer.io_deps.get(arg))
+
+
+@dataclass(frozen=True)
+class Block:
+    """The block of an array that a block's task needs, or what is given in place of one.
+
+    places : where its numbers are in the key of the task; 0 of the only one.
+    """
+
+    arg: str
+    places: tuple[int, ...]
+    given: Any
+
+    def at(self, key: Key) -> Any:
+        """It, for the task of this key."""
+        numbers = tuple(key[place] if place else 0 for place in self.places)
+        if self.given is None:
+            return TaskRef((self.arg, *numbers))
+        found = parse_input(self.given[numbers])
+        return found if isinstance(found, GraphNode | TaskRef) else DataNode(None, found)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two nodes do the same."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Task) and one.func is other.func and len(one.args) == len(other.args):
+        same = all(map(_is_same, one.args, other.args))
+        return same and one.key == other.key and one.kwargs.keys() == other.kwargs.keys()
+    if isinstance(one, TaskRef):
+        return bool(one.key == other.key)
+    if isinstance(one, DataNode):
+        one, other = one.value, other.value
+    return one is other or tokenize(one) == tokenize(other)
 
 
 class Overlap:

@@ -8,13 +8,15 @@ import hashlib
 import itertools
 import math
 import threading
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import dask.threaded
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, StreamPCAError
 from streampca.kernels import give_back
 from streampca.matrix import Location, ReadCount, SpanCache, current_cache
 from streampca.matrix.kinds import check_dtype
@@ -25,13 +27,13 @@ from streampca.sources.dask.chunks import (
     Spot,
     StoredArrays,
     check_chunk,
-    compute,
     computes,
     covering,
     ends_of,
     leaves_of,
     locations_of,
 )
+from streampca.sources.dask.execution import compute
 from streampca.sources.dask.graph import Graph, Key, Sizes, computed_there, low_level
 from streampca.sources.dask.layers import Layers, outline_of_layers, rechunked_nbytes
 from streampca.sources.dask.outline import Outline, UnclearError, outline_of
@@ -42,6 +44,7 @@ from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.zarr.location import stamp, zarr_array_in
 
 PREPARE_THREADS = 2
+Found = TypeVar("Found")
 
 
 class DaskReader(Reader):
@@ -63,7 +66,8 @@ class DaskReader(Reader):
             )
         check_dtype(np.dtype(array.dtype))
         self._check_meta(array._meta)
-        array = looked_through(array)
+        self.misread: list[str] = []  # why layers were not understood, although nobody said so
+        array = self._guarded(partial(looked_through, array), lambda: array)
         self.shape = tuple(int(n) for n in array.shape)
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
         self.name = array.name
@@ -72,7 +76,7 @@ class DaskReader(Reader):
         self.offsets = (0,) * len(self.chunks)  # number of the first chunk: a part knows its own
         self._digest = ""
         self.sizes: Sizes | None = Sizes.of(array)
-        self.layers = Layers.of(array)
+        self.layers = self._guarded(partial(Layers.of, array), lambda: None)
         self._array: Any = array  # until it is materialised
         self._graph: Graph | None = None
         self.dim: int | None = None  # streamed; told by the matrix
@@ -90,6 +94,19 @@ class DaskReader(Reader):
 
     def _check_meta(self, meta: Any) -> None:
         check_chunk(meta)
+
+    def _guarded(self, find: Callable[[], Found], plain: Callable[[], Found]) -> Found:
+        """What is found by arithmetic; where that fails, for whatever reason, by the plain way.
+
+        Layers are of many kinds, and of Dask's next version: what is not understood costs time.
+        """
+        try:
+            return find()
+        except StreamPCAError:
+            raise
+        except Exception as error:
+            self.misread.append(repr(error))
+            return plain()
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -121,8 +138,7 @@ class DaskReader(Reader):
             return out
         dim = self._dim(index)
         spots = [self._spots(d, s) for d, s in enumerate(index)]
-        places: dict[Any, Any] = {}
-        keys: list[Key] = []
+        places: dict[Key, Any] = {}
         for spot in itertools.product(*spots):
             key = (self.name, *(s.block for s in spot))
             place = Place(
@@ -131,36 +147,35 @@ class DaskReader(Reader):
                 tuple(s.part for s in spot),
                 tuple(s.length for s in spot),
             )
-            places["streampca-place", len(keys)] = (place, key)
-            keys.append(key)
-        self.tally.add(self._compute(dim, index[dim], keys, places) + ReadCount(0, out.nbytes))
+            places[key] = place
+        self.tally.add(self._compute(dim, index[dim], places) + ReadCount(0, out.nbytes))
         return out
 
-    def _compute(self, dim: int, part: slice, keys: list[Key], places: dict[Any, Any]) -> ReadCount:
-        """Execute here what these keys need, and the tasks that place them. Returns the reads.
+    def _compute(self, dim: int, part: slice, places: dict[Key, Any]) -> ReadCount:
+        """Execute here these keys, and what places them. Returns the reads.
 
         What later strips need as well is kept, and what earlier ones left is used.
         """
         source, window = self._prepare(dim), self.sharing(dim).window
+        sinks = {key: [place] for key, place in places.items()}
         if not window.until:
-            return compute(source.part(keys), keys, places, self._stored)
+            return compute(self._part_of(source, places), sinks, self._stored)
         cache = current_cache() or self._cache
         limit = 2 * window.nbytes + MiB  # it was estimated
         results = cache.of((self._cache, dim), lambda: Results(limit))
         first, last = self._strips(dim, part.start, part.stop)
         known = results.values()
         ahead = [k for k in window.cut_ahead(first, last) if k not in known]
-        graph = source.part([*keys, *ahead])
-        here = graph.cull(keys, known)
+        graph = self._part_of(source, [*places, *ahead])
+        here = graph.cull(places, known)
         ahead = [k for k in ahead if here.keys() >= set(graph.links[k])]
-        later = {
-            ("streampca-keep", i): (Keep(results, key), key)
-            for i, key in enumerate({**here, **dict.fromkeys(ahead)})
-            if window.until.get(key, -1) >= last and key not in known
-        }
+        sinks |= {k: [] for k in ahead if k not in sinks}
+        for key in {**here, **dict.fromkeys(ahead)}:
+            if window.until.get(key, -1) >= last and key not in known:
+                sinks.setdefault(key, []).append(Keep(results, key))
         del here
         results.forget(window, last)  # what this strip needs last, it lets go of when it is used
-        read = compute(graph, [*keys, *ahead], {**places, **later}, self._stored, known)
+        read = compute(graph, sinks, self._stored, known)
         give_back()  # malloc leaves the places of chunks empty where the next is a row longer
         return read
 
@@ -196,7 +211,7 @@ class DaskReader(Reader):
         ]
         rest[dim] = range(*self._strips(dim, start, stop))
         keys = [(self.name, *block) for block in itertools.product(*rest)]
-        graph = self._prepare(dim).part(keys)
+        graph = self._part_of(self._prepare(dim), keys)
         nodes = graph.cull(keys)
         smaller = copy.copy(self)
         smaller.tally, smaller.preparing, smaller._outlines = Tally(), Tally(), []
@@ -242,7 +257,7 @@ class DaskReader(Reader):
         """Every node, or one of each layer and those that may differ within one."""
         if self.layers is None:
             return list(self.graph.nodes.values())
-        return [*self.layers.specimens().nodes.values(), *self.layers.data()]
+        return [*self.layers.specimens().nodes.values(), *self.layers.listed.values()]
 
     def prepared(self) -> ReadCount:
         """What was read for shared operands: tasks, and estimated decoded bytes."""
@@ -260,8 +275,23 @@ class DaskReader(Reader):
         """What strips along dim share; found once."""
         with self._lock:
             if dim not in self._sharing:
-                self._sharing[dim] = self._find_sharing(dim)
+                self._sharing[dim] = self._guarded(
+                    partial(self._find_sharing, dim), partial(self._sharing_of_tasks, dim)
+                )
             return self._sharing[dim]
+
+    def _sharing_of_tasks(self, dim: int) -> Sharing:
+        """The same from the whole graph; where that is not understood either, strips share nothing.
+
+        Each is then computed by itself.
+        """
+        self.layers, rows = None, self.chunks[dim]
+        self._outlines.clear()
+        self._sources[dim] = self.graph
+        step = math.prod(self.shape) * self.dtype.itemsize / max(1, len(rows))
+        every = np.arange(len(rows))
+        alone = Sharing(frozenset(), (), 0, step, every, every)
+        return self._guarded(partial(self._find_sharing, dim), lambda: alone)
 
     def window(self, dim: int) -> Window:
         """What is kept while strips along dim are read in order."""
@@ -284,6 +314,12 @@ class DaskReader(Reader):
             held = rechunked_nbytes(self.layers, outline, found.cuts)
             return replace(found, held=held)
         return found
+
+    def _part_of(self, source: Graph | Layers, keys: Collection[Key]) -> Graph:
+        """The graph of what these keys need, from the layers or from the whole graph."""
+        if isinstance(source, Graph):
+            return source
+        return self._guarded(lambda: source.part(keys), lambda: self.graph.fixed(source.values))
 
     def _outlined(self, dim: int) -> Outline:
         """The graph in outline: from its layers, or where these say too little from its tasks."""
@@ -315,7 +351,7 @@ class DaskReader(Reader):
             for stage in self._local_stages(sharing, values, room):
                 if not (todo := [k for k in stage if k not in values]):
                     continue
-                graph = source.fixed(values).part(todo)
+                graph = self._part_of(source.fixed(values), todo)
                 nodes = graph.cull(todo)
                 leaves = graph.count_reads(nodes)
                 self._stored.put_into(nodes)

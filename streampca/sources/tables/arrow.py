@@ -11,8 +11,14 @@ import pyarrow as pa
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
-from streampca.sources.frames import held_nbytes
-from streampca.sources.tables.columns import Columns, Wanted, categories_of, choose
+from streampca.sources.frames import StoredIndex, held_nbytes
+from streampca.sources.tables.columns import (
+    Columns,
+    Wanted,
+    categories_of,
+    choose,
+    refuse_repeated,
+)
 from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.reader import (
     TableMatrix,
@@ -27,11 +33,12 @@ SCAN_NBYTES = 128 << 20  # that a query of another library is taken to hold whil
 
 def opened(make: Any, schema: Any, where: str, wanted: Wanted, note: str = "") -> TableMatrix:
     """The matrix of a reader.  make : the reader of some columns."""
-    choice = choose(schema, wanted, where, own_index=None)
+    index = StoredIndex.of(schema)
+    choice = choose(schema, wanted, where, own_index=index.columns)
     bare = make(Columns((), choice.dtype))
     find = lambda name: categories_of(bare.column(name).chunks, name, where)  # noqa: E731
     reader = make(with_categories(choice, choice.dtype, find))
-    return table_matrix(reader, choice.index, note, True, choice.left_out)
+    return table_matrix(reader, choice, note, None if wanted.index is not None else index)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -146,8 +153,12 @@ class DatasetReader(TableReader):
         fragment = held["fragments"][int(self.held[unit])]
         return iter(fragment.to_batches(schema=self.dataset.schema, **how))
 
+    @property
+    def schema(self) -> Any:
+        return self.dataset.schema
+
     def column_names(self) -> list[str]:
-        return list(self.dataset.schema.names)
+        return list(self.schema.names)
 
     def stream_nbytes(self) -> int:
         return SCAN_NBYTES
@@ -238,6 +249,7 @@ def open_frame(frame: Any, wanted: Wanted) -> TableMatrix:
     if hasattr(frame, "to_arrow"):
         table = frame.to_arrow()
     elif hasattr(frame, "iloc"):
+        refuse_repeated(list(frame.columns), "the table", "X.loc[:, ~X.columns.duplicated()]")
         table = pa.Table.from_pandas(frame, preserve_index=None)
     else:
         table = frame if hasattr(frame, "to_batches") else pa.Table.from_batches([frame])

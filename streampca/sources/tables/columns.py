@@ -12,11 +12,14 @@ import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
 from streampca.sources.frames import exact_float
+from streampca.sources.tables.written import Written
 
 Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
 MOST_CATEGORIES = 4096  # of one column: each is a feature
 PARTITION = "partition key"  # shown as the type of a column that the names of folders hold
+TOLD = "told"  # metadata of a field: what is to be said of a column that is left out
+PARTLY = "cells are numbers"  # in what is said of a column of which some are
 
 
 @dataclass(frozen=True)
@@ -198,11 +201,13 @@ class Wanted:
 
     columns : names of the features, or None for all numeric columns.  index : the column with the
     names of the samples.  categorical : "onehot" makes a feature of each category.
+    written : how a text is written.
     """
 
     columns: tuple[str, ...] | None = None
     index: str | None = None
     categorical: str | None = None
+    written: Written = field(default_factory=Written)
 
     def __post_init__(self) -> None:
         if self.categorical not in (None, ONEHOT):
@@ -227,6 +232,7 @@ class Choice:
     categorical: tuple[str, ...]
     index: str | None
     left_out: tuple[str, ...] = field(default=())
+    by_default: bool = False  # nobody named the features
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -235,19 +241,17 @@ class Choice:
 
 
 def choose(
-    schema: Any, wanted: Wanted, where: str, keys: Sequence[str] = (), own_index: str | None = None
+    schema: Any, wanted: Wanted, where: str, keys: Sequence[str] = (), own_index: Sequence[str] = ()
 ) -> Choice:
     """The columns of a table that are features.
 
     keys : columns of the schema that come from the names of folders: features only if asked for.
-    own_index : the column that the file itself calls its index.
+    own_index : the columns that the file itself calls its index: features only if asked for.
     Raises InvalidInputError (no such column) and InvalidTypeError (not numeric).
     """
     names = list(schema.names)
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidInputError(f"{where}: columns {shorten(twice)} are there twice; rename one")
-    index = wanted.index if wanted.index is not None else own_index
+    refuse_repeated(names, where)
+    index = wanted.index if wanted.index is not None else "".join(own_index[:1]) or None
     asked = [*(wanted.columns or ()), *([] if index is None else [index])]
     if absent := [name for name in asked if name not in names]:
         parts = absent[0].split(",") if isinstance(absent[0], str) else []
@@ -255,7 +259,8 @@ def choose(
         raise InvalidInputError(
             f"{where} has no column {absent[0]!r}; it has {shorten([*map(repr, names)])}{apart}"
         )
-    candidates = [n for n in names if n != index] if wanted.columns is None else wanted.columns
+    free = [name for name in names if name not in (index, *own_index)]
+    candidates = free if wanted.columns is None else wanted.columns
     numeric: dict[str, np.dtype[Any]] = {}
     categorical, order, others = [], [], []
     for name in candidates:
@@ -272,7 +277,8 @@ def choose(
             categorical.append(name)
             order.append(name)
         else:
-            others.append(f"{name!r} ({kind})")
+            told = (schema.field(name).metadata or {}).get(TOLD.encode())
+            others.append(f"{name!r} ({told.decode() if told else kind})")
     if others and wanted.columns is not None:
         raise _not_numeric(others, where)
     if not order:
@@ -281,7 +287,18 @@ def choose(
             f"them to numbers, or make a feature of each category: columns=[...], "
             f"categorical={ONEHOT!r}"
         )
-    return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others))
+    by_default = wanted.columns is None
+    return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others), by_default)
+
+
+def refuse_repeated(names: Sequence[Any], where: str, first: str = "") -> None:
+    """Raise InvalidInputError where a name is there twice.  first : takes the first of them."""
+    if len(set(names)) < len(names):
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        repair = f". Take the first of each: {first}" if first else ""
+        raise InvalidInputError(
+            f"{where}: columns {shorten(twice)} are there twice; rename one{repair}"
+        )
 
 
 def _not_numeric(bad: list[str], where: str) -> InvalidTypeError:

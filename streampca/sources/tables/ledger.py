@@ -169,7 +169,8 @@ class FileSource:
             hidden = tuple(self._checksum(i, int(seen.version[i])) for i in same)
             names = tuple(here[i] for i in changed)
             return Change(CHANGED, span, how, names, read, hidden, where)
-        return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
+        kind = APPENDED if rows > old.rows else NOTHING
+        return Change(kind, span, how, (), read, same_rows=True)
 
 
 def _number(version: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from streampca.errors import ChangingSourceError, InvalidInputError, hide_secrets
 from streampca.matrix import Location
+from streampca.sources.frames import StoredIndex
 from streampca.sources.tables.columns import (
     Choice,
     Columns,
@@ -61,7 +61,7 @@ class Footer:
     schema: Any
     rows: Array
     nbytes: int
-    index: str | None
+    index: StoredIndex
 
 
 class ParquetReader(TableReader):
@@ -162,7 +162,7 @@ def _footer(file: TableFile) -> Footer:
     opened = _open(file)
     about, schema = opened.metadata, opened.schema_arrow
     rows = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
-    index = _pandas_index(schema)
+    index = StoredIndex.of(schema)
     for name, value in file.keys.items():
         if name not in schema.names:
             schema = schema.append(pa.field(name, _key_type(value)))
@@ -207,19 +207,6 @@ def _dictionary_nbytes(column: Any, stored: Any) -> int:
     return min(whole, PAGE_NBYTES)
 
 
-def _pandas_index(schema: Any) -> str | None:
-    """The column that pandas stored its index in."""
-    told = (schema.metadata or {}).get(b"pandas")
-    if told is None:
-        return None
-    try:
-        names = json.loads(told).get("index_columns", [])
-    except ValueError:
-        return None
-    found = [name for name in names if isinstance(name, str) and name in schema.names]
-    return found[0] if len(found) == 1 else None
-
-
 def _key_type(value: str | None) -> Any:
     try:
         int(value or "")
@@ -251,7 +238,7 @@ def open_parquet(where: str, files: Sequence[TableFile], wanted: Wanted) -> Tabl
         if footer.schema not in choices:
             at = where if len(files) == 1 else hide_secrets(file.path)
             choices[footer.schema] = choose(
-                footer.schema, wanted, at, list(file.keys), footer.index
+                footer.schema, wanted, at, list(file.keys), footer.index.columns
             )
     shown = {footer.schema: hide_secrets(file.path) for file, footer in zip(files, footers)}
     dtype = agree((shown[schema], choice) for schema, choice in choices.items())
@@ -262,7 +249,7 @@ def open_parquet(where: str, files: Sequence[TableFile], wanted: Wanted) -> Tabl
     columns = with_categories(choice, dtype, find)
     reader = ParquetReader(where, files, footers, columns)
     note = f"{len(files)} Parquet files, their rows in order" if len(files) > 1 else ""
-    return table_matrix(reader, choice.index, note, wanted.index is not None, choice.left_out)
+    return table_matrix(reader, choice, note, None if wanted.index else first.index)
 
 
 def _same_keys(files: Sequence[TableFile], footers: Sequence[Footer]) -> list[Footer]:

@@ -24,9 +24,19 @@ from streampca.errors import (
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
 from streampca.sources.columns import as_strings
+from streampca.sources.frames import StoredIndex
+from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id, suspects
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.tables.columns import ONEHOT, Batch, Choice, Column, Columns
+from streampca.sources.tables.columns import (
+    ONEHOT,
+    PARTLY,
+    Batch,
+    Choice,
+    Column,
+    Columns,
+    plain,
+)
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -67,9 +77,12 @@ class TableReader(Reader):
     def stamp(self) -> list[Any]:
         """What tells the stored values from others, without reading them."""
 
-    def column(self, name: str) -> Any:
-        """All values of any column of the table, as an Arrow array."""
-        held: dict[str, Any] = {}
+    def column(self, name: str, literal: bool = False) -> Any:
+        """All values of any column of the table, as an Arrow array.
+
+        literal : of text, as it is written, whatever else means missing there.
+        """
+        held: dict[str, Any] = {"literal": literal}
         pieces = [
             batch.column(batch.schema.get_field_index(name))
             for unit in range(len(self.begins) - 1)
@@ -80,6 +93,26 @@ class TableReader(Reader):
     def column_names(self) -> list[str]:
         """All columns of the table."""
         return self.columns.names
+
+    def row_names(self, name: str) -> Array:
+        """(rows,) what a column holds, as names: text, dates or numbers. "NA" is a name."""
+        return plain_values(self.column(name, literal=True), name, self.where)
+
+    def padded(self, names: Sequence[str]) -> list[str]:
+        """Those of these columns whose first rows are different numbers with zeros in front."""
+        return []
+
+    def key_names(self) -> list[str]:
+        """The columns that are no features, and may name the rows: those of text, dates and whole
+        numbers."""
+        return [
+            name for name in self.column_names()
+            if name not in self.columns.names and _may_name(self.kind_of(name), name)
+        ]  # fmt: skip
+
+    def kind_of(self, name: str) -> Any:
+        """The Arrow type of a column."""
+        return self.schema.field(name).type  # type: ignore[attr-defined]
 
     def piece_rows(self) -> int:
         """Rows of the smallest blocks of a long unit."""
@@ -270,9 +303,30 @@ class TableColumns:
         """The columns that there are."""
         return [] if axis else self.reader.column_names()
 
+    def feature_names(self) -> list[str]:
+        """Those of numbers that are features."""
+        return [one.name for one in self.reader.columns.columns if one.categories is None]
+
+    def key_names(self) -> list[str]:
+        """Those that are no features, and may name the rows."""
+        return self.reader.key_names()
+
+    def row_names(self, name: str) -> Array:
+        """(rows,) what one of them holds, as names."""
+        return self.reader.row_names(name)
+
 
 def _nothing() -> None:
     """The pickled form on workers: None, because names are resolved before a pass."""
+
+
+def _may_name(kind: Any, name: str) -> bool:
+    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    day = types.is_date(kind) or types.is_timestamp(kind)
+    number = types.is_integer(kind) or (types.is_floating(kind) and called_id(name))
+    return bool(text or day or number)
 
 
 def plain_values(values: Any, name: str, where: str) -> Array:
@@ -294,28 +348,35 @@ def plain_values(values: Any, name: str, where: str) -> Array:
 
 
 def table_matrix(
-    reader: TableReader, index: str | None = None, note: str = "", explicit: bool = True,
-    left_out: Sequence[str] = (),
-) -> TableMatrix:  # fmt: skip
+    reader: TableReader, choice: Choice, note: str = "", stored: StoredIndex | None = None
+) -> TableMatrix:
     """The matrix of a reader.
 
-    index : column with the names of the samples; read whole.  explicit : whether the caller named
-    it. An index of numbers that the file itself declares names nothing.
-    left_out : ``'name' (type)`` of the columns that are not read. Warns of them.
+    choice : its columns; that of the index is read whole. Warns of those that are left out, and of
+    features that may name the rows.  stored : the index that the file itself declares, unless the
+    caller named one.
     """
-    if left_out:
-        what = f"columns {shorten(list(left_out))} are not numeric, and left out"
+    if choice.by_default:
+        first = _first_rows(reader, choice)
+        how = reader.where, "index={}", "columns=[...] names features"
+        ask_about(first, *how, padded=reader.padded([*first]))
+    if choice.left_out:
+        what = f"columns {shorten(list(choice.left_out))} are not numeric, and left out"
+        onehot = f", or make a feature of each category, categorical={ONEHOT!r}"
+        text = any(PARTLY not in one for one in choice.left_out)
         warn_caller(
             f"{reader.where}: {what}. Name the features, columns=[...], the names of the samples, "
-            f"index=..., or make a feature of each category, categorical={ONEHOT!r}",
+            f"index=...{onehot * text}",
             IncompleteSourceWarning,
         )
         note = f"{note}; {what}" if note else what
     matrix = TableMatrix(reader)
     names: Any = None
-    if index is not None:
-        values = plain_values(reader.column(index), index, reader.where)
-        names = values if explicit or values.dtype.kind not in "biuf" else None
+    if stored is not None and (stored.columns or len(stored.numbers or ()) == matrix.shape[0]):
+        names = stored.names([reader.row_names(name) for name in stored.columns])
+        reader.tally.restart()
+    elif choice.index is not None:
+        names = reader.row_names(choice.index)
         reader.tally.restart()
     matrix.labels = Labels(
         AxisLabels.plain("sample", matrix.shape[0], names),
@@ -323,6 +384,20 @@ def table_matrix(
     )
     matrix.beside, matrix.note = TableColumns(reader), note
     return matrix
+
+
+def _first_rows(reader: TableReader, choice: Choice) -> dict[str, Array]:
+    """The first rows of the columns that may be numbers of the rows."""
+    names = suspects(name for name in choice.order if name in choice.numeric)
+    if not names or len(reader.begins) < 2:
+        return {}
+    with understood(reader.where):
+        batch = next(iter(reader.batches(0, names, FIRST_ROWS, {})), None)
+    if batch is None:
+        return {}
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    known = {name: one for name, one in columns.items() if not one.null_count}
+    return {name: plain(one) for name, one in known.items() if not pa.types.is_decimal(one.type)}
 
 
 def with_categories(choice: Choice, dtype: Any, find: Callable[[str], Any]) -> Columns:

@@ -59,6 +59,7 @@ class ChunkDecoder:
             if isinstance(self.compressor, (numcodecs.GZip, numcodecs.Zlib)):
                 _inflate(view, into)
                 return
+            check_stored_size(self.compressor, view)
             declared = declared_size(self.compressor, view)
             if declared is None:  # decoded separately: a short chunk would otherwise go unnoticed
                 decoded = np.frombuffer(self.compressor.decode(view), np.uint8)
@@ -97,6 +98,18 @@ def declared_size(compressor: Any, view: memoryview) -> int | None:
         return None
     start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]  # behind window and dictionary
     return int.from_bytes(view[start : start + width], "little") + (256 if width == 2 else 0)
+
+
+def check_stored_size(compressor: Any, view: memoryview) -> None:
+    """Raises ValueError for a chunk of Blosc that is shorter than its header says.
+
+    Blosc decodes what is left, and whatever lies behind it in memory. Other codecs see their end.
+    """
+    if not isinstance(compressor, numcodecs.Blosc):
+        return
+    stated = int.from_bytes(view[12:16], "little")
+    if len(view) < max(stated, 16):
+        raise ValueError(f"it is cut off: {len(view)} bytes are there, and it had {stated}")
 
 
 def _inflate(view: memoryview, into: np.ndarray[Any, Any]) -> None:
@@ -156,7 +169,12 @@ def _decoder_v3(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
     return ChunkDecoder(shape, dtype, compressor, checksum, "C")
 
 
-COMPRESSORS = {"blosc": numcodecs.Blosc, "zstd": numcodecs.Zstd, "gzip": numcodecs.GZip}
+COMPRESSORS = {
+    "blosc": numcodecs.Blosc, "zstd": numcodecs.Zstd, "gzip": numcodecs.GZip,
+    "numcodecs.blosc": numcodecs.Blosc, "numcodecs.zstd": numcodecs.Zstd,
+    "numcodecs.gzip": numcodecs.GZip, "numcodecs.zlib": numcodecs.Zlib,
+    "numcodecs.lz4": numcodecs.LZ4,
+}  # fmt: skip
 
 
 def is_known(codec: Any) -> bool:
@@ -209,7 +227,7 @@ class FrameLimit:
         most = 8 * math.prod(int(c) for c in array.chunks) * width + SLACK
         metadata = array.metadata
         if metadata.zarr_format == 2:
-            found = metadata.compressor
+            found = metadata.compressor or next(iter(reversed(metadata.filters or ())), None)
             return cls(found, 0, most) if found is not None and is_known(found) else None
         return cls.of_codecs(metadata.codecs, most)
 
@@ -227,9 +245,13 @@ class FrameLimit:
         return None
 
     def check(self, key: str, encoded: Any) -> None:
-        """Raises DamagedSourceError for a chunk that declares a larger size."""
+        """Raises DamagedSourceError for a chunk that declares a larger size, or was cut off."""
         view = memoryview(encoded).cast("B")
-        view = view[: len(view) - self.trailing]
+        view = view[: max(len(view) - self.trailing, 0)]
+        try:
+            check_stored_size(self.compressor, view)
+        except ValueError as error:
+            raise DamagedSourceError(f"chunk {key!r} is damaged: {error}") from None
         if isinstance(self.compressor, numcodecs.GZip | numcodecs.Zlib):
             size = int.from_bytes(view[-4:], "little") if len(view) > 18 else 0
         else:
@@ -321,17 +343,27 @@ class ShardIndex:
         return f"chunk {first} of shard {key!r} ({len(empty)} of its chunks were never written)"
 
     def check_frames(self, key: str, data: Any, byte_range: ByteRequest | None) -> None:
-        """Raises DamagedSourceError for an inner chunk that would decode to far too much."""
-        if self.frames is None:
-            return
+        """Raises DamagedSourceError for an inner chunk that is cut off, or would decode to far too
+        much."""
         raw = self._index(data, byte_range)
         if raw is None:
-            self.frames.check(key, data.to_bytes())
+            if self.frames is not None:
+                self.frames.check(key, data.to_bytes())
         elif byte_range is None and len(raw) >= self.size:
+            self._check_inside(key, data, self._table(raw).reshape(-1, 2))
+
+    def _check_inside(self, key: str, data: Any, table: np.ndarray[Any, Any]) -> None:
+        there = table[(table != EMPTY).any(axis=1)].tolist()
+        end = max((offset + nbytes for offset, nbytes in there), default=0)
+        if end > len(data):
+            raise DamagedSourceError(
+                f"shard {key!r} is cut off: {len(data)} bytes are there, and one of its chunks "
+                f"ends at {end}"
+            )
+        if self.frames is not None:
             held = memoryview(data.to_bytes())
-            for offset, nbytes in self._table(raw).reshape(-1, 2).tolist():
-                if offset + nbytes <= len(held):  # else Zarr says so
-                    self.frames.check(key, held[offset : offset + nbytes])
+            for offset, nbytes in there:
+                self.frames.check(key, held[offset : offset + nbytes])
 
     def _index(self, data: Any, byte_range: ByteRequest | None) -> Any:
         """The encoded index, where it is among what was read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -14,6 +15,7 @@ import zarr.storage
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
+from zarr.storage import StorePath
 
 from streampca.errors import (
     AbsentChunkError,
@@ -22,6 +24,7 @@ from streampca.errors import (
     MissingDependencyError,
     NoAnswerError,
     SourceError,
+    StreamPCAError,
     hide_secrets,
 )
 from streampca.matrix import ReadCount
@@ -34,6 +37,7 @@ from streampca.paths import (
     open_objects,
     plain_errors,
     read_regular,
+    refuse_links_out,
     refuse_special,
     scheme_of,
 )
@@ -98,9 +102,11 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
             return value
         whole = None if value is None or byte_range is not None else value.as_numpy_array()
         self.note(key, None if value is None else len(value), whole)
-        if value is not None and not len(value):  # of a shard, Zarr would make fill values
+        asked = byte_range.end - byte_range.start if isinstance(byte_range, RangeByteRequest) else 1
+        if value is not None and len(value) < asked:  # of a shard, Zarr would make fill values
             raise DamagedSourceError(
-                f"{key!r} in {hide_secrets(str(self._store))} is empty: it was cut off. Restore it."
+                f"{key!r} in {hide_secrets(str(self._store))} ends too early, at {len(value)} of "
+                f"{asked} bytes that were read of it: it was cut off. Restore it."
             )
         if value is not None and self.shards is not None:
             absent = self.shards.absent(key, value, byte_range) if self.missing == "error" else None
@@ -188,7 +194,7 @@ class EncodedChunks:
         """One chunk as currently stored, without counting it; None if it is absent."""
         if self.is_local:
             try:
-                return read_regular(self.guard.wrapped.root / key, MOST_STORED_BYTES)
+                return read_regular(self._file(key), MOST_STORED_BYTES)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         with plain_errors():
@@ -197,9 +203,14 @@ class EncodedChunks:
             )
         return None if found is None else bytes(found.to_bytes())
 
+    def _file(self, key: str) -> Path:
+        store = self.guard.wrapped
+        path: Path = store.file(key) if isinstance(store, BoundedLocal) else store.root / key
+        return path
+
     def _read_file(self, key: str) -> Any:
         """One chunk of a local store, read into the reusable buffer of this thread."""
-        path = self.guard.wrapped.root / key
+        path = self._file(key)
         try:
             with open(path, "rb", buffering=0, opener=open_at_once) as file:
                 size = check_regular(file.fileno(), str(path))
@@ -255,7 +266,22 @@ class _Bounded(Store):
 
 
 class BoundedLocal(_Bounded, zarr.storage.LocalStore):
-    """A directory. Refuses special files such as pipes, which would block a reader forever."""
+    """A directory. Refuses special files such as pipes, which would block a reader forever.
+
+    external_links : also read files to which links in the store lead out of it.
+    """
+
+    external_links = False
+    _folder = ""  # that was looked at last: the next chunk is mostly there too
+
+    def file(self, key: str) -> Path:
+        """The path of a key. Raises DamagedSourceError where a link leads out of the store."""
+        path = self.root / key
+        folder = os.path.dirname(path)
+        if not self.external_links and (folder != self._folder or os.path.islink(path)):
+            refuse_links_out(path, self.root)
+            self._folder = folder
+        return path
 
     async def get(
         self,
@@ -263,7 +289,7 @@ class BoundedLocal(_Bounded, zarr.storage.LocalStore):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        refuse_special(self.root / key)
+        refuse_special(self.file(key))
         return await super().get(key, prototype, byte_range)
 
 
@@ -281,7 +307,9 @@ class BoundedFsspec(_Bounded, zarr.storage.FsspecStore):
     ranged = False
 
 
-def store_at(source: str, storage_options: Mapping[str, Any] | None) -> Store:
+def store_at(
+    source: str, storage_options: Mapping[str, Any] | None, external_links: bool = False
+) -> Store:
     """The store at a path or URL, to be read. Raises InvalidInputError for options of a path."""
     scheme = scheme_of(source)
     if not scheme and storage_options:
@@ -289,7 +317,9 @@ def store_at(source: str, storage_options: Mapping[str, Any] | None) -> Store:
     if not scheme and source.endswith(".zip"):
         return BoundedZip(os.path.abspath(source), mode="r")
     if not scheme:
-        return BoundedLocal(os.path.abspath(source), read_only=True)
+        store = BoundedLocal(os.path.abspath(source), read_only=True)
+        store.external_links = external_links
+        return store
     options = dict(storage_options or {})
     if scheme in OBJECTS and has_obstore():
         return BoundedObjects(open_objects(source, options), read_only=True)
@@ -312,10 +342,16 @@ def whole(array: Any) -> np.ndarray[Any, Any]:
 
     Anything but a ``zarr.Array`` (HDF5) gives its values. Raises DamagedSourceError.
     """
-    limit = FrameLimit.of(array) if isinstance(array, zarr.Array) else None
-    if limit is None:
+    if not isinstance(array, zarr.Array):
         return np.asarray(array[...])
-    guard = GuardedStore(array.store, "fill", default_timeout(), frames=limit)
-    zarr_format = array.metadata.zarr_format
-    again = zarr.open_array(guard, path=array.path, mode="r", zarr_format=zarr_format)
-    return np.asarray(again[...])
+    shards, limit = ShardIndex.of(array, strict=False), FrameLimit.of(array)
+    guard = GuardedStore(array.store, "fill", default_timeout(), shards, frames=limit)
+    one: Any = array.async_array
+    again = zarr.Array(zarr.AsyncArray(one.metadata, StorePath(guard, array.path), one.config))
+    try:
+        return np.asarray(again[...])
+    except (StreamPCAError, MemoryError, OSError):
+        raise
+    except Exception as error:  # every codec has errors of its own
+        where = hide_secrets(f"{array.store}/{array.path}")
+        raise DamagedSourceError(f"{where}: a chunk is damaged: {error}") from error

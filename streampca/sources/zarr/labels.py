@@ -1,9 +1,11 @@
-"""Labels and coordinates beside an array in its Zarr group, and the CF conventions."""
+"""Labels and coordinates beside an array in its Zarr group, and the missing codes of both."""
 
 from __future__ import annotations
 
+import base64
+import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,162 +15,79 @@ from zarr.storage import StorePath
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.columns import Text
+from streampca.sources.cf import FILLS, Decoding, decode_coordinate, descriptive, is_dates
 from streampca.sources.variants import UNNAMED, plain_chromosome
 from streampca.sources.zarr.guard import whole
 
 # --------------------------------------------------------------------------------------------------
-# CF conventions for packed data, and absent chunks as missing cells.
-
-# --------------------------------------------------------------------------------------------------
-# CF conventions for packed data (scale_factor, add_offset, fill and missing values) and times.
-#
-# Decoded without xarray, which the fit of a Zarr store does not import: that takes 0.4 s and 46
-# MB, and a small fit 91 MB in all. xarray decodes a block of 33 MB in twice the time with 2.3
-# times the peak, because it makes float64 of packed integers that have an offset (``python -m
-# tests.benchmarks.libraries``).
+# How the numbers of an array are to be decoded.
 
 
-@dataclass(frozen=True)
-class Packing:
-    """How stored numbers become values: value = stored * scale + offset, codes become NaN.
+def coded_attributes(array: Any, by_xarray: bool) -> dict[str, Any]:
+    """The attributes of a ``zarr.Array``, with the fill value that xarray takes of them.
 
-    Source: CF Metadata Conventions 1.11, sections 2.5.1 and 8.1.
+    by_xarray : whether xarray reads this array, as its dimensions have names. Of Zarr 2 that is
+        then the array's own fill value; of Zarr 3 the attribute, base64 for floats. The own fill
+        value of other arrays means nothing: 0 is Zarr's default.
     """
-
-    scale: float
-    offset: float
-    codes: tuple[float, ...]
-    dtype: np.dtype[Any]  # of the decoded values
-
-    @classmethod
-    def from_attributes(
-        cls, attributes: Mapping[str, Any], stored: np.dtype[Any], fill: Any = None
-    ) -> Packing | None:
-        """The packing that the attributes describe, or None if values are not packed."""
-        packed = "scale_factor" in attributes or "add_offset" in attributes
-        codes = [attributes[k] for k in ("_FillValue", "missing_value") if k in attributes]
-        if packed and not codes and fill is not None and stored.kind in "iu":
-            codes = [fill]
-        flat = tuple(
-            _number(c)
-            for code in codes
-            for c in np.atleast_1d(np.asarray(code, dtype=object))
-            if isinstance(c, (int, float, np.number)) and not np.isnan(float(c))
-        )
-        if not packed and not flat:
-            return None
-        small = (stored.itemsize <= 2 and stored.kind in "iu") or stored == np.float32
-        return cls(
-            float(attributes.get("scale_factor", 1.0)),
-            float(attributes.get("add_offset", 0.0)),
-            flat,
-            np.dtype(np.float32 if small else np.float64),
-        )
-
-    def decode(self, stored: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Decoded values; the input is unchanged."""
-        values = stored.astype(self.dtype)
-        codes = _codes_of(self.codes, stored.dtype)
-        holes = np.isin(stored, codes) if codes.size else None
-        if self.scale != 1.0:
-            values *= self.dtype.type(self.scale)
-        if self.offset != 0.0:
-            values += self.dtype.type(self.offset)
-        if holes is not None and holes.any():
-            values[holes] = np.nan
-        return values
-
-    def stored_codes(self, stored: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """The codes that the stored dtype can hold."""
-        return _codes_of(self.codes, stored)
+    found, stored = dict(array.attrs), np.dtype(array.dtype)
+    if by_xarray and array.metadata.zarr_format == 2:
+        return found if array.fill_value is None else {**found, "_FillValue": array.fill_value}
+    for name in FILLS:
+        if isinstance(found.get(name), str) and stored.kind == "f":
+            found[name] = _float_of(name, found[name])
+        if isinstance(found.get(name), float) and stored.kind == "f" and not by_xarray:
+            found[name] = float(stored.type(found[name]))  # JSON has doubles only
+    scales = () if by_xarray else ("scale_factor", "add_offset")
+    return found | {name: float(found[name]) for name in scales if type(found.get(name)) is int}
 
 
-def _number(code: Any) -> float:
-    """The number; integers stay integers, since floats cannot hold large ones of 64 bits."""
-    plain = code.item() if isinstance(code, np.generic) else code
-    return plain if isinstance(plain, int) else float(plain)
-
-
-def _codes_of(codes: tuple[float, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """The codes that the stored dtype can hold; -9999 in int8 would wrap to another value."""
-    if dtype.kind not in "iu":
-        return np.asarray(codes).astype(dtype)
-    info = np.iinfo(dtype)
-    fit = [int(c) for c in codes if info.min <= c <= info.max and c == int(c)]
-    return np.array(fit, dtype)
-
-
-STEPS = {
-    "day": 86_400_000_000,
-    "hour": 3_600_000_000,
-    "minute": 60_000_000,
-    "second": 1_000_000,
-    "millisecond": 1_000,
-    "microsecond": 1,
-}
-CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
-GREGORIAN = np.datetime64("1582-10-15")
-
-
-def decode_times(
-    values: np.ndarray[Any, Any], attributes: Mapping[str, Any]
-) -> np.ndarray[Any, Any]:
-    """Numbers with units such as "days since 1800-01-01" as datetime64; others unchanged.
-
-    Other calendars than the Gregorian, months, and dates before it stay numbers.
-    """
-    step, _, origin = str(attributes.get("units", "")).partition(" since ")
-    scale = STEPS.get(step.strip().lower().removesuffix("s"))
-    known = str(attributes.get("calendar", "standard")).lower() in CALENDARS
-    if scale is None or not known or not np.all(np.isfinite(values)):
-        return values
+def _float_of(name: str, text: str) -> float:
+    """Of NaN, or of eight bytes in base64. Raises SourceError for anything else."""
     try:
-        start = np.datetime64(_iso(origin), "us")
+        return float(text)
     except ValueError:
-        return values
-    whole = np.asarray(values, dtype=np.longdouble) * scale
-    times = start + np.rint(whole).astype(np.int64).astype("m8[us]")
-    return values if start < GREGORIAN or np.any(times < GREGORIAN) else times
+        pass
+    try:
+        return float(struct.unpack("<d", base64.standard_b64decode(text))[0])
+    except (ValueError, struct.error):
+        raise SourceError(
+            f"the attribute {name} is {text!r}; expected a number, or one of 64 bits in base64"
+        ) from None
 
 
-def _iso(origin: str) -> str:
-    """``1800-1-1 00:00:0.0`` as NumPy reads dates."""
-    day, _, hours = origin.strip().removesuffix("Z").removesuffix(" UTC").partition(" ")
-    year, month, rest = day.partition("T")[0].split("-")
-    clock = (hours or day.partition("T")[2] or "0").split(":")
-    parts = [float(part) for part in (*clock, "0", "0")[:3]]
-    return (
-        f"{int(year):04d}-{int(month):02d}-{int(rest):02d}T"
-        f"{int(parts[0]):02d}:{int(parts[1]):02d}:{parts[2]:09.6f}"
-    )
-
-
-def plain_code(attributes: Mapping[str, Any], stored: np.dtype[Any]) -> float | None:
+def plain_code(
+    attributes: Mapping[str, Any], stored: np.dtype[Any], by_xarray: bool
+) -> float | None:
     """The missing code of unpacked one-byte calls, if there is exactly one; else None.
 
     Such calls (genotypes) stay integers with a code, a quarter of the floats that CF asks for.
+    by_xarray : as for :func:`coded_attributes`: xarray reads it as floats, and so it is read here
+    unless ``streampca.convert`` has written it.
     """
     if stored.kind not in "iu" or stored.itemsize != 1:
         return None
-    packing = Packing.from_attributes(attributes, stored)
-    if packing is None or (packing.scale, packing.offset) != (1.0, 0.0):
+    if by_xarray and "streampca_samples" not in attributes:
         return None
-    return packing.codes[0] if len(set(packing.codes)) == 1 else None
+    found = Decoding.of(attributes, stored)
+    if found is None or len(found.codes) != 1 or found.attributes.keys() - {*FILLS}:
+        return None
+    return found.codes[0]
 
 
 # --------------------------------------------------------------------------------------------------
 # Absent chunks as missing cells: the fill value that Zarr puts in their place.
 
 
-def absent_value(stored: np.dtype[Any], packing: Packing | None, hole: float | None) -> Any:
-    """The stored number that means missing: NaN, a code of the packing, or ``hole``.
+def absent_value(stored: np.dtype[Any], decoding: Decoding | None, hole: float | None) -> Any:
+    """The stored number that means missing: NaN, a code that is decoded, or ``hole``.
 
     Raises InvalidInputError where integers have none.
     """
     if stored.kind == "f":
         return stored.type(np.nan)
-    codes = packing.stored_codes(stored) if packing is not None else np.array([])
-    if not codes.size and hole is not None and packing is None and stored.kind in "iu":
+    codes = np.array([] if decoding is None else decoding.codes, stored)
+    if not codes.size and hole is not None and decoding is None and stored.kind in "iu":
         info = np.iinfo(stored)
         if hole == int(hole) and info.min <= hole <= info.max:
             codes = np.array([int(hole)], stored)
@@ -283,7 +202,6 @@ def text(values: Any) -> Text:
 # Coordinates in the Zarr group of an array, as xarray writes them.
 
 Array = np.ndarray[Any, Any]
-PACKING = ("scale_factor", "add_offset", "missing_value", "coordinates", "grid_mapping", "dtype")
 
 
 def group_labels(
@@ -293,25 +211,16 @@ def group_labels(
 
     names : of the dimensions.  dims : numbers of those of the samples, and of the features.
     """
-    parent = group[array.path.rpartition("/")[0]] if "/" in array.path else group
+    inside = array.path.removeprefix(f"{group.path}/" if group.path else "").rpartition("/")[0]
+    parent = group[inside] if inside else group
     sizes = dict(zip(names, array.shape, strict=True))
     beside = str(array.attrs.get("coordinates", "")).split()
     rows, columns = (
         _axis(parent, tuple(names[d] for d in ds), sizes, beside, loose=number == 1)
         for number, ds in enumerate(dims)
     )
-    return Labels(
-        rows, columns, array.path.rpartition("/")[2] or None, descriptive_attributes(array)
-    )
-
-
-def descriptive_attributes(array: Any) -> dict[str, Any]:
-    """Attributes that say what an array is, without those that say how it is stored."""
-    return {
-        name: value
-        for name, value in dict(array.attrs).items()
-        if name not in PACKING and not name.startswith(("_", "streampca_"))
-    }
+    name = array.path.rpartition("/")[2] or None
+    return Labels(rows, columns, name, descriptive(dict(array.attrs)))
 
 
 def _axis(
@@ -333,8 +242,8 @@ def _axis(
             grids[name] = (along, decoded(array))
         else:
             continue
-        described = descriptive_attributes(array)
-        if (coords[name] if name in coords else grids[name][1]).dtype.kind == "M":
+        described = descriptive(dict(array.attrs))
+        if is_dates(coords[name] if name in coords else grids[name][1], described):
             described = {
                 n: value for n, value in described.items() if n not in ("units", "calendar")
             }
@@ -345,10 +254,10 @@ def _axis(
     return AxisLabels(dims, lengths, coords, attrs, extra, grids)
 
 
-def dims_of(array: Any) -> tuple[str, ...]:
-    """Names of the dimensions of an array, where they are stored."""
-    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
-    return tuple(str(name) for name in names or ())
+def dims_of(array: Any) -> tuple[Any, ...]:
+    """Names of the dimensions of an array, where they are stored; of Zarr 3, some may be None."""
+    names: Any = getattr(array.metadata, "dimension_names", None)
+    return tuple(names or array.attrs.get("_ARRAY_DIMENSIONS") or ())
 
 
 def decoded(array: Any) -> Array:
@@ -356,11 +265,4 @@ def decoded(array: Any) -> Array:
     values = whole(array)
     if values.dtype.kind in "SO":
         return text(values)
-    attributes = dict(array.attrs)
-    if (packing := Packing.from_attributes(attributes, values.dtype)) is not None:
-        values = packing.decode(values)
-    return decode_times(values, attributes) if _is_time(array) else values
-
-
-def _is_time(array: Any) -> bool:
-    return " since " in str(array.attrs.get("units", ""))
+    return decode_coordinate(values, coded_attributes(array, bool(dims_of(array))))

@@ -61,6 +61,7 @@ class Ledger:
     snapshot : of Icechunk.
     tail : checksum of the decoded rows in the last chunk, where it was not full, else UNKNOWN.
     written : when the array's metadata were, its length among them; 0.0 where that is not known.
+    place : of the array, without credentials.
     """
 
     rows: int
@@ -72,11 +73,12 @@ class Ledger:
     tail: int = UNKNOWN
     snapshot: str = ""
     written: float = 0.0
+    place: str = ""
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """(arrays, JSON-ready document), for a bundle."""
         arrays = {name: getattr(self, name) for name in ("nbytes", "version", "crc32c")}
-        names = ("rows", "dim", "layout", "tail", "written")
+        names = ("rows", "dim", "layout", "tail", "written", "place")
         numbers = {name: getattr(self, name) for name in names}
         snapshot = {"snapshot": self.snapshot} if self.snapshot else {}
         return arrays, {"kind": "ledger", **numbers, **snapshot}
@@ -108,6 +110,8 @@ class Change:
     read : bytes read to find out.  content : checksums of
     the changed chunks that look as before (length, time).
     where : (first, last) old rows that lie in changed chunks.
+    moved : the places of the source then and now, where they differ: old rows are compared byte by
+    byte then.  same_rows : whether the old rows are known to be there as they were.
     """
 
     kind: str
@@ -117,16 +121,21 @@ class Change:
     read: int = 0
     content: tuple[int, ...] = ()
     where: tuple[tuple[int, int], ...] = ()
+    moved: tuple[str, str] | None = None
+    same_rows: bool = False
 
     def __str__(self) -> str:
         before, now = self.rows
+        if self.moved:
+            rows = f"its {before} rows are there" if self.same_rows else "it holds other rows"
+            return f"the source moved from {self.moved[0]} to {self.moved[1]}, and {rows}"
         words = {
             NOTHING: f"nothing changed: {now} rows",
             APPENDED: f"{now - before} rows were appended to {before}",
             CHANGED: f"{len(self.chunks)} of the chunks read before were changed",
             REMOVED: f"{before - now} of {before} rows were removed",
             VANISHED: f"{len(self.chunks)} of the chunks read before are gone",
-            RELAID: "it is stored otherwise, or has other columns",
+            RELAID: "its chunks, dtype or codecs are others, or its columns",
         }
         shown = f" ({', '.join(self.chunks[:3])}{', ...' * (len(self.chunks) > 3)})"
         return words[self.kind] + shown * bool(self.chunks)
@@ -149,6 +158,7 @@ class LedgerSource:
         self.dim = matrix.dims[0][0]
         self.step = reader.unit[self.dim]
         self.inner = math.prod(reader.shape[d] for d in matrix.dims[0][1:])  # samples per row
+        self.place = place_of(reader.array)
         self._found: dict[tuple[Place, int], int] = {}  # checksums, by place and writing
 
     @classmethod
@@ -174,14 +184,13 @@ class LedgerSource:
         return tuple(-(-n // step) for n, step in zip(sizes, self.reader.unit, strict=True))
 
     def layout(self) -> str:
-        """A digest of how the array is stored, except for its length."""
+        """A digest of how the array is stored, except for its place and its length."""
         metadata = self.reader.array.metadata.to_dict()
         loose = ("shape", "attributes", "dimension_names", "consolidated_metadata")
         kept = {name: value for name, value in metadata.items() if name not in loose}
         sizes = [n for d, n in enumerate(self.shape) if d != self.dim]
-        place = place_of(self.reader.array)
         text = json.dumps(
-            [place, sizes, self.dim, self.matrix.missing_value, repr(self.reader.packing), kept,
+            [sizes, self.dim, self.matrix.missing_value, repr(self.reader.decoding), kept,
              _names(self.matrix.labels.features)],
             sort_keys=True, default=repr,
         )  # fmt: skip
@@ -242,7 +251,7 @@ class LedgerSource:
         written = 0.0 if math.isnan(seen.written) else seen.written
         return Ledger(
             rows, self.dim, self.layout(), now.nbytes, now.version, crc, self.tail(rows),
-            now.snapshot, written,
+            now.snapshot, written, self.place,
         )  # fmt: skip
 
     def tail(self, rows: int) -> int:
@@ -279,6 +288,11 @@ class LedgerSource:
         how, span = ("full" if full else "stat"), (old.rows, rows)
         if self.layout() != old.layout or self.dim != old.dim:
             return Change(RELAID, span, how)
+        if self.place != old.place:
+            found = self.compare(replace(old, place=self.place), rows, seen, full=True)
+            moved = (old.place, self.place)
+            return Change(RELAID, span, "full", read=found.read, moved=moved,
+                          same_rows=found.same_rows)  # fmt: skip
         if self.shape[self.dim] < old.rows:
             return Change(REMOVED, (old.rows, self.shape[self.dim]), how)
         whole = old.rows // self.step  # chunk rows that were full
@@ -318,12 +332,14 @@ class LedgerSource:
         if changed:
             rows_of = tuple(sorted(where))
             return Change(CHANGED, span, how, tuple(changed), read, tuple(hidden), rows_of)
-        return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
+        kind = APPENDED if rows > old.rows else NOTHING
+        return Change(kind, span, how, (), read, same_rows=True)
 
     def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
         """The chunks of a ledger that may have been written since."""
         if not seen.snapshot:
-            return np.asarray(seen.version[part] != old.version)
+            lengths = seen.nbytes[part] != old.nbytes  # a restored time hides no cut
+            return np.asarray(lengths | (seen.version[part] != old.version))
         assert self.reader.history is not None
         path = self.reader.array.path
         found = self.reader.history.changed(path, old.snapshot, seen.snapshot)

@@ -40,11 +40,12 @@ VERSIONS = (
 
 
 def place_of(array: Any) -> str:
-    """The canonical place of a ``zarr.Array``, without credentials."""
-    found = local_paths(array.store, array.path)
-    if snapshot_of(array.store):
+    """The canonical place of a ``zarr.Array``, guarded or not, without credentials."""
+    store = getattr(array.store, "wrapped", array.store)
+    found = local_paths(store, array.path)
+    if snapshot_of(store):
         return f"icechunk/{array.path}"  # a session does not tell which repository it is of
-    return found[0] if found else hide_secrets(f"{array.store}/{array.path}")
+    return found[0] if found else hide_secrets(f"{store}/{array.path}")
 
 
 def snapshot_of(store: Any) -> str:

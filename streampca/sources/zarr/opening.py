@@ -29,6 +29,7 @@ from streampca.paths import (
     plain_errors,
     s3_options,
 )
+from streampca.sources.cf import related
 from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
 
 # --------------------------------------------------------------------------------------------------
@@ -54,8 +55,8 @@ SHOWN = 5  # names of a folder that a message repeats
 def how_to_convert(path: str) -> str:
     """The command that converts or loads a file of an unsupported format."""
     for suffix, command in CONVERSIONS.items():
-        if path.endswith(suffix):
-            stem = path.removesuffix(suffix)
+        if path.lower().endswith(suffix):
+            stem = path[: -len(suffix)]
             made = command.format(path=path, stem=stem)
             return f"a {suffix} is not read directly; convert it: {made}"
     known = ".bed, .nc, .npy, .npz, .h5, .h5ad, .mtx, .parquet, .feather or .csv"
@@ -219,12 +220,16 @@ def open_array(
     source: str,
     storage_options: dict[str, Any] | None = None,
     read_timeout: float | None = None,
+    external_links: bool = False,
 ) -> Any:
-    """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
+    """The Zarr array or group at a path or URL. Raises SourceError where there is none.
+
+    external_links : also read files to which links in the store lead out of it.
+    """
     timeout = read_timeout or default_timeout()
     try:
         with metadata_errors(source):
-            return _open(source, storage_options, timeout)
+            return _open(store_at(source, storage_options, external_links), timeout)
     except TimeoutError:
         raise no_answer("its metadata", source, timeout) from None
     except (
@@ -239,8 +244,7 @@ def open_array(
         ) from error
 
 
-def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -> Any:
-    store = store_at(source, storage_options)
+def _open(store: Any, timeout: float) -> Any:
     if isinstance(store, zarr.storage.ZipStore):
         try:
             return zarr.open(store, mode="r")
@@ -264,9 +268,10 @@ def metadata_errors(source: str) -> Iterator[None]:
     except (StreamPCAError, FileNotFoundError):  # some of Zarr's are a ValueError too
         raise
     except (ValueError, TypeError, zarr.errors.UnknownCodecError) as error:
+        newer = "; a newer Zarr may read it: pip install -U zarr" * ("Unknown c" in str(error))
         raise DamagedSourceError(
             f"{hide_secrets(source)}: its metadata are damaged, or of a kind that is not read: "
-            f"{error}"
+            f"{error}{newer}"
         ) from error
 
 
@@ -278,19 +283,19 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     """
     if not isinstance(node, zarr.Group):
         return node
+    if variable and isinstance(found := node.get(variable), zarr.Array):
+        return found
     arrays: dict[str, Any] = {
         name: array
         for name, array in node.members(max_depth=None)
         if not isinstance(array, zarr.Group)
     }
-    if variable in arrays:
-        return arrays[variable]
-    named = {n for one in (node, *arrays.values()) for n in _beside(dict(one.attrs))}
+    named = related(dict(node.attrs)).union(*(_described(n, a) for n, a in arrays.items()))
     data = [n for n, a in arrays.items() if not (n in named or _is_coordinate(n, a))]
     wide = [n for n in data if arrays[n].ndim >= 2]
-    for found in (data, wide):
-        if variable is None and len(found) == 1:
-            return arrays[found[0]]
+    for some in (data, wide):
+        if variable is None and len(some) == 1:
+            return arrays[some[0]]
     shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
     example = min(wide, default=next(iter(arrays), "X"))
     source = hide_secrets(source)
@@ -301,9 +306,10 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     )
 
 
-def _beside(attributes: dict[str, Any]) -> list[str]:
-    """Names of the coordinates and cell bounds in the attributes."""
-    return f"{attributes.get('coordinates', '')} {attributes.get('bounds', '')}".split()
+def _described(name: str, array: Any) -> set[str]:
+    """Names of the arrays that describe this one, such as cell bounds, as its group has them."""
+    folder = name.rpartition("/")[0]
+    return {f"{folder}/{one}" if folder else one for one in related(dict(array.attrs))}
 
 
 def _is_coordinate(name: str, array: Any) -> bool:

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import zarr
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError, hide_secrets
 from streampca.matrix import Location, ReadCount
+from streampca.sources.cf import Decoding
 from streampca.sources.reading import ThreadBuffers, check_grid
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex, decoder_of
 from streampca.sources.zarr.guard import CONCURRENCY, EncodedChunks, GuardedStore, default_timeout
-from streampca.sources.zarr.labels import Packing, absent_value, on_store, with_fill
+from streampca.sources.zarr.labels import absent_value, on_store, with_fill
 from streampca.sources.zarr.location import ZarrLocation, absolute, local_paths, place_of, stamp
 from streampca.sources.zarr.opening import Snapshots
 
@@ -36,6 +36,7 @@ class ZarrReader(Reader):
     sharded arrays, are read by Zarr. Whole shards are then the unit of a read: if a shard is read
     in parts, its index is read again for each.
 
+    decoding : of what is stored.
     hole : the missing code for absent chunks of integers under ``missing_chunks="mask"``.
     """
 
@@ -45,7 +46,7 @@ class ZarrReader(Reader):
         self,
         array: Any,
         missing_chunks: str = "error",
-        decode: bool = True,
+        decoding: Decoding | None = None,
         read_timeout: float | None = None,
         hole: float | None = None,
     ) -> None:
@@ -63,21 +64,17 @@ class ZarrReader(Reader):
         store = absolute(array.store)
         self.guard = GuardedStore(store, missing_chunks, timeout, shards, frames=frames)
         self.tally, self.chunks = self.guard.tally, EncodedChunks(self.guard)
-        self.array = zarr.open_array(
-            self.guard, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
-        )
+        self.array = on_store(array, self.guard)
         self.shape = tuple(int(n) for n in self.array.shape)
         self.attributes = dict(self.array.attrs)
         self.rows_dim: int | None = None  # of rows that are looked at for blank ones
         self.fill = 0 if self.array.fill_value is None else self.array.fill_value
-        fill = self.array.fill_value if self.array.metadata.zarr_format == 2 else None
         self.stored = np.dtype(self.array.dtype).newbyteorder("=")
-        self.packing = (
-            Packing.from_attributes(self.attributes, self.stored, fill) if decode else None
-        )
-        self.dtype = self.stored if self.packing is None else self.packing.dtype
+        self.decoding = decoding
+        self.dtype = self.stored if decoding is None else decoding.dtype
+        self.loads = () if decoding is None else ("xarray",)
         if missing_chunks == "mask":
-            self.array = with_fill(self.array, absent_value(self.stored, self.packing, hole))
+            self.array = with_fill(self.array, absent_value(self.stored, self.decoding, hole))
         self.unit = tuple(int(c) for c in (self.array.shards or self.array.chunks))
         self.place = place_of(array)
         self.history: Snapshots | None = None  # of an Icechunk repository
@@ -94,12 +91,12 @@ class ZarrReader(Reader):
         if self.decoder is None:
             values = self._by_zarr(index)
         else:
-            values = self._assemble(index, None if self.packing else buffer)
+            values = self._assemble(index, None if self.decoding else buffer)
         self.tally.add(ReadCount(nbytes=values.size * self.dtype.itemsize))
         if self.rows_dim is not None:
             self._note_blank_rows(index, values)
-        if self.packing is not None:
-            return self.packing.decode(values)
+        if self.decoding is not None:
+            return self.decoding.decode(values)
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
     def _note_blank_rows(self, index: Index, values: np.ndarray[Any, Any]) -> None:
@@ -228,9 +225,9 @@ class ZarrReader(Reader):
             inside = flat and index[0].stop - index[0].start >= self.unit[0]
             scratch = self.chunks.at_once * chunk * 9 // 8
             scratch += 0 if inside and chunks * chunk == cells * self.stored.itemsize else chunk
-        if self.packing is not None:
-            scratch += cells * self.stored.itemsize
-        return scratch
+        if self.decoding is not None:
+            scratch += cells * self.stored.itemsize + self.decoding.scratch_nbytes
+        return int(scratch)
 
     def fingerprint(self) -> str:
         text = json.dumps(
@@ -240,7 +237,7 @@ class ZarrReader(Reader):
                 self.unit,
                 str(self.array.dtype),
                 repr(self.array.fill_value),
-                repr(self.packing),
+                repr(self.decoding),
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()

@@ -247,10 +247,24 @@ def test_rows_are_scored_by_what_they_observe() -> None:
     np.testing.assert_array_equal(model.transform(few)[0], 0.0)
 
 
+@pytest.mark.parametrize(("n", "p", "hole", "scale"), [(60, 25, 0.4, None), (25, 40, 0.3, "std")])
+def test_the_default_centring_finds_an_exact_matrix(
+    n: int, p: int, hole: float, scale: Any
+) -> None:
+    """Means of what is observed are not those of the matrix: the default has means of its own."""
+    rng = np.random.default_rng(0)
+    truth = 3.0 + rng.normal(size=(n, 2)) @ rng.normal(size=(2, p))
+    x = np.where(rng.random((n, p)) < hole, np.nan, truth)
+    model = HardImpute(2, scale=scale, tol=1e-9, bounds=None, progress=False).fit(x)
+    np.testing.assert_allclose(model.impute(x), truth, atol=1e-3)
+    about_observed = HardImpute(2, scale=scale, center=True, bounds=None, progress=False).fit(x)
+    assert np.abs(about_observed.impute(x) - truth).max() > 0.1
+
+
 def test_holes_are_filled_on_disk_as_in_memory(tmp_path: Any) -> None:
-    x, whole = with_holes(150, 20, 2, noise=0.01)  # and a third direction: means of what is seen
+    x, whole = with_holes(150, 20, 2, noise=0.01)
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(40, 7))
-    model = HardImpute(3).fit(str(tmp_path / "x.zarr"))
+    model = HardImpute(2).fit(str(tmp_path / "x.zarr"))
     completed = model.impute(x)
     hole = np.isnan(x)
     np.testing.assert_array_equal(completed[~hole], x[~hole])
@@ -261,7 +275,7 @@ def test_holes_are_filled_on_disk_as_in_memory(tmp_path: Any) -> None:
     rows, columns = np.nonzero(hole)
     np.testing.assert_allclose(model.predict(rows, columns), completed[hole], atol=1e-4)
     seen = scipy.sparse.coo_matrix((x[~hole], np.nonzero(~hole)), x.shape).tocsr()
-    np.testing.assert_allclose(HardImpute(3).fit(seen).impute(seen), completed, atol=1e-2)
+    np.testing.assert_allclose(HardImpute(2).fit(seen).impute(seen), completed, atol=1e-2)
     with pytest.raises(InvalidInputError, match="outside"):
         model.predict([150], [0])
 

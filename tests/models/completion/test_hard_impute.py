@@ -81,7 +81,7 @@ def test_other_solvers_have_the_same_fixed_point(solver: str, n: int, p: int, ra
     x, _ = with_holes(n, p, rank)
     z, seen, _ = centred(x)
     expected = classic(z, seen, rank, 2000)[-1]
-    model = HardImpute(rank, solver=solver, tol=0, max_passes=230).fit(x)
+    model = HardImpute(rank, solver=solver, center=True, tol=0, max_passes=230).fit(x)
     np.testing.assert_allclose(estimate_of(model), expected, atol=1e-6)
 
 
@@ -179,9 +179,10 @@ def test_sources_and_chunks_do_not_matter(tmp_path: Any) -> None:
         (x, {}), (str(tmp_path / "rows.zarr"), {}), (str(tmp_path / "columns.zarr"), {}),
         (coded, {"missing_value": -99.0}), (stored.tocsr(), {}), (stored.tocsc(), {}),
     ]  # fmt: skip
-    expected = estimate_of(HardImpute(3, tol=1e-10, max_passes=300).fit(x))
+    settings: dict[str, Any] = {"center": True, "tol": 1e-10, "max_passes": 300}
+    expected = estimate_of(HardImpute(3, **settings).fit(x))
     for source, more in sources:
-        model = HardImpute(3, tol=1e-10, max_passes=300, **more).fit(source)
+        model = HardImpute(3, **settings, **more).fit(source)
         np.testing.assert_allclose(estimate_of(model), expected, atol=1e-6)
         np.testing.assert_allclose(model.mean_, np.nanmean(x, axis=0), rtol=1e-12)
 
@@ -200,7 +201,7 @@ def test_small_integers_with_a_code() -> None:
 def test_scaled_columns() -> None:
     x, _ = with_holes(80, 15, 2, seed=7)
     x *= np.logspace(-2, 2, 15)
-    model = HardImpute(2, scale="std", tol=1e-9, max_passes=300).fit(x)
+    model = HardImpute(2, center=True, scale="std", tol=1e-9, max_passes=300).fit(x)
     z, seen, mean = centred(x)
     deviation = np.nanstd(x, axis=0, ddof=1)
     expected = classic(z / deviation, seen, 2, 2000)[-1]
@@ -224,7 +225,7 @@ def test_empty_rows_and_columns(solver: str, sparse: bool) -> None:
         seen = ~np.isnan(x)
         source = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape).tocsr()
     with pytest.warns(DroppedFeaturesWarning, match="1 of 12 features"):
-        model = HardImpute(2, solver=solver).fit(source)
+        model = HardImpute(2, solver=solver, center=True).fit(source)
     np.testing.assert_array_equal(model.components_[:, 3], 0.0)
     np.testing.assert_allclose(model.result_.scores[5], 0.0, atol=1e-12)
     completed = model.impute(source)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import xarray as xr
 
 import streampca
 from streampca import PCA, HardImpute, SoftImpute
@@ -74,7 +75,7 @@ def test_whole_weights_are_rows_that_are_repeated(scale: Any) -> None:
 def test_what_does_not_go_together_is_refused() -> None:
     x, _ = with_holes(30, 8, 2)
     assert PCA(2, missing="impute").plan(x).method == "PCA"
-    for wrong in ({"n_components": 0.9}, {"weights": np.ones(8)}, {"center": False},
+    for wrong in ({"n_components": 0.9}, {"remove": np.ones(30)}, {"center": False},
                   {"svd_solver": "tsqr"}):  # fmt: skip
         with pytest.raises(InvalidInputError, match="impute"):
             PCA(**{"n_components": 2, "missing": "impute", **wrong}).fit(x)  # type: ignore[arg-type]
@@ -128,3 +129,59 @@ def test_one_that_an_older_version_saved_as_any_model_opens_as_a_completion(mode
     assert found.penalty == penalty
     again = estimator_of(found)
     np.testing.assert_array_equal(again.transform(x), model.transform(x))
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("without", [False, True])
+def test_weights_of_features(scale: Any, without: bool, tmp_path: Any) -> None:
+    """As the same fit of columns that were multiplied beforehand."""
+    x, _ = with_holes(90, 12, 3, share=0.25, noise=0.1)
+    weights = np.random.default_rng(2).uniform(0.3, 2.0, 12)
+    used = np.full(12, True)
+    if without:
+        weights[4], used[4] = 0.0, False  # left out; its reconstruction is its mean
+    options: Any = {"missing": "impute", "tol": 1e-8, "max_passes": 200}
+    model = PCA(2, weights=weights, scale=scale, **options).fit(x)
+    deviation = np.ones(12) if model.scale_ is None else model.scale_
+    by_hand = weights[used] / deviation[used]
+    alone = PCA(2, **options).fit(x[:, used] * by_hand)
+    np.testing.assert_allclose(model.explained_variance_, alone.explained_variance_, rtol=1e-5)
+    components = model.components_[:, used]
+    np.testing.assert_allclose(aligned(alone.components_, components), components, atol=1e-4)
+    scores = model.transform(x)
+    expected = aligned(alone.transform(x[:, used] * by_hand).T, scores.T)
+    np.testing.assert_allclose(scores.T, expected, atol=2e-3)
+    np.testing.assert_allclose(scores, model.result_.scores, atol=2e-3)
+    if without:
+        holes = np.isnan(x[:, 4])
+        assert not model.components_[:, 4].any()
+        np.testing.assert_allclose(model.impute(x)[holes, 4], np.nanmean(x[:, 4]), atol=1e-9)
+    unbounded: Any = model._completing()
+    unbounded.bounds = None
+    z = (unbounded.impute(x) - model.mean_)[:, used] * by_hand
+    vt = np.linalg.svd(z, full_matrices=False)[2]
+    np.testing.assert_allclose(aligned(vt[:2], components), components, atol=1e-4)
+    model.save(tmp_path / "model")
+    again: Any = streampca.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.impute(x), model.impute(x))
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")
+def test_weights_of_a_field_and_of_other_completions() -> None:
+    x, _ = with_holes(40, 12, 2, share=0.1, noise=0.1)
+    lat = np.array([-70.0, -20, 40, 80])
+    grid = xr.DataArray(x.reshape(40, 4, 3), {"lat": lat}, ("time", "lat", "lon"))
+    root = np.repeat(np.sqrt(np.cos(np.deg2rad(lat))), 3)
+    options: Any = {"missing": "impute", "tol": 1e-7, "max_passes": 100}
+    model = PCA(2, weights="coslat", **options).fit(grid)
+    alone = PCA(2, **options).fit(x * root)
+    np.testing.assert_allclose(model.explained_variance_, alone.explained_variance_, rtol=1e-5)
+    for kind, solver, more in (
+        (HardImpute, "als", {}), (HardImpute, "exact", {}), (SoftImpute, "als", {"lambda_": 0.5}),
+    ):  # fmt: skip
+        fixed: Any = {"solver": solver, "tol": 1e-7, "max_passes": 100, **more}
+        weighted = kind(2, weights=root, **fixed).fit(x)
+        plain = kind(2, **fixed).fit(x * root)
+        np.testing.assert_allclose(weighted.singular_values_, plain.singular_values_, rtol=1e-4)
+    with pytest.raises(InvalidInputError, match="center=True"):
+        HardImpute(2, weights=root, center="both").fit(x)

@@ -416,7 +416,7 @@ def test_a_covariate_of_another_dimension():
 @pytest.mark.parametrize(
     ("remove", "words"),
     [
-        ("week", "'month', 'season', 'trend', an array"),
+        ("fortnight", "'hour', 'trend', an array"),
         ("month", r"needs a coordinate of the samples with dates.*xarray\.DataArray"),
         ("trend", "needs a coordinate"),
         (np.ones((4, 2)), r"expected \(9,\) or \(9, columns\)"),

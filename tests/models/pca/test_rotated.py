@@ -146,3 +146,23 @@ def test_what_cannot_be_rotated():
     with pytest.raises(InvalidInputError, match=r"component 2 has no variance.*expected k=1"):
         streampca.rotate(still, k=2)
     assert streampca.rotate(still).n_components_ == 1
+
+
+def test_a_rotation_says_how_many_optima_there_are(tmp_path):
+    loadings = np.random.default_rng(3).normal(size=(40, 8))
+    factors = np.random.default_rng(0).normal(size=(100, 8))
+    factors = np.linalg.qr(factors - factors.mean(axis=0))[0]
+    pca = PCA(8).fit(factors @ loadings.T)
+    rotated = streampca.rotate(pca)
+    result = rotated.result_
+    assert (result.starts, result.optima > 1) == (9, True)
+    assert f"the best of {result.optima} optima, reached from {result.reached} of 9 starts" in (
+        "\n".join(result.notes())
+    )
+    rotated.save(tmp_path / "model")
+    again = streampca.load(tmp_path / "model").result_
+    assert (again.starts, again.reached, again.optima) == (9, result.reached, result.optima)
+    alone = streampca.rotate(pca.result_, restarts=0)
+    assert (alone.starts, alone.notes()) == (1, pca.result_.notes())
+    with pytest.raises(InvalidInputError, match="restarts"):
+        streampca.rotate(pca, restarts=-1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca import PCA, IncrementalPCA
+from streampca.cli.commands import main
 from streampca.errors import InvalidInputError
 from tests.models.paths import PATHS, fit
 
@@ -223,6 +224,90 @@ def test_a_latitude_in_radians():
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
+@pytest.mark.parametrize("form", ["DataArray", "NetCDF", "Zarr"])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"axis": "Y"},
+        {"axis": "Y", "units": "degrees"},
+        {"standard_name": "latitude"},
+        {"standard_name": "Latitude", "units": "degrees"},
+        {"units": "degrees_north"},
+        {"units": "degree_N"},
+    ],
+)
+def test_a_latitude_of_any_name(attrs, form, tmp_path):
+    y = np.linspace(-80, 80, 5)
+    field = xr.DataArray(
+        planted(40, 30).reshape(40, 5, 6), {"row": ("row", y, attrs)}, ("time", "row", "col"), "t"
+    )
+    given = field
+    if form == "NetCDF":
+        field.to_netcdf(given := tmp_path / "x.nc", engine="h5netcdf")
+    elif form == "Zarr":
+        field.to_dataset().to_zarr(given := tmp_path / "x.zarr", consolidated=False)
+        given = streampca.open(given, variable="t")
+    expected = np.repeat(np.sqrt(np.cos(np.deg2rad(y))), 6)
+    np.testing.assert_allclose(PCA(2, weights="coslat").fit(given).result_.weights, expected)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"axis": "Y", "units": "m"},
+        {"axis": "Y", "standard_name": "projection_y_coordinate"},
+        {"axis": "Y", "standard_name": "grid_latitude", "units": "degrees"},
+        {"axis": "X", "units": "degrees"},
+        {},
+    ],
+)
+def test_what_is_no_latitude(attrs):
+    y = np.linspace(-80, 80, 5)
+    field = xr.DataArray(
+        planted(40, 30).reshape(40, 5, 6), {"y": ("y", y, attrs)}, ("time", "y", "x")
+    )
+    with pytest.raises(InvalidInputError, match="no latitude"):
+        PCA(2, weights="coslat").fit(field)
+    field.y.attrs = {"units": "degrees_north"}  # as the message says
+    assert PCA(2, weights="coslat").fit(field).result_.weights is not None
+
+
+def test_products_of_weights(tmp_path, capsys):
+    """Area times variable: a list of factors, or "coslat" for some of the variables."""
+    lat = np.array([-60.0, 0, 45])
+    sst = xr.DataArray(planted(40, 12).reshape(40, 3, 4), {"lat": lat}, ("time", "lat", "lon"))
+    index = xr.DataArray(100 * planted(40, 2, seed=5), dims=("time", "station"))
+    both = xr.Dataset({"sst": sst, "air": 3 * sst[:, :, ::-1]})
+    root = np.repeat(np.sqrt(np.cos(np.deg2rad(lat))), 4)
+    X = np.hstack([both[name].values.reshape(40, 12) for name in ("sst", "air")])
+    area = np.tile(root, 2)
+    total = [((X * area)[:, part].var(axis=0, ddof=1)).sum() for part in np.s_[:12, 12:]]
+    by_variable = np.repeat(1 / np.sqrt(total), 12)
+
+    equal = streampca.variable_weights(both, weights="coslat", dim="time")
+    model = PCA(2, weights=["coslat", equal]).fit(both, dim="time")
+    same(model, oracle(X, area * by_variable), 2)
+    assert model.result_.total_variance == pytest.approx(2.0)
+    same(PCA(2, weights=("coslat", area, area)).fit(both, dim="time"), oracle(X, area**3), 2)
+    same(PCA(2, weights=[sst.lat * 0 + 2.0, "coslat"]).fit(sst), oracle(X[:, :12], 2 * root), 2)
+
+    mixed = xr.Dataset({"sst": sst, "index": index})
+    weights = {"sst": "coslat", "index": 0.01}
+    of_mixed = np.hstack([sst.values.reshape(40, 12), index.values])
+    expected = oracle(of_mixed, np.concatenate([root, [0.01, 0.01]]))
+    same(PCA(2, weights=weights).fit(mixed, dim="time"), expected, 2)
+    with pytest.raises(InvalidInputError, match="no latitude"):
+        PCA(2, weights=["coslat", {"sst": 1.0, "index": 2.0}]).fit(mixed, dim="time")
+
+    both.to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
+    np.save(tmp_path / "w.npy", by_variable)
+    command = ["fit", str(tmp_path / "x.nc"), "--variable", "sst", "--variable", "air", "-k", "2"]
+    command += ["--weights", "coslat", "--weights", str(tmp_path / "w.npy")]
+    assert not main([*command, "-o", str(tmp_path / "model")])
+    same(streampca.load(tmp_path / "model"), oracle(X, area * by_variable), 2)
+    capsys.readouterr()
+
+
 def test_arrays_are_broadcast_by_name_and_aligned_by_coordinate():
     field, rng = grid()
     along_lon = xr.DataArray(rng.uniform(1, 2, 6), dims="lon", coords={"lon": field.lon})
@@ -372,7 +457,7 @@ def test_large_means_do_not_cancel(solver):
         ([1.0, np.inf, 1], "is inf at feature 1"),
         ([0.0, 0, 0], "zero everywhere"),
         ([1.0, 1], "shape"),
-        (["a", "b", "c"], "expected numbers"),
+        (["a", "b", "c"], "or the name of a column"),
         ("area", "'coslat' or an array"),
         ("coslat", "no latitude"),
         (xr.DataArray(np.ones(3), dims="x"), "dimensions"),

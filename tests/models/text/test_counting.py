@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, OccupiedError, SourceError
-from streampca.models.text import counting, vocabulary
+from streampca.models.text import vocabulary
+from streampca.models.text.counting_plan import Budget
+from streampca.models.text.pieces import Pieces
+from streampca.sources import texts as sources
 
 RNG = np.random.default_rng(5)
 
@@ -39,22 +45,47 @@ def whole(matrix: Any) -> np.ndarray:
         {"stop_words": ["w001", "w002"], "lowercase": False},
     ],
 )
-@pytest.mark.parametrize("most_terms", [10**6, 40])
+@pytest.mark.parametrize(
+    ("budget", "piece"),
+    [(Budget(batch=500), 1 << 16), (Budget(40, 500), 1 << 16), (Budget(40, 60), 7)],
+)
 def test_counts_are_those_of_scikit_learn(
-    settings: dict[str, Any], most_terms: int, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], budget: Budget, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = corpus()
-    monkeypatch.setattr(counting, "MOST_TERMS", most_terms)
-    monkeypatch.setattr(vocabulary, "BATCH", 500)
+    """Whatever the dictionary and a batch hold, and in however many pieces a text comes."""
+    texts = [*corpus(100), " ".join(corpus(40)), "w001"]
+    monkeypatch.setattr(Budget, "within", lambda *_: budget)
+    monkeypatch.setattr(sources, "PIECE", piece)
     found = streampca.open_texts(texts, **settings)
     reference = CountVectorizer(**settings)
     np.testing.assert_array_equal(whole(found), reference.fit_transform(texts).toarray())
     assert found.labels.features.names() == list(reference.get_feature_names_out())
 
 
-def test_a_full_dictionary_is_written_out(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(vocabulary, "BATCH", 500)
-    terms = vocabulary.TermCounts(str(tmp_path), most_terms=40)
+ALPHABET = "ab cd Σσ'ΑΣ  \n\t éÉ\u0301中文가ｶﾞ\xa0 ¨İI the of x-1.5,\u2003\u1d2cﬁ\u0e33\x1c"
+PATTERNS = (r"(?u)\b\w\w+\b", r"\S+", r"\w+\s\w+", r"\b", r"\w*", r"[^\s,.]+", r"\w+(?=\s)")
+
+
+@pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
+def test_terms_of_pieces_are_those_of_the_whole(analyzer: str) -> None:
+    """Final sigmas, marks, runs of blanks and n-grams over the borders of pieces."""
+    rng = random.Random(1)
+    for trial in range(300):
+        text = "".join(rng.choices(ALPHABET, k=rng.randrange(60)))
+        words = {"token_pattern": rng.choice(PATTERNS), "stop_words": rng.choice([None, ["the"]])}
+        vectorizer = CountVectorizer(
+            analyzer=analyzer, lowercase=trial % 3 > 0, **(words if analyzer == "word" else {}),
+            strip_accents=rng.choice([None, "ascii", "unicode"]),
+            ngram_range=rng.choice([(1, 1), (1, 2), (2, 3), (3, 3)]),
+        )  # fmt: skip
+        size = rng.randrange(1, 8)
+        parts = [text[i : i + size] for i in range(0, len(text), size)]
+        found = Counter(chain.from_iterable(Pieces(vectorizer).terms(parts, "the text")))
+        assert found == Counter(vectorizer.build_analyzer()(text)), (text, vectorizer)
+
+
+def test_a_full_dictionary_is_written_out(tmp_path: Path) -> None:
+    terms = vocabulary.TermCounts(str(tmp_path), most_terms=40, batch=500)
     for text in corpus():
         terms.add(text.split())
     assert terms.dictionaries > 3
@@ -160,7 +191,7 @@ def test_bad_settings_are_named(name: str) -> None:
 
 
 def test_bad_sources_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidTypeError, match="document 1 is None; expected text"):
+    with pytest.raises(InvalidTypeError, match=r"document 1 is missing.* missing='skip'"):
         streampca.open_texts(["one", None])
     with pytest.raises(InvalidTypeError, match="texts are a dict"):
         streampca.open_texts({"a": "text"})

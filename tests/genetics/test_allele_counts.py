@@ -1,0 +1,121 @@
+"""What allele counts mean: ploidies that sources state, and codings that are not counts."""
+
+import numpy as np
+import pytest
+
+import streampca
+from streampca import GenotypePCA
+from streampca.cli.commands import main
+from streampca.embedding.filters import filtered, parse_filters
+from streampca.errors import InvalidInputError, SourceError
+from streampca.operations.convert import convert
+from tests.genotypes import random_calls, write_plink, write_vcf_zarr
+
+
+def of_copies(copies, ploidy, fill=0):
+    """(p, n, ploidy + fill) alleles of (n, p) copies; -1 is a missing call, -2 fills."""
+    alleles = (np.arange(ploidy) < copies.T[:, :, None]).astype(np.int8)
+    alleles[copies.T < 0] = -1
+    filled = np.full((*alleles.shape[:2], fill), -2, np.int8)
+    return np.concatenate([alleles, filled], axis=2)
+
+
+def eigenvalues(copies, ploidy, k):
+    seen = copies >= 0
+    f = np.where(seen, copies, 0).sum(0) / (ploidy * seen.sum(0))
+    used = (f > 0) & (f < 1)
+    z = np.where(seen, copies - ploidy * f, 0)[:, used] / np.sqrt(ploidy * f * (1 - f))[used]
+    return f, np.linalg.eigvalsh(z @ z.T / used.sum())[::-1][:k]
+
+
+@pytest.mark.parametrize(
+    ("ploidy", "fill"), [(1, 0), (4, 0), pytest.param(1, 2, marks=pytest.mark.slow)]
+)
+def test_frequencies_are_those_of_the_calls_whatever_the_ploidy_dimension(tmp_path, ploidy, fill):
+    rng = np.random.default_rng(ploidy)
+    f = rng.uniform(0.1, 0.9, (2, 120))[rng.integers(0, 2, 30)]
+    copies = rng.binomial(ploidy, f).astype(np.int8)
+    copies[rng.random(copies.shape) < 0.02] = -1
+    path = write_vcf_zarr(tmp_path / "v", copies, alleles=of_copies(copies, ploidy, fill))
+    stated = max(ploidy + fill, 2)
+    expected, values = eigenvalues(np.where(copies < 0, -1, copies * (stated // ploidy)), stated, 3)
+    model = GenotypePCA(3, ploidy=stated).fit(path)
+    np.testing.assert_allclose(model.frequencies_, expected, rtol=1e-6)
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=2e-6)
+    convert(path, tmp_path / "z")
+    for source in (path, str(tmp_path / "z")):  # the ploidy is a part of what was converted
+        with pytest.raises(InvalidInputError, match=rf"GenotypePCA\(ploidy={stated}\)"):
+            GenotypePCA(3, ploidy=stated + 1).fit(source)
+        if stated > 2:
+            with pytest.raises(InvalidInputError, match=rf"\(ploidy={stated}\)"):
+                streampca.PCA(3, scale="hwe", missing="mean").fit(source)
+
+
+def test_the_ploidy_of_a_source_is_kept_by_selections_and_asked_for_by_projections(tmp_path):
+    calls = random_calls(n=40, p=80)
+    bed = write_plink(tmp_path / "x", calls)
+    with pytest.raises(InvalidInputError, match=r"ploidy=4.*up to 2 copies"):
+        GenotypePCA(2, ploidy=4, keep=[f"s{i}" for i in range(9)]).plan(bed)
+    with pytest.raises(InvalidInputError, match=r"haploid calls count twice"):
+        GenotypePCA(2, ploidy=1).plan(bed)
+    model = GenotypePCA(2).fit(bed)
+    with pytest.raises(InvalidInputError, match=r"project_samples\(ploidy=2\)"):
+        streampca.project_samples(model, bed, ploidy=4)
+    with pytest.raises(InvalidInputError, match=r"up to 2 copies"):
+        filtered(streampca.open(bed), parse_filters("maf:0.01"), ploidy=4)
+
+
+def test_copies_that_do_not_divide_the_ploidy_are_refused(tmp_path):
+    alleles = np.ones((6, 5, 4), np.int8)
+    alleles[2, 3, 3] = -2
+    path = write_vcf_zarr(tmp_path / "v", np.zeros((5, 6), np.int8), alleles=alleles)
+    with pytest.raises(SourceError, match="do not divide the 4"):
+        GenotypePCA(1, ploidy=4).fit(path)
+
+
+@pytest.mark.parametrize(
+    ("scale", "dtype"), [("hwe", np.int8), ("eigensoft", np.int16), ("std", np.int64), (None, "i1")]
+)
+def test_calls_coded_minus_one_to_one_are_refused(scale, dtype):
+    calls = random_calls(n=40, p=60, missing=0.0)
+    with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+        GenotypePCA(2, scale=scale).fit((calls - 1).astype(dtype))
+    with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+        GenotypePCA(2).fit((calls - 1).astype(float))
+    for wrong in (9, -9):
+        nines = np.where(np.arange(60) == np.arange(40)[:, None], wrong, calls)
+        with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+            GenotypePCA(2, scale="hwe", svd_solver="scatter").fit(nines.astype(dtype))
+    right = GenotypePCA(2, scale=scale).fit(calls.astype(dtype))
+    assert right.result_.missing.sum() == 0  # the line that the message gives
+    with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+        right.transform((calls - 1).astype(dtype))
+    np.testing.assert_allclose(
+        right.transform(calls[:1].astype(dtype)), right.scores_[:1], atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("solver", ["gram", "scatter", "randomized"])
+def test_haploid_calls_in_an_array_are_refused_unless_that_is_said(solver):
+    calls = (random_calls(n=60, p=40, missing=0.03) > 0).astype(np.int8)
+    with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
+        GenotypePCA(2, svd_solver=solver).fit(calls)
+    f, _ = eigenvalues(calls, 1, 2)
+    np.testing.assert_allclose(GenotypePCA(2, ploidy=1).fit(calls).frequencies_, f, rtol=1e-6)
+    stated = streampca.open(calls, missing_value=-1)  # rare alleles of diploids, says the user
+    np.testing.assert_allclose(GenotypePCA(2).fit(stated).frequencies_, f / 2, rtol=1e-6)
+
+
+def test_pruning_refuses_the_other_coding_and_takes_haploid_calls(tmp_path, capsys):
+    calls, to = random_calls(40, 60, missing=0.0), str(tmp_path / "p")
+    for name, values, code in (("x", calls - 1, 65), ("y", (calls > 0).astype(np.int8), 0)):
+        np.save(tmp_path / f"{name}.npy", values)
+        assert main(["prune", str(tmp_path / f"{name}.npy"), "-o", to]) == code
+    assert "If -1 is missing: --missing-value=-1" in capsys.readouterr().err
+
+
+def test_rare_alleles_without_a_homozygote_are_no_other_coding():
+    rng = np.random.default_rng(3)
+    calls = (rng.random((80, 50)) < 0.05).astype(np.int8)
+    calls[rng.random(calls.shape) < 0.01] = -1
+    assert GenotypePCA(2).fit(calls).result_.missing.sum() > 0
