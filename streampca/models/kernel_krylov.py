@@ -323,8 +323,10 @@ class _Iteration:
     def _ritz(self) -> Ritz:
         ritz = self.space.ritz()
         rotated = (self.errors.T @ ritz.rotation) ** 2
-        # the rows that it is measured by are float64 values, each rounded too: at most |K|_F of that
-        values = float(np.finfo(np.float64).eps) * np.sqrt(self.tiles.squares)
+        # float64 rows measure it, whose values are rounded too: together at most |K|_F of that
+        size = float(np.sqrt(self.tiles.squares))
+        size = size if np.isfinite(size) else float(np.abs(self.tiles.diagonal).sum())
+        values = float(np.finfo(np.float64).eps) * size
         measured = CONFIDENCE * np.sqrt(self.tiles.weights @ rotated) + values
         known = float(np.sum(ritz.values)) + np.sqrt(
             max(self.squares - float(np.sum(ritz.values**2)), 0.0)
