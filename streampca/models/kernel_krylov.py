@@ -387,7 +387,7 @@ class _Iteration:
         """What rounding hides: components of a semi-definite K that are 0 within a bound that is
         not small; "" without."""
         lost = (values == 0.0) & (bound > self.request.tol * float(values.max(initial=0.0)))
-        if not (self.tiles.kernel.definite and lost.any()):
+        if not (self.tiles.kernel.definite and lost.any() and self.trace):  # 0: rows are equal
             return ""
         repair = "convert with X.astype('float64')"
         if self.dtype != np.float32:
