@@ -72,6 +72,11 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         help="stream the components here, block by block, instead of holding them in memory",
     )
     group.add_argument("--relationship", metavar="ZARR", help="write the relationship matrix here")
+    _table_options(group)
+
+
+def _table_options(group: Any) -> None:
+    """Tables of a genotype fit, in PLINK's and smartpca's formats."""
     group.add_argument(
         "--out",
         metavar="PREFIX",
