@@ -12,7 +12,6 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import (
     components_wanted,
-    names_samples,
     open_source,
     progress_of,
     running_options,
@@ -23,6 +22,7 @@ from streampca.cli.options import (
 )
 from streampca.cli.outputs import check_outputs, check_writable
 from streampca.cli.selection import Selection, choose, identifiers, pruning_rules
+from streampca.cli.side_data import names_samples
 from streampca.errors import InvalidInputError
 from streampca.genetics.filters import filter_genotypes
 from streampca.genetics.ld_pruning import PRUNE_IN, WINDOW, prune_ld

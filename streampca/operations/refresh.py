@@ -21,14 +21,7 @@ from streampca.operations.gates import Facts, other_source, refusal
 from streampca.operations.history import History
 from streampca.operations.least_work import Work
 from streampca.operations.model_store import SCORES, ModelStore, Version, record_of_scores
-from streampca.operations.outcome import (
-    PLANNED,
-    PUBLISHED,
-    REFUSED,
-    UNCHANGED,
-    Outcome,
-    against,
-)
+from streampca.operations.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome, against
 from streampca.operations.scores import Made, Scores, explained, sweep_places
 from streampca.operations.state import (
     State,

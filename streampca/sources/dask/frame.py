@@ -27,12 +27,7 @@ from streampca.matrix.kinds import CHUNKS, refuse_gpu
 from streampca.matrix.names import index_names
 from streampca.sources.dask.arrays import DaskMatrix, from_dask
 from streampca.sources.dask.strips import DaskReader
-from streampca.sources.frames import (
-    dtype_of,
-    exact_float,
-    not_numeric,
-    numbers_of,
-)
+from streampca.sources.frames import dtype_of, exact_float, not_numeric, numbers_of
 from streampca.sources.frames import refuse_other_than_numbers as refuse_text
 from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id
 from streampca.sources.stacked import Dim, Index
