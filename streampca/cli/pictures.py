@@ -23,6 +23,7 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_writable, score_paths
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import VIEWS, AxisLabels
@@ -182,7 +183,7 @@ def run_baselines(arguments: argparse.Namespace) -> int:
         curves = {name: one.tolist() for name, one in found.curves.items()}
         print(json_of({"r2": curves, "features": found.features}, indent=1))
         return 0
-    print(f"{found}\nbaselines drawn to {arguments.output}")
+    print(f"{found}\nbaselines drawn to {shown(arguments.output)}")
     return 0
 
 
@@ -218,7 +219,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
         raise InvalidInputError(f"--{option} is of --kind map, and this is --kind {kind}")
     options |= further
     draw(kind, model if "X" in options else result, output, **options)
-    print(f"{kind} drawn to {output}")
+    print(f"{kind} drawn to {shown(output)}")
     return 0
 
 
@@ -322,7 +323,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     title, place = arguments.title, arguments.model
     made = report_of(result, scores=scores, labels=labels, title=title, path=place)
     made.save(output)
-    print(f"report written to {output} ({size(output.stat().st_size)})")
+    print(f"report written to {shown(output)} ({size(output.stat().st_size)})")
     return 0
 
 
