@@ -3,9 +3,7 @@
 import os
 import sys
 
-import streampca
-
-HOME = os.path.dirname(os.path.dirname(os.path.abspath(streampca.__file__)))
+HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if not sys.flags.safe_path and os.path.realpath(sys.path[0] or ".") != os.path.realpath(HOME):
     del sys.path[0]  # Python puts the current folder there
 

@@ -23,7 +23,7 @@ URL = re.compile(
 
 # control characters except tabs and line ends, line separators, marks of writing direction, and
 # lone surrogates, which cannot be encoded
-CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069"
+CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 OBEYED = re.compile(f"[{CONTROL}\ud800-\udfff]")
 OBEYED_IN_NAMES = re.compile(f"[{CONTROL}\ud800-\udfff\t\n]")
 PACKAGE = os.path.join(Path(__file__).parent, "")  # with the separator: a neighbour is not ours
@@ -249,7 +249,7 @@ def warn_caller(message: str, kind: type[Warning]) -> None:
     inner = (PACKAGE, contextlib.__file__)  # of decorators that are context managers
     while frame.f_code.co_filename.startswith(inner) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, kind, stacklevel=level)
+    warnings.warn(printable_name(message), kind, stacklevel=level)
 
 
 def not_fitted(name: str) -> Exception:

@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from streampca.errors import hide_secrets
+from streampca.errors import hide_secrets, printable
 
 STYLE = """<style>
 .spca{font:13px/1.45 system-ui,sans-serif;max-width:760px;color:inherit}
@@ -28,8 +28,8 @@ MOST_BARS = 60
 
 
 def text(value: Any) -> str:
-    """A value as text that is safe inside HTML, and shows no credentials."""
-    return html.escape(hide_secrets(str(value)))
+    """A value as text that is safe inside HTML: no credentials, no control characters."""
+    return html.escape(printable(hide_secrets(str(value))))
 
 
 def card(

@@ -512,7 +512,7 @@ def test_outputs_that_cannot_be_written_are_refused_first(fileset, store, tmp_pa
     ):  # fmt: skip
         assert main(words) == 73, words
         assert capsys.readouterr().err.count("\n") == 1
-    assert main([*fit, "-o", nowhere[:-2] + "2", "--scores", nowhere[:-2] + "2"]) == 65
+    assert main([*fit, "-o", str(tmp_path / "o2"), "--scores", str(tmp_path / "o2")]) == 65
     assert "two outputs" in capsys.readouterr().err
     assert main([*fit, "--scores", path, "--overwrite"]) == 73  # a source, not scores of ours
     assert main([*fit, "--relationship", path, "--overwrite"]) == 73

@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
         "solvers",
         "store",
     },
-    "plots": {"errors", "matrix", "models.decomposition", "models.result", "models.text"},
+    "plots": {"errors", "html", "matrix", "models.decomposition", "models.result", "models.text"},
     "genetics": {
         "errors",
         "kernels",

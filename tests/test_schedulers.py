@@ -19,7 +19,11 @@ from streampca.operations.outcome import REFUSED
 
 FOLDER = Path(__file__).parents[1] / "configs" / "schedulers"
 CODES = {*(code for _, code in EXIT), *OUTCOMES.values(), FAILED, FAULT, TERMINATED}
-IN_VAIN = {65, 66, 78}  # of which trying again is no use
+TABLE = dict(re.findall(r"^#   (\d+) +(\S+)", (FOLDER.parent / "nightly.yaml").read_text(), re.M))
+IN_VAIN = {int(code) for code, again in TABLE.items() if again == "no"}
+
+
+UNITS = ("nightly.service", "nightly.timer", "nightly-failed.service")
 
 
 def check_command(words: list[str]) -> None:
@@ -42,15 +46,19 @@ def test_the_units(tmp_path: Path) -> None:
     assert service["Service"]["Type"] == "oneshot"
     assert {int(code) for code in service["Service"]["RestartPreventExitStatus"].split()} == IN_VAIN
     assert service["Service"]["SuccessExitStatus"] == "75"
+    failed = service["Unit"]["OnFailure"]
+    assert shlex.split(unit(failed)["Service"]["ExecStart"])[0] == "/usr/bin/logger"
+    assert service["Service"]["Environment"] == "NUMBA_CACHE_DIR=%C/nightly"
     assert timer["Timer"]["OnCalendar"] == "*-*-* 02:00:00"
     if shutil.which("systemd-analyze") is None:
         return
-    for name in ("nightly.service", "nightly.timer"):  # with a program that is there
+    for name in UNITS:  # with a program that is there
         text = (FOLDER / name).read_text().replace("/srv/job/.venv/bin/streampca", "/bin/true")
+        text = text.replace("/usr/bin/logger", "/bin/true")
         (tmp_path / name).write_text(text)
     said = subprocess.run(
-        ["systemd-analyze", "verify", *(str(tmp_path / name) for name in
-         ("nightly.service", "nightly.timer"))], capture_output=True, text=True,
+        ["systemd-analyze", "verify", *(str(tmp_path / name) for name in UNITS)],
+        capture_output=True, text=True,
     )  # fmt: skip
     complaints = [line for line in said.stderr.splitlines() if "nightly" in line]
     assert complaints == []
@@ -85,6 +93,27 @@ def test_the_cron_job() -> None:
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
     assert {one["name"] for one in pod["volumes"]} == set(mounts)
     assert container["command"][2].startswith(mounts["job"])
+
+
+def test_the_cron_job_is_admitted_to_a_restricted_namespace() -> None:
+    """Source: Kubernetes, Pod Security Standards, the policy "Restricted"."""
+    job = yaml.safe_load((FOLDER / "cronjob.yaml").read_text())
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] != 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    asked = container["securityContext"]
+    assert asked["allowPrivilegeEscalation"] is False
+    assert asked["capabilities"] == {"drop": ["ALL"]}
+    assert asked["readOnlyRootFilesystem"] is True
+    allowed = {"configMap", "emptyDir", "secret", "persistentVolumeClaim", "projected"}
+    kinds = {one["name"]: ({*one} - {"name"}) for one in pod["volumes"]}
+    assert all(kind <= allowed for kind in kinds.values())
+    written = {one["mountPath"] for one in container["volumeMounts"]
+               if kinds[one["name"]] == {"emptyDir"}}  # fmt: skip
+    places = {one["name"]: one["value"] for one in container["env"]}
+    assert {places[name] for name in ("NUMBA_CACHE_DIR", "TMPDIR", "HOME")} <= written
 
 
 def test_the_codes_are_those_that_we_return() -> None:

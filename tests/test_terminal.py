@@ -6,8 +6,10 @@ import shutil
 import subprocess
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import streampca
 from streampca.cli import main
 from streampca.cli.commands import COMMANDS, EXAMPLES, WELCOME, build_parser
 
@@ -148,3 +150,43 @@ def test_fish_gets_every_option(capsys):
         assert f"-a {name} -d '" in script
         for option in parsers[name].options():
             assert f"'__fish_seen_subcommand_from {name}' -l {option[2:]}\n" in script + "\n"
+
+
+HOSTILE = "x\nstreampca: version 9 is served\x1b[2J\u202e\u061c"
+
+
+def test_a_path_forges_no_line_and_moves_no_cursor(tmp_path, capsys):
+    place = tmp_path / HOSTILE
+    np.save(f"{place}.npy", np.random.default_rng(0).standard_normal((20, 4)))
+    (tmp_path / "job.yaml").write_text("store: [1]\n")
+    lines = (
+        ["fit", f"{place}.npy", "-k", "2", "-o", f"{place}-model"],
+        ["transform", f"{place}-model", f"{place}.npy", "-o", f"{place}.tsv"],
+        ["transform", f"{place}-model", f"{place}.npy", "-o", f"{place}.tsv"],  # it is there
+        ["fit", f"{place}.absent.npy"],
+        ["config", "check", f"{place}.yaml"],
+    )
+    codes = []
+    for line in lines:
+        codes.append(main(line))
+        said = "".join(capsys.readouterr())
+        assert "x\\nstreampca: version 9" in said
+        assert "\nstreampca: version 9" not in said
+        assert not {"\x1b", "\u202e", "\u061c"} & {*said}
+    assert codes == [0, 0, 73, 66, 78]
+
+
+def test_a_report_shows_names_from_the_data_with_their_control_characters_escaped(tmp_path):
+    frame = pd.DataFrame(
+        np.random.default_rng(0).standard_normal((20, 3)) * [9, 1, 1],
+        columns=[f"<b>{HOSTILE}", "b", "c"], index=[f"{HOSTILE} {i}" for i in range(20)],
+    )  # fmt: skip
+    with pytest.warns(
+        streampca.errors.DominantFeatureWarning, match=r"b>x\\nstreampca.*\\u202e"
+    ) as told:
+        model = streampca.PCA(2, progress=False).fit(frame)
+    assert "\x1b" not in str(told[0].message)
+    page = model.report(scores=model.transform(frame)).html + model._repr_html_()
+    assert not {"\x1b", "\u202e", "\u061c"} & {*page}
+    assert "<b>x" not in page
+    assert "\\u202e" in page

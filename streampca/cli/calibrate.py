@@ -16,6 +16,7 @@ import scipy
 
 from streampca.accumulators import RFactor, Scatter, SubspaceStep
 from streampca.cli.commands import Parser
+from streampca.cli.terminal import shown
 from streampca.kernels import Array
 from streampca.matrix import Block
 from streampca.matrix.labels import json_of
@@ -47,7 +48,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     else:
         with whole_file(arguments.output) as file:
             file.write(f"{text}\n".encode())
-        print(f"{arguments.output}: use it with --rates {arguments.output}")
+        print(f"{shown(arguments.output)}: use it with --rates {shown(arguments.output)}")
     return 0
 
 

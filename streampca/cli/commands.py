@@ -35,7 +35,7 @@ from streampca.errors import (
     StreamPCAError,
     hide_secrets,
     nearest,
-    printable,
+    printable_name,
 )
 
 COMMANDS = {  # command -> (its module, what it does)
@@ -370,13 +370,13 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _say(error: BaseException | str, noted: BaseException | None = None) -> None:
-    text = printable(hide_secrets(str(error)))
+    text = printable_name(hide_secrets(str(error)))  # on one line: a path may hold others
     print(announced("streampca: ", text, RED, sys.stderr), file=sys.stderr)
     for note in getattr(noted or error, "__notes__", []):
-        print(printable(f"  {hide_secrets(note)}"), file=sys.stderr)
+        print(f"  {printable_name(hide_secrets(note))}", file=sys.stderr)
 
 
 def _show_warning(parser: Parser, message: Any, category: Any, *_: Any) -> None:
-    text = printable(hide_secrets(as_options(str(message), parser)))
+    text = printable_name(hide_secrets(as_options(str(message), parser)))
     head = f"streampca: {category.__name__}: "
     print(announced(head, text, YELLOW, sys.stderr), file=sys.stderr)

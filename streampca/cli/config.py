@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streampca.cli.commands import Parser
-from streampca.errors import ConfigError, InvalidInputError, SourceError, nearest
+from streampca.cli.terminal import shown
+from streampca.errors import (
+    ConfigError,
+    InvalidInputError,
+    SourceError,
+    hide_secrets,
+    nearest,
+    printable_name,
+)
 from streampca.matrix.labels import json_of
 from streampca.operations.config import check_cluster, check_job, read_job
 from streampca.operations.outcome import Outcome
@@ -196,12 +204,13 @@ def as_text(outcome: Outcome) -> str:
         f"(streampca models promote {outcome.store} {outcome.version})",
         "planned": f"would do: {outcome.how}: {outcome.why}",
     }[outcome.status]
-    if not outcome.behind:
-        return f"streampca: {text}"
-    return (
-        f"streampca: {text}\nstreampca: behind: {outcome.behind} samples from "
-        f"{outcome.samples} on are not taken, since {outcome.behind_since}: {outcome.note}"
-    )
+    lines = [text]
+    if outcome.behind:
+        lines.append(
+            f"behind: {outcome.behind} samples from {outcome.samples} on are not taken, since "
+            f"{outcome.behind_since}: {outcome.note}"
+        )
+    return "\n".join(f"streampca: {printable_name(hide_secrets(line))}" for line in lines)
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -210,10 +219,10 @@ def run_check(arguments: argparse.Namespace) -> int:
         entries, origin = read_yaml(path)
         if isinstance(entries.get("source"), dict) or entries.keys() & JOBS_ONLY:
             job = check_job(entries, origin)
-            print(f"{path}: a refresh of {job.store} by {job.model['kind']}")
+            print(f"{shown(path)}: a refresh of {shown(job.store)} by {job.model['kind']}")
         else:
             command = _command_for(arguments.parsers, path)
-            print(f"{path}: options of streampca {command}")
+            print(f"{shown(path)}: options of streampca {command}")
     return 0
 
 

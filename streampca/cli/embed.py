@@ -24,6 +24,7 @@ from streampca.cli.options import (
 from streampca.cli.outputs import check_outputs
 from streampca.cli.pictures import LABELS, PICTURES, read_labels, write_picture
 from streampca.cli.side_data import refuse_of_genotypes
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, SCALES
 from streampca.matrix.labels import json_of
@@ -123,7 +124,7 @@ def run_embed(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         print(found)
         for path in written:
-            print(f"written    {path}")
+            print(f"written    {shown(path)}")
     return 0
 
 

@@ -47,9 +47,11 @@ from streampca.cli.outputs import (
     labelled_options,
     labelled_paths,
     score_paths,
+    write_both,
     write_labelled,
     write_scores,
 )
+from streampca.cli.score_files import OF_SCORES, SCORES, scores_in
 from streampca.cli.selection import (
     Selection,
     choose,
@@ -65,6 +67,7 @@ from streampca.cli.side_data import (
     side_data_options,
     weights_wanted,
 )
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
 from streampca.matrix.labels import json_of
@@ -123,7 +126,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.set_defaults(run=run_transform)
     one.add_argument("model")
     one.add_argument("source", nargs="+")
-    one.add_argument("-o", "--output", required=True, metavar="ZARR")
+    one.add_argument("-o", "--output", required=True, metavar=SCORES, help=OF_SCORES)
     one.add_argument("--overwrite", action="store_true")
     one.add_argument(
         "--remove",
@@ -228,7 +231,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     """``streampca fit``: fit, report, save."""
     check_outputs(
         models=[arguments.output],
-        arrays=[arguments.scores],
+        scores=[arguments.scores],
         tables=tables(arguments),
         datasets=labelled_paths(arguments),
         new=zarr_outputs(arguments),
@@ -270,9 +273,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
         if counts:
             print(left_out(counts))
         if arguments.output:
-            print(f"model saved to {arguments.output}")
+            print(f"model saved to {shown(arguments.output)}")
         for path in written:
-            print(f"written    {path}")
+            print(f"written    {shown(path)}")
     return 0
 
 
@@ -292,31 +295,31 @@ def _choose(arguments: argparse.Namespace, matrix: Any) -> Selection:
 def run_transform(arguments: argparse.Namespace) -> int:
     """``streampca transform``: scores of new rows on a saved model."""
     check_outputs(
-        arrays=[arguments.output], sources=arguments.source, overwrite=arguments.overwrite
+        scores=[arguments.output], sources=arguments.source, overwrite=arguments.overwrite
     )
     model: Any = streampca.load(arguments.model)
     paths = score_paths(arguments.output, len(arguments.source) if model.scored_views == 2 else 1)
     if len(paths) == 2:
-        check_outputs(arrays=paths, sources=arguments.source, overwrite=arguments.overwrite)
+        check_outputs(scores=paths, sources=arguments.source, overwrite=arguments.overwrite)
     settings = getattr(model, "pca", None) or model  # a rotated model has those of its PCA
     settings.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:
         settings.set_params(memory_limit=arguments.memory_limit)
     if len(paths) == 2:
         x, y = two_sources(arguments, f"a {model.result_.method}")
-        scores = model.transform(x, y, out=paths, overwrite=arguments.overwrite)[0]
+        shape = write_both(model, (x, y), paths, arguments.overwrite)
     else:
         matrix = open_source(arguments)
         removed = removal_wanted(arguments, matrix)
-        scores = model.transform(
-            matrix, out=arguments.output, overwrite=arguments.overwrite, remove=removed
-        )
+        samples = matrix.labels.samples
+        with scores_in(arguments.output, samples, arguments.overwrite) as (place, replaces):
+            shape = model.transform(matrix, out=place, overwrite=replaces, remove=removed).shape
     output = " and ".join(paths)
-    text = {"rows": scores.shape[0], "components": scores.shape[1], "output": output}
+    text = {"rows": shape[0], "components": shape[1], "output": output}
     print(
         json_of(text)
         if arguments.json
-        else f"{text['rows']} x {text['components']} scores written to {output}"
+        else f"{text['rows']} x {text['components']} scores written to {shown(output)}"
     )
     return 0
 

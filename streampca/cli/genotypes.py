@@ -20,9 +20,10 @@ from streampca.cli.options import (
     settings_of_run,
     source_options,
 )
-from streampca.cli.outputs import check_outputs, check_writable
+from streampca.cli.outputs import check_endings, check_outputs, check_writable
 from streampca.cli.selection import Selection, choose, identifiers, pruning_rules
 from streampca.cli.side_data import names_samples
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.genetics.filters import filter_genotypes
 from streampca.genetics.ld_pruning import PRUNE_IN, WINDOW, prune_ld
@@ -311,7 +312,7 @@ def run_project(arguments: argparse.Namespace) -> int:
     else:
         n, k = projection.scores.shape
         print(f"{n} samples on {k} components\n{projection.match}")
-        print(f"written    {arguments.output}")
+        print(f"written    {shown(arguments.output)}")
     return 0
 
 
@@ -319,6 +320,7 @@ def run_convert(arguments: argparse.Namespace) -> int:
     """``streampca convert``."""
     from streampca.operations.convert import convert
 
+    check_endings(arrays=[arguments.output])
     if "://" not in arguments.output:
         check_writable(Path(arguments.output))
     done = convert(
@@ -329,7 +331,7 @@ def run_convert(arguments: argparse.Namespace) -> int:
         progress=progress_of(arguments),
     )
     if not arguments.json:
-        print(f"{arguments.output}: {streampca.open(arguments.output)}")
+        print(f"{shown(arguments.output)}: {streampca.open(arguments.output)}")
         return 0
     text = {
         "output": done.path,

@@ -19,6 +19,7 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_outputs, write_scores
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
 from streampca.models.completion.request import SOLVERS
@@ -180,7 +181,8 @@ def run_impute(arguments: argparse.Namespace) -> int:
     """``streampca impute``: fit, report, write."""
     check_outputs(
         models=[arguments.output],
-        arrays=[arguments.scores, arguments.completed],
+        scores=[arguments.scores],
+        arrays=[arguments.completed],
         sources=arguments.source,
         overwrite=arguments.overwrite,
     )
@@ -210,7 +212,7 @@ def run_impute(arguments: argparse.Namespace) -> int:
             print(report_of_tests(test))
         for path in (arguments.output, arguments.scores, arguments.completed):
             if path:
-                print(f"written    {path}")
+                print(f"written    {shown(path)}")
     return 0
 
 

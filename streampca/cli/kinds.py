@@ -19,7 +19,8 @@ from streampca.cli.options import (
     print_planned,
     progress_of,
 )
-from streampca.cli.outputs import check_outputs, score_paths, write_scores
+from streampca.cli.outputs import check_outputs, score_paths, write_both, write_scores
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, StreamPCAError, nearest
 from streampca.matrix import ChunkedMatrix
 from streampca.matrix.labels import json_of
@@ -199,7 +200,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     scores = score_paths(arguments.scores, kind_named(arguments.kind).scored_views)
     check_outputs(
         models=[arguments.output],
-        arrays=scores,
+        scores=scores,
         sources=arguments.source,
         overwrite=arguments.overwrite,
     )
@@ -209,7 +210,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     model.fit(*matrices)
     model, text = rotated_and_saved(model, arguments)
     if len(scores) == 2:
-        model.transform(*matrices, out=scores, overwrite=arguments.overwrite)
+        write_both(model, matrices, scores, arguments.overwrite)
     elif arguments.scores:
         write_scores(model, matrices[0], arguments.scores, arguments.overwrite)
     if arguments.json:
@@ -217,7 +218,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         print(text)
         if arguments.output:
-            print(f"model saved to {arguments.output}")
+            print(f"model saved to {shown(arguments.output)}")
     return 0
 
 

@@ -13,6 +13,7 @@ from streampca.cli.commands import Parser
 from streampca.cli.info import report
 from streampca.cli.options import progress_of, running_options
 from streampca.cli.outputs import check_outputs
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix.labels import json_of
 from streampca.models.text.lsa_result import Match
@@ -106,7 +107,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     elif verbose:
         print(report(model))
         if arguments.output:
-            print(f"model saved to {arguments.output}")
+            print(f"model saved to {shown(arguments.output)}")
     return 0
 
 

@@ -11,6 +11,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.info import describe, print_damage
 from streampca.cli.outputs import check_outputs
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix.labels import json_of
 from streampca.models.drift import compare
@@ -223,7 +224,9 @@ def run_export(arguments: argparse.Namespace) -> int:
     whole = {"version": version.number, "id": version.id,
              "model": arguments.model, "scores": arguments.scores}  # fmt: skip
     places = " and ".join(filter(None, (arguments.model, arguments.scores)))
-    print(json_of(whole) if arguments.json else f"version {version.number} copied to {places}")
+    print(
+        json_of(whole) if arguments.json else f"version {version.number} copied to {shown(places)}"
+    )
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import streampca
+from streampca.cli.score_files import OF_SCORES, SCORES
 from streampca.cli.tables import table_options
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, RowTotals, select
@@ -91,9 +92,9 @@ def output_options(one: argparse.ArgumentParser) -> None:
     """What a fit writes, and where its options come from."""
     one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
     one.add_argument(
-        "--scores", metavar="ZARR",
+        "--scores", metavar=SCORES,
         help="write the scores of all samples here; of two views to s-x.zarr and s-y.zarr for "
-        "s.zarr",
+        f"s.zarr; {OF_SCORES}",
     )  # fmt: skip
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     printing_options(one)

@@ -6,10 +6,12 @@ import argparse
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import streampca
+from streampca.cli.score_files import ZARR, ending, is_file, scores_in
 from streampca.errors import InvalidInputError, OccupiedError, OutputError
 from streampca.matrix import VIEWS, ChunkedMatrix
 from streampca.models.anndata_results import check_target
@@ -22,19 +24,26 @@ from streampca.store.sinks import ZarrSink, refuse_occupied, remove_abandoned
 # Checks of outputs before anything is read: existing files, and places that cannot be written.
 
 Paths = Iterable[str | None]
+NO_TEXT = (".csv", ".parquet", ".npy", ".zarr", ".npz", ".h5", ".h5ad", ".nc")
+DATA = (*NO_TEXT, ".tsv", ".txt")  # what models are not
 
 
 def check_outputs(
-    *, models: Paths = (), arrays: Paths = (), tables: Paths = (), datasets: Paths = (),
-    new: Paths = (), sources: Paths = (), overwrite: bool = False,
+    *, models: Paths = (), arrays: Paths = (), scores: Paths = (), tables: Paths = (),
+    datasets: Paths = (), new: Paths = (), sources: Paths = (), overwrite: bool = False,
 ) -> None:  # fmt: skip
     """Raise OccupiedError for outputs that exist, OutputError for those that cannot be written.
 
-    models : folders of saved models.  arrays : Zarr arrays.  tables : text files.
+    models : folders of saved models.  arrays : Zarr arrays.  scores : those, or files, by the end
+    of their names.  tables : text files.
     datasets : NetCDF files or Zarr groups.  new : Zarr groups that are never replaced.
     sources : the inputs: an output within one would become a part of it.
     None stands for an output that is not wanted. What a killed run left of an output is removed.
     """
+    wanted = [one for one in scores if one]
+    files = [one for one in wanted if is_file(one)]
+    check_endings(models, [*arrays, *new], tables)
+    arrays, tables = [*arrays, *(one for one in wanted if one not in files)], [*tables, *files]
     groups = [[one for one in paths if one] for paths in (models, arrays, tables, datasets, new)]
     models, arrays, tables, _, new = groups
     local = [one for paths in groups for one in paths if "://" not in one]
@@ -65,6 +74,18 @@ def check_outputs(
         check_writable(Path(one))
 
 
+def check_endings(models: Paths = (), arrays: Paths = (), tables: Paths = ()) -> None:
+    """Raise InvalidInputError for a name whose end promises another format than is written."""
+    for one in filter(None, arrays):
+        ending(one, ZARR)
+    for one in filter(None, models):
+        if one.lower().endswith(DATA):
+            raise InvalidInputError(f"{one}: a model is a folder; expected a name such as model")
+    for one in filter(None, tables):
+        if one.lower().endswith(NO_TEXT):
+            raise InvalidInputError(f"{one}: text is written; expected a name such as out.tsv")
+
+
 def check_writable(path: Path) -> None:
     """Raise OutputError if a file or folder of this name could not be made."""
     folder = path.absolute().parent
@@ -90,15 +111,27 @@ def score_paths(path: str | None, views: int) -> list[str]:
 
 
 def write_scores(model: Any, matrix: Any, path: str, overwrite: bool, remove: Any = None) -> None:
-    """Write the scores of a fit's rows as a Zarr array: those it kept, or by another pass."""
-    scores = model.result_.scores
-    if scores is None or getattr(model, "whiten", False):
-        model.transform(matrix, out=path, overwrite=overwrite, remove=remove)
-        return
-    n, k = scores.shape
-    sink = ZarrSink(path, n, k, overwrite=overwrite)
-    sink.write(0, scores)
-    sink.finish()
+    """Write the scores of a fit's rows: those it kept, or by another pass."""
+    scores, kept = model.result_.scores, model.result_.labels.samples
+    with scores_in(path, kept, overwrite) as (place, replaces):
+        if scores is None or getattr(model, "whiten", False):
+            model.transform(matrix, out=place, overwrite=replaces, remove=remove)
+            return
+        n, k = scores.shape
+        sink = ZarrSink(place, n, k, overwrite=replaces)
+        sink.write(0, scores)
+        sink.finish()
+
+
+def write_both(model: Any, matrices: Any, paths: list[str], overwrite: bool) -> tuple[int, ...]:
+    """Write the scores of both views of a model. Returns the shape of the first."""
+    with ExitStack() as stack:
+        places, replaces = zip(
+            *(stack.enter_context(scores_in(path, matrix.labels.samples, overwrite))
+              for path, matrix in zip(paths, matrices, strict=True)), strict=True
+        )  # fmt: skip
+        written = model.transform(*matrices, out=[*places], overwrite=any(replaces))
+        return tuple(written[0].shape)
 
 
 # --------------------------------------------------------------------------------------------------

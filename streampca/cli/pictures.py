@@ -21,6 +21,7 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_writable
+from streampca.cli.terminal import shown
 from streampca.cli.view_options import field_of, field_options, two_views_of, with_options
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
@@ -140,7 +141,7 @@ def run_baselines(arguments: argparse.Namespace) -> int:
         curves = {name: one.tolist() for name, one in found.curves.items()}
         print(json_of({"r2": curves, "features": found.features}, indent=1))
         return 0
-    print(f"{found}\nbaselines drawn to {arguments.output}")
+    print(f"{found}\nbaselines drawn to {shown(arguments.output)}")
     return 0
 
 
@@ -170,7 +171,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
         draw(kind, model if "X" in options else result, output, **options)
     except InvalidInputError as error:
         raise InvalidInputError(with_options(str(error))) from None
-    print(f"{kind} drawn to {output}")
+    print(f"{kind} drawn to {shown(output)}")
     return 0
 
 
@@ -260,7 +261,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     title, place = arguments.title, arguments.model
     made = report_of(result, scores=scores, labels=labels, title=title, path=place)
     made.save(output)
-    print(f"report written to {output} ({size(output.stat().st_size)})")
+    print(f"report written to {shown(output)} ({size(output.stat().st_size)})")
     return 0
 
 

@@ -12,13 +12,18 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from streampca.errors import printable
+from streampca.errors import hide_secrets, printable, printable_name
 
 BOLD, RED, YELLOW = "1", "31", "33"
 LOOKS = (  # what is shown how, in a text whose own control characters are escaped
     (re.compile(r"^ *(?:component|rank) +(?:variance|penalty)\b.*$", re.MULTILINE), BOLD),
     (re.compile(r"(?<=  )not determined|\(more than planned\)"), YELLOW),
 )
+
+
+def shown(path: object) -> str:
+    """A path or URL on one line, without credentials and control characters."""
+    return printable_name(hide_secrets(str(path)))
 
 
 def takes_colours(stream: Any) -> bool:

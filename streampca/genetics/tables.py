@@ -47,8 +47,9 @@ def read_eigenvec(path: str | os.PathLike[str]) -> tuple[dict[str, list[str]], A
 
     As ``write_eigenvec``, ``streampca project`` and PLINK 2 write it. Raises SourceError.
     """
-    lines = read_text(path).splitlines()
-    head, *rows = [line.split() for line in lines if line.strip()] or [[]]
+    lines = [line for line in read_text(path).splitlines() if line.strip()]
+    tab = "\t" if lines and "\t" in lines[0] else None  # names may hold blanks then
+    head, *rows = [line.split(tab) for line in lines] or [[]]
     names = [name.lstrip("#") for name in head]
     scores = [i for i, name in enumerate(names) if name.startswith("PC") and name[2:].isdigit()]
     if not scores or not rows or any(len(row) != len(names) for row in rows):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError
+from streampca.html import text
 from streampca.plots.canvas import MUTED, PALETTE, checked_axes, drawing_axes, state
 from streampca.plots.colours import colouring
 from streampca.plots.scores import MOST_POINTS, RASTERIZED_FROM
@@ -74,14 +74,14 @@ def embedding_page(result: Any, path: str | os.PathLike[str], *, labels: Any = N
     found = io.BytesIO()
     figure: Any = embedding(result, labels=labels).get_figure()
     figure.savefig(found, dpi=150, bbox_inches="tight")
-    title = html.escape(_title(result, len(result.coordinates)))
+    title = text(_title(result, len(result.coordinates)))
     image = base64.b64encode(found.getvalue()).decode("ascii")
-    rows = "".join(f"<li>{html.escape(line)}</li>" for line in repr(result).splitlines())
+    rows = "".join(f"<li>{text(line)}</li>" for line in repr(result).splitlines())
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
         "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;"
         "padding:0 1rem}img{max-width:100%}li{white-space:pre-wrap;font-size:.85em}</style>"
-        f'<h1>{title}</h1><img alt="{title}. {html.escape(small_print(result))}" '
+        f'<h1>{title}</h1><img alt="{title}. {text(small_print(result))}" '
         f'src="data:image/png;base64,{image}"><ul>{rows}</ul></html>\n'
     )
     with open(path, "w", encoding="utf-8") as handle:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, hide_secrets
+from streampca.errors import InvalidInputError, hide_secrets, printable_name
 from streampca.html import card, preformatted, table, text
 from streampca.matrix.alignment import along, rows_of
 from streampca.passes import size
@@ -351,9 +351,11 @@ def packed(
     shown = range(min(scores.shape[1], MOST_COMPONENTS))
     data = {
         "count": len(rows),
-        "axes": [{"title": titles[j], **_quantised(scores[rows, j])} for j in shown],
+        "axes": [
+            {"title": printable_name(titles[j]), **_quantised(scores[rows, j])} for j in shown
+        ],
         "labels": [_label(name, values, rows) for name, values in labels.items()],
-        "names": None if names is None else names,
+        "names": None if names is None else [*map(printable_name, names)],
         "rows": (rows + 1).tolist() if names is None and len(rows) < len(scores) else None,
     }
     return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
@@ -372,12 +374,12 @@ def _quantised(values: Array) -> dict[str, Any]:
 def _label(name: str, values: Array, rows: Array) -> dict[str, Any]:
     """One column of labels: numbers, or groups of which the rarest are one."""
     if values.dtype.kind == "f":
-        return {"title": name, **_quantised(values[rows])}
+        return {"title": printable_name(name), **_quantised(values[rows])}
     found, codes, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
     kept = np.sort(np.argsort(-counts, kind="stable")[:MOST_GROUPS])
     table = np.full(len(found), len(kept))
     table[kept] = np.arange(len(kept))
-    groups = [str(found[i]) or "missing" for i in kept]
+    groups = [printable_name(found[i]) or "missing" for i in kept]
     groups += ["other"] if len(kept) < len(found) else []
     packed_codes = base64.b64encode(table[codes][rows].astype(np.uint8).tobytes()).decode()
-    return {"title": name, "groups": groups, "codes": packed_codes}
+    return {"title": printable_name(name), "groups": groups, "codes": packed_codes}

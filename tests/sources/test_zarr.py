@@ -181,7 +181,7 @@ def test_metadata_that_get_no_answer(monkeypatch):
         finally:
             ended.append("cancelled")
 
-    monkeypatch.setattr(opening, "store_at", lambda source, options: None)  # needs aiohttp
+    monkeypatch.setattr(opening, "store_at", lambda *_: None)  # needs aiohttp
     monkeypatch.setattr(opening.asynchronous, "open", never)
     with pytest.raises(SourceError, match="no answer for its metadata from https://host/x "):
         opening.open_array("https://me:pw@host/x?sig=1", read_timeout=0.2)
