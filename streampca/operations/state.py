@@ -6,10 +6,14 @@ import contextlib
 import datetime
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError, hide_secrets
 from streampca.operations.config import Job
@@ -142,8 +146,7 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     old : the ledger of the promoted version.  limit : a row that may never have been written.
     Raises SourceError and ChangingSourceError if there is no row yet.
     """
-    options = {name: value for name, value in job.source.items() if name != "path"}
-    matrix = open_source(job.source["path"], **options)
+    matrix = _opened(job)
     source = LedgerSource.of(matrix)
     if source is None:
         return _of_files(job, matrix, old)
@@ -162,6 +165,33 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     pinned = (seen.snapshot,) if seen.snapshot else ()
     stat = digest_of(settings_of(job), source.layout(), rows, *listed, *pinned)
     return State(source.first_rows(rows), source, seen, rows, stat, written=written)
+
+
+def _opened(job: Job) -> Any:
+    """The source. Raises ChangingSourceError for a damaged one that a writer may be busy with."""
+    options = {name: value for name, value in job.source.items() if name != "path"}
+    try:
+        return open_source(job.source["path"], **options)
+    except SourceError as error:
+        paths = job.source["path"]
+        age = _age_of(paths if isinstance(paths, list) else [paths])
+        if isinstance(error, ChangingSourceError) or not abs(age) < job.settle:
+            raise
+        raise ChangingSourceError(
+            f"{error}; it was written {age:.0f} s ago, and a writer may be busy (settle: "
+            f"{job.settle:g} s). Try again later"
+        ) from error
+
+
+def _age_of(paths: Sequence[str]) -> float:
+    """Seconds since a local file of a source, or one in a folder of it, was last written."""
+    times = [math.nan]
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            folder = os.path.isdir(path)
+            inside = [os.path.join(path, name) for name in os.listdir(path)] if folder else []
+            times += [os.stat(one).st_mtime for one in (path, *inside) if os.path.isfile(one)]
+    return time.time() - float(np.nanmax(times)) if len(times) > 1 else math.inf
 
 
 def _of_files(job: Job, matrix: Any, old: Ledger | None) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -173,6 +174,9 @@ def test_the_number_in_the_path_is_that_of_the_version(
     publish_meanwhile(monkeypatch, candidate(job))
     done = refresh(check_job(job.entries, "job"))
     assert (done.version, done.scores["version"], done.scores["path"]) == (3, 3, str(job.place()))
+    assert (done.status, done.served, done.exit_code) == ("already", 3, 0)
+    assert f"process {os.getpid()}, " in done.by
+    assert done.by == job.store.latest().record["by"]
     told = job.store.latest().record["scores"]
     assert (told["version"], told["path"]) == (3, str(job.place()))
     job.check(must_be_there=True)
