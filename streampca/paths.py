@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -363,3 +364,24 @@ def first_line(error: Exception) -> str:
     line = re.split(r"\n|<\?xml|<Error>", text)[0].strip()
     code = re.search(r"<Code>(\w+)</Code>", text)
     return f"{line} {code[1]}" if code and code[1] not in line else line
+
+
+# --------------------------------------------------------------------------------------------------
+# Full disks.
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def full_disk_noted(*places: str | None) -> Iterator[None]:
+    """Add to an error for a full disk that names no file what was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL and error.filename is None and not hasattr(error, "__notes__"):
+            named = ", ".join(one for one in places if one)
+            error.add_note(
+                f"while writing {f'{named}, or ' * bool(named)}temporary files in "
+                f"{tempfile.gettempdir()} (TMPDIR)"
+            )
+        raise

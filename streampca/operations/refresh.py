@@ -36,6 +36,7 @@ from streampca.operations.state import (
     State,
     behind_since,
     change_of,
+    in_words_of_job,
     look,
     note_behind,
     place_of_source,
@@ -45,6 +46,7 @@ from streampca.operations.state import (
 from streampca.operations.stored_version import new_id
 from streampca.operations.work_folder import WorkFolder, check_store, only_one
 from streampca.passes import started
+from streampca.paths import full_disk_noted
 from streampca.sources.reading import files_checksum
 from streampca.sources.tables.ledger import FileLedger
 from streampca.sources.zarr.ledger import APPENDED, NOTHING, Ledger
@@ -82,7 +84,7 @@ def refresh(
         outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
         outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
     else:
-        with only_one(job.store):
+        with full_disk_noted(job.store, job.scores.get("path")), only_one(job.store):
             if not resume:
                 WorkFolder(job.store).clear()
             outcome = _tried(job, verify, progress, accept_source)
@@ -245,9 +247,12 @@ class _Run:
     def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
         try:
             model = work.do(outcome.how)
-        except (NonFiniteError, AbsentChunkError):  # perhaps rows that were never written
+        except (NonFiniteError, AbsentChunkError) as error:  # perhaps rows that were never written
             if (row := found.blank_row(again=True)) is not None:
                 raise _BlankRow(row) from None
+            if isinstance(error, NonFiniteError):
+                first = self._old_samples(found) if outcome.how == "append" else 0
+                raise in_words_of_job(error, self.job, found.matrix, first) from error
             raise
         costs = work.costs
         outcome.chunk_reads = sum(cost.reads for cost in costs)

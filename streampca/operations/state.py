@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError, hide_secrets
+from streampca.errors import (
+    ChangingSourceError,
+    DamagedSourceError,
+    NonFiniteError,
+    SourceError,
+    hide_secrets,
+)
+from streampca.models.registry import kind_named
 from streampca.operations.config import Job
 from streampca.operations.history import now
 from streampca.operations.model_store import ModelStore
@@ -29,6 +37,7 @@ from streampca.sources.zarr.watermark import Rows, rows_written
 # --------------------------------------------------------------------------------------------------
 # Since when a job has not used existing rows: stored in its model store between runs.
 
+SCANNED_NBYTES = 16 << 20  # read at a time in search of a cell that is no number
 NAME = "behind.json"  # in the model store, only while a job lags behind
 
 
@@ -285,3 +294,35 @@ def digest_of(*parts: str | bytes | int) -> str:
         data = part if isinstance(part, bytes) else str(part).encode()
         digest.update(len(data).to_bytes(8) + data)
     return digest.hexdigest()
+
+
+# --------------------------------------------------------------------------------------------------
+# Cells that are no numbers, in the words of a job file.
+
+
+def in_words_of_job(error: NonFiniteError, job: Job, matrix: Any, first: int) -> NonFiniteError:
+    """The error of a pass, with the sample of the source and the line of the job file.
+
+    first : the first sample that the pass has read.  Cost: reads on from there to that sample.
+    """
+    takes = "missing" in kind_named(job.model["kind"]).parameters
+    repair = "model.missing: mean takes the mean of its feature; or fill" if takes else "Fill"
+    infinite = f"Replace it by NaN{', which model.missing: mean takes' * takes}"
+    step = max(1, SCANNED_NBYTES // max(1, matrix.shape[1] * 8))
+    for start in range(first, matrix.shape[0], step):
+        values = matrix.read(0, start, min(start + step, matrix.shape[0]))
+        values = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+        wrong = np.argwhere(~np.isfinite(values))
+        if len(wrong):
+            row, column = start + int(wrong[0, 0]), int(wrong[0, 1])
+            labels, value = matrix.labels, values[tuple(wrong[0])]
+            advice = infinite if np.isinf(value) else f"{repair} such cells before they are read"
+            named = f" ({labels.samples.name(row)})" if labels.samples.named else ""
+            told = (
+                f"sample {row}{named} holds {'NaN' if np.isnan(value) else 'infinity'} in "
+                f"{labels.features.name(column)}. {advice}"
+            )
+            break
+    else:
+        told = re.sub(r"(\w+)='(\w+)'", r"model.\1: \2", str(error))
+    return NonFiniteError(f"{hide_secrets(str(job.source['path']))}: {told}")
