@@ -199,6 +199,10 @@ class IncompleteSourceWarning(UserWarning):
     """Part of a source is not read: gaps in numbered files, variants marked to be ignored."""
 
 
+class UncertainHeaderWarning(UserWarning):
+    """The first line of a text may hold names or numbers; the warning says how it was read."""
+
+
 class RowNumbersWarning(UserWarning):
     """A feature may be the numbers of the rows."""
 

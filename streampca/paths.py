@@ -30,6 +30,11 @@ from streampca.errors import (
 # substitutes for them are here too.
 
 PARQUET = (".parquet", ".parq", ".pq")  # how the names of such files end
+PLINK = (".bed", ".bim", ".fam")
+TEXTS = tuple(  # of tables that are text
+    one + packed for packed in ("", ".gz", ".bz2", ".xz")
+    for one in (".csv", ".tsv", ".tab", ".txt", ".data")
+)  # fmt: skip
 
 BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -106,7 +111,8 @@ def paths_end(source: Any, suffixes: tuple[str, ...]) -> bool:
     """Whether this is a path, or a list of paths, of one of these suffixes."""
     listed = source if isinstance(source, (list, tuple)) else [source]
     return bool(listed) and all(
-        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
+        isinstance(one, (str, os.PathLike)) and os.fspath(one).lower().endswith(suffixes)
+        for one in listed
     )
 
 

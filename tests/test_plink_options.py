@@ -59,7 +59,7 @@ def test_what_a_genotype_fit_warns_of_can_be_typed(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "Take them by --chr all, or count them among the autosomes: --chr-set 29" in said
     for words in ("--chr all", "--chr-set 29", "--ld-r2 0.2", "--exclude-long-range-ld 37"):
-        assert main(["fit", bed, "-k", "2", *shlex.split(words)]) == 0
+        assert main(["plan", bed, "-k", "2", *shlex.split(words)]) == 0
     capsys.readouterr()
 
 

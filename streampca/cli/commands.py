@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import os
 import re
@@ -200,7 +201,8 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
 
 VALUE = r"""'[^']*'|"[^"]*"|\[[^]]*\]|<[^>]*>|-?\d[\d.e-]*\b|True|False|None|\.{3}|(?=[,;.\s)]|$)"""
 IN_MESSAGES = re.compile(
-    r"(?:streampca\.)?(?:open\w*\((?:'[^']*'|[^'=(),]*), |[A-Z]\w*\()(?P<settings>\w+=[^()]*)\)"
+    r"(?:streampca\.)?(?:open\w*\((?:'[^']*'|[^'=(),]*), |[A-Z]\w*\()"
+    r"(?P<settings>\w+=(?:'[^']*'|\"[^\"]*\"|[^()'\"])*)\)"
     rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
 )
 ELSEWHERE = {  # parameter -> option
@@ -240,8 +242,9 @@ def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any
     inner = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
     parsers = [*(each for one in reversed(inner) for each in reversed(one.values())), parser]
     actions = [one for each in parsers for one in each._actions]
-    found = {one.dest: one for one in actions if one.option_strings}
-    named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in found.values()}
+    options = [one for one in actions if one.option_strings]
+    found = {one.dest: one for one in options}
+    named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in options}
     return {name: (before, one) for name, one in (found | named).items()}
 
 
@@ -251,12 +254,27 @@ def _as_option(known: dict[str, Any], name: str, value: str) -> str:
     before, one = known.get(f"no_{name}" if value == "False" else name, ("", None))
     if one is None or value == "None" or (value in ("True", "False")) != (one.nargs == 0):
         return ""
-    words = re.findall(r"[^\s,\[\]'\"]+", value) if value[:1] == "[" else [value.strip("'\"")]
+    words = _words(value)
     free = value[:1] in ("<", ".")  # whatever the user takes
     if one.choices and not free and not {*filter(None, words)} <= {*map(str, one.choices)}:
         return ""
+    if any(word.startswith("-") for word in words) and one.nargs == "+":
+        said = [" --" if one == "--" else one for one in words]  # argparse drops a plain one
+        return " ".join(f"{one.option_strings[-1]}={quote(word)}" for word in said)
     shown = value if free else " ".join(quote(word) for word in words if word and one.nargs != 0)
     return f"{before}{one.option_strings[-1]}{'=' if value[:1] == '-' else ' '}{shown}".rstrip()
+
+
+def _words(value: str) -> list[str]:
+    """The words of a value as Python writes it: a list, or one."""
+    try:
+        written = value[:1] in ("[", "'", '"') and "..." not in value
+        found = ast.literal_eval(value) if written else value
+    except (SyntaxError, ValueError):
+        found = value
+    if found is value:
+        found = re.findall(r"[^\s,\[\]'\"]+", value) if value[:1] == "[" else value.strip("'\"")
+    return [str(one) for one in found] if isinstance(found, (list, tuple)) else [str(found)]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -117,6 +117,9 @@ def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
     """The value as parsed from the command line; for options of ``--model`` as in a job file."""
     if type(default) is object:  # ``kinds.UNSET``: these options take None and lists
         return value
+    option = "--" + name.replace("_", "-")
+    if isinstance(value, bool) and (no := f"--no-{option[2:]}") in parser._option_string_actions:
+        return vars(parser.parse_args([option if value else no]))[name]
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise InvalidInputError(f"expected true or false, not {value!r}")
@@ -126,7 +129,6 @@ def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
         raise InvalidInputError(f"expected a value, not {value!r}; or leave the line out")
     if name == "source":
         return [str(one) for one in values]
-    option = "--" + name.replace("_", "-")
     alone = not isinstance(value, list) or name in REPEATED
     argv = [f"{option}={one}" for one in values] if alone else [option, *map(str, values)]
     parser.raises = True

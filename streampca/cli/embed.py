@@ -17,13 +17,13 @@ from streampca.cli.options import (
     open_source,
     prepared_counts,
     printing_options,
-    refuse_of_genotypes,
     running_options,
     settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import check_outputs
 from streampca.cli.pictures import LABELS, PICTURES, read_labels, write_picture
+from streampca.cli.side_data import refuse_of_genotypes
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, SCALES

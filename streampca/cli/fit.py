@@ -36,14 +36,10 @@ from streampca.cli.options import (
     print_planned,
     progress_of,
     refuse_ratings,
-    removal_wanted,
     running_options,
-    sample_weight_wanted,
     scale_wanted,
     settings_of_fit,
-    side_data_options,
     source_options,
-    weights_wanted,
 )
 from streampca.cli.outputs import (
     check_labelled,
@@ -64,6 +60,12 @@ from streampca.cli.selection import (
     tables,
     write_outputs,
     zarr_outputs,
+)
+from streampca.cli.side_data import (
+    removal_wanted,
+    sample_weight_wanted,
+    side_data_options,
+    weights_wanted,
 )
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError

@@ -12,7 +12,6 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import (
     components_wanted,
-    names_samples,
     open_source,
     progress_of,
     running_options,
@@ -23,6 +22,7 @@ from streampca.cli.options import (
 )
 from streampca.cli.outputs import check_endings, check_outputs, check_writable
 from streampca.cli.selection import Selection, choose, identifiers, pruning_rules
+from streampca.cli.side_data import names_samples
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.genetics.filters import filter_genotypes
@@ -73,6 +73,11 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         help="stream the components here, block by block, instead of holding them in memory",
     )
     group.add_argument("--relationship", metavar="ZARR", help="write the relationship matrix here")
+    _table_options(group)
+
+
+def _table_options(group: Any) -> None:
+    """Tables of a genotype fit, in PLINK's and smartpca's formats."""
     group.add_argument(
         "--out",
         metavar="PREFIX",

@@ -53,7 +53,6 @@ def _rating_options(one: argparse.ArgumentParser) -> None:
             help=f"its name, or number from 0 (default {place})",
         )
     ratings.add_argument("--time", type=_column, metavar="COLUMN", help="for --test-by time")
-    ratings.add_argument("--delimiter", metavar="TEXT", help="of text, such as :: or , or ;")
     ratings.add_argument(
         "--duplicates",
         choices=RULES,
@@ -82,9 +81,7 @@ def _column(text: str) -> int | str:
 
 def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """(ratings to fit to, ratings to judge by or None); None where the source is a matrix."""
-    names = ("user", "item", "rating", "time", "delimiter")
-    given = {name: getattr(arguments, name) for name in names}
-    given = {name: one for name, one in given.items() if one is not None}
+    given = _given(arguments, ("user", "item", "rating", "time"))
     if arguments.relevant is not None and arguments.test is None:
         raise InvalidInputError("--relevant is for --test: say which share of the ratings, 0.1")
     if not given:
@@ -95,10 +92,16 @@ def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
         return None, None
     if len(arguments.source) != 1:
         raise InvalidInputError(f"{len(arguments.source)} files of ratings; expected one")
+    given |= _given(arguments, ("header", "delimiter", "decimal", "encoding"))
     ratings = streampca.open_ratings(arguments.source[0], duplicates=arguments.duplicates, **given)
     if arguments.test is None:
         return ratings, None
     return ratings.split(arguments.test, by=arguments.test_by, seed=arguments.random_state)
+
+
+def _given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    found = {name: getattr(arguments, name) for name in names}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _model_options(one: argparse.ArgumentParser) -> None:

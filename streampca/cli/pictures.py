@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.info import report, summary
@@ -22,25 +20,22 @@ from streampca.cli.options import (
     settings_of_run,
     source_options,
 )
-from streampca.cli.outputs import check_writable, score_paths
+from streampca.cli.outputs import check_writable
 from streampca.cli.terminal import shown
+from streampca.cli.view_options import field_of, field_options, two_views_of, with_options
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
-from streampca.matrix import VIEWS, AxisLabels
+from streampca.matrix import AxisLabels
 from streampca.matrix.labels import json_of
 from streampca.models.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
 from streampca.sources.anndata import stored_scores
-from streampca.sources.side_data import read_panel, read_side_data
+from streampca.sources.encodings import read_text
+from streampca.sources.side_data import named_column, read_panel
 from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
-OF_VIEW = (
-    "scores", "projected", "pairs", "biplot", "pcs", "loadings", "manhattan", "correlation_circle",
-    "map",
-)  # fmt: skip
-FURTHER = ("level", "lag", "member")  # dimensions of features beside those of a map
 OF_ONE = {"loadings": "component", "manhattan": "component"}  # the option of the picture
 OF_SEVERAL = {
     "scores": "components", "projected": "components", "pairs": "components",
@@ -75,7 +70,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         "--images", metavar="FOLDER",
         help="of --kind images: the first three of these, beside what components make of them",
     )  # fmt: skip
-    _field_options(one)
+    field_options(one)
 
     one = parsers["report"]
     one.set_defaults(run=run_report)
@@ -111,43 +106,6 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("-o", "--output", default="streampca-demo", metavar="FOLDER")
     one.add_argument("--json", action="store_true")
     printing_options(one)
-
-
-def _field_options(one: Parser) -> None:
-    one.add_argument("--view", choices=("x", "y"), help="of a model of two views, this one")
-    one.add_argument(
-        "--map-of", metavar="KIND",
-        help="eof, correlation or covariance; homogeneous, heterogeneous or weights of two views",
-    )  # fmt: skip
-    one.add_argument("--variable", metavar="NAME", help="of --kind map: of several variables")
-    for name in FURTHER:
-        one.add_argument(f"--{name}", metavar="VALUE", help=f"of --kind map: at this {name}")
-    one.add_argument(
-        "--at", action="append", metavar="DIM=VALUE", help="of --kind map: at this of any dimension"
-    )
-
-
-def _field_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of a map that were given."""
-    known = {"kind": arguments.map_of, "variable": arguments.variable}
-    found = {name: value for name, value in known.items() if value is not None}
-    for name in FURTHER:
-        if (value := getattr(arguments, name)) is not None:
-            found[name] = _value(value)
-    for one in arguments.at or ():
-        dim, equals, value = one.partition("=")
-        if not equals:
-            raise InvalidInputError(f"--at {one}: expected DIM=VALUE, such as depth=10")
-        found.setdefault("at", {})[dim] = _value(value)
-    return found
-
-
-def _value(text: str) -> Any:
-    """A number where it is one, else text."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _panel_options(one: Parser) -> None:
@@ -197,7 +155,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
     chosen = arguments.components
     options: dict[str, Any] = {}
     if kind in OF_SAMPLES and getattr(result, "kind", "") == "two-view":
-        options = _two_views_of(arguments, kind, labels)
+        options = two_views_of(arguments, kind, labels)
     elif kind in OF_SAMPLES:
         kind, options = _samples_of(arguments, result, labels, kind)
     elif kind == "texts":
@@ -208,17 +166,11 @@ def run_plot(arguments: argparse.Namespace) -> int:
         options[OF_ONE[kind]] = (chosen or [1])[0]
     elif kind in OF_SEVERAL and chosen:
         options[OF_SEVERAL[kind]] = chosen[0] if kind == "map" and len(chosen) == 1 else chosen
-    if arguments.view and kind not in OF_VIEW:
-        raise InvalidInputError(f"--view: --kind {kind} shows both views; leave it out")
-    if arguments.view:
-        options["view"] = arguments.view
-    further = _field_of(arguments)
-    if further and kind != "map":
-        first = next(iter(further))
-        option = "map-of" if first == "kind" else first
-        raise InvalidInputError(f"--{option} is of --kind map, and this is --kind {kind}")
-    options |= further
-    draw(kind, model if "X" in options else result, output, **options)
+    options |= field_of(arguments, kind)
+    try:
+        draw(kind, model if "X" in options else result, output, **options)
+    except InvalidInputError as error:
+        raise InvalidInputError(with_options(str(error))) from None
     print(f"{kind} drawn to {shown(output)}")
     return 0
 
@@ -236,7 +188,7 @@ def _samples_of(
         if scores is None:
             raise InvalidInputError("--kind projected draws new samples: add --scores FILE")
         fitted = result.labels.samples
-        known = (labels, None) if labels else _panel_of_both(arguments, fitted, samples)
+        known = (labels, None) if labels is not None else _panel_of_both(arguments, fitted, samples)
         return kind, {"new_scores": scores, "labels": known[0], "new_labels": known[1]}
     if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, samples, arguments.panel_column)
@@ -244,20 +196,6 @@ def _samples_of(
         return kind, {"scores": scores}
     more = {"ellipses": True} if kind == "scores" and arguments.ellipses else {}
     return kind, {"scores": scores, "labels": labels, **more}
-
-
-def _two_views_of(arguments: argparse.Namespace, kind: str, labels: Any) -> dict[str, Any]:
-    """The scores of both views, or of one, that ``fit --scores`` wrote."""
-    if kind == "projected":
-        raise InvalidInputError("--kind projected is of one view; draw --kind scores")
-    options: dict[str, Any] = {} if kind == "pcs" else {"labels": labels}
-    if arguments.scores:
-        paths = score_paths(arguments.scores, len(VIEWS))
-        matrices = [streampca.open(path) for path in paths]
-        both = [np.asarray(one.read(0, 0, one.shape[0])) for one in matrices]
-        one = VIEWS.index(arguments.view or "x")
-        options["scores"] = both[one] if arguments.view or kind in ("pairs", "biplot") else both
-    return options
 
 
 def _panel_of_both(arguments: argparse.Namespace, fitted: Any, new: Any) -> tuple[Any, Any]:
@@ -327,8 +265,9 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_labels(path: str) -> list[str]:
-    """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs."""
+def read_labels(path: str) -> Any:
+    """Labels from a file: its lines that are not empty; or ``cells.h5ad:NAME``, a column of obs,
+    which goes by the names of the observations."""
     source, _, name = path.rpartition(":")
     if path.endswith((".h5ad", ".h5ad:")):
         whole = f"{path.rstrip(':')}:NAME"
@@ -336,13 +275,8 @@ def read_labels(path: str) -> list[str]:
     if source.endswith((".h5ad", ".zarr")):
         if "://" not in source and not Path(source).exists():
             raise SourceError(f"{source}: no such file or directory")
-        return [*map(str, read_side_data(name, source, AxisLabels.plain("obs", 0), "--labels")[0])]
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not a text file: {error}") from None
+        return named_column(source, name, "--labels")
+    lines = read_text(path).splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -403,7 +337,7 @@ def _digits() -> Any:
     return load_digits().data
 
 
-def draw(kind: str, result: Any, path: Path, **options: Any) -> None:
+def draw(kind: str, result: Any, path: Path, /, **options: Any) -> None:
     from streampca import plots
 
     write_picture(getattr(plots, kind)(result, **options).get_figure(), path)

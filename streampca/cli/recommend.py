@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
-from streampca.errors import InvalidInputError, SourceError
+from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
+from streampca.sources.encodings import read_text
 from streampca.sources.rating_tables import DELIMITERS
 
 
@@ -76,10 +76,7 @@ def _predict(model: Any, path: str, as_json: bool) -> int:
 
 def _columns(path: str, names: Sequence[str]) -> list[list[str]]:
     """Two columns of a text file, by the names in its first line."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    lines = read_text(path).splitlines()
     mark = next((one for one in DELIMITERS if lines and one in lines[0]), ",")
     split = csv.reader(lines, delimiter=mark) if len(mark) == 1 else (x.split(mark) for x in lines)
     rows = [row for row in split if row]

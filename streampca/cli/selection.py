@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 import streampca
-from streampca.cli.options import left_out_samples, progress_of
+from streampca.cli.options import progress_of
+from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
 from streampca.genetics.counts import preceded, well_called
 from streampca.genetics.filters import filter_genotypes

@@ -38,7 +38,7 @@ column FITTED (1 or 0) of the `.eigenvec`, and `result_.fitted`, say who was fit
 `PREFIX.afreq`, `#CHROM ID REF ALT ALT_FREQS OBS_CT` of every variant that was read: ALT is the
 counted allele (A1), OBS_CT the alleles observed in the fitted samples. `--missing-counts` writes
 PLINK 2's `.smiss` and `.vmiss`. `--allele-wts` writes loadings (`.eigenvec.allele`) and counts
-(`.acount`) from which `plink2 --score` makes the scores of the fit; its line is in `--help`.
+(`.acount`) from which PLINK 2 makes the scores of the fit; its line is in `--help`.
 `--eigenval-values smartpca` gives smartpca's scale: all n - 1 eigenvalues add up to n - 1.
 
 **Loadings** stream to a Zarr group with `--loadings`, variant block by variant block, with the

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ import numpy as np
 from streampca.errors import (
     AbsentNamesWarning,
     InvalidInputError,
-    SourceError,
     shorten,
     warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, is_among, pieces, repeated, textual
+from streampca.sources.encodings import read_text
 
 Names = Iterable[str] | str | os.PathLike[str]
 
@@ -56,20 +55,25 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
 
 def _refuse_ambiguous(individual: Any, both: Sequence[Any], wanted: Sequence[str],
                       option: str) -> None:  # fmt: skip
-    """Refuse an individual id that several families have: it says not whom of them.
+    """Refuse names that several samples have, of which nothing says who is meant.
 
     both : the ids of family and individual, joined by " " and by ":".
     """
-    asked = {*wanted} & {*repeated(individual)}
-    asked -= {name for column in both for name in column[is_among(column, asked)].tolist()}
-    if not asked:
+    like_pairs = sum(np.strings.find(individual, sign) >= 0 for sign in " :") > 0
+    unsure = {*wanted} & {*repeated(individual), *individual[like_pairs].tolist()}
+    owners = dict[str, set[int]]()
+    for column in (individual, *both):
+        for i in np.flatnonzero(is_among(column, unsure)).tolist():
+            owners.setdefault(str(column[i]), set()).add(i)
+    several = [name for name in dict.fromkeys(wanted) if len(owners.get(name, ())) > 1]
+    if not several:
         return
-    first = next(name for name in wanted if name in asked)
-    whom = both[1][individual == first].tolist()
+    whom = sorted(owners[several[0]])
+    shown = shorten([str(both[1][i]) for i in whom[:4]], len(whom))
     raise InvalidInputError(
-        f"{option}: {len(asked)} of {len({*wanted})} ids are of several samples: {first} is "
-        f"{shorten(whom[:4], len(whom))}. Name family and individual: {whom[0]}, or in a file "
-        f"'{both[0][individual == first][0]}'"
+        f"{option}: {len(several)} of {len({*wanted})} ids are of several samples: {several[0]} is "
+        f"{shown}. Name family and individual: {both[1][whom[0]]}, or in a file "
+        f"'{both[0][whom[0]]}'"
     )
 
 
@@ -97,12 +101,7 @@ def read_names(names: Names, columns: int | None = None) -> list[str]:
     """
     if not isinstance(names, (str, os.PathLike)):
         return [str(name) for name in names]
-    try:
-        lines = Path(names).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{names}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{names} is not a text file of ids: {error}") from None
+    lines = read_text(names).splitlines()
     if lines and lines[0].startswith("#IID"):  # PLINK 2: no family, and further columns
         columns = columns and 1
     words = [line.split() for line in lines if line.strip() and line[0] != "#"]

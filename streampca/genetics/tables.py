@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import SourceError
 from streampca.kernels import Array
+from streampca.sources.encodings import read_text
 from streampca.store.bundle import whole_file
 
 ROWS = 4096  # formatted at once
@@ -47,13 +47,7 @@ def read_eigenvec(path: str | os.PathLike[str]) -> tuple[dict[str, list[str]], A
 
     As ``write_eigenvec``, ``streampca project`` and PLINK 2 write it. Raises SourceError.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not a text file: {error}") from None
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in read_text(path).splitlines() if line.strip()]
     tab = "\t" if lines and "\t" in lines[0] else None  # names may hold blanks then
     head, *rows = [line.split(tab) for line in lines] or [[]]
     names = [name.lstrip("#") for name in head]

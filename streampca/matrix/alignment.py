@@ -70,10 +70,14 @@ def rows_of(fitted: AxisLabels, scores: Any, n: int) -> AxisLabels:
     return fitted if len(fitted) == n else AxisLabels.plain("sample", n)
 
 
-def columns_of(values: Any) -> list[Any]:
-    """The columns of a table of two dimensions, with the names of its rows."""
-    k = values.shape[1]
-    return [values.iloc[:, j] if hasattr(values, "iloc") else values[:, j] for j in range(k)]
+def rows_along(table: Any, axis: AxisLabels, name: str) -> Array:
+    """(len(axis), k) rows of a table, each column of which is as in :func:`along`."""
+    labelled = hasattr(table, "iloc") or by_dims(table)
+    if not labelled or table.ndim != 2 or len(axis.dims) > 1:
+        return np.asarray(table)
+    columns = [table.iloc[:, j] if hasattr(table, "iloc") else table[:, j]
+               for j in range(table.shape[1])]  # fmt: skip
+    return np.stack([along(one, axis, name) for one in columns], axis=1)
 
 
 def by_dims(values: Any) -> bool:

@@ -127,7 +127,7 @@ def comparable(a: Any, b: Any) -> tuple[Array, Array]:
     """
     a, b = _plain(a), _plain(b)
     kinds = {a.dtype.kind, b.dtype.kind}
-    if kinds <= set("biuf"):
+    if kinds <= set("biuf") or kinds <= set("UT"):
         return a, b
     if kinds == {"M"}:
         unit = a.dtype if a.dtype == b.dtype else np.dtype("M8[us]")

@@ -11,6 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChosenFeatures, Labels
+from streampca.matrix.alignment import rows_along
 from streampca.models.decomposition import Decomposition
 from streampca.models.highly_variable import CHOSEN_BY
 from streampca.models.linear import LinearModel, decomposition_of
@@ -46,8 +47,12 @@ def write_anndata(
     Raises InvalidInputError where shapes or names do not fit, before anything is written.
     """
     result = decomposition_of(model, "write_anndata(PCA(50).fit(adata), adata)")
-    scores = _scores(model, result, X) if scores is None else np.asarray(scores)
     names = _names_of(target)
+    if scores is None:
+        scores = _scores(model, result, X)
+    else:
+        rows_of_target = AxisLabels.plain("obs", len(names[0]), names[0])
+        scores = rows_along(result.given_scores(scores), rows_of_target, "scores")
     _check_shape(len(scores), len(names[0]))
     _check_samples(result.labels.samples, names[0])
     rows = _places(result, names[1])

@@ -21,6 +21,7 @@ from streampca.models.design_terms import Term, arrays_among, columns_of, terms_
 from streampca.sources import as_matrix
 from streampca.store import check_fields, check_shapes
 
+WIDE = 64  # columns from which their R factor is decomposed, which needs no copies of all rows
 COLLINEAR = 1e-10  # of the largest singular value of the scaled columns
 ESTIMABLE = 1e-6  # of the length of a row
 
@@ -51,16 +52,24 @@ class Design:
         terms, columns = terms_of(remove, samples)
         w = np.ones(len(columns)) if weights is None else weights
         mean = w @ columns / w.sum()
-        deviations = columns - mean
+        largest = np.maximum(columns.max(axis=0, initial=0.0), -columns.min(axis=0, initial=0.0))
+        columns -= mean  # in place: a cycle of 366 days is larger than many matrices
+        deviations = columns
         norm = np.sqrt(w @ deviations**2)
-        norm[norm <= 1e-14 * np.sqrt(w.sum()) * np.abs(columns).max(axis=0, initial=0.0)] = 0.0
+        norm[norm <= 1e-14 * np.sqrt(w.sum()) * largest] = 0.0
         safe = np.where(norm > 0, norm, 1.0)
-        unit = np.where(norm > 0, deviations / safe, 0.0)
-        _, s, vt = np.linalg.svd(np.sqrt(w)[:, None] * unit, full_matrices=False)
+        unit = deviations / safe
+        unit[:, norm == 0] = 0.0
+        unit *= np.sqrt(w)[:, None]
+        if unit.shape[1] > WIDE:
+            unit = np.asarray(np.linalg.qr(unit, mode="r"))
+        _, s, vt = np.linalg.svd(unit, full_matrices=False)
+        del unit
         rank = int(np.count_nonzero(s > COLLINEAR * s.max(initial=0.0)))
         turn = np.where(norm > 0, 1.0 / safe, 0.0)[:, None] * (vt[:rank].T / s[:rank])
         basis = deviations @ turn  # orthonormal but for rounding times the condition: once more
         gram = (w[:, None] * basis).T @ basis
+        del basis
         made = cls(terms, mean, norm, turn @ np.linalg.inv(np.linalg.cholesky(gram)).T)
         return made, made._basis(deviations)
 

@@ -323,7 +323,11 @@ class _Iteration:
     def _ritz(self) -> Ritz:
         ritz = self.space.ritz()
         rotated = (self.errors.T @ ritz.rotation) ** 2
-        measured = CONFIDENCE * np.sqrt(self.tiles.weights @ rotated)
+        # float64 rows measure it, whose values are rounded too: together at most |K|_F of that
+        size = float(np.sqrt(self.tiles.squares))
+        size = size if np.isfinite(size) else float(np.abs(self.tiles.diagonal).sum())
+        values = float(np.finfo(np.float64).eps) * size
+        measured = CONFIDENCE * np.sqrt(self.tiles.weights @ rotated) + values
         known = float(np.sum(ritz.values)) + np.sqrt(
             max(self.squares - float(np.sum(ritz.values**2)), 0.0)
         )
@@ -383,7 +387,7 @@ class _Iteration:
         """What rounding hides: components of a semi-definite K that are 0 within a bound that is
         not small; "" without."""
         lost = (values == 0.0) & (bound > self.request.tol * float(values.max(initial=0.0)))
-        if not (self.tiles.kernel.definite and lost.any()):
+        if not (self.tiles.kernel.definite and lost.any() and self.trace):  # 0: rows are equal
             return ""
         repair = "convert with X.astype('float64')"
         if self.dtype != np.float32:

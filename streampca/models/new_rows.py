@@ -26,6 +26,8 @@ from streampca.matrix import (
     Preprocessing,
     residual_block,
 )
+from streampca.matrix.alignment import axis_names
+from streampca.matrix.select import select
 from streampca.models.feature_names import (
     arranged,
     check_column_names,
@@ -38,7 +40,7 @@ from streampca.models.result import Result
 from streampca.models.row_passes import RowMap
 from streampca.passes import PassCost
 from streampca.sources import as_matrix, open
-from streampca.sources.identifiers import known_features
+from streampca.sources.identifiers import called_id, known_features
 from streampca.sources.lazy import (
     frame_rows,
     is_dask_array,
@@ -129,7 +131,7 @@ class NewRows:
     def checked(self, X: Any, matrix: ChunkedMatrix) -> ChunkedMatrix:
         """X, opened as a matrix, with its features stacked as in the fit; refuses others."""
         fitted = self.features
-        matrix = matrix.arranged(fitted)
+        matrix = _without_identifiers(matrix.arranged(fitted), fitted)
         p = len(fitted)
         if matrix.shape[1] != p:
             raise InvalidInputError(
@@ -159,6 +161,17 @@ class NewRows:
                 "as input"
             )
         return steps
+
+
+def _without_identifiers(matrix: ChunkedMatrix, fitted: AxisLabels) -> ChunkedMatrix:
+    """A table without columns that name its rows, where only these are more than the fit had."""
+    own, known = axis_names(matrix.labels.features), axis_names(fitted)
+    if own is None or known is None or not hasattr(matrix.beside, "key_names"):
+        return matrix
+    more = [name for name in own.tolist() if name not in set(known.tolist())]
+    if len(own) != len(known) + len(more) or not more or not all(map(called_id, more)):
+        return matrix
+    return select(matrix, features=~np.isin(own, more))
 
 
 # -- steps of preprocessing -----------------------------------------------------------------------

@@ -86,7 +86,7 @@ NUMBERS = (Real, np.bool_)
 SCALARS = {
     "bool": Scalar("True or False", (bool, np.bool_, Integral)),
     "int": Scalar("a number", NUMBERS),
-    "float": Scalar("a number", NUMBERS),
+    "float": Scalar("a finite number", NUMBERS),
     "str": Scalar("a name", (str, *NUMBERS)),
     "os.PathLike[str]": Scalar("a path", (os.PathLike,)),
     "None": Scalar("None", (type(None),)),

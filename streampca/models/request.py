@@ -84,8 +84,11 @@ def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
     """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name; of
     several of these in a list, their product."""
     if isinstance(weights, (list, tuple)) and any(map(_is_factor, weights)):
-        factors = [feature_weights(one, matrix) for one in weights if one is not None]
-        return weights_along(np.prod(factors, axis=0), matrix.labels.features, "weights")
+        product = np.ones(matrix.shape[1])
+        for one in weights:
+            if (factor := feature_weights(one, matrix)) is not None:
+                product *= factor
+        return weights_along(product, matrix.labels.features, "weights")
     if isinstance(weights, str) and weights == "coslat":
         return root_cosine_of_latitude(matrix.labels.features)
     return _along(matrix, 1, "weights", "'coslat' or an array", weights)

@@ -66,6 +66,8 @@ class SparsePCA(ScoresEmptySamples):
     ----------
     components_ (k, p) of length 1, explained_variance_ (k,) and explained_variance_ratio_ (k,)
     adjusted, mean_ (p,), objective_ (iterations,), n_iter_, path_, plan_, cost_, result_.
+    objective_ is what alpha or path minimise, and falls; with n_nonzero the penalty follows from
+    the number of loadings at each iteration, and objective_, without it, may rise on the way.
 
     Scores are products with the loadings, and are correlated; the adjusted variance of a component
     is what it adds to those before it, and depends on their order.
@@ -225,7 +227,7 @@ class SparsePCA(ScoresEmptySamples):
 
     components_ = property(lambda self: self.result_.components, doc="(k, p) of length 1.")
     mean_ = property(lambda self: self.result_.mean, doc="(p,) column means.")
-    objective_ = property(lambda self: self.result_.objective, doc="(iterations,) falling.")
+    objective_ = property(lambda self: self.result_.objective, doc="(iterations,) of each.")
     n_iter_ = property(lambda self: len(self.result_.objective), doc="Iterations.")
     path_ = property(lambda self: self.result_.path, doc="A PathPoint for each penalty of path.")
     explained_variance_ = property(

@@ -32,6 +32,7 @@ from streampca.passes import (
 from streampca.solvers.sparse_components import Penalty, Trace, directions
 
 ITERATIONS = 2000  # at most, in memory
+SETTLED = 500  # of these, after which n_nonzero keeps the features that it has
 STARTS = ("gram", "gram by panels", "krylov")  # ways to the components that sweeps begin with
 
 
@@ -88,10 +89,9 @@ def _alternated(covariance: Array, start: Array, penalty: Penalty, tol: float) -
     run = Alternation(penalty.of_first(start.shape[1]), Trace(tol), float(np.trace(covariance)))
     a = start
     for _ in range(ITERATIONS):
-        sa = covariance @ a
-        regressed = run.penalty.regressed
-        b = run.penalty.thresholded(sa) if penalty.thresholds else regressed(covariance, sa)
-        if run.look(a, b, covariance @ b):
+        sa, now = covariance @ a, run.penalty
+        b = now.thresholded(sa) if now.thresholds else now.regressed(covariance, sa)
+        if run.look(a, sa, b, covariance @ b):
             break
         a, _ = directions(run.sb)
     return run.found()
@@ -107,11 +107,18 @@ class Alternation:
     b: Array = field(default_factory=lambda: np.zeros((0, 0)))
     sb: Array = field(default_factory=lambda: np.zeros((0, 0)))  # S b
 
-    def look(self, a: Array, b: Array, sb: Array) -> bool:
-        """Take the loadings that belong to the directions a; whether they are still."""
+    def look(self, a: Array, sa: Array, b: Array, sb: Array) -> bool:
+        """Take the loadings that belong to the directions a; whether they are still.
+
+        Numbers of loadings that have not settled by then go on with the features that they have.
+        """
         self.b, self.sb = b, sb
         cross, inner = float(np.sum(a * sb)), float(np.sum(b * sb))
-        return self.trace.look(b, self.penalty.objective(self.total, cross, inner, b))
+        still = self.trace.look(b, self.penalty.objective(self.total, cross, inner, b))
+        if len(self.trace.objective) == SETTLED and self.penalty.nonzero is not None and not still:
+            rest = 0.0 if self.penalty.thresholds else sb + self.penalty.ridge * b
+            self.penalty = self.penalty.holding(b, sa - rest)
+        return still
 
     def found(self) -> Alternated:
         lengths = np.linalg.norm(self.b, axis=0)
@@ -186,7 +193,7 @@ def by_sweeps(
         else:
             b, sb = yield from chosen.regressed(sa, penalty, work)
         parts = [slice(i * r, (i + 1) * r) for i in range(len(live))]
-        still = [run.look(*(one[:, part] for one in (a, b, sb)))
+        still = [run.look(*(one[:, part] for one in (a, sa, b, sb)))
                  for run, part in zip(live, parts, strict=True)]  # fmt: skip
         if chosen is not None and not chosen.complete:
             for run in live:
@@ -338,6 +345,11 @@ class WorkingSet:
 
     def regressed(self, sa: Array, penalty: Penalty, work: _Products) -> Steps[tuple[Array, Array]]:
         """(B, S B) for given S A: the elastic nets of all features."""
+        if penalty.held is not None:  # no other feature may have loadings
+            b, inside = np.zeros_like(sa), replace(penalty, held=penalty.held[self.features])
+            with single_threaded_blas():
+                b[self.features] = inside.regressed(self.covariance, sa[self.features])
+            return b, (yield from work.of_loadings(b))
         most = np.abs(sa).max(axis=0)
         scores = (np.abs(sa) / np.where(most > 0, most, 1.0)).max(axis=1)
         if not self.features.size:

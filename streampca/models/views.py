@@ -11,7 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Column
-from streampca.matrix.alignment import along, columns_of
+from streampca.matrix.alignment import rows_along
 from streampca.matrix.columns import Mapped
 from streampca.models.given_scores import SCALING, check_scaling, check_spread, scaling_factor
 from streampca.models.linear_result import LinearResult
@@ -132,11 +132,8 @@ class EofViews:
     def _given(self, scores: Any) -> Array:
         """(n, k) scores of the rows of the fit, unscaled, in the order of its samples."""
         result, samples = self.result, self.result.labels.samples
-        scores = result.given_scores(scores)
-        if np.ndim(scores) == 2 and len(samples.dims) == 1:
-            every = [along(one, samples, "scores") for one in columns_of(scores)]
-            scores = np.stack(every, axis=1)
-        values: Array = np.asarray(scores).reshape(-1, result.n_components)
+        scores = rows_along(result.given_scores(scores), samples, "scores")
+        values: Array = scores.reshape(-1, result.n_components)
         if len(values) == result.n_samples == result.weight:
             check_spread(values, result)
         return values

@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels
-from streampca.matrix.places import Grid, grid_of
+from streampca.matrix.places import Grid, grid_of, latitude, longitude
 from streampca.plots.canvas import (
     INK,
     MUTED,
@@ -152,7 +152,10 @@ def _grid_of(
 
 def _more_dimensions(axis: AxisLabels, long: list[str]) -> str:
     """What to choose where features have more than two dimensions."""
-    further = [d for d in long if _argument(d) is not None] or long[:-2]
+    rest = [d for d in long if _argument(d) is None]
+    places = [name for name in (latitude(axis), longitude(axis)) if name is not None]
+    of_map = {d for one in places for d in (axis.grids[one][0] if one in axis.grids else (one,))}
+    further = [d for d in long if d not in (of_map if len(of_map) == 2 else rest[-2:])]
     lines = []
     for dim in further:
         values = np.asarray(axis.coords.get(dim, np.arange(axis.sizes[axis.dims.index(dim)])))

@@ -152,7 +152,7 @@ def _certain(found: Any) -> Array:
     """(k,) whether the direction of each component is determined; all, without a certificate."""
     if found.certificate is None:
         return np.ones(found.n_components, dtype=np.bool_)
-    return found.certificate.determined
+    return np.asarray(found.certificate.determined)
 
 
 def _draw_bounds(ax: Axes, found: Any, numbers: Array, variance: Array) -> list[Any]:

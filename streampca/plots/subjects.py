@@ -302,7 +302,7 @@ def loadings_of(found: Any, index: int) -> Array:
     """(p,) loadings on one component; of two views correlations, of a regression coefficients."""
     row = np.asarray(found.require_components()[index], dtype=np.float64)
     if isinstance(found, Subject) and found.loading != "Loading on":
-        return row
+        return np.asarray(row)
     return np.asarray(row * np.sqrt(found.explained_variance[index]))
 
 
@@ -316,7 +316,7 @@ def has_correlations(found: Any) -> Any:
 def correlations_of(found: Any, index: int) -> Array:
     """(p,) correlations of the features with one component; 0 where a feature does not vary."""
     if isinstance(found, Subject) and "homogeneous" in found.fields:
-        return np.nan_to_num(found.fields["homogeneous"][0][index])
+        return np.asarray(np.nan_to_num(found.fields["homogeneous"][0][index]))
     if found.feature_variance is None:
         raise InvalidInputError(
             "this model was saved without the variances of its features; fit it again"
@@ -325,4 +325,4 @@ def correlations_of(found: Any, index: int) -> Array:
     deviation[found.constant] = 0.0
     units = 1.0 if found.divisors is None else found.divisors
     row = loadings_of(found, index) * units
-    return np.divide(row, deviation, out=np.zeros_like(row), where=deviation > 0)
+    return np.asarray(np.divide(row, deviation, out=np.zeros_like(row), where=deviation > 0))

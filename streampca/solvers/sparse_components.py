@@ -28,12 +28,29 @@ class Penalty:
     nonzero : (k,) loadings that are not 0, or None.  alpha : (k,) weights of |b_j|_1, or None.
     ridge : of |B|^2; inf: each loading is a thresholded product.
     groups : (p,) number of the group of each feature, from 0 on; ``nonzero`` counts groups then.
+    held : (p, k) the features that may have loadings, and levels : (k,) of their penalty, where
+        these no longer change; or None.
     """
 
     nonzero: Array | None
     alpha: Array | None
     ridge: float
     groups: Array | None = None
+    held: Array | None = None
+    levels: Array | None = None
+
+    def holding(self, b: Array, slopes: Array) -> Penalty:
+        """The features of B, (p, k), and the levels at which they are, to the end.
+
+        With a fixed number of loadings the level changes with each step, so that nothing need fall
+        and the features may go round; with both held, an objective does.
+        slopes : (p, k) S A, less (S + ridge) B for a finite ridge.
+        """
+        if self.thresholds:
+            levels = np.array([self._level(self._sizes(one), j) for j, one in enumerate(slopes.T)])
+        else:
+            levels = np.where(b != 0, np.abs(slopes), 0.0).max(axis=0, initial=0.0)
+        return replace(self, held=b != 0, levels=levels)
 
     def of_first(self, k: int) -> Penalty:
         """That of the first k components."""
@@ -52,7 +69,11 @@ class Penalty:
         alpha = (
             None if first.alpha is None else np.concatenate([_given(one.alpha) for one in several])
         )
-        return replace(first, nonzero=nonzero, alpha=alpha)
+        held = levels = None
+        if first.held is not None:
+            held = np.hstack([_given(one.held) for one in several])
+            levels = np.concatenate([_given(one.levels) for one in several])
+        return replace(first, nonzero=nonzero, alpha=alpha, held=held, levels=levels)
 
     @property
     def thresholds(self) -> bool:
@@ -63,15 +84,23 @@ class Penalty:
         """(p, k) loadings from S A, where the ridge is infinite."""
         out = np.empty_like(images)
         for j, image in enumerate(images.T):
+            level = self._level(self._sizes(image), j)
+            image = image if self.held is None else np.where(self.held[:, j], image, 0.0)
             if self.groups is None:
-                out[:, j] = soft(image, self._level(np.abs(image), j))
+                out[:, j] = soft(image, level)
                 continue
             sizes, norms = self._groups_of(image)
-            level = self._level(norms / sizes, j) * sizes
-            kept = np.maximum(norms - level, 0.0)
+            kept = np.maximum(norms - level * sizes, 0.0)
             shrunk = np.divide(kept, norms, out=np.zeros_like(norms), where=norms > 0)
             out[:, j] = image * shrunk[self.groups]
         return out
+
+    def _sizes(self, image: Array) -> Array:
+        """What is compared with the level: of each feature, or of each group."""
+        if self.groups is None:
+            return np.abs(image)
+        sizes, norms = self._groups_of(image)
+        return np.asarray(norms / sizes)
 
     def _groups_of(self, values: Array) -> tuple[Array, Array]:
         """(sqrt(p_g), |values_g|_2) of every group."""
@@ -81,6 +110,8 @@ class Penalty:
 
     def _level(self, sizes: Array, j: int) -> float:
         """Half of alpha, or what leaves that many of these sizes."""
+        if self.levels is not None:
+            return float(self.levels[j])
         if self.alpha is not None:
             return float(self.alpha[j]) / 2.0
         assert self.nonzero is not None
@@ -91,8 +122,13 @@ class Penalty:
 
     def regressed(self, covariance: Array, images: Array) -> Array:
         """(p, k) loadings from S and S A, for a finite ridge: elastic nets."""
-        out = np.empty_like(images)
+        out = np.zeros_like(images)
         for j, image in enumerate(images.T):
+            if self.held is not None and self.levels is not None:
+                some = np.flatnonzero(self.held[:, j])
+                inside, level = covariance[np.ix_(some, some)], float(self.levels[j])
+                out[some, j] = elastic_net(inside, image[some], self.ridge, len(some), level)
+                continue
             count = len(image) if self.nonzero is None else int(self.nonzero[j])
             level = 0.0 if self.alpha is None else float(self.alpha[j]) / 2.0
             out[:, j] = elastic_net(covariance, image, self.ridge, count, level)
@@ -141,7 +177,9 @@ def elastic_net(covariance: Array, image: Array, ridge: float, count: int, level
     left_out: list[int] = []  # what has just gone
     smallest = 1e-14 * float(np.max(np.abs(image), initial=0.0))
     for _ in range(20 * len(image)):
-        inactive = np.setdiff1d(np.arange(len(image)), active + left_out)
+        others = np.ones(len(image), bool)
+        others[active + left_out] = False
+        inactive = np.flatnonzero(others)
         most = float(np.abs(left[active]).max() if active else np.abs(left).max(initial=0.0))
         if most <= max(level, smallest):
             break

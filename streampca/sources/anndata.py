@@ -20,17 +20,12 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.labels import SYMBOL
-from streampca.sources.array_files import (
-    HDF5Reader,
-    hdf5_attributes,
-    open_hdf5,
-    refuse_external,
-)
-from streampca.sources.cf import Decoding, descriptive
+from streampca.sources.array_files import HDF5Reader, open_hdf5, refuse_external
 from streampca.sources.columns import AnnDataColumns, as_strings, is_group, unique_names
 from streampca.sources.feature_types import TenxColumns
+from streampca.sources.hdf5_datasets import open_dataset
 from streampca.sources.sparse import CompressedMatrix
-from streampca.sources.stacked import Dim, Reader, StackedMatrix, stack
+from streampca.sources.stacked import Dim, Reader, StackedMatrix
 from streampca.sources.zarr.guard import whole
 from streampca.sources.zarr.opening import open_array
 from streampca.sources.zarr.reader import ZarrReader
@@ -69,9 +64,10 @@ def open_h5ad(
             refuse_external(file, path)
         tenx = [name for name in file if _is_10x(file[name])]
         if not (tenx or is_anndata(file) or is_sparse_group(file)):
-            if "_NCProperties" in file.attrs:
-                return _netcdf(path, variable, dim, group)
-            return _dataset(file, path, variable, dim, (group or "").strip("/"))
+            place = "/".join(part.strip("/") for part in (group, variable) if part)
+            if place and is_sparse_group(inner := file.get(place)):
+                return _element(inner, f"{path}/{place}", None)
+            return open_dataset(file, path, variable, dim, (group or "").strip("/"))
         if group:
             raise InvalidInputError(f"{path} is no file of groups of arrays; leave group= out")
         if dim not in (None, 0):
@@ -83,51 +79,6 @@ def open_h5ad(
         matrix = open_anndata(file, variable, path)
         matrix.beside = AnnDataColumns(path, var_of(variable))
         return matrix
-
-
-def _netcdf(path: str, variable: str | None, dim: Dim, group: str | None) -> ChunkedMatrix:
-    from streampca.sources.labelled import from_netcdf
-
-    return from_netcdf(path, variable, dim, group)
-
-
-def _dataset(file: Any, path: str, variable: str | None, dim: Dim, group: str) -> ChunkedMatrix:
-    """The named dataset, or the only one of numbers with two dimensions. Lists those that are.
-
-    group : where to look.
-    """
-    found: dict[str, Any] = {}
-    file.visititems(lambda name, node: found.update({name: node}))
-    if group and not is_group(found.get(group)):
-        held = ", ".join(one for one, node in found.items() if is_group(node)) or "none"
-        raise InvalidInputError(f"{path} has no group {group!r}; its groups: {held}")
-    inside = f"{group}/" if group else ""
-    arrays = {
-        name: node for name, node in found.items()
-        if name.startswith(inside) and hasattr(node, "shape")
-        and node.dtype.kind in "biuf" and node.ndim
-    }  # fmt: skip
-    wide = [name for name, node in arrays.items() if node.ndim == 2]
-    wide = wide or [name for name, node in arrays.items() if node.ndim > 2]
-    only = wide[0] if variable is None and len(wide) == 1 else None
-    name = only or inside + (variable or "").strip("/")
-    if name in found and is_group(found[name]) and is_sparse_group(found[name]):
-        return _element(found[name], f"{path}/{name}", None)
-    if name not in arrays:
-        held = ", ".join(f"{one} {node.shape}" for one, node in arrays.items()) or "nothing of them"
-        asked = "has several" if variable is None else f"has no {variable!r} among its"
-        asked = asked if arrays else "has no"
-        raise (InvalidInputError if arrays else SourceError)(
-            f"{path} {asked} datasets of numbers; it holds: {held}. Use streampca.open({path!r}, "
-            f"variable={next(iter([*wide, *arrays]), 'name')!r})"
-        )
-    attributes = hdf5_attributes(arrays[name])
-    decoding = Decoding.of(attributes, arrays[name].dtype)
-    matrix = stack(HDF5Reader(arrays[name], decoding), dim)
-    named = descriptive(attributes)
-    described = {one: named[one] for one in ("units", "standard_name", "long_name") if one in named}
-    matrix.labels = replace(matrix.labels, name=name.rpartition("/")[2], attrs=described)
-    return matrix
 
 
 def open_anndata(
@@ -219,6 +170,8 @@ def stored_scores(path: str, name: str | None = None) -> tuple[Any, Any] | None:
 
     None where the path is no AnnData. Raises InvalidInputError where it has no such scores.
     """
+    if not os.path.exists(path) and "://" not in path:
+        raise SourceError(f"{path}: no such file or directory")
     if os.path.isfile(path) and not path.endswith(".zip"):
         if not path.endswith(".h5ad"):
             return None

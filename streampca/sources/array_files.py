@@ -270,7 +270,7 @@ class HDF5Reader(Reader):
         if self.decoding is None:
             return chunks
         cells = math.prod(s.stop - s.start for s in index)
-        return chunks + cells * self.stored.itemsize + self.decoding.scratch_nbytes
+        return int(chunks + cells * self.stored.itemsize + self.decoding.scratch_nbytes)
 
     def fingerprint(self) -> str:
         stat = os.stat(self.path)

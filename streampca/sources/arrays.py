@@ -231,7 +231,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
         if names is not None and all(isinstance(name, str) for name in names):
             places = {name: names.index(name) for name in suspects(names)}
             first = {name: values[:FIRST_ROWS, j] for name, j in places.items()}
-            ask_about(first, f"the {type(array).__name__} X", *_repairs(array))
+            ask_about(first, f"the {type(array).__name__} X", *_repairs(array), total=len(names))
         loads = LOADS.get(type(array).__module__.split(".")[0], ())
         if values.base is None:  # a copy beside the frame
             given = held_nbytes(array)

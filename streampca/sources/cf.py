@@ -268,7 +268,7 @@ def _gregorian(times: Mapping[str, Any]) -> tuple[np.datetime64, int] | None:
     return (start, STEPS[step.lower().removesuffix("s")]) if FIRST < start < LAST else None
 
 
-def _plain_times(values: Array, known: Mapping[str, Any]) -> Any:
+def _plain_times(values: Array, known: Mapping[str, Any]) -> Array | None:
     """Whole days, hours ... of the Gregorian calendar as datetime64[ns]; None for others."""
     found = None if known.keys() & {*PACKED} or not values.size else _gregorian(known)
     if found is None or not np.array_equal(values, np.trunc(values)):  # NaN is not equal either
@@ -277,5 +277,5 @@ def _plain_times(values: Array, known: Mapping[str, Any]) -> Any:
     longest = max(abs(float(values.min())), abs(float(values.max()))) * step
     if not longest < float((LAST - FIRST).astype(np.int64)):
         return None
-    times = start + (values.astype(np.int64) * step).astype("m8[ns]")
+    times: Array = start + (values.astype(np.int64) * step).astype("m8[ns]")
     return times if times.min() > FIRST and times.max() < LAST else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -46,9 +46,9 @@ def suspects(names: Any) -> list[Any]:
     return every if len(every) <= MOST_COLUMNS else [name for name in every if called_id(name)]
 
 
-def row_identifiers(columns: Mapping[Any, Array]) -> tuple[list[Any], list[Any]]:
+def row_identifiers(columns: Mapping[Any, Array], total: int) -> tuple[list[Any], list[Any]]:
     """(columns of whole numbers that are called as names of rows are, those that only go up or
-    down): each holds another number in every row. The second is empty where all columns do."""
+    down): each holds another number in every row. The second is empty where all features do."""
     named, ordered = [], []
     for name, values in columns.items():
         if len(values) < 2 or not _whole(values):
@@ -57,7 +57,7 @@ def row_identifiers(columns: Mapping[Any, Array]) -> tuple[list[Any], list[Any]]
             named += [name] if len(np.unique(values)) == len(values) else []
         elif len(values) >= SORTED_FROM and _monotonic(values):
             ordered.append(name)
-    return named, ordered if len(ordered) < len(columns) else []
+    return named, ordered if len(ordered) < total else []
 
 
 def _whole(values: Array) -> bool:
@@ -71,23 +71,33 @@ def _monotonic(values: Array) -> bool:
     return bool(rises.all() or (values[1:] < values[:-1]).all())
 
 
-def ask_about(columns: Mapping[Any, Array], where: str, names: str, leave: str) -> None:
+def ask_about(
+    columns: Mapping[Any, Array],
+    where: str,
+    names: str,
+    leave: str,
+    padded: Sequence[Any] = (),
+    total: int = 0,
+) -> None:
     """Refuse features that are names of rows; warn of those that may be.
 
     columns : the values of features, or of their first rows.
     names : the line that makes the names of the rows of a column, with {} for it.
     leave : how to say that it is a feature, or is none.
+    padded : columns of different numbers that are written with zeros in front.
+    total : how many features there are, if more.
     Raises InvalidInputError. Warns RowNumbersWarning.
     """
     if KNOWN.get():
         return
-    named, ordered = row_identifiers(columns)
-    if named:
-        raise InvalidInputError(
-            f"{where}: column {shorten([repr(name) for name in named])} holds another whole number "
-            "in every row, and is called as names of rows are; expected features. "
-            f"{names.format(repr(named[0]))} makes it the names of the rows; {leave}"
-        )
+    named, ordered = row_identifiers(columns, total or len(columns))
+    for told, why in ((padded, "with zeros in front"), (named, "and is called as names are")):
+        if told:
+            raise InvalidInputError(
+                f"{where}: column {shorten([repr(name) for name in told])} holds another whole "
+                f"number in every row, {why}; expected features. "
+                f"{names.format(repr(told[0]))} makes it the names of the rows; {leave}"
+            )
     if ordered:
         warn_caller(
             f"{where}: column {shorten([repr(name) for name in ordered])} holds whole numbers that "

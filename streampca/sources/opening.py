@@ -24,7 +24,7 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
-from streampca.paths import PARQUET, check_readable, paths_end, plain_errors, refuse_special
+from streampca.paths import PLINK, check_readable, paths_end, plain_errors, refuse_special
 from streampca.sources.anndata import from_anndata, open_h5ad
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
@@ -34,12 +34,12 @@ from streampca.sources.images import are_images, open_images
 from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
 from streampca.sources.several import (
-    STORES,
-    TABULAR,
+    TABLES,
     expand,
     from_table,
-    holds_parquet,
     join_files,
+    refuse_options,
+    table_of,
 )
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_npz
@@ -56,9 +56,6 @@ from streampca.sources.zarr.opening import (
 )
 from streampca.sources.zarr.reader import ZarrReader
 
-PLINK = (".bed", ".bim", ".fam")
-TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
-
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
 
@@ -72,27 +69,27 @@ def open_path(
     external_links: bool = False,
     group: str | None = None,
 ) -> ChunkedMatrix:
-    remote = "://" in path
+    remote, name = "://" in path, path.lower()
     check_readable(path)
     if not remote and not os.path.exists(path):
         whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):
             raise SourceError(f"{path}: no such file or directory{suggestion(path)}")
-    if group and path.endswith((".npy", ".mtx", ".mtx.gz", ".npz")):
+    if group and name.endswith((".npy", ".mtx", ".mtx.gz", ".npz")):
         raise InvalidInputError(f"{path} has no groups; leave group= out")
-    if path.endswith(".npy"):
+    if name.endswith(".npy"):
         return stack(NpyReader(path), dim)
-    if path.endswith((".mtx", ".mtx.gz")):
+    if name.endswith((".mtx", ".mtx.gz")):
         return open_matrix_market(path, dim)
-    if path.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
+    if name.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
         return open_h5ad(path, variable, external_links, dim, group)
-    if path.endswith(".npz"):
+    if name.endswith(".npz"):
         return open_npz(path, variable, dim)
-    if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
+    if name.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
         return from_netcdf(path, variable, dim, group)
-    if not remote and os.path.isfile(path) and not path.endswith(".zip"):
+    if not remote and os.path.isfile(path) and not name.endswith(".zip"):
         raise SourceError(f"{path}: {how_to_convert(path)}")
     node = open_array(path, storage_options, external_links=external_links)
     with metadata_errors(path):
@@ -121,6 +118,14 @@ def open(
     columns: Sequence[str] | None = None,
     index: str | None = None,
     categorical: str | None = None,
+    header: bool | None = None,
+    na_values: Sequence[str] | str | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    strip: str | None = None,
+    comment: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     join: str | None = None,
     feature_types: str | Sequence[str] | None = None,
 ) -> ChunkedMatrix:
@@ -129,11 +134,11 @@ def open(
     source : a path or URL of a Zarr array or group (one that is an AnnData, or a sparse matrix as
         AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
         ``.mtx``; images (a folder of them, see ``open_images``); Parquet (a file, a folder), Arrow
-        or text (``.csv``, ``.tsv``, ``.gz`` too); an AnnData in memory; PLINK 1 filesets by the
-        path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``sst_*.nc``),
-        see ``join``; a ``zarr.Array`` or ``zarr.Group`` (one with
-        ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
-        graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
+        or text (``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.data``; ``.gz``, ``.bz2``, ``.xz``
+        too); an AnnData in memory; PLINK 1 filesets by the path of a ``.bed``; a list of paths or a
+        pattern (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
+        (one with ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array
+        (any graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
         (lazy, too) and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : the array of a group or file ("layers/counts" or "raw/X" of an AnnData);
@@ -156,6 +161,11 @@ def open(
     columns, index : of a table, the features (default: all numbers, a warning names the others),
         and the column with the names of the samples.
     categorical : "onehot" makes a feature of each category.
+    header, na_values, decimal, thousands, comment, delimiter, encoding : of text, as of
+        ``pandas.read_csv``. Recognised by default: whether the first line holds names (a warning
+        says what was decided where it may be data), the delimiter, UTF-16 with a byte order mark;
+        numbers in another form are refused with the option that reads them.
+    strip : of text, characters that do not belong to numbers, such as "$%": "12%" is 12.
     join : what several files have more of, "samples" or "features". Default: what fits.
     feature_types : of a 10x file or an AnnData with ``var["feature_types"]``: a type, several, or
         "all". Default: of a 10x file "Gene Expression", as scanpy does; of an AnnData all.
@@ -175,6 +185,8 @@ def open(
         "multiallelic": multiallelic, "storage_options": storage_options,
         "branch": branch, "tag": tag, "snapshot": snapshot, "external_links": external_links,
         "columns": columns, "index": index, "categorical": categorical, "join": join,
+        "header": header, "na_values": na_values, "decimal": decimal, "thousands": thousands,
+        "strip": strip, "comment": comment, "delimiter": delimiter, "encoding": encoding,
         "feature_types": feature_types,
         "group": group,
     }  # fmt: skip
@@ -185,15 +197,15 @@ def open(
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
     if not paths_end(source, (".zarr",)) and are_images(source):
-        _refuse_options(source, options)
+        refuse_options(source, options)
         return of_feature_types(open_images(source), feature_types, "a folder of images")
     paths = None if paths_end(source, PLINK) else _several_paths(source)
-    if (table := _table_of(source, paths, options)) is not None:
+    if (table := table_of(source, paths, options)) is not None:
         return of_feature_types(from_table(table, options), feature_types, "a table")
     if paths is not None:
         parts = [open(path, variable=variable, **options) for path in paths]
         return join_files(paths, parts, join)
-    _refuse_options(source, options)
+    refuse_options(source, options)
     if isinstance(source, ChunkedMatrix):
         if variable is not None or dim is not None:
             raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
@@ -232,37 +244,6 @@ def open(
     return matrix
 
 
-def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
-    """The paths of a table, or a query or frame to be read as one; None for other sources.
-
-    paths : that the source stands for, if several.
-    """
-    if paths is not None:
-        one_table = all(path.endswith(PARQUET) for path in paths)
-        return paths if one_table and options["join"] != "features" else None
-    if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
-        folder = not stored and os.path.isdir(path) and holds_parquet(path)
-        return [path] if folder or path.rstrip("/").endswith(TABLES) else None
-    kind, asked = type(source), any(options[name] is not None for name in TABULAR)
-    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
-        kind.__name__.endswith(("Dataset", "LazyFrame"))
-    )
-    return source if query or (asked and is_frame(source)) else None
-
-
-def _refuse_options(source: Any, options: dict[str, Any]) -> None:
-    """Refuse options of tables, and of files with groups, for anything else."""
-    if given := [name for name in TABULAR if options[name] is not None]:
-        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
-        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
-        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
-    files = isinstance(source, (str, os.PathLike, zarr.Group)) and not paths_end(source, PLINK)
-    if options["group"] is not None and not files:
-        raise InvalidInputError(f"group=: a {type(source).__name__} has none; leave group= out")
-
-
 def _open_repository(
     path: str, which: Which, options: dict[str, Any], variable: str | None
 ) -> ChunkedMatrix:
@@ -281,7 +262,7 @@ def _open_repository(
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
     """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
-    if path.endswith(TABLES) if path else is_frame(source):
+    if path.lower().endswith(TABLES) if path else is_frame(source):
         from streampca.sources.rating_tables import refuse_ratings
 
         refuse_ratings(source)

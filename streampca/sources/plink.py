@@ -115,8 +115,8 @@ class BedReader(Reader):
         return tuple(map(FileLocation, self.files))  # labels are read by the client alone
 
     def paths(self) -> tuple[str, ...]:
-        stems = [os.path.realpath(path)[:-4] for path in self.files]
-        return tuple(f"{stem}.{suffix}" for stem in stems for suffix in ("bed", "bim", "fam"))
+        sets = [Fileset.of(os.path.realpath(path)) for path in self.files]
+        return tuple(one.file(suffix) for one in sets for suffix in ("bed", "bim", "fam"))
 
 
 def _check_bed(path: str, variants: int, stride: int) -> None:
@@ -179,11 +179,13 @@ class Fileset:
     def of(cls, path: str) -> Fileset:
         """From the path of any of the three, or their common stem."""
         stem, suffix = os.path.splitext(path)
-        return cls(stem if suffix in (".bed", ".bim", ".fam") else path)
+        return cls(stem if suffix.lower() in (".bed", ".bim", ".fam") else path)
 
     def file(self, suffix: str) -> str:
         """Path of one of the three. Raises SourceError where it does not exist."""
         path = f"{self.stem}.{suffix}"
+        if not os.path.isfile(path) and os.path.isfile(capital := f"{self.stem}.{suffix.upper()}"):
+            return capital
         if not os.path.isfile(path):
             raise SourceError(f"{path}: no such file; a PLINK fileset is .bed, .bim and .fam")
         return path
@@ -218,10 +220,10 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
         counts.append(tables[-1].count)
     reader = BedReader([one.file("bed") for one in filesets], counts, len(samples))
     columns = [join([table.columns[i] for table in tables]) for i in range(5)]
+    unnamed = any(table.unnamed for table in tables)
     if not any(table.n_ignored for table in tables):
-        variants = variant_labels(*columns)
+        variants = variant_labels(*columns, unnamed=unnamed)
         if hashes is not None:
-            unnamed = any(table.unnamed for table in tables)
             refuse_shared_variants(variants, counts, None if unnamed else hashes[: sum(counts)])
         labels = Labels(samples, variants, attrs={PLOIDY: DIPLOID})
         return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import SourceError, shorten
 from streampca.matrix.columns import PIECE, Column, Runs, Text, as_text, compact
+from streampca.sources.encodings import marked, read_text
 from streampca.sources.variants import NO_PARENT, UNNAMED
 
 # A table of millions of variants is not held in memory: only the offset of every 8192nd line and
@@ -60,6 +60,7 @@ def read_bim(path: str, hashes: np.ndarray[Any, Any] | None = None) -> Bim:
 
 def _pieces_of(path: str) -> Iterator[list[bytes]]:
     with open(path, "rb") as file:
+        file.seek(marked(path))
         while lines := list(islice(file, PIECE)):
             yield lines
 
@@ -69,7 +70,7 @@ class _Scan:
 
     def __init__(self, path: str, hashes: np.ndarray[Any, Any] | None) -> None:
         self.path, self.stamp, self.hashes = path, stamp_of(path), hashes
-        self.offsets, self.count = [0], 0
+        self.offsets, self.count = [marked(path)], 0
         self.chromosomes: dict[bytes, int] = {}
         self.starts: list[np.ndarray[Any, Any]] = []
         self.codes: list[np.ndarray[Any, Any]] = []
@@ -258,7 +259,7 @@ def _refuse_line(path: str, before: int, lines: list[bytes]) -> None:
 
 def read_fam(path: str) -> tuple[Text, Text, dict[str, Text]]:
     """(family ids, individual ids, ids of father and mother where any are known)."""
-    rows = [line.split() for line in Path(path).read_text().splitlines() if line.strip()]
+    rows = [line.split() for line in read_text(path).splitlines() if line.strip()]
     for i, row in enumerate(rows):
         if len(row) < 6:
             raise SourceError(f"{path}, line {i + 1}: {len(row)} fields, a .fam has 6")

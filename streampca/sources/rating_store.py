@@ -28,6 +28,7 @@ class RatingsMatrix(CompressedMatrix):
 
     times : reader of the time of every rating, in their order; or None.
     duplicates : ratings that did not count, since their user rated the item more than once.
+    constant : what all ratings are, or None where they differ.
     """
 
     rated = True
@@ -42,6 +43,7 @@ class RatingsMatrix(CompressedMatrix):
         super().__init__(data, indices, indptr, 0, shape, labels, "the ratings")
         self.times = NpyReader(paths[2]) if os.path.exists(paths[2]) else None
         self.folder, self.origin, self.duplicates = folder, origin, 0
+        self.constant: float | None = None
         self.resident_nbytes += 4 * self.entries  # items that each user has rated: a model has them
 
     def __repr__(self) -> str:
@@ -163,11 +165,15 @@ class Spill:
             made = lines.matrix(labels, (os.path.realpath(path) if path else where, rule))
         os.remove(self.path)
         made.duplicates = self.entries - made.entries
-        repeated = f"; {made.duplicates} ratings of cells that were rated again do not count " \
-                   f"(duplicates={rule!r})"  # fmt: skip
-        made.note = f"{where} was sorted by user, once, in a scratch folder" + repeated * bool(
-            made.duplicates
-        )
+        made.note = f"{where} was sorted by user, once, in a scratch folder"
+        if made.duplicates:
+            went = "went into the means" if rule == "mean" else "do not count"
+            made.note += (
+                f"; {made.duplicates} of {self.entries} ratings are of an item that their user "
+                f"rated more than once, and {went} (duplicates={rule!r})"
+            )
+        if made.constant is not None:
+            made.note += f"; all ratings are {made.constant:g}: they say who took what, no more"
         return made
 
     def _sorted(self) -> Iterator[Array]:
@@ -239,6 +245,7 @@ class Lines:
         self.files = {name: self._created(name, np.dtype(kind)) for name, kind in kinds.items()}
         self.counts = np.zeros(0, np.int64)
         self.digests = dict.fromkeys(kinds, 0)
+        self.least, self.greatest = np.inf, -np.inf
 
     def __enter__(self) -> Lines:
         return self
@@ -263,6 +270,8 @@ class Lines:
         counts = np.bincount(users, minlength=len(self.counts))
         counts[: len(self.counts)] += self.counts
         self.counts, self.entries = counts, self.entries + len(users)
+        self.least = min(self.least, float(np.min(ratings, initial=np.inf)))
+        self.greatest = max(self.greatest, float(np.max(ratings, initial=-np.inf)))
 
     def matrix(self, labels: Labels, origin: tuple[Any, ...]) -> RatingsMatrix:
         """The matrix of all pieces. Raises InvalidInputError where there is none."""
@@ -276,4 +285,6 @@ class Lines:
         counts = np.zeros(lines, np.int64)
         counts[: len(self.counts)] = self.counts
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        return RatingsMatrix(self.folder, indptr, labels, (*origin, *self.digests.values()))
+        made = RatingsMatrix(self.folder, indptr, labels, (*origin, *self.digests.values()))
+        made.constant = self.least if self.least == self.greatest else None
+        return made

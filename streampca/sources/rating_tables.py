@@ -54,9 +54,9 @@ def recognised(source: Any) -> tuple[str, str, str] | None:
 def _names_in(source: str | os.PathLike[str]) -> list[str]:
     """The names of the columns of a local file; none where they cannot be read."""
     path = os.fspath(source)
-    if not os.path.isfile(path) or path.endswith(".gz"):
+    if not os.path.isfile(path) or path.lower().endswith(".gz"):
         return []
-    if path.endswith(PARQUET):
+    if path.lower().endswith(PARQUET):
         import pyarrow.parquet
 
         try:

@@ -15,18 +15,23 @@ from streampca.errors import (
     InvalidInputError,
     MissingDependencyError,
     SourceError,
+    UncertainHeaderWarning,
     hide_secrets,
     nearest,
     shorten,
+    warn_caller,
 )
 from streampca.matrix.columns import is_number, label_array
 from streampca.paths import PARQUET
 from streampca.sources.frames import column_names, is_frame
 from streampca.sources.rating_store import RULES, RatingsMatrix, Spill
 from streampca.sources.rating_tables import DELIMITERS
+from streampca.sources.tables.header import ROWS, decide
+from streampca.sources.tables.written import Written
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
 PIECE_NBYTES = 8 << 20  # of text
+HEAD_NBYTES = 1 << 16  # of text that the delimiter and the names are taken from
 SEPARATOR = b"\x1f"  # stands for a delimiter of several characters
 
 
@@ -52,6 +57,8 @@ def open_ratings(
     time: str | int | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
     duplicates: str = "last",
     storage_options: dict[str, Any] | None = None,
 ) -> RatingsMatrix:
@@ -63,8 +70,10 @@ def open_ratings(
         numbers, and come in the order in which they first appear.  time : numbers, dates or text
         of dates, by which ``split`` can divide.
     header : whether the first line of text names the columns; None: it does where a column is
-        named, or where there is no number in the place of the rating.
+        named, where there is no number in the place of the rating, or where its numbers look like
+        names (0, 1, 2 over ids; a warning says so where it may be a rating).
     delimiter : of text, such as "::"; None: "::", tab, ";", "|" or ",", whichever is there.
+    decimal, encoding : of text, as of ``streampca.open``.
     duplicates : of several ratings of an item by one user count the "last" (the latest by
         ``time``, else the last line), the "first", their "mean"; or they are an "error".
 
@@ -88,10 +97,12 @@ def open_ratings(
     with _readable(where, pa):
         if not path:
             fields, pieces = _of_frame(source, wanted, where)
-        elif path.endswith(PARQUET) or os.path.isdir(path):
+        elif path.lower().endswith(PARQUET) or os.path.isdir(path):
             fields, pieces = _of_parquet(path, wanted, where, storage_options)
         else:
-            fields, pieces = _of_text(path, wanted, where, (header, delimiter), storage_options)
+            said = {"header": header, "decimal": decimal, "encoding": encoding}
+            written = (Written.of(said), delimiter)
+            fields, pieces = _of_text(path, wanted, where, written, storage_options)
         users, items = Ids(), Ids()
         with Spill(fields.time is not None) as spill:
             for columns in pieces:
@@ -205,35 +216,35 @@ def _of_text(
     path: str,
     wanted: Wanted,
     where: str,
-    written: tuple[bool | None, str | None],
+    said: tuple[Written, str | None],
     options: dict[str, Any] | None,
 ) -> Found:
     import pyarrow as pa
     import pyarrow.csv
 
     from streampca.paths import check_readable
+    from streampca.sources.tables import coding
     from streampca.sources.tables.files import TableFile
-    from streampca.sources.tables.text import opened_text
 
     check_readable(path)
     if "://" not in path and not os.path.isfile(path):
         raise SourceError(f"{path}: no such file")
-    file = TableFile.at(path, options)
-    with opened_text(file) as handle:
-        first = bytes(handle.read(1 << 16)).partition(b"\n")[0]
-    names, headed, mark = _first_line(first, wanted, where, *written)
+    file, written = TableFile.at(path, options), said[0]
+    how = coding.coding_of(file, written.encoding)
+    with coding.unpacking(file, how), coding.opened_text(file, how) as handle:
+        head = coding.read_exactly(handle, HEAD_NBYTES)
+    names, skipped, mark = _first_line(head, wanted, where, said)
     fields = chosen(names, wanted, where)
     types = {name: pa.string() for name in fields.names} | {fields.rating: pa.float64()}
 
     def pieces() -> Iterator[list[Any]]:
-        with opened_text(file) as handle:
+        with coding.unpacking(file, how), coding.opened_text(file, how) as handle:
+            coding.read_exactly(handle, skipped)
             several = len(mark) > 1
             source = io.BufferedReader(Replaced(handle, mark.encode())) if several else handle
             reader = pyarrow.csv.open_csv(
                 source,
-                pyarrow.csv.ReadOptions(
-                    column_names=names, skip_rows=int(headed), block_size=PIECE_NBYTES
-                ),
+                pyarrow.csv.ReadOptions(column_names=names, block_size=PIECE_NBYTES),
                 pyarrow.csv.ParseOptions(
                     delimiter=SEPARATOR.decode() if several else mark,
                     quote_char=False if several else '"',
@@ -243,6 +254,7 @@ def _of_text(
                     include_columns=fields.names,
                     strings_can_be_null=True,
                     null_values=["", "NA", "nan", "NaN", "NULL", "null"],
+                    decimal_point=written.decimal,
                 ),
             )
             for batch in reader:
@@ -252,24 +264,51 @@ def _of_text(
 
 
 def _first_line(
-    first: bytes, wanted: Wanted, where: str, header: bool | None, delimiter: str | None
-) -> tuple[list[str], bool, str]:
-    """(names of the columns, whether the line holds them, delimiter)."""
-    try:
-        line = first.decode("utf-8-sig").rstrip("\r")
-    except UnicodeDecodeError:
-        raise SourceError(f"{where} is not text in UTF-8; write it again: iconv -t utf-8") from None
-    if not line.strip():
+    head: bytes, wanted: Wanted, where: str, said: tuple[Written, str | None]
+) -> tuple[list[str], int, str]:
+    """(names of the columns, bytes before the first rating, delimiter)."""
+    from streampca.sources.tables.dialect import decoded_lines
+
+    written, delimiter = said
+    lines = decoded_lines(head, len(head) < HEAD_NBYTES, written, where, "open_ratings")
+    at = next((i for i, line in enumerate(lines) if line.strip("\ufeff \t\r\n")), None)
+    if at is None:
         raise SourceError(f"{where}: the first line is empty; expected a rating, or names")
-    mark = delimiter or next((one for one in DELIMITERS if one in line), ",")
-    written = line.split(mark) if len(mark) > 1 else next(csv.reader([line], delimiter=mark))
-    fields = [one.strip() for one in written]
+    mark = delimiter or next((one for one in DELIMITERS if one in lines[at]), ",")
+    first, *rows = (_split(line, mark) for line in lines[at : at + 1 + ROWS] if line.strip())
+    header = written.header
     if header is None:
         place = wanted[2]
-        header = any(isinstance(one, str) for one in wanted) or not (
-            isinstance(place, int) and place < len(fields) and is_number(fields[place])
+        rating = first[place] if isinstance(place, int) and place < len(first) else ""
+        named = any(isinstance(one, str) for one in wanted)
+        named = named or not is_number(rating.replace(written.decimal, "."))
+        header = named or _of_numbers(first, rows, where, said)
+    skipped = sum(len(line.encode()) for line in lines[: at + bool(header)])
+    skipped += len("\ufeff".encode()) * (not skipped and lines[0].startswith("\ufeff"))
+    return (first if header else [str(i) for i in range(len(first))]), skipped, mark
+
+
+def _split(line: str, mark: str) -> list[str]:
+    """The cells of a line."""
+    line = line.strip("\ufeff\r\n")
+    cells = line.split(mark) if len(mark) > 1 else next(csv.reader([line], delimiter=mark))
+    return [one.strip() for one in cells]
+
+
+def _of_numbers(
+    first: list[str], rows: list[list[str]], where: str, said: tuple[Written, str | None]
+) -> bool:
+    """Whether a line of numbers holds names. Warns where it is in doubt."""
+    written, mark = said
+    cells = [[one.replace(written.decimal, ".") for one in row] for row in (first, *rows)]
+    found = decide(cells[0], cells[1:])
+    if found.names and not found.sure:  # else the number in the place of the rating decides
+        given = {**written.given, **({"delimiter": mark} if mark else {})}
+        given["header"] = not found.names
+        warn_caller(
+            found.doubt(where, 1, first, "rating", given, "open_ratings"), UncertainHeaderWarning
         )
-    return (fields if header else [str(i) for i in range(len(fields))]), bool(header), mark
+    return found.names
 
 
 class Replaced(io.RawIOBase):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 
 from streampca.errors import (
     IncompleteSourceWarning,
@@ -22,21 +23,55 @@ from streampca.errors import (
 )
 from streampca.matrix import ChunkedMatrix, concat_features, concat_samples
 from streampca.matrix.names import difference
-from streampca.paths import PARQUET
+from streampca.paths import PARQUET, PLINK, TEXTS, paths_end
+from streampca.sources.frames import is_frame
 from streampca.sources.row_keys import named_rows
+from streampca.sources.tables.written import TEXT_OPTIONS
 from streampca.sources.variants import refuse_shared_variants
 
-TABULAR = ("columns", "index", "categorical")  # options of tables
+TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
 def holds_parquet(path: str) -> bool:
     """Whether a folder holds Parquet files, or folders of them."""
     for _, folders, names in os.walk(path):
-        if any(name.endswith(PARQUET) for name in names):
+        if any(name.lower().endswith(PARQUET) for name in names):
             return True
         folders[:] = [name for name in sorted(folders) if "=" in name]
     return False
+
+
+def table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
+    """The paths of a table, or a query or frame to be read as one; None for other sources.
+
+    paths : that the source stands for, if several.
+    """
+    if paths is not None:
+        one_table = all(path.lower().endswith(PARQUET) for path in paths)
+        return paths if one_table and options["join"] != "features" else None
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        folder = not stored and os.path.isdir(path) and holds_parquet(path)
+        return [path] if folder or path.rstrip("/").lower().endswith(TABLES) else None
+    kind, asked = type(source), any(options[name] is not None for name in TABULAR)
+    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
+        kind.__name__.endswith(("Dataset", "LazyFrame"))
+    )
+    return source if query or (asked and is_frame(source)) else None
+
+
+def refuse_options(source: Any, options: dict[str, Any]) -> None:
+    """Refuse options of tables, and of files with groups, for anything else."""
+    if given := [name for name in TABULAR if options[name] is not None]:
+        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
+        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
+        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
+    files = isinstance(source, (str, os.PathLike, zarr.Group)) and not paths_end(source, PLINK)
+    if options["group"] is not None and not files:
+        raise InvalidInputError(f"group=: a {type(source).__name__} has none; leave group= out")
 
 
 def from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, repeated
-from streampca.sources.anndata import is_anndata
+from streampca.sources.anndata import axis_names, is_anndata
 from streampca.sources.columns import AnnDataColumns, DatasetColumns, GroupColumns
+from streampca.sources.encodings import read_text
 from streampca.sources.zarr.opening import open_array
 
 # --------------------------------------------------------------------------------------------------
@@ -28,7 +29,7 @@ FILES = (*TABLES, ".npy", *NETCDF)
 
 def is_file_of_values(text: str) -> bool:
     """Whether this names a file that :func:`read_side_data` reads, and not a variable."""
-    return _split(text)[0].endswith(FILES)
+    return _split(text)[0].lower().endswith(FILES)
 
 
 def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> list[Any]:
@@ -44,13 +45,13 @@ def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> lis
     Raises SourceError (absent, unreadable) and InvalidInputError (no such variable).
     """
     path, name = _split(text)
-    if path.endswith(NETCDF):
+    if path.lower().endswith(NETCDF):
         return [_of_netcdf(path, name or None)]
-    if not path.endswith(FILES):
+    if not path.lower().endswith(FILES):
         return [_of_source(text, source, axis, option)]
     if not os.path.isfile(path):
         raise SourceError(f"{path}: no such file")
-    if path.endswith(".npy"):
+    if path.lower().endswith(".npy"):
         try:
             return [np.load(path, allow_pickle=False)]
         except (OSError, ValueError, EOFError) as error:
@@ -58,10 +59,22 @@ def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> lis
     return _of_table(path, axis)
 
 
+def named_column(source: str, name: str, option: str) -> Any:
+    """A column of obs of an AnnData on disk as text: a DataArray with the names of the
+    observations, where these are different ones."""
+    import xarray
+
+    values = [*map(str, _of_source(name, source, AxisLabels.plain("obs", 0), option))]
+    observations = axis_names(source)[0]
+    unique = len(set(observations.tolist())) == len(observations) == len(values)
+    coords = {"obs": observations.astype(object)} if unique else {}
+    return xarray.DataArray(np.asarray(values, object), dims="obs", coords=coords)
+
+
 def _split(text: str) -> tuple[str, str]:
     """(path, variable) of ``area.nc:name``."""
     path, colon, name = text.rpartition(":")
-    return (path, name) if colon and path.endswith(NETCDF) else (text, "")
+    return (path, name) if colon and path.lower().endswith(NETCDF) else (text, "")
 
 
 def _of_netcdf(path: str, name: str | None) -> Any:
@@ -89,9 +102,9 @@ def _of_source(name: str, source: str, axis: AxisLabels, option: str) -> Any:
 
 def _columns_of(source: str) -> AnnDataColumns | GroupColumns | DatasetColumns | None:
     """The annotations of the matrix at a path; None if it has none."""
-    if source.endswith(NETCDF):
+    if source.lower().endswith(NETCDF):
         return DatasetColumns(source)
-    if source.endswith(".h5ad"):
+    if source.lower().endswith(".h5ad"):
         return AnnDataColumns(source)
     if not os.path.isdir(source) and "://" not in source:
         return None
@@ -103,10 +116,10 @@ def _columns_of(source: str) -> AnnDataColumns | GroupColumns | DatasetColumns |
 
 def _of_table(path: str, axis: AxisLabels) -> list[Any]:
     """One array for each column of a table: numbers where all of its cells are, else text."""
+    lines = io.StringIO(read_text(path), newline="")
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file, delimiter=TABLES[path[-4:]]) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = [row for row in csv.reader(lines, delimiter=TABLES[path[-4:].lower()]) if row]
+    except csv.Error as error:
         raise SourceError(f"{path}: not a readable table ({error})") from None
     if not rows:
         raise SourceError(f"{path} is empty; expected a row for every {' x '.join(axis.dims)}")
@@ -115,7 +128,7 @@ def _of_table(path: str, axis: AxisLabels) -> list[Any]:
         raise SourceError(
             f"{path}: row {ragged + 1} has {len(rows[ragged])} cells, the first {len(rows[0])}"
         )
-    headed = any(_number(cell) is None for cell in rows[0])
+    headed = len(rows) == len(axis) + 1 or any(_number(cell) is None for cell in rows[0])
     head = rows.pop(0) if headed else [f"x{j}" for j in range(len(rows[0]))]
     columns = [_column([row[j] for row in rows]) for j in range(len(head))]
     one = len(axis.dims) == 1
@@ -182,10 +195,7 @@ def read_panel(
         pop, super_pop or group if there is such a one).
     Raises SourceError for an unreadable table, InvalidInputError where no sample is found.
     """
-    try:
-        rows = [line.split() for line in Path(path).read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
+    rows = [line.split() for line in read_text(path).splitlines() if line.strip()]
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SourceError(f"{path}: expected a header and at least two columns")
     head = [name.lstrip("#") for name in rows[0]]

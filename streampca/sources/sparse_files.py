@@ -133,7 +133,7 @@ def read_header(file: BinaryIO, path: str) -> Header:
 
 
 def _open(path: str) -> Any:
-    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+    return gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb")
 
 
 def _check_room(header: Header, folder: str, path: str) -> None:
@@ -337,7 +337,7 @@ def _sparse_npz(path: str, members: Mapping[str, zipfile.ZipInfo]) -> ChunkedMat
 def _array_npz(
     path: str, members: Mapping[str, zipfile.ZipInfo], variable: str | None, dim: Dim
 ) -> ChunkedMatrix:
-    names = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
+    names = [name.removesuffix(".npy") for name in members if name.lower().endswith(".npy")]
     if variable is None and len(names) == 1:
         variable = names[0]
     if variable not in names:

@@ -59,20 +59,23 @@ def variant_labels(
     position: Any,
     counted: Any,
     other: Any,
+    *,
+    unnamed: bool = True,
 ) -> AxisLabels:
     """One dimension "variant"; unnamed variants (".") are called chromosome:position:alleles.
 
     All are arrays, or columns that are read on demand.
     counted : the allele whose copies the values are.  other : the other one.
+    unnamed : whether any name may be ".".
     """
     if isinstance(chromosome, Runs):
         chromosome = chromosome.mapped(plain_chromosome)
     else:
         chromosome = plain_chromosome(np.asarray(chromosome))
     beside = (chromosome, position, counted, other)
-    if isinstance(names, Column):
+    if unnamed and isinstance(names, Column):
         names = Mapped(_named, np.dtypes.StringDType(), names, *beside)
-    else:
+    elif unnamed:
         names = _named(names, *beside)
     extra = {
         "chromosome": chromosome,

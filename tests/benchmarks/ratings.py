@@ -2,7 +2,7 @@
 
 Proves the table of ratings. Every candidate reads the same text file of (user, item, rating) in a
 fresh process, fits, and predicts a tenth of the ratings that nobody was given. The recipe of ours
-is the default one: 21 candidates, judged by held-out ratings, and the best fitted to all. The SVD
+is the default one: 18 candidates, judged by held-out ratings, and the best fitted to all. The SVD
 of Surprise runs with its defaults, and tuned: 20 candidates, judged by as many held-out ratings,
 and the best fitted to all. It needs ``pip install scikit-surprise``.
 

@@ -156,7 +156,9 @@ def test_a_cut_chunk_of_labels_is_refused(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", ["start", "end", "end, no checksum"])
-@pytest.mark.parametrize("compressors", [[], [BloscCodec()], [ZstdCodec()]], ids=str)
+@pytest.mark.parametrize(
+    "compressors", [[], [BloscCodec()], [ZstdCodec()]], ids=["none", "blosc", "zstd"]
+)
 def test_a_shard_that_is_cut_anywhere_is_refused(
     compressors: Any, index: str, tmp_path: Path
 ) -> None:

@@ -28,7 +28,9 @@ def eigenvalues(copies, ploidy, k):
     return f, np.linalg.eigvalsh(z @ z.T / used.sum())[::-1][:k]
 
 
-@pytest.mark.parametrize(("ploidy", "fill"), [(1, 0), (1, 1), (4, 0), (1, 2)])
+@pytest.mark.parametrize(
+    ("ploidy", "fill"), [(1, 0), (4, 0), pytest.param(1, 2, marks=pytest.mark.slow)]
+)
 def test_frequencies_are_those_of_the_calls_whatever_the_ploidy_dimension(tmp_path, ploidy, fill):
     rng = np.random.default_rng(ploidy)
     f = rng.uniform(0.1, 0.9, (2, 120))[rng.integers(0, 2, 30)]

@@ -328,7 +328,9 @@ def test_a_pair_of_ids_is_no_individual_of_that_name(tmp_path) -> None:
     assert pick("a b") == [0]
     assert pick("f a:b") == [1]
     assert pick("a:b c") == pick("a:b:c") == pick("c") == [3]
-    assert pick("b") == [0, 2]
+    for name, whom in (("b", "a:b; g:b"), ("a:b", "a:b; f:a:b")):
+        with pytest.raises(InvalidInputError, match=f"{name} is {whom}"):
+            pick(name)
 
 
 def test_lists_of_variants_are_words_and_absent_ones_are_counted(tmp_path) -> None:

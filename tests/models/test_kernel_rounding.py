@@ -106,3 +106,21 @@ def test_values_that_are_no_numbers_are_refused() -> None:
         model.inverse_transform(np.full((2, 2), np.nan))
     with pytest.raises(InvalidInputError, match="alpha=nan"):
         KernelPCA(2, kernel="rbf", alpha=np.nan).fit(X).inverse_transform(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-5, 1.0])
+def test_a_bound_holds_where_all_kernel_values_are_near_one(scale: float) -> None:
+    """By expm1, which keeps the digits that 1 - k loses; centring takes the 1 away."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        n, gamma = int(rng.integers(60, 200)), (0.1, 0.3, 1.0)[seed % 3]
+        rows = scale * rng.standard_normal((n, 6))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AccuracyWarning)
+            model = KernelPCA(4, solver="matrix-free", kernel="rbf", gamma=gamma).fit(rows)
+        apart = cdist(rows, rows, "sqeuclidean")
+        centring = np.eye(n) - 1.0 / n
+        expected = np.linalg.eigvalsh(centring @ np.expm1(-gamma * apart) @ centring)[::-1][:4]
+        off = np.abs(model.eigenvalues_ - expected)
+        assert np.all(off <= model.result_.eigenvalue_bound)
+        assert np.all(model.result_.eigenvalue_bound <= 1e-2 * expected)

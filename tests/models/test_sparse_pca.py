@@ -20,6 +20,7 @@ from streampca.errors import (
     InvalidInputError,
     NonFiniteError,
 )
+from streampca.models import sparse_routes
 from streampca.solvers.sparse_components import adjusted_variances, elastic_net
 
 FREE = float("inf")
@@ -269,3 +270,33 @@ def test_what_cannot_be_used_is_refused() -> None:
         quiet(0).fit(x)
     with pytest.warns(ConvergenceWarning, match="still moved"):
         quiet(alpha=1.0, ridge=FREE, algorithm="sweeps", max_passes=7).fit(planted(19))
+
+
+@pytest.mark.parametrize("settings", [{"ridge": None}, {"ridge": float("inf")}])
+def test_the_objective_of_a_penalty_falls_and_numbers_of_loadings_end(settings, monkeypatch):
+    """Seed 1: with four loadings the features of a component go round for ever, unless held."""
+    monkeypatch.setattr(sparse_routes, "SETTLED", 50)
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 12))
+    X = rng.standard_normal((60, 4)) @ rng.standard_normal((4, 12)) + 0.5 * X
+    falling = SparsePCA(3, alpha=0.3, tol=1e-3, **settings).fit(X).objective_
+    assert np.all(np.diff(falling) <= 1e-12 * falling[0])
+    model = SparsePCA(3, n_nonzero=4, algorithm="covariance", **settings).fit(X)
+    assert model.result_.converged
+    assert np.all(np.count_nonzero(model.components_, axis=1) <= 4)
+
+
+def test_held_features_are_those_of_both_routes(monkeypatch):
+    monkeypatch.setattr(sparse_routes, "SETTLED", 8)
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 4)) @ rng.standard_normal((4, 12)) + 0.5 * rng.standard_normal(
+        (60, 12)
+    )
+    for ridge in (None, float("inf")):
+        one, other = (
+            SparsePCA(3, n_nonzero=4, ridge=ridge, algorithm=name, max_passes=900).fit(X)
+            for name in ("covariance", "sweeps")
+        )
+        assert one.n_iter_ > 8
+        np.testing.assert_array_equal(one.components_ != 0, other.components_ != 0)
+        np.testing.assert_allclose(one.components_, other.components_, atol=1e-6)

@@ -56,7 +56,7 @@ def test_the_expected_type_is_named():
     for settings, words in (
         ({"center": "yes"}, "center='yes'; expected True or False"),
         ({"svd_solver": [1]}, r"svd_solver=\[1\]; expected a name"),
-        ({"tol": (1, 2)}, r"tol=\(1, 2\); expected a number or None"),
+        ({"tol": (1, 2)}, r"tol=\(1, 2\); expected a finite number or None"),
     ):
         for method in ("fit", "plan", "fit_transform"):
             with pytest.raises(InvalidInputError, match=words):

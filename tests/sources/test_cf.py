@@ -16,7 +16,10 @@ import zarr
 from packaging.version import Version
 
 import streampca
+from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 from streampca.sources.cf import Decoding
 
 Array = np.ndarray[Any, Any]
@@ -353,6 +356,7 @@ def test_a_variable_of_a_group(kind: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(matrix.labels.samples.coords["time"], np.arange(N))
         with pytest.raises(InvalidInputError, match=r"in groups: PRODUCT/low/t.*PRODUCT/low/t'"):
             streampca.open(path)
+    assert main(["info", path, "--group", "PRODUCT/low"]) == 0
     with pytest.raises((InvalidInputError, SourceError), match="GROUND"):
         streampca.open(path, group="GROUND")
     with pytest.raises(InvalidInputError, match="leave group= out"):
@@ -397,6 +401,9 @@ def test_stale_consolidated_metadata_are_told(zarr_format: int, tmp_path: Path) 
     there = raw(SMALL.astype(f4), {}).assign_coords(time=np.arange(N), x=np.arange(P))
     there.to_zarr(path, zarr_format=zarr_format, consolidated=True)
     assert streampca.open(path).shape == (N, P)
+    job = check_job({"source": {"path": path}, "model": {"n_components": 2},
+                     "store": str(tmp_path / "models"), "settle": 0}, "job")  # fmt: skip
+    refresh(job)
     group = zarr.open_group(path, use_consolidated=False)
     group["t"].append(SMALL.astype(f4))
     group["time"].append(np.arange(N, 2 * N))
@@ -405,6 +412,9 @@ def test_stale_consolidated_metadata_are_told(zarr_format: int, tmp_path: Path) 
     assert matrix.shape == (2 * N, P)
     np.testing.assert_array_equal(matrix.labels.samples.coords["time"], np.arange(2 * N))
     np.testing.assert_array_equal(matrix.read(0, N, 2 * N), SMALL)
+    with pytest.warns(streampca.errors.StaleMetadataWarning):
+        assert refresh(job).status == "published"
+    assert streampca.ModelStore(tmp_path / "models").latest().result().n_samples == 2 * N
     line = re.search(r"zarr\.consolidate_metadata\([^)]*\)", str(caught[0].message))
     assert line is not None
     exec(line.group(), {"zarr": zarr})

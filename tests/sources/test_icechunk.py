@@ -203,6 +203,7 @@ CHANGES = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_became_of_a_snapshot(what: str, verify: str, night: Night) -> None:
     act, kind, how = CHANGES[what]
+    night.entries["gate"] = {"max_removed": 0.5}
     night.run()
     night.repository.commit(act)
     done = night.run(verify=verify)

@@ -75,12 +75,31 @@ def test_numbers_that_name_rows_are_no_feature(kind: str, column: str, tmp_path:
     assert streampca.open(source, columns=list(table.columns)).shape == (N, 4)
 
 
+def test_numbers_with_zeros_in_front_are_names(tmp_path: Path) -> None:
+    path = stored(named(X, [f"{i:03d}" for i in ORDER], "code"), tmp_path / "x", "csv")
+    with pytest.raises(InvalidInputError, match=r"'code' .* zeros in front.*index='code'"):
+        streampca.PCA(1).fit(path)
+    assert streampca.open(path, index="code").labels.samples.names() == [f"{i:03d}" for i in ORDER]
+    months = stored(named(X, [f"{i % 12:02d}" for i in ORDER], "month"), tmp_path / "y", "csv")
+    assert streampca.open(months).shape == (N, 4)
+
+
 def test_the_repair_of_a_frame_works() -> None:
     table = named(X, 100 + ORDER, "id")
     with pytest.raises(InvalidInputError, match=r"X\.set_index\('id'\) makes it the names"):
         streampca.PCA(1).fit(table)
     model = streampca.PCA(1).fit(table.set_index("id"))
     np.testing.assert_allclose(model.components_, streampca.PCA(1).fit(X).components_)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_new_rows_may_have_the_column_that_names_them(kind: str, tmp_path: Path) -> None:
+    path = stored(named(X, 100 + ORDER, "id"), tmp_path / "x", kind)
+    model = streampca.PCA(1).fit(streampca.open(path, index="id"))
+    np.testing.assert_allclose(model.transform(path), model.transform(X), rtol=1e-12)
+    wider = stored(named(X, Z[:, 0], "other"), tmp_path / "y", kind)
+    with pytest.raises(InvalidInputError, match="4 features, but PCA is expecting 3"):
+        model.transform(wider)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "pandas"])
@@ -231,6 +250,8 @@ def test_the_index_of_a_dask_frame_is_computed_for_pairs() -> None:
     x = frames.from_pandas(X.set_axis(IDS), npartitions=3, sort=False)
     y = frames.from_pandas(Y.set_axis(IDS).iloc[ORDER], npartitions=2, sort=False)
     np.testing.assert_allclose(correlation(x, y), EXPECTED)
+    with pytest.raises(InvalidInputError, match="'id' holds another whole number"):
+        streampca.PCA(1).fit(frames.from_pandas(named(X, ORDER, "id"), npartitions=2))
     plain = [frames.from_pandas(one, npartitions=2) for one in (X, Y)]
     one, other = as_pair(*plain)
     assert not one.labels.samples.named

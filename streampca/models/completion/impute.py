@@ -28,8 +28,8 @@ class HardImpute(Completion):
     One pass to look and one per sweep; with t = r (r + 1) / 2 about 4 n p (t + r) flops by "als"
     (4 t per entry of sparse data), 10 n p r by "impute", n p min(n, p) by "exact". Memory: a few
     blocks, (t + r) numbers for each column (or row), and r for each row (or column). Candidates
-    share the passes; their flops and memory add up: [2, 4, 8] with ``validation`` are 16 of them,
-    about 420 numbers for each column (by default of ratings 21, and 1,200 numbers). Biases make r
+    share the passes; their flops and memory add up: [2, 4, 8] with ``validation`` are 15 of them,
+    about 370 numbers for each column (by default of ratings 18, and 870 numbers). Biases make r
     larger by 2, and samples are streamed.
 
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8; Hastie, Mazumder, Lee and

@@ -22,6 +22,7 @@ BOTH = "both"  # rows and columns, before the sweeps
 BIASES = "biases"  # of rows and columns, with the factors
 OBSERVED = "observed"
 LADDER = (1 / 128, 1 / 16, 1 / 4, 1 / 2, 1.0)  # penalties to choose from, by the noise level
+LEAST = ((16, 1 / 4), (8, 1 / 16))  # so many components or more never win with less of a ridge
 RATED_RANKS = ((2, 4, 8, 16), (20,))  # of ratings, by default: Hard- and Soft-Impute
 RATED_TOL = 1e-3  # held-out errors do not resolve less
 RATED_SHARE = 0.05  # of their cells, held out by default
@@ -121,6 +122,7 @@ def completion_request(
         raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
     solver = "als" if solver == AUTO else solver
     _check_limits(model, solver)
+    _refuse_constant(model, matrix)
     ranks, validation = _ranks_and_cells(model, matrix.rated, soft)
     by_default = matrix.rated and (model.rank == AUTO or validation is not model.validation)
     held_out, center = validation is not None, model.center
@@ -145,7 +147,7 @@ def completion_request(
             f"ridge={model.ridge!r} with solver={solver!r}: only solver='als' has a ridge; "
             "SoftImpute(lambda_=) shrinks with every solver"
         )
-    pairs = _candidates(ranks, ridges, chooses)
+    pairs = _candidates(ranks, ridges, chooses, relative and not soft)
     _check_candidates(model, pairs, center, held_out)
     return CompletionRequest(
         tuple(int(rank) for rank, _ in pairs),
@@ -173,6 +175,21 @@ def completion_request(
         and int(model.max_passes) >= LEAST_GIVING_BACK,
         column_weights=_column_weights(model.weights, matrix, center),
     )
+
+
+def _refuse_constant(model: Any, matrix: ChunkedMatrix) -> None:
+    """Refuse ratings that are all equal (implicit feedback), unless absent ones are zeros.
+
+    Source: Cremonesi, Koren and Turrin 2010, "Performance of recommender algorithms on top-N
+    recommendation tasks", RecSys, section 3.2 (PureSVD), for what is offered.
+    """
+    constant = getattr(matrix, "constant", None)
+    if constant is not None and model.absent == "missing":
+        raise InvalidInputError(
+            f"all ratings are {constant:g}: they say who took what, not how it was liked, and a "
+            f"completion of them is {constant:g} everywhere. Take what is absent as 0, which ranks "
+            "items by the components: HardImpute(rank=20, absent='zero')"
+        )
 
 
 def _column_weights(weights: Any, matrix: ChunkedMatrix, center: Any) -> Array | None:
@@ -217,10 +234,16 @@ def _ranks_and_cells(model: Any, rated: bool, soft: bool) -> tuple[tuple[int, ..
 
 
 def _candidates(
-    ranks: tuple[int, ...], ridges: tuple[float, ...], chooses: bool
+    ranks: tuple[int, ...], ridges: tuple[float, ...], chooses: bool, spares: bool
 ) -> list[tuple[int, float]]:
-    """(rank, ridge) of all; no components need no ridge, and stand first where cells choose."""
+    """(rank, ridge) of all; no components need no ridge, and stand first where cells choose.
+
+    spares : of the ladder, leave out ridges that are too small for a rank.
+    """
     pairs = [(rank, ridge) for rank, ridge in product(ranks, ridges) if rank]
+    if spares:
+        least = {rank: next((low for many, low in LEAST if rank >= many), 0.0) for rank in ranks}
+        pairs = [(rank, ridge) for rank, ridge in pairs if ridge >= least[rank]]
     return [(0, 0.0), *pairs] if chooses or 0 in ranks else pairs
 
 

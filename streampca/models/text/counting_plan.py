@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from streampca.errors import MemoryLimitError
 from streampca.matrix import ChunkedMatrix
@@ -141,15 +141,23 @@ def plan_of(
     )  # fmt: skip
 
 
-def planned_opening(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Mapping[str, Any]:
+def planned_opening(
+    matrix: ChunkedMatrix, memory_limit: int | str | None, process: Mapping[str, int]
+) -> dict[str, Mapping[str, int]]:
     """The memory of counting by phase, where it was done here for a fit with that limit; else {}.
 
+    process : terms of the fit's. Its libraries load after counting, which had their memory.
     Counts of another process, or counted under another limit, are a source like any other.
     """
     record = matrix.opening
     if record is None or record.plan.memory_limit != parse_nbytes(memory_limit):
         return {}
-    return {name: terms for name, terms in record.plan.memory.items() if name != "process"}
+    counting = dict(record.plan.memory)
+    later = sum(process.values()) - sum(counting.pop("process").values())
+    return {
+        name: {"beyond the fit's libraries": max(0, sum(terms.values()) - later)}
+        for name, terms in counting.items()
+    }
 
 
 @dataclass(frozen=True)

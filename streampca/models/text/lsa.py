@@ -139,11 +139,12 @@ class LSA(LinearModel):
             weighted = Preprocessing(steps).apply(matrix, lambda one, _: np.ones(one.shape[0]))
         svd = self._svd().plan(weighted)
         names = OF_COLUMNS.get(self.weighting, ()) if self._named else ()
-        before = [columns_plan(matrix, name, limit) for name in names]
+        before = [columns_plan(matrix, one, limit) for one in names]
         before += [rows_plan(matrix, limit)] * (self.weighting == "tf-idf")
         plans = [*before, svd, self._coordinates_plan(weighted)]
         memory = {name: terms for plan in plans for name, terms in plan.memory.items()}
-        memory |= planned_opening(matrix, limit) | {"process": svd.memory["process"]}
+        memory["process"] = svd.memory["process"]
+        memory |= planned_opening(matrix, limit, memory["process"])
         passes = tuple(one for plan in plans for one in plan.passes)
         return replace(svd, method="LSA", passes=passes, memory=memory)
 
@@ -181,11 +182,10 @@ class LSA(LinearModel):
         svd = self._svd().fit(weighted)
         kept = svd.result_.fields_of(PrincipalComponents)
         kept |= {"method": "LSA", "settings": self.stored_params(), "scores": None}
-        tokens = matrix.labels.attrs.get(TOKENS, "")
-        attach(self, LSADecomposition(**kept, tokens=tokens))
+        attach(self, LSADecomposition(**kept, tokens=matrix.labels.attrs.get(TOKENS, "")))
         costs += [*svd.cost_, *self._keep_coordinates(weighted)]
         measured = {name: svd.result_.provenance[name] for name in ("peak_bytes", "held_bytes")}
-        if planned_opening(matrix, self.memory_limit):
+        if planned_opening(matrix, self.memory_limit, {}):
             measured = matrix.opening.followed_by(*measured.values())
         told = provenance(costs, matrix.fingerprint()) | measured
         attach(self, replace(self._fitted(), plan=plan.to_dict(), provenance=told))

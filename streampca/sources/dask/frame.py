@@ -27,13 +27,9 @@ from streampca.matrix.kinds import CHUNKS, refuse_gpu
 from streampca.matrix.names import index_names
 from streampca.sources.dask.arrays import DaskMatrix, from_dask
 from streampca.sources.dask.strips import DaskReader
-from streampca.sources.frames import (
-    dtype_of,
-    exact_float,
-    not_numeric,
-    numbers_of,
-)
+from streampca.sources.frames import dtype_of, exact_float, not_numeric, numbers_of
 from streampca.sources.frames import refuse_other_than_numbers as refuse_text
+from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id
 from streampca.sources.stacked import Dim, Index
 
 COUNTED = 64  # frames whose row counts are cached
@@ -63,6 +59,7 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
             "columns are the samples use X.to_dask_array(lengths=True)"
         )
     array = frame_array(frame)
+    _ask_about_names(frame)
     note = ""
     if any(np.isnan(n) for n in array.shape):
         lengths, column = _count(frame)
@@ -80,6 +77,18 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     matrix.note = note
     matrix.beside = FrameIndex(frame)
     return matrix
+
+
+def _ask_about_names(frame: Any) -> None:
+    """Refuse integers that are called as names of rows are; computes these of one partition."""
+    kinds = zip(frame.columns, frame.dtypes, strict=True)
+    names = [name for name, dtype in kinds if called_id(name) and dtype.kind in "iu"]
+    if names:
+        first = frame[names].partitions[0].compute().iloc[:FIRST_ROWS]
+        known = {name: np.asarray(first[name]) for name in names}
+        ask_about(
+            known, "the Dask frame X", "X.set_index({})", "X.drop(columns=[...]) leaves it out"
+        )
 
 
 class FrameIndex:

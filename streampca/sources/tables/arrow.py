@@ -12,7 +12,14 @@ import pyarrow as pa
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
 from streampca.sources.frames import StoredIndex, held_nbytes
-from streampca.sources.tables.columns import Columns, Wanted, categories_of, choose
+from streampca.sources.identifiers import called_id
+from streampca.sources.tables.columns import (
+    Columns,
+    Wanted,
+    categories_of,
+    choose,
+    refuse_repeated,
+)
 from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.reader import (
     TableMatrix,
@@ -223,6 +230,9 @@ class QueryReader(TableReader):
     def stream_nbytes(self) -> int:
         return SCAN_NBYTES
 
+    def worth_a_look(self, name: str) -> bool:
+        return called_id(name)  # the query may have to run for it
+
     def stamp(self) -> list[Any]:
         return [self.frame.explain(optimized=False)]
 
@@ -243,6 +253,7 @@ def open_frame(frame: Any, wanted: Wanted) -> TableMatrix:
     if hasattr(frame, "to_arrow"):
         table = frame.to_arrow()
     elif hasattr(frame, "iloc"):
+        refuse_repeated(list(frame.columns), "the table", "X.loc[:, ~X.columns.duplicated()]")
         table = pa.Table.from_pandas(frame, preserve_index=None)
     else:
         table = frame if hasattr(frame, "to_batches") else pa.Table.from_batches([frame])

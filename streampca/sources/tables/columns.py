@@ -11,12 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
+from streampca.sources.columns import as_strings
 from streampca.sources.frames import exact_float
+from streampca.sources.identifiers import called_id
+from streampca.sources.tables.written import Written
 
 Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
 MOST_CATEGORIES = 4096  # of one column: each is a feature
 PARTITION = "partition key"  # shown as the type of a column that the names of folders hold
+TOLD = "told"  # metadata of a field: what is to be said of a column that is left out
+PARTLY = "cells are numbers"  # in what is said of a column of which some are
 
 
 @dataclass(frozen=True)
@@ -198,11 +203,13 @@ class Wanted:
 
     columns : names of the features, or None for all numeric columns.  index : the column with the
     names of the samples.  categorical : "onehot" makes a feature of each category.
+    written : how a text is written.
     """
 
     columns: tuple[str, ...] | None = None
     index: str | None = None
     categorical: str | None = None
+    written: Written = field(default_factory=Written)
 
     def __post_init__(self) -> None:
         if self.categorical not in (None, ONEHOT):
@@ -245,9 +252,7 @@ def choose(
     Raises InvalidInputError (no such column) and InvalidTypeError (not numeric).
     """
     names = list(schema.names)
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidInputError(f"{where}: columns {shorten(twice)} are there twice; rename one")
+    refuse_repeated(names, where)
     index = wanted.index if wanted.index is not None else "".join(own_index[:1]) or None
     asked = [*(wanted.columns or ()), *([] if index is None else [index])]
     if absent := [name for name in asked if name not in names]:
@@ -274,7 +279,8 @@ def choose(
             categorical.append(name)
             order.append(name)
         else:
-            others.append(f"{name!r} ({kind})")
+            told = (schema.field(name).metadata or {}).get(TOLD.encode())
+            others.append(f"{name!r} ({told.decode() if told else kind})")
     if others and wanted.columns is not None:
         raise _not_numeric(others, where)
     if not order:
@@ -285,6 +291,16 @@ def choose(
         )
     by_default = wanted.columns is None
     return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others), by_default)
+
+
+def refuse_repeated(names: Sequence[Any], where: str, first: str = "") -> None:
+    """Raise InvalidInputError where a name is there twice.  first : takes the first of them."""
+    if len(set(names)) < len(names):
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        repair = f". Take the first of each: {first}" if first else ""
+        raise InvalidInputError(
+            f"{where}: columns {shorten(twice)} are there twice; rename one{repair}"
+        )
 
 
 def _not_numeric(bad: list[str], where: str) -> InvalidTypeError:
@@ -313,6 +329,16 @@ def _is_categorical(kind: Any, explicit: bool) -> bool:
     return bool(types.is_dictionary(kind) or (explicit and text))
 
 
+def may_name(kind: Any, name: str) -> bool:
+    """Whether a column of an Arrow type may hold names: text, dates, whole numbers."""
+    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    day = types.is_date(kind) or types.is_timestamp(kind)
+    number = types.is_integer(kind) or (types.is_floating(kind) and called_id(name))
+    return bool(text or day or number)
+
+
 def agree(choices: Iterator[tuple[str, Choice]]) -> np.dtype[Any]:
     """The dtype of the files of one table. Raises InvalidTypeError where their columns differ."""
     where, first = next(choices)
@@ -338,3 +364,21 @@ def agree(choices: Iterator[tuple[str, Choice]]) -> np.dtype[Any]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def plain_values(values: Any, name: str, where: str) -> Array:
+    """A column without nulls as NumPy's numbers, dates or text."""
+    if values.null_count:
+        at = int(np.argmax(values.is_null().to_numpy()))
+        raise InvalidInputError(
+            f"{where}: column {name!r} is null at row {at}; expected a value for every one"
+        )
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values, kind = values.combine_chunks().dictionary_decode(), kind.value_type
+    if pa.types.is_date(kind):
+        values = values.cast(pa.timestamp("s"))
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if numbers or pa.types.is_temporal(kind):
+        return np.asarray(values.to_numpy())
+    return np.asarray(as_strings(np.asarray(values.to_pylist(), object)))

@@ -162,7 +162,7 @@ def _below(root: str, options: Mapping[str, Any] | None) -> Iterator[str]:
 
 def _counts(name: str, suffixes: Sequence[str]) -> bool:
     hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
-    return not hidden and name.endswith(tuple(suffixes))
+    return not hidden and name.lower().endswith(tuple(suffixes))
 
 
 def keys_of(path: str) -> dict[str, str | None]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from streampca.errors import ChangingSourceError, InvalidInputError, hide_secrets
 from streampca.matrix import Location
 from streampca.sources.frames import StoredIndex
+from streampca.sources.identifiers import called_id
 from streampca.sources.tables.columns import (
     Choice,
     Columns,
@@ -122,6 +123,10 @@ class ParquetReader(TableReader):
         other.units = np.stack([number[sort], self.units[sort, 1]], axis=1)
         other.begins = np.concatenate([[0], np.cumsum(np.diff(self.begins)[sort])])
         return other
+
+    def worth_a_look(self, name: str) -> bool:
+        remote = self.files[0].remote  # a request each
+        return called_id(name) if remote else super().worth_a_look(name)
 
     def column_names(self) -> list[str]:
         return list(self.schema.names)

@@ -15,7 +15,6 @@ from streampca.errors import (
     ChangingSourceError,
     DamagedSourceError,
     IncompleteSourceWarning,
-    InvalidInputError,
     StreamPCAError,
     hide_secrets,
     shorten,
@@ -23,12 +22,21 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
-from streampca.sources.columns import as_strings
 from streampca.sources.frames import StoredIndex
 from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id, suspects
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.tables.columns import ONEHOT, Batch, Choice, Column, Columns, plain
+from streampca.sources.tables.columns import (
+    ONEHOT,
+    PARTLY,
+    Batch,
+    Choice,
+    Column,
+    Columns,
+    may_name,
+    plain,
+    plain_values,
+)
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -90,12 +98,20 @@ class TableReader(Reader):
         """(rows,) what a column holds, as names: text, dates or numbers. "NA" is a name."""
         return plain_values(self.column(name, literal=True), name, self.where)
 
+    def worth_a_look(self, name: str) -> bool:
+        """Whether a column of numbers may be those of the rows, and its first rows are cheap."""
+        return called_id(name) or bool(pa.types.is_integer(self.kind_of(name)))
+
+    def padded(self, names: Sequence[str]) -> list[str]:
+        """Those of these columns whose first rows are different numbers with zeros in front."""
+        return []
+
     def key_names(self) -> list[str]:
         """The columns that are no features, and may name the rows: those of text, dates and whole
         numbers."""
         return [
             name for name in self.column_names()
-            if name not in self.columns.names and _may_name(self.kind_of(name), name)
+            if name not in self.columns.names and may_name(self.kind_of(name), name)
         ]  # fmt: skip
 
     def kind_of(self, name: str) -> Any:
@@ -308,33 +324,6 @@ def _nothing() -> None:
     """The pickled form on workers: None, because names are resolved before a pass."""
 
 
-def _may_name(kind: Any, name: str) -> bool:
-    types = pa.types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    day = types.is_date(kind) or types.is_timestamp(kind)
-    number = types.is_integer(kind) or (types.is_floating(kind) and called_id(name))
-    return bool(text or day or number)
-
-
-def plain_values(values: Any, name: str, where: str) -> Array:
-    """A column without nulls as NumPy's numbers, dates or text."""
-    if values.null_count:
-        at = int(np.argmax(values.is_null().to_numpy()))
-        raise InvalidInputError(
-            f"{where}: column {name!r} is null at row {at}; expected a value for every one"
-        )
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = values.combine_chunks().dictionary_decode(), kind.value_type
-    if pa.types.is_date(kind):
-        values = values.cast(pa.timestamp("s"))
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if numbers or pa.types.is_temporal(kind):
-        return np.asarray(values.to_numpy())
-    return np.asarray(as_strings(np.asarray(values.to_pylist(), object)))
-
-
 def table_matrix(
     reader: TableReader, choice: Choice, note: str = "", stored: StoredIndex | None = None
 ) -> TableMatrix:
@@ -345,17 +334,16 @@ def table_matrix(
     caller named one.
     """
     if choice.by_default:
-        ask_about(
-            _first_rows(reader, choice),
-            reader.where,
-            "index={}",
-            "columns=[...] names the features",
-        )
+        first = _first_rows(reader, choice)
+        how = reader.where, "index={}", "columns=[...] names features"
+        ask_about(first, *how, padded=reader.padded([*first]), total=len(choice.order))
     if choice.left_out:
         what = f"columns {shorten(list(choice.left_out))} are not numeric, and left out"
+        onehot = f", or make a feature of each category, categorical={ONEHOT!r}"
+        text = any(PARTLY not in one for one in choice.left_out)
         warn_caller(
             f"{reader.where}: {what}. Name the features, columns=[...], the names of the samples, "
-            f"index=..., or make a feature of each category, categorical={ONEHOT!r}",
+            f"index=...{onehot * text}",
             IncompleteSourceWarning,
         )
         note = f"{note}; {what}" if note else what
@@ -377,7 +365,8 @@ def table_matrix(
 
 def _first_rows(reader: TableReader, choice: Choice) -> dict[str, Array]:
     """The first rows of the columns that may be numbers of the rows."""
-    names = suspects(name for name in choice.order if name in choice.numeric)
+    numbers = [name for name in choice.order if name in choice.numeric]
+    names = suspects(filter(reader.worth_a_look, numbers))
     if not names or len(reader.begins) < 2:
         return {}
     with understood(reader.where):

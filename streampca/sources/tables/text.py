@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,73 +14,109 @@ import pyarrow.csv
 from streampca.errors import (
     ChangingSourceError,
     InvalidInputError,
-    InvalidTypeError,
     SourceError,
+    UncertainHeaderWarning,
     hide_secrets,
+    warn_caller,
 )
 from streampca.matrix import Location
-from streampca.matrix.columns import is_number
 from streampca.sources.columns import as_strings
+from streampca.sources.identifiers import FIRST_ROWS
 from streampca.sources.tables.arrow import opened
-from streampca.sources.tables.columns import Columns, Wanted
+from streampca.sources.tables.coding import (
+    coding_of,
+    line_ends,
+    masked,
+    not_utf8,
+    opened_text,
+    read_exactly,
+    unpacking,
+)
+from streampca.sources.tables.columns import TOLD, Columns, Wanted, plain_values
+from streampca.sources.tables.dialect import Text, heading
 from streampca.sources.tables.files import TableFile, locations_of
-from streampca.sources.tables.reader import TableMatrix, TableReader, plain_values
+from streampca.sources.tables.numbers import (
+    as_numbers,
+    cells_of,
+    may_hold_numbers,
+    refuse_mixed,
+    rows_of,
+    unreadable,
+)
+from streampca.sources.tables.reader import TableMatrix, TableReader
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
-DELIMITERS = ",\t;|"
+LEAST_LINES = 4  # of a wide table, whatever they take
 WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")  # "001" is a name, and no number
-BLANK = re.compile(rb"(?:^|(?<=\n))\r?\n")
-
-
-class Text(NamedTuple):
-    """How a file is written.  skipped : bytes of its heading."""
-
-    names: tuple[str, ...]
-    delimiter: str
-    skipped: int
+DIGITS = re.compile(r"[0-9]+")
+UNCLOSED_NBYTES = 64 << 20  # that a field in quotes may have
 
 
 class TextReader(TableReader):
     """Ranges of lines of one file; a compressed one is read from its beginning."""
 
     def __init__(
-        self, file: TableFile, text: Text, schema: Any, ends: Any, lengths: Any, columns: Columns
+        self, file: TableFile, text: Text, schema: Any, ranges: Ranges, columns: Columns
     ) -> None:
-        self.file, self.text, self.schema, self.ends = file, text, schema, ends
-        self.packed = is_packed(file.path)
-        self.ranges = lengths  # rows of each range of lines
-        whole = [int(lengths.sum())] if lengths.sum() else []
-        super().__init__(hide_secrets(file.path), columns, whole if self.packed else lengths)
+        self.file, self.text, self.schema, self.ranges = file, text, schema, ranges
+        self.sequential = text.coding.sequential
+        rows = ranges.rows
+        whole = [int(rows.sum())] if rows.sum() else []
+        super().__init__(hide_secrets(file.path), columns, whole if self.sequential else rows)
 
     def batches(
         self, unit: int, names: Sequence[str], rows: int, held: dict[str, Any]
     ) -> Iterator[Any]:
-        numbers = range(len(self.ranges)) if self.packed else [unit]
-        if self.packed or "file" not in held:
-            held["file"] = opened_text(self.file)
-        first = 0 if self.packed else int(self.begins[unit])
-        for number in numbers:
-            data = _lines(held["file"], int(self.ends[number]), int(self.ends[number + 1]))
-            table = self._parsed(data, names, first, bool(held.get("literal")))
-            if table.num_rows != self.ranges[number]:
-                raise ChangingSourceError(
-                    f"{self.where}: {table.num_rows} rows were found where {self.ranges[number]} "
-                    "lines are; it was changed, or a quoted text holds line ends. Convert such a "
-                    "file with pandas: read_csv(path).to_parquet(...)"
+        numbers = range(len(self.ranges.rows)) if self.sequential else [unit]
+        if self.sequential or "file" not in held:
+            held["file"] = opened_text(self.file, self.text.coding)
+        with unpacking(self.file, self.text.coding):
+            if self.sequential:
+                read_exactly(held["file"], int(self.ranges.ends[0]))
+            for number in numbers:
+                table = self._parsed(
+                    self._lines(held["file"], number), names, number, bool(held.get("literal"))
                 )
-            first += table.num_rows
-            yield from table.combine_chunks().to_batches(max_chunksize=rows)
+                yield from table.combine_chunks().to_batches(max_chunksize=rows)
 
-    def _parsed(self, data: bytes, names: Sequence[str], first: int, literal: bool) -> Any:
+    def _lines(self, file: Any, number: int) -> bytes:
+        start, stop = (int(self.ranges.ends[number + i]) for i in (0, 1))
+        if not self.sequential and file.tell() != start:
+            file.seek(start)
+        return read_exactly(file, stop - start)
+
+    def _parsed(self, data: bytes, names: Sequence[str], number: int, literal: bool) -> Any:
         types = {name: pa.string() if literal else self.kind_of(name) for name in names}
+        line = int(self.ranges.lines[number])
         try:
-            return parsed(data, self.text, types, list(names), literal)
+            table = parsed(data, self.text, types, list(names), literal)
         except pa.ArrowInvalid as error:
-            raise _unreadable(self.where, first, error) from None
+            numeric = lambda name: types.get(name) == pa.float64()  # noqa: E731
+            raise _why(self.where, data, self.text, numeric, line, error) from None
+        if table.num_rows != self.ranges.rows[number]:
+            raise ChangingSourceError(
+                f"{self.where}, from line {line} on: {table.num_rows} rows were found where "
+                f"{self.ranges.rows[number]} were; it was changed. Open it again"
+            )
+        return table
 
     def column_names(self) -> list[str]:
         return list(self.schema.names)
+
+    def worth_a_look(self, name: str) -> bool:
+        return True  # all numbers are floats here
+
+    def padded(self, names: Sequence[str]) -> list[str]:
+        if not names:
+            return []
+        batch = next(iter(self.batches(0, names, FIRST_ROWS, {"literal": True})))
+        found = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            text = column.to_pylist()
+            digits = all(map(DIGITS.fullmatch, text)) and len(set(text)) == len(text) > 1
+            found += [name] if digits and any(one[0] == "0" < one[1:] for one in text) else []
+        return found
 
     def row_names(self, name: str) -> Any:
         if pa.types.is_temporal(self.kind_of(name)):
@@ -99,7 +133,9 @@ class TextReader(TableReader):
         return self.begins if dim == 0 else np.array([0, self.shape[1]])
 
     def stream_nbytes(self) -> int:
-        return 3 * RANGE_NBYTES + 8 * len(self.columns.columns) * int(self.ranges.max(initial=0))
+        cells = len(self.columns.columns) * int(self.ranges.rows.max(initial=0))
+        copies = 3 + 2 * self.text.is_rewritten + 2 * (not self.text.written.plain)
+        return copies * RANGE_NBYTES + 8 * cells * (1 + 2 * (not self.text.written.plain))
 
     def stamp(self) -> list[Any]:
         return [self.file.path, self.file.size, self.file.version, self.text]
@@ -111,54 +147,61 @@ class TextReader(TableReader):
         return locations_of([self.file])
 
 
-def _unreadable(where: str, first: int, error: Exception) -> InvalidTypeError:
-    told = str(error).strip().partition("\n")[0].rstrip(".")
-    if "Expected" in told and "columns" in told:
-        return InvalidTypeError(
-            f"{where}, after row {first}: {told}; expected the same number of fields in every "
-            "line. Repair the file"
-        )
-    return InvalidTypeError(
-        f"{where}, after row {first}: {told}; the first lines held numbers there. Leave the column "
-        "out, columns=[...], or write what is missing as an empty field or NA"
-    )
-
-
 def parsed(
     data: bytes, text: Text, types: dict[str, Any] | None, names: list[str] | None,
     literal: bool = False,
 ) -> Any:  # fmt: skip
     """A table of whole lines.  types : of columns, None to infer them.  names : to be read.
     literal : no text means missing."""
+    written = text.written
     strings = types is not None and not literal
-    return pyarrow.csv.read_csv(
-        pa.BufferReader(data),
+    if types is not None and not written.plain:  # text first, and numbers of it
+        numbers = [name for name, kind in types.items() if kind == pa.float64()]
+        types = types | dict.fromkeys(numbers, pa.string())
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(text.lines(data)),
         read_options=pyarrow.csv.ReadOptions(column_names=text.names),
-        parse_options=pyarrow.csv.ParseOptions(delimiter=text.delimiter),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=text.mark, newlines_in_values=text.multiline
+        ),
         convert_options=pyarrow.csv.ConvertOptions(
-            column_types=types, include_columns=names, strings_can_be_null=strings
+            column_types=types,
+            include_columns=names,
+            strings_can_be_null=(strings or not written.plain) and not literal,
+            null_values=written.nulls,
+            decimal_point=written.decimal,
         ),
     )
+    if written.plain:
+        return table
+    return _numbered(table, text, None if types is None else numbers)
 
 
-def is_packed(path: str) -> bool:
-    return path.endswith(".gz")
+def _numbered(table: Any, text: Text, names: list[str] | None) -> Any:
+    """The table with columns of text as numbers.  names : of them; None: of all that can be."""
+    for i, name in enumerate(table.schema.names):
+        if name in names if names is not None else may_hold_numbers(table.column(i)):
+            try:
+                column = as_numbers(table.column(i), text.written)
+            except pa.ArrowInvalid:
+                if names is not None:
+                    raise
+                continue
+            table = table.set_column(i, name, column)
+    return table
 
 
-def opened_text(file: TableFile) -> Any:
-    """A file object of its decompressed bytes."""
-    raw = file.open()
-    return gzip.GzipFile(fileobj=raw) if is_packed(file.path) else raw
-
-
-def _lines(file: Any, start: int, stop: int) -> bytes:
-    """Bytes start to stop. Forward seeks in a compressed file decompress what lies between."""
-    if file.tell() != start:
-        file.seek(start)
-    data = bytes(file.read(stop - start))
-    while len(data) < stop - start and (more := bytes(file.read(stop - start - len(data)))):
-        data += more
-    return data
+def _why(
+    where: str, data: bytes, text: Text, numeric: Any, line: int, error: Exception
+) -> Exception:
+    """The error for lines that Arrow does not parse."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as wrong:
+        at = line + line_ends(data[: wrong.start])
+        return not_utf8(where, data, wrong.start, at, **text.written.given)
+    told = str(error).strip().partition("\n")[0].rstrip(".")
+    return unreadable(where, data, text, numeric, line, told)
 
 
 def open_text(file: TableFile, wanted: Wanted) -> TableMatrix:
@@ -166,89 +209,132 @@ def open_text(file: TableFile, wanted: Wanted) -> TableMatrix:
 
     Cost: reads it once, to count its lines; parses its beginning.
     """
-    where = hide_secrets(file.path)
-    with opened_text(file) as handle:
-        head = bytes(handle.read(HEAD_NBYTES))
-    text = _heading(head, where)
-    schema = _types(head, text, len(head) < HEAD_NBYTES, where)
-    if wanted.index is None and text.names[0] == "":
-        wanted = Wanted(wanted.columns, "", wanted.categorical)  # the row names of pandas and R
-    ends, lengths = _ranges(file, text.skipped)
-    make = lambda columns: TextReader(file, text, schema, ends, lengths, columns)  # noqa: E731
+    where, coding = hide_secrets(file.path), coding_of(file, wanted.written.encoding)
+    with unpacking(file, coding), opened_text(file, coding) as handle:
+        head = read_exactly(handle, HEAD_NBYTES)
+        whole = len(head) < HEAD_NBYTES
+        while not whole and line_ends(head) < LEAST_LINES and len(head) < UNCLOSED_NBYTES:
+            more = read_exactly(handle, len(head))
+            head, whole = head + more, len(more) < len(head)
+    text = heading(head, whole, coding, wanted.written, where)
+    with unpacking(file, coding):
+        text, ranges = _ranges(file, text)
+    if text.doubt:
+        warn_caller(text.doubt, UncertainHeaderWarning)
+    body = _body(head, text, whole, where)
+    schema = _types(body, text, wanted, where, whole)
+    if wanted.index is None and text.rowed:
+        wanted = replace(wanted, index="")  # the row names of pandas and R
+    make = lambda columns: TextReader(file, text, schema, ranges, columns)  # noqa: E731
     stem = where.removesuffix(".gz").rpartition(".")[0]
     note = (
-        f"every pass parses {int(ends[-1]) / 2**20:.3g} MiB of text; where a fit makes several, "
-        f"convert it once: streampca convert {where} -o {stem}.zarr"
+        f"every pass parses {int(ranges.ends[-1]) / 2**20:.3g} MiB of text; where a fit makes "
+        f"several, convert it once: streampca convert {where} -o {stem}.zarr"
     )
-    return opened(make, schema, where, wanted, note)
+    return opened(make, schema, where, wanted, f"{text.note}; {note}" if text.note else note)
 
 
-def _heading(head: bytes, where: str) -> Text:
-    """Names and delimiter by the first line; ``c0``, ... where that holds numbers."""
-    line, ended, _ = head.partition(b"\n")
-    try:
-        first = line.decode("utf-8-sig").rstrip("\r")
-    except UnicodeDecodeError:
-        raise SourceError(
-            f"{where} is not text in UTF-8; write it again: iconv -t utf-8, or pandas"
-        ) from None
-    if not first.strip():
-        raise SourceError(f"{where}: the first line is empty; expected the names of the columns")
-    delimiter = max(DELIMITERS, key=first.count)
-    fields = [one.strip() for one in next(csv.reader(io.StringIO(first), delimiter=delimiter))]
-    if all(is_number(one) for one in fields):
-        return Text(tuple(f"c{i}" for i in range(len(fields))), delimiter, 0)
-    if len(set(fields)) < len(fields):
-        twice = next(one for one in fields if fields.count(one) > 1)
-        raise InvalidInputError(f"{where}: two columns are called {twice!r}; rename one")
-    return Text(tuple(fields), delimiter, len(line) + len(ended))
-
-
-def _types(head: bytes, text: Text, whole: bool, where: str) -> Any:
-    """The schema by the first lines: numbers are float64, whatever they look like there."""
+def _body(head: bytes, text: Text, whole: bool, where: str) -> bytes:
+    """The whole rows at the beginning of the file."""
     body = head[text.skipped :]
-    body = body if whole else body[: body.rfind(b"\n") + 1]
-    if not body.strip():
+    if not whole:
+        body = body[: _last_end(masked(body, text.delimiter))]
+    if not text.lines(body).strip():
         raise SourceError(f"{where} has no row")
+    return body
+
+
+def _types(body: bytes, text: Text, wanted: Wanted, where: str, whole: bool) -> Any:
+    """The schema by the first lines: numbers are float64, whatever they look like there.
+
+    Raises InvalidTypeError for columns of numbers in a form that options read.
+    """
     try:
-        found = parsed(body, text, None, None).schema
+        table = parsed(body, text, None, None)
     except pa.ArrowInvalid as error:
-        raise _unreadable(where, 0, error) from None
+        raise _why(where, body, text, lambda _: False, text.line, error) from None
     types = pa.types
-    kinds = [
-        pa.float64() if types.is_integer(kind) or types.is_null(kind) else kind
-        for kind in found.types
-    ]
-    return pa.schema(list(zip(found.names, kinds, strict=True)))
+    schema = pa.schema([
+        (name, pa.float64() if types.is_integer(kind) or types.is_null(kind) else kind)
+        for name, kind in zip(table.schema.names, table.schema.types, strict=True)
+    ])  # fmt: skip
+    if any(types.is_binary(kind) for kind in schema.types):
+        raise _why(where, body, text, lambda _: False, text.line, ValueError("no text"))
+    index = "" if wanted.index is None and text.rowed else wanted.index
+    names = [n for n in schema.names if n != index] if wanted.columns is None else wanted.columns
+    known = set(schema.names)
+    names = [name for name in names if name in known]
+    if wanted.categorical is not None and wanted.columns is not None:
+        return schema  # a text that is asked for by name is a category
+    if not any(may_hold_numbers(table.column(name)) for name in names):
+        return schema
+    found = cells_of(rows_of(body, text, text.line), text)
+    told = refuse_mixed(found, names, text, where, whole, wanted.columns is not None)
+    for name, words in told.items():
+        place = schema.get_field_index(name)
+        schema = schema.set(place, schema.field(place).with_metadata({TOLD: words}))
+    return schema
 
 
-def _ranges(file: TableFile, skipped: int) -> tuple[Any, Any]:
-    """(bytes at which ranges of whole lines begin, and the end; rows of each)."""
-    ends, lengths = [skipped], []
-    rest = b""
-    with opened_text(file) as handle:
-        handle.read(skipped)
-        while data := bytes(handle.read(RANGE_NBYTES)):
-            cut = data.rfind(b"\n") + 1
-            if not cut:
-                rest += data
+# --------------------------------------------------------------------------------------------------
+# Ranges of whole rows.
+
+
+class Ranges:
+    """ends : bytes at which ranges begin, and the end.  rows : of each.  lines : of the file, at
+    which each begins, from 1."""
+
+    def __init__(self, ends: list[int], rows: list[int], lines: list[int]) -> None:
+        held = np.array(rows, np.int64)
+        keep = np.flatnonzero(held)  # ranges of blank lines alone belong to their neighbours
+        self.ends = np.array([ends[0], *(ends[i + 1] for i in keep)], np.int64)
+        self.rows = held[keep]
+        begins = [0, *(keep[:-1] + 1).tolist()] if len(keep) else []
+        self.lines = np.array([lines[i] for i in begins], np.int64)
+
+
+def _ranges(file: TableFile, text: Text) -> tuple[Text, Ranges]:
+    """Where rows begin and end. The text, which knows now whether rows are longer than a line."""
+    ends, rows, lines = [text.skipped], list[int](), list[int]()
+    rest, line, multiline = b"", text.line, False
+    with opened_text(file, text.coding) as handle:
+        read_exactly(handle, text.skipped)
+        last = False
+        while not last:
+            data = read_exactly(handle, RANGE_NBYTES)
+            last = len(data) < RANGE_NBYTES
+            data = rest + data
+            shown = masked(data, text.delimiter)
+            cut = len(data) if last else _last_end(shown)
+            if not cut and len(data) > UNCLOSED_NBYTES:
+                raise SourceError(
+                    f"{hide_secrets(file.path)}, line {line} or after it: a row does not end "
+                    f"within {UNCLOSED_NBYTES >> 20} MiB; is a quote not closed?"
+                )
+            taken, rest = data[:cut], data[cut:]
+            multiline = multiline or shown is not data
+            if not taken:
                 continue
-            lines, rest = rest + data[:cut], data[cut:]
-            ends.append(ends[-1] + len(lines))
-            lengths.append(_rows(lines))
-    if rest:
-        ends.append(ends[-1] + len(rest))
-        lengths.append(_rows(rest + b"\n"))
-    held = np.array(lengths, np.int64)
-    keep = held > 0
-    if not keep.all():  # ranges of blank lines alone belong to their neighbours
-        ends = [ends[0], *(end for end, one in zip(ends[1:], keep, strict=True) if one)]
-    return np.array(ends, np.int64), held[keep]
+            ends.append(ends[-1] + len(taken))
+            rows.append(_rows(shown[:cut], text))
+            lines.append(line)
+            line += line_ends(taken)
+    return text._replace(multiline=multiline), Ranges(ends, rows, lines)
 
 
-def _rows(lines: bytes) -> int:
+def _last_end(data: bytes) -> int:
+    """Where the last whole row ends; 0 where there is none."""
+    cut = data.rfind(b"\n") + 1
+    if cut or b"\r" not in data:
+        return cut
+    return data.rfind(b"\r", 0, len(data) - 1) + 1  # a last one may be half of CR LF
+
+
+def _rows(lines: bytes, text: Text) -> int:
     """Lines that are not blank, which Arrow skips."""
-    count = lines.count(b"\n")
-    if lines.startswith((b"\n", b"\r\n")) or b"\n\n" in lines or b"\n\r\n" in lines:
-        count -= len(BLANK.findall(lines))
+    if text.is_rewritten:
+        lines = text.lines(lines)
+    count = line_ends(lines) + (not lines.endswith((b"\n", b"\r")) and lines != b"")
+    if lines.startswith((b"\n", b"\r")) or b"\n\n" in lines or b"\n\r" in lines or b"\r\r" in lines:
+        return sum(1 for line in lines.splitlines() if line)
     return count

@@ -346,8 +346,8 @@ def whole(array: Any) -> np.ndarray[Any, Any]:
         return np.asarray(array[...])
     shards, limit = ShardIndex.of(array, strict=False), FrameLimit.of(array)
     guard = GuardedStore(array.store, "fill", default_timeout(), shards, frames=limit)
-    place = StorePath(guard, array.path)
-    again = zarr.Array(zarr.AsyncArray(array.metadata, place, array.async_array.config))
+    one: Any = array.async_array
+    again = zarr.Array(zarr.AsyncArray(one.metadata, StorePath(guard, array.path), one.config))
     try:
         return np.asarray(again[...])
     except (StreamPCAError, MemoryError, OSError):

@@ -55,8 +55,8 @@ SHOWN = 5  # names of a folder that a message repeats
 def how_to_convert(path: str) -> str:
     """The command that converts or loads a file of an unsupported format."""
     for suffix, command in CONVERSIONS.items():
-        if path.endswith(suffix):
-            stem = path.removesuffix(suffix)
+        if path.lower().endswith(suffix):
+            stem = path[: -len(suffix)]
             made = command.format(path=path, stem=stem)
             return f"a {suffix} is not read directly; convert it: {made}"
     known = ".bed, .nc, .npy, .npz, .h5, .h5ad, .mtx, .parquet, .feather or .csv"

@@ -227,7 +227,7 @@ class ZarrReader(Reader):
             scratch += 0 if inside and chunks * chunk == cells * self.stored.itemsize else chunk
         if self.decoding is not None:
             scratch += cells * self.stored.itemsize + self.decoding.scratch_nbytes
-        return scratch
+        return int(scratch)
 
     def fingerprint(self) -> str:
         text = json.dumps(

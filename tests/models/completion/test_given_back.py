@@ -58,7 +58,7 @@ def test_candidates_leave_and_keep_their_last_numbers(fitted: Any) -> None:
             numbers = (np.array(getattr(one, name))[gone] for one in (before, after))
             np.testing.assert_array_equal(*numbers)
     found = [one["held_out"] for one in fitted.validation_]
-    assert len(found) == 21
+    assert len(found) == 18
     chosen = sweeps[-1].chosen
     assert found[chosen] == min(found[1:])
     assert (fitted.best_rank_, fitted.best_penalty_) == tuple(
@@ -73,7 +73,7 @@ def test_in_the_end_it_is_the_fit_to_all_cells(fitted: Any) -> None:
         fitted.best_rank_, ridge=fitted.best_penalty_, center="biases", tol=1e-5
     ).fit(given)
     chosen, end = fitted.trace_[-1].chosen, fitted.trace_[-1]
-    assert end.fitted == tuple(np.arange(21) == chosen)
+    assert end.fitted == tuple(np.arange(18) == chosen)
     assert end.penalised[chosen] == pytest.approx(alone.trace_[-1].penalised[0], rel=5e-3)
     one, other = fitted.result_, alone.result_
     np.testing.assert_array_equal(one.missing, other.missing)

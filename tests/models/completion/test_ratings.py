@@ -69,7 +69,7 @@ def test_real_ratings(real: str, shared_data: Any) -> None:
     found = error_of(model, unseen)
     assert found < share * bias_only(given, unseen)
     curve = {(one["rank"], one["penalty"]): one["held_out"] for one in model.validation_}
-    assert len(curve) == 16
+    assert len(curve) == 15
     assert curve[model.best_rank_, model.best_penalty_] == min(curve.values())
     assert found == pytest.approx(min(curve.values()), rel=0.03)
 

@@ -209,3 +209,24 @@ def test_a_fit_of_a_matrix_knows_no_ids() -> None:
     assert model.predict([1, 2], [3, 4]).shape == (2,)
     with pytest.raises(InvalidInputError, match="open_ratings"):
         model.recommend(3)
+
+
+@pytest.mark.parametrize("value", [1.0, 5.0])
+def test_ratings_that_are_all_equal_are_refused_and_ranked_as_taken_or_not(value: float) -> None:
+    """Implicit feedback: absent as zeros, items of one's own taste come before popular ones."""
+    rng = np.random.default_rng(0)
+    taste = rng.integers(0, 3, 150)
+    taken = rng.random((150, 60)) < np.where(taste[:, None] == np.arange(60) % 3, 0.5, 0.02)
+    users, items = np.nonzero(taken)
+    frame = pd.DataFrame({"user": users, "item": items, "rating": value})
+    ratings = streampca.open_ratings(frame)
+    assert f"all ratings are {value:g}" in ratings.note
+    for model in (streampca.HardImpute(), streampca.HardImpute(3), streampca.SoftImpute(3, 1.0)):
+        with pytest.raises(InvalidInputError, match=r"HardImpute\(rank=20, absent='zero'\)"):
+            model.fit(ratings)
+    with pytest.raises(InvalidInputError, match="all ratings are"):
+        streampca.HardImpute().fit(ratings.split(0.2)[0])
+    model = streampca.HardImpute(rank=3, absent="zero", progress=False).fit(ratings)
+    for user in range(0, 30, 7):
+        best = [item for item, _ in model.recommend(user, 5)]
+        assert np.mean([item % 3 == taste[user] for item in best]) > 0.7

@@ -1,0 +1,128 @@
+"""How a text is written: what a caller says of it, and the words that mean a missing value."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from streampca.errors import InvalidInputError, InvalidTypeError
+
+BLANKS = r"\s+"  # a delimiter: one or more blanks or tabs, as of pandas
+SAID = {"\t": "tab", BLANKS: "blanks"}  # as messages name them
+NAMED = {"\\t": "\t", "tab": "\t", "blanks": BLANKS, " ": BLANKS}  # delimiters as people type them
+
+# What stands for a missing number, as pandas.read_csv has it
+NULLS = frozenset(
+    ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+     "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"]
+)  # fmt: skip
+SIGNS = frozenset(["?", "-", "--", "---", ".", "..", "...", "*", "**", "\u2013", "\u2014"])
+# Other words that people write for one; read as such only where na_values says so
+WORDS = frozenset(
+    ["none", "missing", "unknown", "n.a.", "n.a", "n.d.", "nd", "n/d", "na", "nan", "null", "nil",
+     "blank", "empty", "<null>", "(null)", "\\n", "nat", "#div/0!", "#value!", "#ref!", "#null!",
+     "#num!", "#name?", "#n/a", "not available", "not applicable", "bdl", "bd", "tnp", "undefined"]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a caller says of a text; None where it is to be recognised.
+
+    header : whether the first line names the columns.  na_values : cells that mean "missing",
+    besides :data:`NULLS`.  decimal, thousands : marks within numbers.  strip : characters that do
+    not belong to a number, such as "$%".  comment : begins what is ignored of a line.
+    delimiter : one character, or ``\\s+``.  encoding : one of Python's.
+    """
+
+    header: bool | None = None
+    na_values: tuple[str, ...] = ()
+    decimal: str = "."
+    thousands: str | None = None
+    strip: str = ""
+    comment: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Written:
+        """Of options of ``streampca.open``. Raises InvalidInputError, InvalidTypeError."""
+        given = {name: one for name, one in options.items() if one is not None}
+        if not isinstance(given.get("header", True), bool):
+            raise InvalidTypeError(f"header={given['header']!r}; expected True or False")
+        if "na_values" in given:
+            words = given["na_values"]
+            words = [words] if isinstance(words, (str, int, float)) else words
+            given["na_values"] = tuple(str(word).strip() for word in words)
+        for name in ("decimal", "thousands", "strip", "comment", "delimiter", "encoding"):
+            if not isinstance(given.get(name, ""), str) or given.get(name) == "":
+                raise InvalidTypeError(f"{name}={given[name]!r}; expected text such as ','")
+        for name in ("decimal", "thousands", "comment"):
+            if len(given.get(name, ",")) != 1:
+                raise InvalidInputError(f"{name}={given[name]!r}; expected one character")
+        if "delimiter" in given:
+            given["delimiter"] = _delimiter(given["delimiter"])
+        if "encoding" in given:
+            given["encoding"] = _encoding(given["encoding"])
+        found = cls(**given)
+        if found.decimal == (found.thousands or ""):
+            raise InvalidInputError(
+                f"decimal={found.decimal!r} and thousands={found.thousands!r} are the same; "
+                "expected two marks, or thousands= left out"
+            )
+        return found
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that say something."""
+        default = Written()
+        pairs = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = {name: v for name, v in pairs.items() if v != getattr(default, name)}
+        if "delimiter" in given:
+            given["delimiter"] = SAID.get(given["delimiter"], given["delimiter"])
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+
+    @property
+    def nulls_set(self) -> frozenset[str]:
+        """Cells that mean a missing number."""
+        return NULLS.union(self.na_values) if self.na_values else NULLS
+
+    @property
+    def nulls(self) -> list[str]:
+        """The same, and those with a blank at a side."""
+        words = sorted(self.nulls_set)
+        return [*words, *(f" {one}" for one in words if one), *(f"{one} " for one in words if one)]
+
+    @property
+    def plain(self) -> bool:
+        """Whether numbers are written as Arrow reads them."""
+        return self.thousands is None and not self.strip
+
+
+TEXT_OPTIONS = tuple(one.name for one in fields(Written))
+
+
+def line_to_open(path: str, opener: str = "open", **options: Any) -> str:
+    """The line of Python that opens a table with these options."""
+    said = "".join(f", {name}={value!r}" for name, value in options.items())
+    return f"streampca.{opener}({path!r}{said})"
+
+
+def _delimiter(text: str) -> str:
+    found = NAMED.get(text, text)
+    if found != BLANKS and (len(found) != 1 or found in '\r\n"'):
+        raise InvalidInputError(
+            f"delimiter={text!r}; expected one character, 'tab' or 'blanks' (one or more)"
+        )
+    return found
+
+
+def _encoding(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise InvalidInputError(
+            f"encoding={name!r}; expected one of Python's, such as 'cp1252' or 'utf-16'"
+        ) from None
