@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from streampca.errors import DamagedSourceError, InvalidInputError, MissingDependencyError
+from streampca.errors import (
+    DamagedSourceError,
+    InvalidInputError,
+    MissingDependencyError,
+    SourceError,
+)
 
 # --------------------------------------------------------------------------------------------------
 # Safe reading of files: only regular files, of a bounded size, and not through links.
@@ -197,6 +204,7 @@ def _read(handle: int, shown: str, most: int) -> bytes:
 # --------------------------------------------------------------------------------------------------
 # URLs: the supported schemes, and object storage (S3, Google Cloud, Azure) opened by obstore.
 
+NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # opened by obstore
 READ = (*OBJECTS, "https", "http", "file", "memory")  # supported for reading
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -334,17 +342,52 @@ def loopback_over_http(store_options: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """A context in which errors of obstore and Icechunk, which are no OSError, become one."""
+    """A context in which errors of obstore and Icechunk become an OSError of one line.
+
+    Raises SourceError for a bucket that does not exist.
+    """
     try:
         yield
-    except OSError:
-        raise
     except Exception as error:
         if not type(error).__module__.startswith(("obstore", "icechunk")):
             raise
+        if NO_BUCKET.search(str(error)):
+            raise SourceError(
+                f"the bucket of this URL does not exist: make it, or correct the URL "
+                f"({first_line(error)})"
+            ) from error
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(errno.ENOENT, first_line(error)) from error
         raise OSError(errno.EIO, first_line(error)) from error
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a message; the rest is for the developers of those libraries."""
-    return str(error).strip().partition("\n")[0].strip()
+    """The first line of a message; the rest is for the developers of those libraries.
+
+    Of the XML that a server answers with, its code.
+    """
+    text = str(error).strip()
+    line = re.split(r"\n|<\?xml|<Error>", text)[0].strip()
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    return f"{line} {code[1]}" if code and code[1] not in line else line
+
+
+# --------------------------------------------------------------------------------------------------
+# Full disks.
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def full_disk_noted(*places: str | None) -> Iterator[None]:
+    """Add to an error for a full disk that names no file what was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL and error.filename is None and not hasattr(error, "__notes__"):
+            named = ", ".join(one for one in places if one)
+            error.add_note(
+                f"while writing {f'{named}, or ' * bool(named)}temporary files in "
+                f"{tempfile.gettempdir()} (TMPDIR)"
+            )
+        raise

@@ -37,6 +37,7 @@ from streampca.errors import (
     nearest,
     printable_name,
 )
+from streampca.paths import full_disk_noted
 
 COMMANDS = {  # command -> (its module, what it does)
     "plan": ("fit", "what a fit would do; reads no data"),
@@ -283,6 +284,8 @@ def _words(value: str) -> list[str]:
 # a missing package or no workers, 70 a bug of streampca, 73 an output cannot be written, 74 reading
 # or writing failed, 75 another process was first: try again later, 78 an unusable job file;
 # and 79 a job lags behind its source, with --fail-behind
+OUTPUTS = ("output", "out", "scores", "completed", "coordinates", "counts", "eofs", "checkpoint",
+           "scratch")  # fmt: skip
 NO_MEMORY, FAULT, FAILED = 69, 70, 74
 TERMINATED = 143  # 128 + SIGTERM
 TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a traceback
@@ -339,7 +342,8 @@ def _main(argv: Sequence[str] | None) -> int:
             arguments = parser.parse_args(argv)
         folder = getattr(arguments, "checkpoint", None)
         limited = getattr(arguments, "limited", contextlib.nullcontext)
-        with limited(getattr(arguments, "threads", None)):
+        outputs = [getattr(arguments, name, None) for name in OUTPUTS]
+        with limited(getattr(arguments, "threads", None)), full_disk_noted(*outputs):
             return int(arguments.run(arguments) or 0)
     except SystemExit as stop:
         if stop.code == TERMINATED:

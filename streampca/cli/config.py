@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streampca.cli.commands import Parser
@@ -14,6 +15,7 @@ from streampca.cli.terminal import shown
 from streampca.errors import (
     ConfigError,
     InvalidInputError,
+    MissingDependencyError,
     SourceError,
     hide_secrets,
     nearest,
@@ -25,7 +27,7 @@ from streampca.operations.outcome import Outcome
 from streampca.operations.refresh import refresh
 from streampca.operations.sections import Origin, read_yaml, schema
 from streampca.operations.state import seconds_since
-from streampca.passes import started
+from streampca.passes import cluster_class, started
 
 # --------------------------------------------------------------------------------------------------
 # Options from a YAML file, by their names on the command line, and its ``cluster:`` section.
@@ -200,6 +202,7 @@ def as_text(outcome: Outcome) -> str:
     text = {
         "unchanged": f"nothing to do: {outcome.why}; {served} is served",
         "published": f"version {outcome.version} is served: {outcome.why}",
+        "already": f"{served} is served: another refresh has published the same ({outcome.by})",
         "refused": f"version {outcome.version} is a candidate: {outcome.gate}; {served} is served "
         f"(streampca models promote {outcome.store} {outcome.version})",
         "planned": f"would do: {outcome.how}: {outcome.why}",
@@ -219,11 +222,30 @@ def run_check(arguments: argparse.Namespace) -> int:
         entries, origin = read_yaml(path)
         if isinstance(entries.get("source"), dict) or entries.keys() & JOBS_ONLY:
             job = check_job(entries, origin)
+            _check_class(job.cluster, origin)
             print(f"{shown(path)}: a refresh of {shown(job.store)} by {job.model['kind']}")
         else:
             command = _command_for(arguments.parsers, path)
+            if isinstance(entries.get("cluster"), dict):
+                _check_class(entries["cluster"], origin)
             print(f"{shown(path)}: options of streampca {command}")
     return 0
+
+
+def _check_class(cluster: Mapping[str, Any], origin: Origin) -> None:
+    """Import the class of a cluster; it may be installed only where the job runs.
+
+    Raises ConfigError for what is there and is no cluster class.
+    """
+    try:
+        if cluster and "address" not in cluster:
+            cluster_class(cluster.get("class", "LocalCluster"))
+    except MissingDependencyError as error:
+        if importlib.util.find_spec(str(cluster["class"]).partition(".")[0]) is not None:
+            raise ConfigError(f"{origin.at('cluster.class')}: {error}") from None
+        print(f"{shown(origin.path)}: not checked: {error}", file=sys.stderr)
+    except InvalidInputError as error:
+        raise ConfigError(f"{origin.at('cluster.class')}: {error}") from None
 
 
 def _command_for(parsers: dict[str, Any], path: str) -> str:

@@ -17,18 +17,20 @@ from streampca.models.result import Result
 # The outcome of a refresh, as one line of JSON.
 
 UNCHANGED, PUBLISHED, REFUSED, PLANNED = "unchanged", "published", "refused", "planned"
+ALREADY = "already"  # another refresh has published the same meanwhile
 OVERDUE = "overdue"  # in addition to a status: samples have waited longer than allowed
 # 79 is the first code after those of sysexits.h
-EXIT = {UNCHANGED: 0, PUBLISHED: 0, REFUSED: 65, PLANNED: 0, OVERDUE: 79}
+EXIT = {UNCHANGED: 0, PUBLISHED: 0, ALREADY: 0, REFUSED: 65, PLANNED: 0, OVERDUE: 79}
 
 
 @dataclass
 class Outcome:
     """What a refresh did, printed as one line of JSON.
 
-    status : "unchanged", "published", "refused" (by the gate; the candidate is kept) or "planned"
-    (a dry run).  change, why : what was found.  how : what was done ("nothing", "append", "spans",
-    "full", "scores").  checked : how old chunks were checked.  verified_bytes : read for that.
+    status : "unchanged", "published", "already" (another refresh, ``by``, published the same
+    meanwhile), "refused" (by the gate; the candidate is kept) or "planned" (a dry run).
+    change, why : what was found.  how : what was done ("nothing", "append", "spans", "full",
+    "scores").  checked : how old chunks were checked.  verified_bytes : read for that.
     """
 
     status: str
@@ -51,6 +53,7 @@ class Outcome:
     behind: int = 0  # how many
     behind_since: str = ""  # when a refresh first found that, ISO 8601
     overdue: bool = False
+    by: str = ""  # host, process and time of the refresh that has published the version
     gate: str = ""  # why the gate refused
     drift: dict[str, Any] | None = None
     scores: dict[str, Any] | None = None

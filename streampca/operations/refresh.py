@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,15 +19,24 @@ from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.result import Result
 from streampca.operations.config import Job
 from streampca.operations.gates import Facts, other_source, refusal
-from streampca.operations.history import History
+from streampca.operations.history import History, now
 from streampca.operations.least_work import Work
 from streampca.operations.model_store import SCORES, ModelStore, Version, record_of_scores
-from streampca.operations.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome, against
+from streampca.operations.outcome import (
+    ALREADY,
+    PLANNED,
+    PUBLISHED,
+    REFUSED,
+    UNCHANGED,
+    Outcome,
+    against,
+)
 from streampca.operations.scores import Made, Scores, explained, sweep_places
 from streampca.operations.state import (
     State,
     behind_since,
     change_of,
+    in_words_of_job,
     look,
     note_behind,
     place_of_source,
@@ -34,8 +44,9 @@ from streampca.operations.state import (
     stamp_of,
 )
 from streampca.operations.stored_version import new_id
-from streampca.operations.work_folder import WorkFolder, only_one
+from streampca.operations.work_folder import WorkFolder, check_store, only_one
 from streampca.passes import started
+from streampca.paths import full_disk_noted
 from streampca.sources.reading import files_checksum
 from streampca.sources.tables.ledger import FileLedger
 from streampca.sources.zarr.ledger import APPENDED, NOTHING, Ledger
@@ -53,7 +64,7 @@ def refresh(
 
     verify : "stat" (length and time of every old chunk, and the bytes of those that differ) or
         "full" (every byte); overrides the job's setting.
-    dry_run : only find out what would be done.
+    dry_run : only find out what would be done, and whether files can be made where the store is.
     resume : continue an interrupted refresh of the same data; else start again.
     accept_source : the source may be another one than that of the promoted version (another place
         with other rows, other features); the other gates judge it as any version.
@@ -69,10 +80,11 @@ def refresh(
     """
     begun = time.perf_counter()
     if dry_run:
+        check_store(job.store)
         outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
         outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
     else:
-        with only_one(job.store):
+        with full_disk_noted(job.store, job.scores.get("path")), only_one(job.store):
             if not resume:
                 WorkFolder(job.store).clear()
             outcome = _tried(job, verify, progress, accept_source)
@@ -235,9 +247,12 @@ class _Run:
     def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
         try:
             model = work.do(outcome.how)
-        except (NonFiniteError, AbsentChunkError):  # perhaps rows that were never written
+        except (NonFiniteError, AbsentChunkError) as error:  # perhaps rows that were never written
             if (row := found.blank_row(again=True)) is not None:
                 raise _BlankRow(row) from None
+            if isinstance(error, NonFiniteError):
+                first = self._old_samples(found) if outcome.how == "append" else 0
+                raise in_words_of_job(error, self.job, found.matrix, first) from error
             raise
         costs = work.costs
         outcome.chunk_reads = sum(cost.reads for cost in costs)
@@ -280,7 +295,8 @@ class _Run:
             elif made and not outcome.gate:
                 made.put(version)
         outcome.version = version.number
-        outcome.status = REFUSED if outcome.gate else PUBLISHED
+        outcome.status = REFUSED if outcome.gate else PUBLISHED if version.id == mine else ALREADY
+        outcome.by = str(version.record.get("by", "an older streampca"))
         outcome.served = outcome.previous if outcome.gate else version.number
         self.work_folder.clear()
         if self.job.keep is not None:
@@ -372,6 +388,7 @@ class _Run:
             found.content, _ = files_checksum(found.matrix.paths())
         job = {"settings": settings_of(self.job), "stat": found.stat, "content": found.content}
         return {
+            "by": f"{socket.gethostname()}, process {os.getpid()}, {now()}",
             "lineage": lineage,
             "drift": outcome.drift,
             "gate": {**self.job.gate, "refused": outcome.gate},

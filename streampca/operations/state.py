@@ -6,12 +6,24 @@ import contextlib
 import datetime
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError, hide_secrets
+import numpy as np
+
+from streampca.errors import (
+    ChangingSourceError,
+    DamagedSourceError,
+    NonFiniteError,
+    SourceError,
+    hide_secrets,
+)
+from streampca.models.registry import kind_named
 from streampca.operations.config import Job
 from streampca.operations.history import now
 from streampca.operations.model_store import ModelStore
@@ -25,6 +37,7 @@ from streampca.sources.zarr.watermark import Rows, rows_written
 # --------------------------------------------------------------------------------------------------
 # Since when a job has not used existing rows: stored in its model store between runs.
 
+SCANNED_NBYTES = 16 << 20  # read at a time in search of a cell that is no number
 NAME = "behind.json"  # in the model store, only while a job lags behind
 
 
@@ -142,8 +155,7 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     old : the ledger of the promoted version.  limit : a row that may never have been written.
     Raises SourceError and ChangingSourceError if there is no row yet.
     """
-    options = {name: value for name, value in job.source.items() if name != "path"}
-    matrix = open_source(job.source["path"], **options)
+    matrix = _opened(job)
     source = LedgerSource.of(matrix)
     if source is None:
         return _of_files(job, matrix, old)
@@ -162,6 +174,33 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     pinned = (seen.snapshot,) if seen.snapshot else ()
     stat = digest_of(settings_of(job), source.layout(), rows, *listed, *pinned)
     return State(source.first_rows(rows), source, seen, rows, stat, written=written)
+
+
+def _opened(job: Job) -> Any:
+    """The source. Raises ChangingSourceError for a damaged one that a writer may be busy with."""
+    options = {name: value for name, value in job.source.items() if name != "path"}
+    try:
+        return open_source(job.source["path"], **options)
+    except SourceError as error:
+        paths = job.source["path"]
+        age = _age_of(paths if isinstance(paths, list) else [paths])
+        if isinstance(error, ChangingSourceError) or not abs(age) < job.settle:
+            raise
+        raise ChangingSourceError(
+            f"{error}; it was written {age:.0f} s ago, and a writer may be busy (settle: "
+            f"{job.settle:g} s). Try again later"
+        ) from error
+
+
+def _age_of(paths: Sequence[str]) -> float:
+    """Seconds since a local file of a source, or one in a folder of it, was last written."""
+    times = [math.nan]
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            folder = os.path.isdir(path)
+            inside = [os.path.join(path, name) for name in os.listdir(path)] if folder else []
+            times += [os.stat(one).st_mtime for one in (path, *inside) if os.path.isfile(one)]
+    return time.time() - float(np.nanmax(times)) if len(times) > 1 else math.inf
 
 
 def _of_files(job: Job, matrix: Any, old: Ledger | None) -> State:
@@ -255,3 +294,35 @@ def digest_of(*parts: str | bytes | int) -> str:
         data = part if isinstance(part, bytes) else str(part).encode()
         digest.update(len(data).to_bytes(8) + data)
     return digest.hexdigest()
+
+
+# --------------------------------------------------------------------------------------------------
+# Cells that are no numbers, in the words of a job file.
+
+
+def in_words_of_job(error: NonFiniteError, job: Job, matrix: Any, first: int) -> NonFiniteError:
+    """The error of a pass, with the sample of the source and the line of the job file.
+
+    first : the first sample that the pass has read.  Cost: reads on from there to that sample.
+    """
+    takes = "missing" in kind_named(job.model["kind"]).parameters
+    repair = "model.missing: mean takes the mean of its feature; or fill" if takes else "Fill"
+    infinite = f"Replace it by NaN{', which model.missing: mean takes' * takes}"
+    step = max(1, SCANNED_NBYTES // max(1, matrix.shape[1] * 8))
+    for start in range(first, matrix.shape[0], step):
+        values = matrix.read(0, start, min(start + step, matrix.shape[0]))
+        values = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+        wrong = np.argwhere(~np.isfinite(values))
+        if len(wrong):
+            row, column = start + int(wrong[0, 0]), int(wrong[0, 1])
+            labels, value = matrix.labels, values[tuple(wrong[0])]
+            advice = infinite if np.isinf(value) else f"{repair} such cells before they are read"
+            named = f" ({labels.samples.name(row)})" if labels.samples.named else ""
+            told = (
+                f"sample {row}{named} holds {'NaN' if np.isnan(value) else 'infinity'} in "
+                f"{labels.features.name(column)}. {advice}"
+            )
+            break
+    else:
+        told = re.sub(r"(\w+)='(\w+)'", r"model.\1: \2", str(error))
+    return NonFiniteError(f"{hide_secrets(str(job.source['path']))}: {told}")

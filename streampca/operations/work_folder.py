@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import filelock
 from streampca.errors import BusyError, InvalidInputError, SourceError
 from streampca.paths import FILE, IN_THE_WAY, NO_LINK, check_regular, no_file, read_inside
 from streampca.store.checked import INDEX, MOST_BYTES, sign, unsign
-from streampca.store.places import discard, occupied, release, set_aside, unfinished_name
+from streampca.store.places import discard, occupied, release, set_aside, unfinished_name, writing
 
 # --------------------------------------------------------------------------------------------------
 # One job at a time: a lock that the system releases when its process dies.
@@ -48,6 +49,23 @@ def only_one(place: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def check_store(place: str) -> None:
+    """Make a file without a name beside a local store, and in it, as a refresh makes others there.
+
+    Raises OSError, as a refresh does.
+    """
+    if "://" in place:
+        return
+    path = os.path.abspath(place).rstrip("/")
+    folder = os.path.dirname(path)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    for one in (folder, path):
+        if one == folder or os.path.isdir(one):
+            with writing(one), tempfile.TemporaryFile(dir=one):
+                pass
 
 
 def _locked(handle: int) -> bool:

@@ -49,7 +49,7 @@ held in memory) comes to it.
 (2), `worker-timeout` (1800 s without any worker, after `pause-timeout` with a warning).
 """
 
-from streampca.passes.clients import find_client, is_client, started
+from streampca.passes.clients import cluster_class, find_client, is_client, started
 from streampca.passes.door import MemoryUse, check_workers
 from streampca.passes.execution import Advance, Execution, PassCost, PassResult, client_for
 from streampca.passes.memory import parse_nbytes, size
@@ -85,6 +85,7 @@ __all__ = [
     "block_edges",
     "check_workers",
     "client_for",
+    "cluster_class",
     "easier_axis",
     "find_client",
     "follow",

@@ -121,6 +121,8 @@ class LocalBackend:
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
+                if _can_be_linked(staged):  # the folder of the log may not be changed
+                    raise OSError(error.errno, error.strerror, str(target)) from None
                 raise SourceError(
                     f"{self.place}: this file system has no hard links, and commits would not be "
                     "safe. Put the model store on a local disk, or into an object store."
@@ -223,6 +225,17 @@ class LocalBackend:
             if folder.is_symlink():
                 raise no_file(str(folder))
         return path
+
+
+def _can_be_linked(file: Path) -> bool:
+    """Whether this file system has hard links."""
+    other = file.with_name(f"{file.name}-link")
+    try:
+        os.link(file, other)
+        other.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def abandoned(backend: LocalBackend) -> list[str]:

@@ -21,7 +21,7 @@ import zarr.codecs
 from streampca.errors import InvalidInputError, SourceError
 from streampca.store.chunks import put
 from streampca.store.places import exists_already, occupied, writing
-from streampca.store.sinks import WHOLE, ZARR_ERRORS, Sink
+from streampca.store.sinks import WHOLE, ZARR_ERRORS, Sink, no_library
 
 Array = np.ndarray[Any, Any]
 LABEL_CHUNK = 65536
@@ -212,6 +212,8 @@ def _is_there(path: str) -> bool:
         zarr.open(path, mode="r")
     except ZARR_ERRORS:
         return False
+    except ImportError as error:
+        raise no_library(path, error) from None
     return True
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from streampca.errors import BusyError, SourceError
+from streampca.errors import BusyError, MissingDependencyError, SourceError, hide_secrets
 from streampca.paths import read_inside
 from streampca.store.array_files import MOST_METADATA
 from streampca.store.bundle import put_folder
@@ -199,6 +199,8 @@ class ZarrSink(ChunkedSink):
             )
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
             raise exists_already(self.path) from None
+        except ImportError as error:
+            raise no_library(self.path, error) from None
         if replaces:
             weakref.finalize(self, give_up, self.place, os.getpid())
         self._held: Lock | None = None
@@ -320,6 +322,13 @@ def version_of(path: str) -> Mapping[str, Any]:
     """Number and id of the version that made the scores at a path, or {}."""
     there = (_attributes(path) or {}).get(VERSION)
     return there if isinstance(there, dict) else {}
+
+
+def no_library(path: str, error: ImportError) -> MissingDependencyError:
+    """The error for a URL that no installed library can write to."""
+    return MissingDependencyError(
+        f"{hide_secrets(path)} cannot be written ({error}): pip install s3fs, or name a path"
+    )
 
 
 def another_array(place: str) -> SourceError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -192,6 +193,9 @@ def test_of_two_that_publish_the_same_both_name_the_scores_that_are_there(
     publish_meanwhile(monkeypatch, candidate(job), twin)
     done = refresh(check_job(job.entries, "job"))
     assert (done.version, done.scores["version"], done.scores["path"]) == (3, 3, str(job.place()))
+    assert (done.status, done.served, done.exit_code) == ("already", 3, 0)
+    assert f"process {os.getpid()}, " in done.by
+    assert done.by == job.store.latest().record["by"]
     job.check(must_be_there=True)
     assert job.left() == set()
 

@@ -189,6 +189,7 @@ cluster: {{class: fake_clusters.Fake, arguments: {{queue: night, cores: 1}}}}
 """
     path.write_text(text)
     assert main(["config", "check", str(path)]) == 0
+    del sys.modules["fake_clusters"]  # checked to be a cluster class, and not started
     assert main(["plan", "--config", str(path)]) == 0
     assert "fake_clusters" not in sys.modules
     assert main(["fit", "--config", str(path), "--scheduler", "threads"]) == 0

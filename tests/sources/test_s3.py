@@ -225,7 +225,7 @@ def test_rows_that_are_not_written_yet_wait_there_too(s3: str) -> None:
     night.check()
 
 
-@pytest.mark.parametrize(("jobs", "rounds"), [slow(4, 2), soak(8, 25)])
+@pytest.mark.parametrize(("jobs", "rounds"), [(3, 1), slow(4, 2), soak(8, 25)])
 def test_of_refreshes_at_once_one_publishes(jobs: int, rounds: int, s3: str) -> None:
     """F12 on object storage, without a lock: the log decides."""
     night = Night(s3)
@@ -235,7 +235,7 @@ def test_of_refreshes_at_once_one_publishes(jobs: int, rounds: int, s3: str) -> 
         def one(start: Any = start, done: Any = done, failures: Any = failures) -> None:
             start.wait()
             try:
-                done.append(night.run().version)
+                done.append(night.run())
             except streampca.errors.BusyError as error:
                 failures.append(error)
 
@@ -243,10 +243,39 @@ def test_of_refreshes_at_once_one_publishes(jobs: int, rounds: int, s3: str) -> 
         [t.start() for t in threads]
         [t.join() for t in threads]
         assert len(done) + len(failures) == jobs
-        assert set(done) == {round_ + 1}
+        assert {one.version for one in done} == {round_ + 1}
+        assert [one.status for one in done].count("published") == 1
+        recorded = streampca.ModelStore(night.entries["store"]).latest().record["by"]
+        for one in done:
+            assert one.status in ("published", "already", "unchanged")
+            assert one.status != "already" or one.by == recorded
         assert len(streampca.ModelStore(night.entries["store"]).versions()) == round_ + 1
         night.check()
         night.array.append(data(40, seed=round_))
+
+
+@pytest.mark.parametrize("line", [
+    "refresh {job}", "fit {x} -k 2", "fit {x}.parquet -k 2", "models list {x}",
+    "transform {model} {x} -o s.zarr",
+])  # fmt: skip
+def test_a_bucket_that_is_not_there_is_no_such_input(
+    s3: str, tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """66 for a source and for a model store, in one line without XML."""
+    np.save(tmp_path / "x.npy", data())
+    for source, store in ((tmp_path / "x.npy", "s3://no-bucket/m"), ("s3://no-bucket/x", "m")):
+        job = {"source": {"path": str(source)}, "model": {"n_components": 2}, "store": store}
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+        places = {
+            "job": tmp_path / "job.yaml",
+            "x": "s3://no-bucket/x",
+            "model": "s3://no-bucket/m",
+        }
+        assert main([word.format(**places) for word in line.split()]) == 66
+        told = capsys.readouterr().err
+        assert "no-bucket" in told
+        assert "<" not in told
+        assert told.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -41,7 +41,10 @@ class TableFile:
         """The file at a path or URL.  root : of the folders that name partitions."""
         keys = keys_of(path[len(root) :]) if root else {}
         if "://" in path:
-            about = _head(path, options)
+            try:
+                about = _head(path, options)
+            except FileNotFoundError:
+                raise SourceError(f"{hide_secrets(path)}: no such object") from None
             version = str(about.get("e_tag") or about["last_modified"])
             return cls(path, int(about["size"]), version, keys, options)
         path = os.path.realpath(path)
@@ -122,7 +125,7 @@ def _head(path: str, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
         import obstore
 
         about: Mapping[str, Any] = obstore.head(store, name)
-        return about
+    return about
 
 
 def files_in(

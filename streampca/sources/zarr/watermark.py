@@ -176,6 +176,7 @@ def _bits(low: int, high: int) -> int:
 __all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
 
 UNMARKED = RowMark()
+MOST_SPANS = 3  # of absent chunks that a message names
 SETTLE = 60.0  # seconds without a write after which an append is considered complete
 
 
@@ -263,8 +264,13 @@ def _before_absent(source: LedgerSource, seen: Seen) -> tuple[int, str]:
     absent = np.flatnonzero((seen.nbytes == ABSENT).any(axis=_others(source, seen)))
     if not len(absent):
         return size, ""
-    first = int(absent[0]) * source.step
-    return first, f"chunks of rows {first} to {size - 1} are absent"
+    runs = np.split(absent, np.flatnonzero(np.diff(absent) > 1) + 1)
+    spans = [
+        f"{int(run[0]) * source.step} to {min((int(run[-1]) + 1) * source.step, size) - 1}"
+        for run in runs[:MOST_SPANS]
+    ]
+    more = f" and {len(runs) - MOST_SPANS} further spans" if len(runs) > MOST_SPANS else ""
+    return int(absent[0]) * source.step, f"chunks of rows {', '.join(spans)}{more} are absent"
 
 
 def _last_older(source: LedgerSource, seen: Seen, rows: int) -> int:
