@@ -538,7 +538,7 @@ def test_a_chunk_that_is_no_file(tmp_path: Path, kind: str, codec: Any) -> None:
     zarr.create_array(str(place), data=X, chunks=(10, 6), compressors=codec)
     (place / "c/0/0").unlink()
     SPECIAL[kind](place / "c/0/0")
-    with within(5), pytest.raises(DamagedSourceError, match="special file"):
+    with within(5), pytest.raises(DamagedSourceError, match=r"special file|lies outside the store"):
         streampca.PCA(2).fit(str(place))
     (place / "zarr.json").unlink()
     SPECIAL[kind](place / "zarr.json")
