@@ -59,6 +59,11 @@ def other_source(old: Result, new: Result, places: tuple[str, str], same_rows: b
     return ""
 
 
+def share_gone(then: int, now: int) -> float:
+    """The share of the samples of the promoted version that the source no longer has."""
+    return max(then - now, 0) / max(then, 1)
+
+
 def _of_source(gate: Mapping[str, float], facts: Facts) -> str:
     if not facts.other_source:
         return ""

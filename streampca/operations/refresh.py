@@ -18,7 +18,7 @@ from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.result import Result
 from streampca.operations.config import Job
-from streampca.operations.gates import Facts, other_source, refusal
+from streampca.operations.gates import Facts, other_source, refusal, share_gone
 from streampca.operations.history import History, now
 from streampca.operations.least_work import Work
 from streampca.operations.model_store import SCORES, ModelStore, Version, record_of_scores
@@ -37,6 +37,7 @@ from streampca.operations.state import (
     behind_since,
     change_of,
     in_words_of_job,
+    ledger_of,
     look,
     note_behind,
     place_of_source,
@@ -48,9 +49,7 @@ from streampca.operations.work_folder import WorkFolder, check_store, only_one
 from streampca.passes import started
 from streampca.paths import full_disk_noted
 from streampca.sources.reading import files_checksum
-from streampca.sources.tables.ledger import FileLedger
 from streampca.sources.zarr.ledger import APPENDED, NOTHING, Ledger
-from streampca.store import check_fields, understood
 from streampca.store.places import left_over
 
 TRIALS = 4  # of one refresh, if a writer changes the source meanwhile
@@ -139,7 +138,7 @@ class _Run:
         if self.base.current is not None:
             self.current = self.store.find(history=self.base)
             if "ledger" in self.current.parts:
-                self.old = _ledger_of(self.current)
+                self.old = ledger_of(self.current)
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Find out what changed, do the work, publish."""
@@ -209,7 +208,7 @@ class _Run:
     def _same_bytes(self, version: Version, found: State) -> bool:
         if found.source is None or found.seen is None or "ledger" not in version.parts:
             return False
-        ledger = _ledger_of(version)
+        ledger = ledger_of(version)
         if ledger.rows != found.rows:
             return False
         change = found.source.compare(ledger, found.rows, found.seen, self.mode == "full")
@@ -307,16 +306,12 @@ class _Run:
         """What the gates judge by."""
         if self.current is None or old is None:
             return Facts()
-        before = self.current.record.get("source", {})
-        samples = before.get("samples", 0)
-        removed = max(samples - outcome.samples, 0) / max(samples, 1)
-        places = before.get("place", ""), place_of_source(self.job, found)
-        return Facts(outcome.drift, removed, other_source(old, new, places, found.same_rows))
+        before, place = self.current.record.get("source", {}), place_of_source(self.job, found)
+        other = other_source(old, new, (before.get("place", ""), place), found.same_rows)
+        return Facts(outcome.drift, share_gone(before.get("samples", 0), outcome.samples), other)
 
     def _refusal(self, facts: Facts) -> str:
         """Why the gates refuse a version, or ""."""
-        if self.current is None:
-            return ""
         return refusal(self.job.gate, replace(facts, other_source="") if self.accept else facts)
 
     def _estimator(self) -> Any:
@@ -402,14 +397,3 @@ class _Run:
                      "verified_bytes": outcome.verified_bytes},
             "spans": work.record(),
         }  # fmt: skip
-
-
-def _ledger_of(version: Version) -> Ledger:
-    """The ledger of the data that a version was fitted to, checked. Raises SourceError."""
-    where = f"the ledger of version {version.number}"
-    with understood(where):
-        arrays, document = version.read("ledger")
-        kind = FileLedger if "files" in document else Ledger
-        ledger = kind.from_saved(arrays, document)
-        check_fields(ledger, where)
-    return ledger

@@ -26,13 +26,14 @@ from streampca.errors import (
 from streampca.models.registry import kind_named
 from streampca.operations.config import Job
 from streampca.operations.history import now
-from streampca.operations.model_store import ModelStore
+from streampca.operations.model_store import ModelStore, Version
 from streampca.sources import open as open_source
 from streampca.sources.reading import files_checksum
-from streampca.sources.tables.ledger import FileSource
+from streampca.sources.tables.ledger import FileLedger, FileSource
 from streampca.sources.zarr.chunks import carries_checksum
 from streampca.sources.zarr.ledger import NOTHING, VANISHED, Ledger, LedgerSource, Seen
 from streampca.sources.zarr.watermark import Rows, rows_written
+from streampca.store import check_fields, understood
 
 # --------------------------------------------------------------------------------------------------
 # Since when a job has not used existing rows: stored in its model store between runs.
@@ -326,3 +327,14 @@ def in_words_of_job(error: NonFiniteError, job: Job, matrix: Any, first: int) ->
     else:
         told = re.sub(r"(\w+)='(\w+)'", r"model.\1: \2", str(error))
     return NonFiniteError(f"{hide_secrets(str(job.source['path']))}: {told}")
+
+
+def ledger_of(version: Version) -> Ledger:
+    """The ledger of the data that a version was fitted to, checked. Raises SourceError."""
+    where = f"the ledger of version {version.number}"
+    with understood(where):
+        arrays, document = version.read("ledger")
+        kind = FileLedger if "files" in document else Ledger
+        ledger = kind.from_saved(arrays, document)
+        check_fields(ledger, where)
+    return ledger

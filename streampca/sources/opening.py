@@ -187,14 +187,13 @@ def open(
         "columns": columns, "index": index, "categorical": categorical, "join": join,
         "header": header, "na_values": na_values, "decimal": decimal, "thousands": thousands,
         "strip": strip, "comment": comment, "delimiter": delimiter, "encoding": encoding,
-        "feature_types": feature_types,
-        "group": group,
+        "feature_types": feature_types, "group": group,
     }  # fmt: skip
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
         parts = [open(source, variable=name, **options) for name in variable]
         return concat_features(*parts, variables=variable)
-    if isinstance(source, (str, os.PathLike)):
+    if is_path := isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
     if not paths_end(source, (".zarr",)) and are_images(source):
         refuse_options(source, options)
@@ -210,38 +209,44 @@ def open(
         if variable is not None or dim is not None:
             raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
         return with_code(source, missing_value)
-    if paths_end(source, PLINK):
-        matrix: ChunkedMatrix = open_plink(source)
-    elif isinstance(source, (str, os.PathLike)):
-        policy = (missing_chunks, multiallelic, missing_value)
+    if is_path and not paths_end(source, PLINK):
         path = os.fspath(source)
         if any(which.values()) or is_repository(path):
             return _open_repository(path, which, options, variable)
-        matrix = open_path(path, variable, dim, policy, storage_options, external_links, group)
-    elif isinstance(source, zarr.Array | zarr.Group):
-        policy = (missing_chunks, multiallelic, missing_value)
-        matrix = from_zarr(source, variable, dim, policy, str(source.store), group)
-    elif _is(source, "xarray"):
-        from streampca.sources.labelled import from_xarray
-
-        matrix = from_xarray(source, variable, dim)
-    elif "distributed" in sys.modules and (found := _of_futures(source, dim)) is not None:
-        matrix = found
-    elif _is(source, "dask"):
-        from streampca.sources.dask.frame import from_dask_collection
-
-        matrix = from_dask_collection(source, is_dask_frame(source), dim)
-    elif is_sparse(source):
-        matrix = from_sparse(source, dim)
-    elif _is(source, "anndata"):
-        matrix = from_anndata(source, variable, open)
-    else:
+    matrix = _of_one(source, variable, options)
+    if matrix is None:
         return of_feature_types(from_array(source, dim, missing_value), feature_types, "an array")
-    shown = hide_secrets(str(source)) if isinstance(source, (str, os.PathLike)) else "the source"
+    shown = hide_secrets(str(source)) if is_path else "the source"
     matrix = of_feature_types(matrix, feature_types, shown)
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix
+
+
+def _of_one(source: Any, variable: str | None, options: dict[str, Any]) -> ChunkedMatrix | None:
+    """The matrix of one file, store or object; None of plain arrays, and what is like them."""
+    dim, group = options["dim"], options["group"]
+    policy = (options["missing_chunks"], options["multiallelic"], options["missing_value"])
+    if paths_end(source, PLINK):
+        return open_plink(source)
+    if isinstance(source, (str, os.PathLike)):
+        storage, links = options["storage_options"], options["external_links"]
+        return open_path(os.fspath(source), variable, dim, policy, storage, links, group)
+    if isinstance(source, zarr.Array | zarr.Group):
+        return from_zarr(source, variable, dim, policy, str(source.store), group)
+    if _is(source, "xarray"):
+        from streampca.sources.labelled import from_xarray
+
+        return from_xarray(source, variable, dim)
+    if "distributed" in sys.modules and (found := _of_futures(source, dim)) is not None:
+        return found
+    if _is(source, "dask"):
+        from streampca.sources.dask.frame import from_dask_collection
+
+        return from_dask_collection(source, is_dask_frame(source), dim)
+    if is_sparse(source):
+        return from_sparse(source, dim)
+    return from_anndata(source, variable, open) if _is(source, "anndata") else None
 
 
 def _open_repository(

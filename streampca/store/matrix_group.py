@@ -20,8 +20,8 @@ import zarr.codecs
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.store.chunks import put
-from streampca.store.places import exists_already, occupied, writing
-from streampca.store.sinks import WHOLE, ZARR_ERRORS, Sink, no_library
+from streampca.store.places import exists_already, no_library, occupied, writing
+from streampca.store.sinks import WHOLE, ZARR_ERRORS, Sink
 
 Array = np.ndarray[Any, Any]
 LABEL_CHUNK = 65536

@@ -18,7 +18,13 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from streampca.errors import BusyError, InvalidInputError, OccupiedError
+from streampca.errors import (
+    BusyError,
+    InvalidInputError,
+    MissingDependencyError,
+    OccupiedError,
+    hide_secrets,
+)
 from streampca.paths import AT_ONCE, NO_LINK
 
 try:
@@ -188,6 +194,13 @@ def settled(path: str) -> str:
 def exists_already(path: str, remedy: str = "remove it or choose another output") -> OccupiedError:
     """The error for a path that is taken."""
     return OccupiedError(f"{path} exists already; {remedy}")
+
+
+def no_library(path: str, error: ImportError) -> MissingDependencyError:
+    """The error for a URL that no installed library can write to."""
+    return MissingDependencyError(
+        f"{hide_secrets(path)} cannot be written ({error}): pip install s3fs, or name a path"
+    )
 
 
 def occupied(path: str) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from streampca.errors import BusyError, MissingDependencyError, SourceError, hide_secrets
+from streampca.errors import BusyError, SourceError
 from streampca.paths import read_inside
 from streampca.store.array_files import MOST_METADATA
 from streampca.store.bundle import put_folder
@@ -33,6 +33,7 @@ from streampca.store.places import (
     give_up,
     hold,
     in_use,
+    no_library,
     occupied,
     release,
     settled,
@@ -322,13 +323,6 @@ def version_of(path: str) -> Mapping[str, Any]:
     """Number and id of the version that made the scores at a path, or {}."""
     there = (_attributes(path) or {}).get(VERSION)
     return there if isinstance(there, dict) else {}
-
-
-def no_library(path: str, error: ImportError) -> MissingDependencyError:
-    """The error for a URL that no installed library can write to."""
-    return MissingDependencyError(
-        f"{hide_secrets(path)} cannot be written ({error}): pip install s3fs, or name a path"
-    )
 
 
 def another_array(place: str) -> SourceError:
