@@ -20,7 +20,13 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from streampca.errors import BusyError, MissingDependencyError, SourceError, hide_secrets
+from streampca.errors import (
+    BusyError,
+    InvalidInputError,
+    MissingDependencyError,
+    SourceError,
+    hide_secrets,
+)
 from streampca.paths import read_inside
 from streampca.store.array_files import MOST_METADATA
 from streampca.store.bundle import put_folder
@@ -48,6 +54,7 @@ CHUNK_NBYTES = 8 * 1024 * 1024
 WHOLE: Any = {"write_empty_chunks": True}  # an absent chunk would be taken for a lost one
 ZARR_ERRORS = (OSError, KeyError, ValueError, zarr.errors.BaseZarrError)  # of what is not there
 COMPLETE = "streampca_complete"  # whether all of an array was written
+FILES = (".tsv", ".csv", ".txt", ".parquet", ".npy", ".npz", ".h5", ".h5ad", ".nc", ".xlsx")
 MARK = "streampca_made_by"
 TOKEN = "streampca_writer"  # during writing: lets workers check that they open the same array
 VERSION = "streampca_version"
@@ -364,6 +371,10 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
 
     Removes one that was abandoned unfinished. Raises InvalidInputError for anything else.
     """
+    if path.lower().endswith(FILES):
+        raise InvalidInputError(
+            f"{path}: a Zarr array is written here; expected a name such as scores.zarr"
+        )
     for left in reversed(range(ATTEMPTS if overwrite else 1)):
         if not occupied(path):
             return False
