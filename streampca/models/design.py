@@ -21,9 +21,21 @@ from streampca.models.design_terms import Term, arrays_among, columns_of, terms_
 from streampca.sources import as_matrix
 from streampca.store import check_fields, check_shapes
 
-WIDE = 64  # columns from which their R factor is decomposed, which needs no copies of all rows
+WIDE = 64  # columns beyond which rows are taken in pieces: a copy of all would weigh
+PIECE_ROWS = 4096
 COLLINEAR = 1e-10  # of the largest singular value of the scaled columns
 ESTIMABLE = 1e-6  # of the length of a row
+
+
+def _pieces(n: int, columns: int) -> list[slice]:
+    """The rows of a design, all at once unless it is wide."""
+    if columns <= WIDE:
+        return [slice(0, n)]
+    return [slice(i, i + PIECE_ROWS) for i in range(0, n, PIECE_ROWS)]
+
+
+def _r_factor(rows: Array) -> Array:
+    return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 @dataclass(frozen=True)
@@ -55,21 +67,24 @@ class Design:
         largest = np.maximum(columns.max(axis=0, initial=0.0), -columns.min(axis=0, initial=0.0))
         columns -= mean  # in place: a cycle of 366 days is larger than many matrices
         deviations = columns
-        norm = np.sqrt(w @ deviations**2)
+        pieces = _pieces(*columns.shape)
+        norm = np.sqrt(sum(w[i] @ deviations[i] ** 2 for i in pieces))
         norm[norm <= 1e-14 * np.sqrt(w.sum()) * largest] = 0.0
         safe = np.where(norm > 0, norm, 1.0)
-        unit = deviations / safe
-        unit[:, norm == 0] = 0.0
-        unit *= np.sqrt(w)[:, None]
-        if unit.shape[1] > WIDE:
-            unit = np.asarray(np.linalg.qr(unit, mode="r"))
+        unit = np.zeros((0, len(norm)))
+        for i in pieces:
+            piece = deviations[i] / safe
+            piece[:, norm == 0] = 0.0
+            piece *= np.sqrt(w[i])[:, None]
+            unit = piece if len(pieces) == 1 else _r_factor(np.vstack([unit, piece]))
         _, s, vt = np.linalg.svd(unit, full_matrices=False)
-        del unit
+        del unit, piece
         rank = int(np.count_nonzero(s > COLLINEAR * s.max(initial=0.0)))
         turn = np.where(norm > 0, 1.0 / safe, 0.0)[:, None] * (vt[:rank].T / s[:rank])
-        basis = deviations @ turn  # orthonormal but for rounding times the condition: once more
-        gram = (w[:, None] * basis).T @ basis
-        del basis
+        gram = np.zeros((rank, rank))
+        for i in pieces:  # orthonormal but for rounding times the condition: once more
+            basis = deviations[i] @ turn
+            gram += (w[i, None] * basis).T @ basis
         made = cls(terms, mean, norm, turn @ np.linalg.inv(np.linalg.cholesky(gram)).T)
         return made, made._basis(deviations)
 

@@ -216,10 +216,13 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, i
         "kept arrays": spec.kept_nbytes,
         **spec.kept,
     }
+    if (columns := source.given_nbytes - matrix.given_nbytes) > 0:
+        memory["design"] = 2 * columns  # read beside X, and what they were made of
     if source.design is not None:
         removed = (1 + source.design.shape[1]) * source.shape[1] * 8
         memory["residuals"] = active * longest * across * work.itemsize
-        memory["design"] = source.design.nbytes + removed + 4 * PIECE_NBYTES
+        # it was made of columns that were as large
+        memory["design"] = 2 * source.design.nbytes + removed + 4 * PIECE_NBYTES
     of_lane = sum(memory.get(name, 0) for name in OF_LANES) // active + packed_nbytes(matrix, spec)
     of_reader = block + memory["decoding"] // active
     more = thread_nbytes(lanes, spec.partial_nbytes, of_lane + block, of_reader)

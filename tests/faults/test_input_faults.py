@@ -176,7 +176,9 @@ def test_columns_that_change_places_are_a_full_fit(tmp_path: Path) -> None:
     refresh(job)
     labels[...] = np.arange(P)[::-1]
     done = refresh(job)
-    assert (done.change, done.how, done.status) == ("relaid", "full", "published")
+    assert (done.change, done.how, done.status) == ("relaid", "full", "refused")
+    assert "the source is another one" in done.gate
+    assert refresh(job, accept_source=True).status == "published"
 
 
 # -- F18: settings -------------------------------------------------------------------------------

@@ -53,7 +53,9 @@ GENOTYPES = dict.fromkeys(
         "check_estimator_sparse_array", "check_estimator_sparse_matrix", "check_dict_unchanged",
         "check_f_contiguous_array_estimator", "check_transformer_data_not_an_array",
         "check_transformer_general", "check_transformer_preserve_dtypes", "check_n_features_in",
-        "check_fit_check_is_fitted",
+        "check_fit_check_is_fitted", "check_dont_overwrite_parameters", "check_fit2d_1feature",
+        "check_methods_sample_order_invariance", "check_methods_subset_invariance",
+        "check_fit2d_predict1d",
     ],
     COUNTS,
 )  # fmt: skip

@@ -183,7 +183,7 @@ def test_what_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         ({"path": [1.0, -1.0]}, "expected 0 or more"),
         ({"path_share": 0.5}, "of path="),
         ({"path": [1.0], "path_share": 2.0}, r"path_share=2\.0"),
-        ({"groups": GROUPS[:5]}, "a label for each of 60 features"),
+        ({"groups": GROUPS[:5]}, "expected one for each of 60"),
         ({"groups": GROUPS, "ridge": 1.0}, r"give ridge=float\('inf'\)"),
         ({"groups": GROUPS, "n_nonzero": 16}, "from 1 to 15, that of the groups"),
     ):

@@ -211,8 +211,8 @@ def test_integers_come_as_floats_that_hold_them() -> None:
         matrix = streampca.open(dd.from_pandas(values, npartitions=2))
         assert matrix.dtype == np.dtype(expected)
         np.testing.assert_array_equal(matrix.read(0, 0, 20), values.to_numpy("f8"))
-    large = pd.DataFrame({"id": 2**62 + np.arange(20), "x": RNG.normal(size=20)})
-    with pytest.raises(InvalidTypeError, match=r"column 'id'.*2\*\*53"):
+    large = pd.DataFrame({"stars": 2**62 + np.arange(20), "x": RNG.normal(size=20)})
+    with pytest.raises(InvalidTypeError, match=r"column 'stars'.*2\*\*53"):
         streampca.PCA(1).fit(dd.from_pandas(large, npartitions=2))
 
 

@@ -882,7 +882,7 @@ def test_bad_input_is_refused_in_words(X, error, words):
         ({"scale": "hwe2"}, "scale="),
         ({"missing": "guess"}, "missing="),
         ({"ddof": -1}, "ddof"),
-        ({"missing_value": "x"}, "missing_value='x'; expected a number"),
+        ({"missing_value": "x"}, "missing_value='x'; expected a finite number or None"),
         ({"missing": "mean", "svd_solver": "tsqr"}, "scatter"),
         ({"memory_limit": "lots"}, "512MiB"),
         ({"scheduler": "nowhere"}, "scheduler="),
