@@ -12,6 +12,8 @@ import zarr
 
 import streampca
 from streampca.cli import main
+from streampca.errors import ConfigError, InvalidInputError
+from streampca.operations.config import check_job
 
 X = np.random.default_rng(0).standard_normal((30, 5))
 
@@ -86,3 +88,16 @@ def test_other_ends_are_refused(
     assert main([word.format(**places) for word in line.split()]) == 65
     assert "expected a name" in capsys.readouterr().err or "s3" in line
     assert sorted(one.name for one in tmp_path.iterdir()) == ["model", "x.zarr"]
+
+
+@pytest.mark.parametrize("end", [".tsv", ".csv", ".parquet", ".npy", ".H5", ".nc"])
+def test_python_and_jobs_write_zarr_and_no_name_that_promises_another_format(
+    tmp_path: Path, model: Any, end: str
+) -> None:
+    out = str(tmp_path / f"s{end}")
+    with pytest.raises(InvalidInputError, match=r"expected a name such as scores\.zarr"):
+        model.transform(X, out=out)
+    job = {"source": {"path": "x.zarr"}, "model": {}, "store": "m", "scores": {"path": out}}
+    with pytest.raises(ConfigError, match=r"scores\.path.*expected a name such as scores\.zarr"):
+        check_job(job, "job.yaml")
+    assert not (tmp_path / f"s{end}").exists()

@@ -35,6 +35,7 @@ from streampca.operations.sections import (
 )
 from streampca.passes import parse_nbytes
 from streampca.store.places import refuse_inside
+from streampca.store.sinks import FILES
 
 # --------------------------------------------------------------------------------------------------
 # The estimator of a job, and whether its parameters are usable.
@@ -303,6 +304,11 @@ def _scores(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     path = checked.get("path", "")
     if "://" in path:
         raise ConfigError(f"{origin.at('scores.path')}: scores are written to disk; give a path")
+    if path.lower().endswith(FILES):
+        raise ConfigError(
+            f"{origin.at('scores.path')}: {path!r:.80}: a Zarr array is written; expected a name "
+            "such as scores.zarr"
+        )
     if "{" in (rest := path.replace("{version}", "")):
         raise ConfigError(
             f"{origin.at('scores.path')}: {path!r:.80}: only {{version}} stands for something"

@@ -196,6 +196,17 @@ def exists_already(path: str, remedy: str = "remove it or choose another output"
     return OccupiedError(f"{path} exists already; {remedy}")
 
 
+FILES = (".tsv", ".csv", ".txt", ".parquet", ".npy", ".npz", ".h5", ".h5ad", ".nc", ".xlsx")
+
+
+def refuse_file_name(path: str) -> None:
+    """Refuse the name of a file of another kind for a Zarr array. Raises InvalidInputError."""
+    if path.lower().endswith(FILES):
+        raise InvalidInputError(
+            f"{path}: a Zarr array is written here; expected a name such as scores.zarr"
+        )
+
+
 def no_library(path: str, error: ImportError) -> MissingDependencyError:
     """The error for a URL that no installed library can write to."""
     return MissingDependencyError(

@@ -35,6 +35,7 @@ from streampca.store.places import (
     in_use,
     no_library,
     occupied,
+    refuse_file_name,
     release,
     settled,
     unfinished_name,
@@ -358,6 +359,7 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
 
     Removes one that was abandoned unfinished. Raises InvalidInputError for anything else.
     """
+    refuse_file_name(path)
     for left in reversed(range(ATTEMPTS if overwrite else 1)):
         if not occupied(path):
             return False
