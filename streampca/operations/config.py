@@ -35,7 +35,7 @@ from streampca.operations.sections import (
 )
 from streampca.passes import parse_nbytes
 from streampca.store.places import refuse_inside
-from streampca.store.sinks import FILES
+from streampca.store.places import FILES
 
 # --------------------------------------------------------------------------------------------------
 # The estimator of a job, and whether its parameters are usable.

@@ -176,8 +176,7 @@ class ZarrSink(ChunkedSink):
     ) -> None:
         """across : columns of a chunk, or None for all."""
         super().__init__()
-        self.path = os.fspath(path)
-        dtype = np.dtype(dtype)
+        self.path, dtype = os.fspath(path), np.dtype(dtype)
         rows = chunk or max(1, CHUNK_NBYTES // max(1, width * dtype.itemsize))
         self.chunk = max(1, min(rows, length))
         self.length = length
