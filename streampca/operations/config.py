@@ -34,8 +34,7 @@ from streampca.operations.sections import (
     read_yaml,
 )
 from streampca.passes import parse_nbytes
-from streampca.store.places import refuse_inside
-from streampca.store.places import FILES
+from streampca.store.places import FILES, refuse_inside
 
 # --------------------------------------------------------------------------------------------------
 # The estimator of a job, and whether its parameters are usable.
