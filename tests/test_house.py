@@ -8,8 +8,8 @@ from tests import house
 
 LIMITS = {
     "files entered by PCA": 57,
-    "files entered by HardImpute": 53,
-    "files entered by GenotypePCA": 58,
+    "files entered by HardImpute": 59,
+    "files entered by GenotypePCA": 64,
     "longest file": 400,
     "functions, 90th percentile": 17,
     "longest function": 59,
@@ -18,8 +18,8 @@ LIMITS = {
     "saved settings read by name": 9,
     "Request.check in one fit": 1,
     "Standardize.__post_init__ in one fit": 1,
-    "files": 322,
-    "lines of code": 56306,
+    "files": 360,
+    "lines of code": 61450,
     "import cycles": 0,
 }
 
