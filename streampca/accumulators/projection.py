@@ -23,9 +23,10 @@ class Reconstruction(Accumulator):
     missing : "mean" counts a hole as its feature's mean; "raise" refuses it, except in the
     features whose indices are in ``absent``.
     width : k, for the projection of memory only.
+    counts : of new allele counts (:class:`streampca.matrix.Standardize`): refuses other values.
     """
 
-    settings = ("components", "center", "scale", "missing", "absent", "width")
+    settings = ("components", "center", "scale", "missing", "absent", "width", "counts")
     fields = ("count", "captured", "residual")
 
     def __init__(
@@ -37,15 +38,18 @@ class Reconstruction(Accumulator):
         missing: str = "mean",
         absent: tuple[int, ...] = (),
         width: int = 64,
+        counts: Any = None,
     ) -> None:
         self.components, self.center, self.scale = components, center, scale
-        self.missing, self.absent, self.width = missing, absent, width
+        self.missing, self.absent, self.width, self.counts = missing, absent, width, counts
         self.count = 0
         self.captured: Any = None  # (k,) sum of squared scores
         self.residual: Any = None  # sum of squares outside the components
 
     def update(self, block: Any) -> None:
         self._check(block)
+        if self.counts is not None:
+            self.counts.refuse_block(block)
         v = np.asarray(block[self.components])
         self._check_width(v.T, block.shape[1])
         self._check_width(self.captured, len(v))
@@ -119,12 +123,12 @@ class FeatureProjection(Accumulator):
     samples would be most of the matrix.
 
     components : operand (k, p), orthonormal rows.  center, scale : operands (p,), or None.
-    missing, absent : as :class:`Reconstruction`.
+    missing, absent, counts : as :class:`Reconstruction`.
     width : k, for the projection of memory only.
     """
 
     axis = 1
-    settings = ("components", "center", "scale", "missing", "absent", "width")
+    settings = ("components", "center", "scale", "missing", "absent", "width", "counts")
     fields = ("scores", "norms")
 
     def __init__(
@@ -136,14 +140,17 @@ class FeatureProjection(Accumulator):
         missing: str = "mean",
         absent: tuple[int, ...] = (),
         width: int = 64,
+        counts: Any = None,
     ) -> None:
         self.components, self.center, self.scale = components, center, scale
-        self.missing, self.absent, self.width = missing, absent, width
+        self.missing, self.absent, self.width, self.counts = missing, absent, width, counts
         self.scores: Any = None  # (n, k) float64
         self.norms: Any = None  # (n,) sum z^2
 
     def update(self, block: Any) -> None:
         self._check(block)
+        if self.counts is not None:
+            self.counts.refuse_block(block)
         v, part = block[self.components], block.columns
         self._check_width(self.scores, block.shape[0])
         if self.scores is None:

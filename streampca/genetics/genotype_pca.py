@@ -21,7 +21,7 @@ from streampca.genetics.counts import (
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import Block, ChunkedMatrix, Labels, Standardize, select
+from streampca.matrix import ALLELE_SCALES, Block, ChunkedMatrix, Labels, Standardize, select
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import PrincipalComponents
@@ -37,7 +37,12 @@ from streampca.models.views import eigenvalues, eigenvectors, frequencies
 from streampca.passes import Execution, PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
-from streampca.sources.allele_counts import MISSING_CALL, code_is_assumed, with_missing_calls
+from streampca.sources.allele_counts import (
+    MISSING_CALL,
+    code_is_assumed,
+    copies_are_unstated,
+    with_missing_calls,
+)
 from streampca.store import labelled_rows, occupied
 
 
@@ -267,7 +272,9 @@ class GenotypePCA(LinearModel):
             max_passes=max_passes,
             exact_first=True,
             random_state=0,
-            code_assumed=code_is_assumed(matrix),
+            code_assumed=copies_are_unstated(matrix)
+            if self.scale in ALLELE_SCALES
+            else code_is_assumed(matrix),
             loadings=_text(self.loadings),
             relationship=_text(self.relationship),
         )
@@ -290,8 +297,11 @@ class GenotypePCA(LinearModel):
 
     def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
         matrix = super()._matrix(X, dim, remove)
-        if isinstance(X, np.ndarray) and X.dtype.kind == "i" and X.max() < self.ploidy:
-            seen = X != MISSING_CALL  # none has all copies: is that what the fit lets expect?
+        kinds = "biuf" if self.scale in ALLELE_SCALES else "i"
+        if isinstance(X, np.ndarray) and X.dtype.kind in kinds and not (X >= self.ploidy).any():
+            seen = np.isfinite(X)  # none has all copies: is that what the fit lets expect?
+            if X.dtype.kind == "i":
+                seen &= X != MISSING_CALL
             count, mean, nothing = seen.sum(axis=0), np.asarray(self._fitted().mean), np.zeros(1)
             lost = len(X) - count
             stats = ColumnStats(count, lost, count, mean, nothing, X.min(axis=0), X.max(axis=0))
@@ -326,6 +336,7 @@ class GenotypePCA(LinearModel):
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not
         give them on its way."""
         projection = Projection.of(self.result_, RowOptions(missing="mean"))
+        projection = replace(projection, counts=None)  # the fit has looked at these calls
         if easier_axis(everyone) == 1:
             operands, settings = projection.operands()
             parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}

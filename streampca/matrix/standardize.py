@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -60,8 +61,8 @@ class Standardize:
         and eigenanalysis", eq. 3, and smartpca).
     maf : columns whose rarer allele is less frequent than this are excluded.
     max_missing : columns with a larger share of missing cells are excluded.
-    code_assumed : nobody said which number is missing; counts that the assumed one contradicts
-        are refused.
+    code_assumed : nobody said which number is missing, or how many copies a call has; counts that
+        the assumption contradicts are refused.
     """
 
     center: bool = True
@@ -71,6 +72,7 @@ class Standardize:
     maf: float = 0.0
     max_missing: float = 1.0
     code_assumed: bool = False
+    fitted: bool = False
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
@@ -149,6 +151,21 @@ class Standardize:
         """Whether the values have to be allele counts."""
         return self.scale in ALLELE_SCALES or self.code_assumed
 
+    @classmethod
+    def of_new_counts(cls, settings: Mapping[str, Any]) -> Standardize | None:
+        """For ``refuse_block`` of new rows, from the settings of a fit; None of other data."""
+        if settings.get("scale") not in ALLELE_SCALES:
+            return None
+        return cls(scale=settings["scale"], ploidy=settings.get("ploidy") or 2, fitted=True)
+
+    def refuse_block(self, block: Block) -> None:
+        """As ``refuse_other_counts``; makes statistics only where the extremes are others."""
+        values = block.values if isinstance(block.values, np.ndarray) else block.values.data
+        if values.size:
+            low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+            if (low < 0 and low != block.missing_value) or high > self.ploidy:
+                self.refuse_other_counts(block.stats)
+
     def refuse_other_counts(self, stats: ColumnStats) -> None:
         """Raise InvalidInputError for columns that hold no allele counts where those are needed.
 
@@ -167,15 +184,17 @@ class Standardize:
         if bad.size:
             first = int(bad[0])
             value = low[first] if low[first] < 0 else high[first]
+            expecting = "the fit" if self.fitted else f"scale={self.scale!r}"
+            other = "For other data: scale='std'."
             repair = f"If that means missing: streampca.open(X, missing_value={value:g}). "
             if np.nanmin(low) == -1 and np.nanmax(high) <= 1:
                 repair = f"Calls coded -1, 0, 1 are counts less 1: X + 1. {repair}"
-            elif self.ploidy < value <= 8 and value == int(value):
+            elif not self.fitted and self.ploidy < value <= 8 and value == int(value):
                 repair += f"For another ploidy: GenotypePCA(ploidy={value:g}). "
             raise InvalidInputError(
-                f"scale={self.scale!r} expects allele counts from 0 to {self.ploidy}; "
+                f"{expecting} expects allele counts from 0 to {self.ploidy}; "
                 f"{shorten([f'column {j} of the block' for j in bad[:3]], len(bad))} hold others "
-                f"(such as {value:g}). {repair}For other data: scale='std'."
+                f"(such as {value:g}). {repair}{'' if self.fitted else other}".rstrip()
             )
 
     def _refuse_other_coding(self, stats: ColumnStats) -> None:
@@ -184,7 +203,7 @@ class Standardize:
         Calls coded -1, 0, 1 look so if -1 is taken for missing, and so do haploid ones.
         """
         seen = stats.count > 0
-        if self.ploidy < 2 or not np.all(stats.maximum[seen] < self.ploidy):
+        if self.ploidy < 2 or not np.all(stats.maximum[seen] <= self.ploidy - 1):
             return
         frequency = np.clip(stats.mean[seen] / self.ploidy, 0.0, 1.0)
         expected = float(stats.count[seen] @ frequency**self.ploidy)
@@ -193,7 +212,7 @@ class Standardize:
             return
         raise InvalidInputError(
             f"none of {calls:.0f} calls is {self.ploidy}, where about {expected:.0f} are expected, "
-            f"and {lost:.0f} are -1, which was taken for missing as nothing says what it is. "
+            f"and {lost:.0f} are missing (of integers, -1, as nothing says what it is). "
             "Calls coded -1, 0, 1 are counts less 1: X + 1. Haploid calls: "
             "GenotypePCA(ploidy=1). If -1 is missing: streampca.open(X, missing_value=-1)"
         )

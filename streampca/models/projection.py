@@ -11,7 +11,7 @@ import numpy as np
 from streampca.accumulators import Accumulator, FeatureProjection
 from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array, row_pieces
-from streampca.matrix import Block, ChunkedMatrix, Tile, work_dtype
+from streampca.matrix import Block, ChunkedMatrix, Standardize, Tile, work_dtype
 from streampca.matrix.alignment import refuse_masked
 from streampca.matrix.tiles import tile_length
 from streampca.models.linear_result import LinearResult
@@ -40,6 +40,7 @@ class Projection(RowMap):
     whiten: Array | None  # (k,) deviations of the scores, 0 beyond the rank, or None
     missing: str
     absent: tuple[int, ...]  # indices of features without any observation in the fit
+    counts: Standardize | None = None  # of a fit of allele counts: refuses other values
 
     @classmethod
     def of(cls, result: LinearResult, options: RowOptions) -> Projection:
@@ -51,6 +52,7 @@ class Projection(RowMap):
             result.score_deviation if options.whiten else None,
             options.missing,
             tuple(result.dropped.tolist()),
+            Standardize.of_new_counts(result.settings),
         )
 
     @property
@@ -68,6 +70,7 @@ class Projection(RowMap):
             "missing": self.missing,
             "absent": self.absent,
             "width": self.width,
+            "counts": self.counts,
         }
         return operands, settings
 
@@ -82,6 +85,8 @@ class Projection(RowMap):
 
     def __call__(self, block: Block) -> Array:
         """(rows, k) scores of a block of samples."""
+        if self.counts is not None:
+            self.counts.refuse_block(block)
         dtype = block.work_dtype
         if block.sparse:
             out = self._of_sparse(block).astype(dtype, copy=False)
@@ -293,6 +298,8 @@ class Likelihood(RowMap):
 
     def __call__(self, block: Block) -> Array:
         one = self.projection
+        if one.counts is not None:
+            one.counts.refuse_block(block)
         v = one.components
         if block.sparse:
             scores = one._of_sparse(block)

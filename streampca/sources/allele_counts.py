@@ -46,3 +46,9 @@ def with_missing_calls(matrix: ChunkedMatrix) -> ChunkedMatrix:
 def code_is_assumed(matrix: ChunkedMatrix) -> bool:
     """Whether ``with_missing_calls`` chose the missing code."""
     return matrix.labels.attrs.get(ASSUMED) is True
+
+
+def copies_are_unstated(matrix: ChunkedMatrix) -> bool:
+    """Whether nothing says how many copies a call has: neither the source nor a missing code."""
+    stated = matrix.missing_value is not None or PLOIDY in matrix.labels.attrs
+    return code_is_assumed(matrix) or not stated

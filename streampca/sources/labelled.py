@@ -94,7 +94,7 @@ def _stack(
     array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False, group: str = ""
 ) -> ChunkedMatrix:
     """The matrix of a DataArray over any kind of array."""
-    samples = sample_dims(array.shape, dim, array.dims, repr(array.name))
+    samples = sample_dims(array.shape, dim, array.dims, repr(array.name or "X"))
     names = [str(array.dims[d]) for d in samples]
     refuse_undecoded(array.attrs, array.dtype, array.name)
     check_dtype(array.dtype, kind="xarray", dim=names[0] if len(names) == 1 else names)

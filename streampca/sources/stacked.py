@@ -61,6 +61,7 @@ def _seen(path: str) -> str:
 # The sample dimensions of an array.
 
 TIME = "time"  # the default sample dimension
+SAMPLES = ("samples", "sample")  # names that leave no doubt
 Dim = Hashable | Sequence[Hashable] | None  # the sample dimension(s), by name or number
 
 
@@ -70,19 +71,25 @@ def sample_dims(
     """The numbers of the sample dimensions of an array.
 
     dim : by name or number; None: the first of two, or "time" of more.  names : of all dimensions.
-    Raises InvalidInputError where they do not exist, or there is no default.
+    Raises InvalidInputError where they do not exist, there is no default, or names contradict it.
     """
     if dim is not None:
         return _number_dims(len(shape), dim, names)
     if len(shape) > 2 and names is not None:
         if TIME in names:
             return (list(names).index(TIME),)
-        example = next((n for n in names if isinstance(n, str)), 0)
+        sure = [n for n in names if n in SAMPLES]
+        example = next((n for n in [*sure, *names] if isinstance(n, str)), 0)
         raise InvalidInputError(
             f"{what} has dimensions {list(names)} and the call does not say which are samples. "
             f"Use streampca.open(X, dim={example!r}); the others are stacked into features."
         )
     check_rank(shape, what)
+    if names is not None and names[1] in SAMPLES and names[0] not in SAMPLES:
+        raise InvalidInputError(
+            f"{what} has dimensions {list(names)}, and the first of two holds the samples if "
+            f"nothing is said. Use streampca.open(X, dim={names[1]!r}), or dim={names[0]!r}"
+        )
     return (0,)
 
 

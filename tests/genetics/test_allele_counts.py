@@ -1,7 +1,11 @@
 """What allele counts mean: ploidies that sources state, and codings that are not counts."""
 
+import dask.array
 import numpy as np
 import pytest
+import scipy.sparse
+import xarray
+import zarr
 
 import streampca
 from streampca import GenotypePCA
@@ -119,3 +123,62 @@ def test_rare_alleles_without_a_homozygote_are_no_other_coding():
     calls = (rng.random((80, 50)) < 0.05).astype(np.int8)
     calls[rng.random(calls.shape) < 0.01] = -1
     assert GenotypePCA(2).fit(calls).result_.missing.sum() > 0
+
+
+@pytest.mark.parametrize("kind", ["float", "bool", "uint8", "dask", "sparse"])
+def test_haploid_calls_of_any_kind_are_refused_by_fit_unless_that_is_said(kind):
+    calls = random_calls(n=60, p=40, missing=0.0) > 0
+    made = {
+        "float": lambda: np.where(np.arange(40) == np.arange(60)[:, None], np.nan, calls),
+        "bool": lambda: calls,
+        "uint8": lambda: calls.astype(np.uint8),
+        "dask": lambda: dask.array.from_array(calls.astype(float), chunks=(20, 15)),
+        "sparse": lambda: scipy.sparse.csr_array(calls.astype(float)),
+    }[kind]()
+    with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
+        GenotypePCA(2).fit(made)
+    f = np.nanmean(made, axis=0) if kind == "float" else calls.mean(0)
+    np.testing.assert_allclose(GenotypePCA(2, ploidy=1).fit(made).frequencies_, f, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [9, -9, 3])
+def test_new_rows_that_are_no_counts_are_refused_in_every_form(wrong, tmp_path):
+    calls = random_calls(n=40, p=60, missing=0.05)
+    model = GenotypePCA(2).fit(calls)
+    coded = np.where(calls < 0, wrong, calls).astype(np.int16)
+    np.save(tmp_path / "x.npy", coded)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=coded, chunks=(40, 7))  # by features
+    forms = [
+        coded,
+        coded.astype(float),
+        scipy.sparse.csr_array(coded),
+        xarray.DataArray(coded, dims=("samples", "variants")),
+        str(tmp_path / "x.npy"),
+        str(tmp_path / "x.zarr"),
+    ]
+    for form in forms:
+        with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+            model.transform(form)
+        right = model.transform(streampca.open(form, missing_value=wrong))  # the line it gives
+        np.testing.assert_allclose(right, model.scores_, atol=1e-4)
+    with pytest.raises(InvalidInputError, match=rf"others \(such as {wrong}\)"):
+        model.transform(dask.array.from_array(coded, chunks=(10, 60))).compute()
+    for measure in (model.score_samples, model.r2_curve):
+        with pytest.raises(InvalidInputError, match=rf"others \(such as {wrong}\)"):
+            measure(coded)
+
+
+def test_dimensions_whose_names_put_the_samples_second_are_asked_about(tmp_path):
+    calls = random_calls(n=40, p=60, missing=0.05)
+    want = GenotypePCA(2).fit(calls).eigenvalues_
+    field = xarray.DataArray(calls.T, dims=("variants", "samples"), name="call_dosage")
+    zarr.create_array(
+        str(tmp_path / "x.zarr"), data=calls.T, dimension_names=("variants", "samples")
+    )
+    forms = field, field.to_dataset(), field.chunk(variants=20), str(tmp_path / "x.zarr")
+    for form in forms:
+        for call in (GenotypePCA(2).fit, streampca.PCA(2).fit, streampca.prune_ld):
+            with pytest.raises(InvalidInputError, match=r"open\(X, dim='samples'\)"):
+                call(form)
+        fit = GenotypePCA(2).fit(streampca.open(form, dim="samples"))
+        np.testing.assert_allclose(fit.eigenvalues_, want, rtol=1e-6)
