@@ -199,13 +199,15 @@ def run_refresh(arguments: argparse.Namespace) -> int:
 def as_text(outcome: Outcome) -> str:
     """The outcome of a refresh, for people."""
     served = f"version {outcome.served}"
+    known = outcome.how == "nothing" and outcome.version is not None  # made before, not yet served
+    would = f"serve version {outcome.version}" if known else f"do: {outcome.how}"
     text = {
         "unchanged": f"nothing to do: {outcome.why}; {served} is served",
         "published": f"version {outcome.version} is served: {outcome.why}",
         "already": f"{served} is served: another refresh has published the same ({outcome.by})",
         "refused": f"version {outcome.version} is a candidate: {outcome.gate}; {served} is served "
         f"(streampca models promote {outcome.store} {outcome.version})",
-        "planned": f"would do: {outcome.how}: {outcome.why}",
+        "planned": f"would {would}: {outcome.why}",
     }[outcome.status]
     lines = [text]
     if outcome.behind:

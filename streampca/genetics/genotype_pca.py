@@ -298,13 +298,17 @@ class GenotypePCA(LinearModel):
     def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
         matrix = super()._matrix(X, dim, remove)
         kinds = "biuf" if self.scale in ALLELE_SCALES else "i"
-        if isinstance(X, np.ndarray) and X.dtype.kind in kinds and not (X >= self.ploidy).any():
+        if (
+            isinstance(X, np.ndarray)
+            and X.dtype.kind in kinds
+            and np.fmax.reduce(X, None) < self.ploidy
+        ):
             seen = np.isfinite(X)  # none has all copies: is that what the fit lets expect?
             if X.dtype.kind == "i":
                 seen &= X != MISSING_CALL
             count, mean, nothing = seen.sum(axis=0), np.asarray(self._fitted().mean), np.zeros(1)
-            lost = len(X) - count
-            stats = ColumnStats(count, lost, count, mean, nothing, X.min(axis=0), X.max(axis=0))
+            lost, extremes = len(X) - count, (np.fmin.reduce(X), np.fmax.reduce(X))
+            stats = ColumnStats(count, lost, count, mean, nothing, *extremes)
             Standardize(ploidy=self.ploidy, code_assumed=True).refuse_other_counts(stats)
         return matrix
 

@@ -36,7 +36,7 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
         where = shorten([axis.name(int(i)) for i in bad[:3]], len(bad))
         raise InvalidInputError(
             f"{name} is {values[bad[0]]:g} at {where}; expected finite weights >= 0. A weight of 0 "
-            f"leaves out: {name}=np.nan_to_num({name}), or .fillna(0)"
+            f"leaves out: {name}=np.nan_to_num({name}).clip(0), or .fillna(0).clip(0)"
         )
     if not np.any(values > 0):
         raise InvalidInputError(f"{name} is zero everywhere; expected at least one positive weight")

@@ -137,6 +137,10 @@ def test_haploid_calls_of_any_kind_are_refused_by_fit_unless_that_is_said(kind):
     }[kind]()
     with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
         GenotypePCA(2).fit(made)
+    diploid = GenotypePCA(2).fit(random_calls(n=60, p=40, missing=0.0))
+    if isinstance(made, np.ndarray):
+        with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
+            diploid.transform(made)
     f = np.nanmean(made, axis=0) if kind == "float" else calls.mean(0)
     np.testing.assert_allclose(GenotypePCA(2, ploidy=1).fit(made).frequencies_, f, rtol=1e-6)
 

@@ -131,3 +131,12 @@ def test_on_the_command_line(tmp_path: Any, capsys: Any) -> None:
     assert main([*weighted, "--relative-weights"]) == 0
     found = streampca.load(tmp_path / "m").explained_variance_
     np.testing.assert_allclose(found, FITS["PCA"](relative_weights(SHARES)))
+
+
+def test_what_is_said_of_bad_weights_works_when_typed() -> None:
+    with pytest.raises(InvalidInputError, match=r"streampca\.relative_weights\(w\)"):
+        streampca.IncrementalPCA(2).fit(X, sample_weight=SHARES)
+    bad = np.where(np.arange(60) == 3, -1.0, W)
+    with pytest.raises(InvalidInputError, match=r"np\.nan_to_num\(sample_weight\)\.clip\(0\)"):
+        PCA(2).fit(X, sample_weight=bad)
+    PCA(2).fit(X, sample_weight=np.nan_to_num(bad).clip(0))

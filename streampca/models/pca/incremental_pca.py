@@ -27,6 +27,7 @@ from streampca.models.pca.scatter import solve_accumulator
 from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
 from streampca.models.result import Result
+from streampca.models.row_weights import refuse_few
 from streampca.passes import Execution, Plan, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
@@ -115,6 +116,8 @@ class IncrementalPCA(LinearModel):
         if not self._solvable():
             seen, weight = self._accumulator.count, self._accumulator.weight
             self._reset()
+            if sample_weight is not None:
+                refuse_few(np.array([weight]), self.ddof, f"ddof={self.ddof}")
             self._request().divisor(weight)
             check_n_components(self.n_components, seen, self.n_features_in_)
         self._solved: Decomposition | None = self._solve()
