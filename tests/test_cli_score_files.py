@@ -101,3 +101,22 @@ def test_python_and_jobs_write_zarr_and_no_name_that_promises_another_format(
     with pytest.raises(ConfigError, match=r"scores\.path.*expected a name such as scores\.zarr"):
         check_job(job, "job.yaml")
     assert not (tmp_path / f"s{end}").exists()
+
+
+@pytest.mark.parametrize("end", ["npy", "csv", "parquet"])
+def test_scores_do_not_replace_the_file_they_are_made_of(end: str, tmp_path: Path) -> None:
+    source, other = tmp_path / f"x.{end}", tmp_path / "y.npy"
+    frame = pd.DataFrame(X, columns=[*"abcde"])
+    {
+        "npy": lambda: np.save(source, X),
+        "csv": lambda: frame.to_csv(source, index=False),
+        "parquet": lambda: frame.to_parquet(source),
+    }[end]()
+    before = source.read_bytes()
+    place, to = str(source), str(tmp_path / "model")
+    assert main(["fit", place, "-k", "2", "-o", to, "--scores", place, "--overwrite"]) == 65
+    assert main(["fit", place, "-k", "2", "-o", to, "--scores", str(other)]) == 0
+    for overwrite in ([], ["--overwrite"]):
+        assert main(["transform", to, place, "-o", place, *overwrite]) == 65
+    assert source.read_bytes() == before
+    assert main(["transform", to, place, "-o", str(other), "--overwrite"]) == 0

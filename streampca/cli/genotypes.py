@@ -261,7 +261,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def run_prune(arguments: argparse.Namespace) -> int:
     """``streampca prune``."""
-    check_outputs(tables=[arguments.output], overwrite=arguments.overwrite)
+    check_outputs(
+        tables=[arguments.output], sources=files_read(arguments), overwrite=arguments.overwrite
+    )
     matrix = choose(arguments, open_source(arguments)).matrix
     refuse_repeated_ids(matrix.labels.features, PRUNE_IN)
     pruning = prune_ld(
@@ -276,7 +278,9 @@ def run_prune(arguments: argparse.Namespace) -> int:
 
 def run_project(arguments: argparse.Namespace) -> int:
     """``streampca project``."""
-    check_outputs(tables=[arguments.output], overwrite=arguments.overwrite)
+    check_outputs(
+        tables=[arguments.output], sources=files_read(arguments), overwrite=arguments.overwrite
+    )
     model = streampca.load(arguments.model)
     every = streampca.VariantFilter(chromosomes="all")
     matrix = filter_genotypes(open_source(arguments), every, arguments.keep, arguments.remove)
@@ -346,3 +350,8 @@ def run_convert(arguments: argparse.Namespace) -> int:
     }
     print(json_of(text))
     return 0
+
+
+def files_read(arguments: argparse.Namespace) -> list[str]:
+    """The sources that are named, and the fileset of ``--bfile``."""
+    return [*arguments.source, *([f"{arguments.bfile}.bed"] if arguments.bfile else [])]

@@ -37,7 +37,7 @@ def check_outputs(
     models : folders of saved models.  arrays : Zarr arrays.  scores : those, or files, by the end
     of their names.  tables : text files.
     datasets : NetCDF files or Zarr groups.  new : Zarr groups that are never replaced.
-    sources : the inputs: an output within one would become a part of it.
+    sources : the inputs: an output within one would become a part of it, or replace it.
     None stands for an output that is not wanted. What a killed run left of an output is removed.
     """
     wanted = [one for one in scores if one]
@@ -51,15 +51,17 @@ def check_outputs(
         sweep(one)
     for one in arrays:
         remove_abandoned(one)
+    read = [one for one in sources if one and Path(one).exists()]
+    stems = [one.removesuffix(".bed") for one in read if one.endswith(".bed")]
+    read += [f"{stem}.{end}" for stem in stems for end in ("bim", "fam")]
+    for one in local:
+        refuse_inside(one, read, "the output")
     places = [Path(one).resolve() for one in local]
     for one, place in zip(local, places, strict=True):
         if places.count(place) > 1:
             raise InvalidInputError(f"{one} is named for two outputs; choose another for one")
         if os.path.lexists(one) and not overwrite and one not in new:
             raise exists_already(one, "add --overwrite to replace it")
-    folders = [one for one in sources if one and Path(one).is_dir()]
-    for one in local:
-        refuse_inside(one, folders, "the output")
     for one in models:
         if Path(one).exists() and not is_bundle(one):
             raise OccupiedError(f"{one} is not a model; choose another output")

@@ -231,6 +231,8 @@ def refuse_inside(output: str, sources: list[str], what: str) -> None:
             a, b = source.rstrip("/"), output.rstrip("/")
         else:
             a, b = os.path.realpath(source), os.path.realpath(output)
+        if a == b:
+            raise InvalidInputError(f"{what} {output} is the source; choose another output")
         if f"{b}/".startswith(f"{a}/") or f"{a}/".startswith(f"{b}/"):
             raise InvalidInputError(
                 f"{what} {output} and the source {source} lie within one another; choose a place "
