@@ -118,5 +118,7 @@ def test_scores_do_not_replace_the_file_they_are_made_of(end: str, tmp_path: Pat
     assert main(["fit", place, "-k", "2", "-o", to, "--scores", str(other)]) == 0
     for overwrite in ([], ["--overwrite"]):
         assert main(["transform", to, place, "-o", place, *overwrite]) == 65
+        pattern = str(tmp_path / "x.*")
+        assert main(["transform", to, pattern, "-o", place, *overwrite]) == 65
     assert source.read_bytes() == before
     assert main(["transform", to, place, "-o", str(other), "--overwrite"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import tempfile
 from collections.abc import Iterable
@@ -51,9 +52,7 @@ def check_outputs(
         sweep(one)
     for one in arrays:
         remove_abandoned(one)
-    read = [one for one in sources if one and Path(one).exists()]
-    stems = [one.removesuffix(".bed") for one in read if one.endswith(".bed")]
-    read += [f"{stem}.{end}" for stem in stems for end in ("bim", "fam")]
+    read = _files_of(sources)
     for one in local:
         refuse_inside(one, read, "the output")
     places = [Path(one).resolve() for one in local]
@@ -74,6 +73,16 @@ def check_outputs(
         refuse_occupied(one, False)
     for one in local:
         check_writable(Path(one))
+
+
+def _files_of(sources: Paths) -> list[str]:
+    """The local files and folders of sources: patterns, and filesets by any of their names."""
+    found: list[str] = []
+    for source in filter(None, sources):
+        found += [source] if os.path.exists(source) else glob.glob(source, recursive=True)
+        found += [f"{source}.bed"] if os.path.exists(f"{source}.bed") else []
+    stems = [one.removesuffix(".bed") for one in found if one.endswith(".bed")]
+    return found + [f"{stem}.{end}" for stem in stems for end in ("bim", "fam")]
 
 
 def check_endings(models: Paths = (), arrays: Paths = (), tables: Paths = ()) -> None:
