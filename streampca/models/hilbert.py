@@ -45,6 +45,8 @@ def analytic(X: Any, *, padding: str | None = "exp", dim: Any = None) -> Chunked
     if padding not in (None, "exp"):
         raise InvalidInputError(f"padding={padding!r}; expected None or 'exp'")
     matrix = as_matrix(counted(X), dim=dim)
+    if matrix.shape[0] < 2:
+        raise InvalidInputError(f"{matrix.shape[0]} row has no phase; expected at least 2")
     if {PART, SCORE_PART} & {*matrix.labels.samples.dims, *matrix.labels.features.dims}:
         raise InvalidInputError(f"X has a dimension {PART!r} or {SCORE_PART!r}; rename it")
     return AnalyticMatrix(matrix, padding)

@@ -146,3 +146,8 @@ def test_what_cannot_be_answered_is_refused(tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     again = complex_modes(streampca.load(tmp_path / "m"))
     np.testing.assert_array_equal(again.components, complex_modes(model).components)
+
+
+def test_one_row_has_no_phase():
+    with pytest.raises(InvalidInputError, match="1 row has no phase; expected at least 2"):
+        streampca.analytic(np.ones((1, 4)))
