@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -164,7 +165,11 @@ def _decoded(one: Any) -> Any:
 
 
 def _as_dates(values: Array) -> Array:
-    return values if values.dtype.kind == "M" else np.asarray(values.tolist(), "M8[us]")
+    if values.dtype.kind == "M":
+        return values
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*timezones")  # dates of a time zone become UTC
+        return np.asarray(values.tolist(), "M8[us]")
 
 
 def _as_text(values: Array) -> Array:

@@ -1,0 +1,107 @@
+"""Numbers that stand for names, levels or missing values, however they are written."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import streampca
+from streampca.errors import InvalidInputError, SourceError
+
+RNG = np.random.default_rng(4)
+N = 24
+VALUES = RNG.normal(size=(N, 4))
+COLUMNS = pd.DataFrame(VALUES)
+
+
+@pytest.mark.parametrize("options", [{}, {"strip": "%"}, {"decimal": ","}, {"columns": ["b", "a"]}])
+@pytest.mark.parametrize("code", [-99, "-99", ["?", -99.0]])
+def test_a_code_is_missing_however_it_is_written(
+    code: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """-99 is -99.0 and -9.9e1 too, as in pandas; names of rows stay."""
+    path = tmp_path / "x.csv"
+    text = "n;a;b\n-99;-99.0;2\np;2;-99\nq;3;4\nr;-9.9e1;5\n"
+    path.write_text(text.replace(".", options.get("decimal", ".")))
+    matrix = streampca.open(path, index="n", na_values=code, **options)
+    frame = pd.read_csv(
+        path, sep=";", index_col="n", na_values=code, decimal=options.get("decimal", ".")
+    )
+    wanted = frame[options.get("columns", ["a", "b"])].to_numpy(float)
+    np.testing.assert_array_equal(matrix.read(0, 0, 4), wanted)
+    assert list(matrix.labels.samples.coords["sample"]) == ["-99", "p", "q", "r"]
+
+
+@pytest.mark.parametrize("fitted", [[0, 1, 2, 3], [3, 0, 2, 1]])
+@pytest.mark.parametrize("kind", [int, str])
+def test_columns_of_numbers_in_another_order_are_refused(fitted: list[int], kind: type) -> None:
+    model = streampca.PCA(2).fit(COLUMNS[fitted])
+    wanted = model.transform(VALUES[:, fitted])
+    np.testing.assert_array_equal(model.transform(COLUMNS[fitted].rename(columns=kind)), wanted)
+    X = COLUMNS[[3, 2, 1, 0]].rename(columns=kind)
+    with pytest.raises(InvalidInputError, match="in another order") as caught:
+        model.transform(X)
+    line = re.search(r"X\[\[.*?\]\]", str(caught.value))
+    assert line is not None
+    np.testing.assert_array_equal(model.transform(eval(line[0])), wanted)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pd.Categorical,
+        pd.CategoricalIndex,
+        lambda one: pd.Series(pd.Categorical(one)),
+        lambda one: pd.DataFrame({"batch": pd.Categorical(one)}),
+    ],
+)
+def test_categories_of_numbers_are_levels(kind: Any) -> None:
+    batch = np.arange(N) % 5 * 7
+    rest = VALUES - np.array([VALUES[batch == one].mean(axis=0) for one in batch])
+    found = streampca.PCA(2, remove=kind(batch)).fit(VALUES).singular_values_
+    np.testing.assert_allclose(found, np.linalg.svd(rest)[1][:2])
+
+
+def test_names_of_a_time_zone_are_paired_without_a_warning() -> None:
+    days, order = pd.date_range("2000-01-01", periods=N), RNG.permutation(N)
+    X, Y = COLUMNS.set_axis(days.tz_localize("UTC")), COLUMNS.iloc[:, :2].set_axis(days)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = streampca.cross_correlation(X, Y.iloc[order])
+    np.testing.assert_allclose(np.diag(np.asarray(found)), 1.0)
+
+
+def test_rows_of_bins_are_lazy_too() -> None:
+    """Intervals stand beside the rows; Dask has no array of them."""
+    X = xr.DataArray(
+        VALUES, dims=("time", "x"), coords={"time": pd.date_range("2000", periods=N, freq="MS")}
+    ).chunk(time=5)
+    grouped = X.groupby_bins("time.month", [0, 3, 6, 12])
+    anomaly = grouped - grouped.mean()
+    model = streampca.PCA(2).fit(anomaly)
+    scores = model.transform(anomaly)
+    assert scores.chunks is not None
+    rest = anomaly.load().values - anomaly.values.mean(axis=0)
+    np.testing.assert_allclose(np.linalg.norm(scores, axis=0), np.linalg.svd(rest)[1][:2])
+
+
+def test_a_scale_of_whole_numbers_beside_a_fill_value_is_refused(tmp_path: Path) -> None:
+    """xarray fails at it, when it reads; the line of the message reads it."""
+    path = str(tmp_path / "x.nc")
+    attributes = {"scale_factor": np.int32(2), "_FillValue": np.int16(3)}
+    stored = np.arange(18).reshape(6, 3).astype("i2")
+    xr.Dataset({"t": (("time", "x"), stored, attributes)}).to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(SourceError, match="scale_factor=2 is a whole number") as caught:
+        streampca.open(path, variable="t")
+    held: dict[str, Any] = {"xarray": xr, "path": path}
+    for line in re.findall(r"(X(?:\[.*?\]\.attrs.*?)? = .*?|X\[.*?)(?:; |$)", str(caught.value)):
+        exec(line.replace("...", "path"), held)
+    wanted = np.where(stored == 3, np.nan, stored * 2.0)
+    np.testing.assert_array_equal(streampca.open(held["X"]).read(0, 0, 6), wanted)
