@@ -47,6 +47,12 @@ def counts(names: Any) -> bool:
     return array.dtype.kind in "iu" and np.array_equal(array, np.arange(len(array)))
 
 
+def reordered_numbers(names: Any) -> bool:
+    """Whether these are the numbers 0, 1, 2, ... in another order."""
+    array = np.asarray(() if names is None else names)
+    return array.dtype.kind in "iu" and not counts(array) and counts(np.sort(array))
+
+
 def difference(one: AxisLabels, other: AxisLabels, kind: str) -> str:
     """The first difference between the names of two axes, "" where they are the same.
 

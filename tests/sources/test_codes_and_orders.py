@@ -105,3 +105,41 @@ def test_a_scale_of_whole_numbers_beside_a_fill_value_is_refused(tmp_path: Path)
         exec(line.replace("...", "path"), held)
     wanted = np.where(stored == 3, np.nan, stored * 2.0)
     np.testing.assert_array_equal(streampca.open(held["X"]).read(0, 0, 6), wanted)
+
+
+def two_tables(folder: Path, kind: str) -> list[Any]:
+    """The same samples in two tables, in two orders."""
+    names, order = [f"s{i}" for i in range(N)], RNG.permutation(N)
+    X, Y = COLUMNS.add_prefix("x"), COLUMNS.add_prefix("y")
+    if kind == "numbers":
+        return [X, Y.iloc[order]]
+    if kind == "index":
+        return [X.set_axis(names), Y.set_axis(names).iloc[order]]
+    X, Y = X.assign(sample=names), Y.assign(**{kind: names}).iloc[order]
+    paths = [str(folder / "x.csv"), str(folder / "y.csv")]
+    for frame, path in zip((X, Y), paths, strict=True):
+        frame.to_csv(path, index=False)
+    return paths
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.IncompleteSourceWarning")
+@pytest.mark.parametrize("kind", ["numbers", "index", "sample", "patient"])
+def test_features_of_samples_in_another_order_are_not_joined(kind: str, tmp_path: Path) -> None:
+    parts = [streampca.open(one) for one in two_tables(tmp_path, kind)]
+    with pytest.raises(InvalidInputError, match="another order"):
+        streampca.concat_features(*parts)
+
+
+def test_samples_of_other_features_are_not_joined() -> None:
+    def join(X: Any, Y: Any) -> Any:
+        return streampca.concat_samples(*(streampca.open(one, dim=0) for one in (X, Y)))
+
+    with pytest.raises(InvalidInputError, match=r"sort_index\(axis=1\)"):
+        join(COLUMNS, COLUMNS[[3, 2, 1, 0]])
+    field = xr.DataArray(VALUES.reshape(N, 2, 2), dims=("time", "x", "y"), attrs={"units": "K"})
+    turned = field.transpose("time", "y", "x")
+    with pytest.raises(InvalidInputError, match=r"X.transpose\(..., 'x', 'y'\)"):
+        join(field, turned)
+    with pytest.raises(InvalidInputError, match="units 'K' and part 2 has 'degC'"):
+        join(field, field.assign_attrs(units="degC"))
+    assert join(field, turned.transpose(..., "x", "y")).shape == (2 * N, 4)
