@@ -143,3 +143,15 @@ def test_samples_of_other_features_are_not_joined() -> None:
     with pytest.raises(InvalidInputError, match="units 'K' and part 2 has 'degC'"):
         join(field, field.assign_attrs(units="degC"))
     assert join(field, turned.transpose(..., "x", "y")).shape == (2 * N, 4)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_categories_of_numbers_in_a_file_are_no_feature(suffix: str, tmp_path: Path) -> None:
+    path = str(tmp_path / f"x.{suffix}")
+    frame = COLUMNS.add_prefix("x").assign(batch=pd.Categorical(np.arange(N) % 3 * 7))
+    getattr(frame, f"to_{suffix}")(path)
+    with pytest.warns(streampca.errors.IncompleteSourceWarning, match="'batch'"):
+        matrix = streampca.open(path)
+    np.testing.assert_array_equal(matrix.read(0, 0, N), VALUES)
+    coded = streampca.open(path, columns=["batch"], categorical="onehot").read(0, 0, N)
+    np.testing.assert_array_equal(coded, pd.get_dummies(frame["batch"]).to_numpy(float))
