@@ -17,8 +17,8 @@ PROGRAM = """
 import ctypes, importlib, os, pkgutil, shutil, sys
 
 # libraries look at the platform, which is this one: they come first
-import dask.array, distributed, h5py, matplotlib.pyplot, numba, numpy as np, scipy.linalg
-import xarray, zarr
+import dask.array, distributed, h5py, matplotlib.pyplot, numba, numpy as np, platformdirs
+import scipy.linalg, xarray, zarr
 
 LACKING = '''O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_NOCTTY O_PATH O_SYNC O_DSYNC pread preadv
 pwrite pwritev readv writev fchmod fchown chown lchown fork forkpty register_at_fork getuid geteuid

@@ -87,7 +87,7 @@ SCALARS = {
     "bool": Scalar("True or False", (bool, np.bool_, Integral)),
     "int": Scalar("a number", NUMBERS),
     "float": Scalar("a finite number", NUMBERS),
-    "str": Scalar("a name", (str, *NUMBERS)),
+    "str": Scalar("a name", (str, os.PathLike, *NUMBERS)),
     "os.PathLike[str]": Scalar("a path", (os.PathLike,)),
     "None": Scalar("None", (type(None),)),
 }

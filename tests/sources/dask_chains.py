@@ -384,6 +384,8 @@ def rolling(rnd, x):
 
 
 def shift(rnd, x):
+    if x.sizes["time"] < 3:  # xarray divides by zero where nothing is left of Dask's chunks
+        return x
     return x.shift(time=rnd.choice([-2, -1, 1, 2]), fill_value=0.0)
 
 
