@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streampca.genetics.genotype_pca import GenotypePCA
     from streampca.genetics.ld_pruning import prune_ld
     from streampca.genetics.projection import project_samples
-    from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
+    from streampca.matrix import Block, ChunkedMatrix
     from streampca.models.anndata_results import write_anndata
     from streampca.models.cca import CCA
     from streampca.models.completion.impute import HardImpute, SoftImpute
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
     from streampca.sources import append, commit_rows, open, open_images
+    from streampca.sources.joins import concat_features, concat_samples
     from streampca.sources.ratings import open_ratings
     from streampca.version import __version__
 else:  # the same, each when it is first used
@@ -66,7 +67,8 @@ else:  # the same, each when it is first used
             "streampca.genetics.genotype_pca": "GenotypePCA",
             "streampca.genetics.ld_pruning": "prune_ld",
             "streampca.genetics.projection": "project_samples",
-            "streampca.matrix": "Block ChunkedMatrix concat_features concat_samples",
+            "streampca.matrix": "Block ChunkedMatrix",
+            "streampca.sources.joins": "concat_features concat_samples",
             "streampca.models.anndata_results": "write_anndata",
             "streampca.models.variable_weights": "variable_weights",
             "streampca.models.cca": "CCA",

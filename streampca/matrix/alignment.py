@@ -15,7 +15,15 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix.labels import AxisLabels, Labels
-from streampca.matrix.names import GENERIC, absent_names, counts, index_names, match, places
+from streampca.matrix.names import (
+    GENERIC,
+    absent_names,
+    counts,
+    index_names,
+    match,
+    places,
+    reordered_numbers,
+)
 
 
 def along(values: Any, axis: AxisLabels, name: str, *, partly: bool = False) -> Array:
@@ -202,9 +210,7 @@ def _refuse_reordered(names: Array | None, known: Array | None, name: str) -> No
     if names is None:
         return
     one, counted = (names, True) if known is None else (known, counts(names))
-    array = np.asarray(one)
-    mixed = array.dtype.kind in "iu" and not counts(array) and counts(np.sort(array))
-    if counted and mixed and len(names) == len(array):
+    if counted and reordered_numbers(one) and len(names) == len(one):
         where = f"the index of {name}" if known is None else "the index of X"
         raise InvalidInputError(
             f"{where} holds the numbers from 0 in another order, and the other side counts from 0: "

@@ -334,27 +334,14 @@ def _shared_code(parts: Sequence[ChunkedMatrix]) -> float | None:
 
 
 def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> ChunkedMatrix:
-    """[X, Y, ...]: the same samples, the features of all. Lazy, without cost of its own.
-
-    parts : matrices as ``streampca.open`` returns them.
-
-    variables : a name for each part. Labelled results then have one variable for each, with its
-        own dimensions; otherwise the features become one axis.
-    Raises InvalidInputError, also where the parts name other samples, or in another order;
-    InvalidTypeError.
-    """
+    """As ``streampca.concat_features``, which also asks what the columns of tables tell."""
     joined = JoinedMatrix(parts, joined=1, variables=variables)
     _refuse_other_entries(parts, 0)
     return joined
 
 
 def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:
-    """X on top of Y ...: the same features, the samples of all. Lazy.
-
-    parts : matrices as ``streampca.open`` returns them.
-    Raises InvalidInputError, also where the parts name other features, or in another order;
-    InvalidTypeError.
-    """
+    """As ``streampca.concat_samples``, which also asks whether units are the same."""
     joined = JoinedMatrix(parts, joined=0)
     _refuse_other_entries(parts, 1)
     return joined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -44,6 +45,12 @@ def counts(names: Any) -> bool:
     """Whether these are the numbers 0, 1, 2, ..., which name nothing."""
     array = np.asarray(names)
     return array.dtype.kind in "iu" and np.array_equal(array, np.arange(len(array)))
+
+
+def reordered_numbers(names: Any) -> bool:
+    """Whether these are the numbers 0, 1, 2, ... in another order."""
+    array = np.asarray(() if names is None else names)
+    return array.dtype.kind in "iu" and not counts(array) and counts(np.sort(array))
 
 
 def difference(one: AxisLabels, other: AxisLabels, kind: str) -> str:
@@ -164,7 +171,11 @@ def _decoded(one: Any) -> Any:
 
 
 def _as_dates(values: Array) -> Array:
-    return values if values.dtype.kind == "M" else np.asarray(values.tolist(), "M8[us]")
+    if values.dtype.kind == "M":
+        return values
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*timezones")  # dates of a time zone become UTC
+        return np.asarray(values.tolist(), "M8[us]")
 
 
 def _as_text(values: Array) -> Array:

@@ -237,7 +237,7 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
         name = str(given.name or "x0")
         return [(name, along(_whole(given, name), samples, "remove"))]
     refuse_masked(given, "remove")
-    array = np.asarray(given)
+    array = np.asarray(_whole(given, "x0") if hasattr(given, "categories") else given)
     array = array[:, None] if array.ndim == 1 else array
     n = len(samples)
     if array.ndim != 2 or len(array) != n or not array.shape[1]:
@@ -249,7 +249,10 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
 
 
 def _whole(column: Any, name: str) -> Any:
-    """A column of a data frame. Refuses one with missing values, which are no level."""
+    """A column of a data frame, the categories of which are text, whatever they hold.
+
+    Refuses one with missing values, which are no level.
+    """
     gaps = np.asarray(column.isna()) if hasattr(column, "isna") else np.zeros(len(column), np.bool_)
     if gaps.any():
         raise InvalidInputError(
@@ -257,7 +260,8 @@ def _whole(column: Any, name: str) -> Any:
             f"place {int(np.argmax(gaps))}; expected a value for every one: NaN and None are no "
             "level. Leave those samples out, or use .fillna(...)"
         )
-    return column
+    kind = getattr(column, "dtype", None)
+    return column.astype(str) if hasattr(kind, "categories") else column
 
 
 def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:

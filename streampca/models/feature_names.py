@@ -10,11 +10,14 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
+from streampca.matrix.alignment import axis_names
 from streampca.matrix.columns import as_text, is_among, label_array
+from streampca.matrix.names import comparable
 from streampca.sources.frames import column_names, is_frame
 from streampca.sources.lazy import is_dask_frame
 
 ALLELES = ("counted_allele", "other_allele")
+MOST_SHOWN = 8  # columns of a line that orders them
 UNKNOWN = ("0", ".", "")  # an allele that no sample carried
 
 
@@ -129,13 +132,35 @@ def text_names(features: AxisLabels) -> Array | None:
 
 
 def check_column_names(X: Any, features: AxisLabels) -> None:
-    """Refuse a data frame with the right number of columns but other names."""
+    """Refuse a data frame with the right number of columns but other names, or another order."""
     names = _frame_columns(X)
     known = None if names is None else text_names(features)
-    if known is None or names is None or len(names) != len(known):
+    if known is None or names is None:
+        _refuse_other_order(X, features)
+        return
+    if len(names) != len(known):
         return
     if not np.array_equal(names, known):
         raise InvalidInputError(_names_message(list(names), list(known)))
+
+
+def _refuse_other_order(X: Any, features: AxisLabels) -> None:
+    """Refuse columns that are named by numbers, those of the fit in another order."""
+    names = column_names(X) if is_frame(X) or is_dask_frame(X) else []
+    known = axis_names(features) if len(features.dims) == 1 else None
+    known = np.arange(len(features)) if known is None else known
+    if len(names) != len(known) or not len(names):
+        return
+    came, fitted = (one.tolist() for one in comparable(names, known))
+    if came == fitted or came[0] not in fitted or set(came) != set(fitted):
+        return
+    i = next(i for i, (one, other) in enumerate(zip(came, fitted, strict=True)) if one != other)
+    order = [names[came.index(one)] for one in fitted] if len(names) <= MOST_SHOWN else ...
+    raise InvalidInputError(
+        f"column {i} of X is named {names[i]!r}, and {fitted[i]} in the fit: the columns are in "
+        f"another order. Put them in that order, X[{'[...]' if order is ... else order}]; or by "
+        "position: X.to_numpy()"
+    )
 
 
 def _frame_columns(X: Any) -> Array | None:

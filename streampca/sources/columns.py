@@ -150,7 +150,7 @@ def _filled(column: Any, what: str) -> Any:
 
 def is_group(node: Any) -> bool:
     """Whether a node of a Zarr or HDF5 file is a group."""
-    return hasattr(node, "attrs") and not hasattr(node, "shape")
+    return hasattr(node, "attrs") and hasattr(node, "keys")
 
 
 def unique_names(names: Any) -> Any:

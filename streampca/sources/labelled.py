@@ -106,7 +106,7 @@ def _stack(
         dict(array.attrs),
     )
     if lazily:
-        return StackedMatrix(LazyReader(array.chunk().data), samples, labels=labels)
+        return StackedMatrix(LazyReader(array.variable.chunk().data), samples, labels=labels)
     if array.chunks is not None:
         from streampca.sources.dask.arrays import dask_matrix
 

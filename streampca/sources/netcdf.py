@@ -13,7 +13,7 @@ import xarray
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location, ReadCount
-from streampca.sources.cf import PACKED
+from streampca.sources.cf import FILLS, PACKED
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import FileLocation, Index, Reader
 from streampca.sources.zarr.location import ZarrLocation, zarr_array_in
@@ -104,6 +104,7 @@ class BackendReader(Reader):
         self.shape = tuple(int(n) for n in array.shape)
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
         self.steps = _chunk_steps(self.variable)
+        _refuse_whole_scale(array)
         self.source = source or str(self.variable.encoding.get("source", ""))
         self._is_file = os.path.isfile(self.source)
         if self._is_file:  # a NetCDF file, which may be read by either HDF5 library
@@ -150,6 +151,22 @@ class BackendReader(Reader):
             stat = os.stat(self.source)
             text += [stat.st_size, stat.st_mtime_ns]
         return hashlib.sha256(repr(text).encode()).hexdigest()
+
+
+def _refuse_whole_scale(array: xarray.DataArray) -> None:
+    """Refuse a fill value beside a scale or an offset of whole numbers, at which xarray fails."""
+    encoding = array.encoding
+    scales = {key: encoding[key] for key in ("scale_factor", "add_offset") if key in encoding}
+    whole = {key: one for key, one in scales.items() if np.asarray(one).dtype.kind in "iu"}
+    if array.dtype.kind not in "iu" or not whole or not any(key in encoding for key in FILLS):
+        return
+    key, one = next(iter(whole.items()))
+    raise SourceError(
+        f"{array.name!r} has a fill value, and {key}={one} is a whole number: xarray does not "
+        "decode that. Open it as stored, X = xarray.open_dataset(..., mask_and_scale=False); make "
+        f"it a float, X[{array.name!r}].attrs[{key!r}] = {float(one)}; and decode, "
+        f"X = xarray.decode_cf(X)[{array.name!r}]"
+    )
 
 
 def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | None, ...]:

@@ -114,8 +114,8 @@ def join_files(
     named = all(part.labels.samples.named for part in parts)
     apart = _difference(shown, parts, 0) if named else _unnamed(shown, parts)
     unlike = _difference(shown, parts, 1)
-    described = _other_field(shown, parts, ("standard_name", "units"))
-    field = described or ("" if join == "samples" else _other_field(shown, parts, ("variable",)))
+    described = other_field(shown, parts, ("standard_name", "units"))
+    field = described or ("" if join == "samples" else other_field(shown, parts, ("variable",)))
     if field and (join == "samples" or (join is None and apart)):
         advice = "" if described else "; one field under several names needs join='samples'"
         raise InvalidInputError(
@@ -187,7 +187,7 @@ def _difference(paths: Sequence[str], parts: Sequence[ChunkedMatrix], axis: int)
     return ""
 
 
-def _other_field(paths: Sequence[str], parts: Sequence[ChunkedMatrix], names: Sequence[str]) -> str:
+def other_field(paths: Sequence[str], parts: Sequence[ChunkedMatrix], names: Sequence[str]) -> str:
     """The first file of another field than the first, by "variable" or these attributes; or ""."""
     first = parts[0].labels
     for path, part in zip(paths[1:], parts[1:], strict=True):

@@ -152,8 +152,8 @@ def _names(cells: list[str], axis: AxisLabels, path: str) -> Array:
     known = axis.coords.get(axis.dims[0])
     if known is None:
         raise InvalidInputError(
-            f"{path} names its rows, and the matrix has no names along {axis.dims[0]!r}; leave "
-            "that column out, and the rows go in order"
+            f"{path} names its rows, and the matrix has no names along {axis.dims[0]!r}; name "
+            "them, index=..., or leave that column out, and the rows go in order"
         )
     try:
         return np.asarray(cells).astype(known.dtype)

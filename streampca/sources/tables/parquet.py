@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -165,7 +166,7 @@ def _open(file: TableFile) -> Any:
 
 def _footer(file: TableFile) -> Footer:
     opened = _open(file)
-    about, schema = opened.metadata, opened.schema_arrow
+    about, schema = opened.metadata, _with_categories(opened.schema_arrow)
     rows = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
     index = StoredIndex.of(schema)
     for name, value in file.keys.items():
@@ -193,6 +194,19 @@ def _column_nbytes(about: Any, file: TableFile) -> int:
                 total += column.total_compressed_size if file.remote else BUFFER_NBYTES
             most = max(most, total // max(1, group.num_columns))
     return most
+
+
+def _with_categories(schema: Any) -> Any:
+    """The schema, with the categories of pandas as such: Parquet holds plain numbers of them."""
+    try:
+        told = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("columns", [])
+    except ValueError:
+        return schema
+    names = {one.get("field_name") for one in told if one.get("pandas_type") == "categorical"}
+    for i, field in enumerate(schema):
+        if field.name in names and not pa.types.is_dictionary(field.type):
+            schema = schema.set(i, field.with_type(pa.dictionary(pa.int32(), field.type)))
+    return schema
 
 
 def _dictionary_nbytes(column: Any, stored: Any) -> int:

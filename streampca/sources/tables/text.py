@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from streampca.errors import (
@@ -172,9 +173,22 @@ def parsed(
             decimal_point=written.decimal,
         ),
     )
-    if written.plain:
+    if not written.plain:
+        table = _numbered(table, text, None if types is None else numbers)
+    return table if literal else _without_codes(table, written.codes)
+
+
+def _without_codes(table: Any, codes: list[float]) -> Any:
+    """The table with nothing where a number is one of these."""
+    if not codes:
         return table
-    return _numbered(table, text, None if types is None else numbers)
+    for i, column in enumerate(table.columns):
+        if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+            numbers = column.cast(pa.float64(), safe=False)
+            found = pc.is_in(numbers, value_set=pa.array(codes, pa.float64()))
+            none = pa.scalar(None, column.type)
+            table = table.set_column(i, table.schema.names[i], pc.if_else(found, none, column))
+    return table
 
 
 def _numbered(table: Any, text: Text, names: list[str] | None) -> Any:

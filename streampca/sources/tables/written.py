@@ -90,6 +90,17 @@ class Written:
         return NULLS.union(self.na_values) if self.na_values else NULLS
 
     @property
+    def codes(self) -> list[float]:
+        """Numbers that mean a missing one, however they are written: -99 is -99.0 too."""
+        found = []
+        for word in self.na_values:
+            try:
+                found.append(float(word.replace(self.decimal, ".")))
+            except ValueError:
+                continue
+        return found
+
+    @property
     def nulls(self) -> list[str]:
         """The same, and those with a blank at a side."""
         words = sorted(self.nulls_set)
