@@ -37,12 +37,7 @@ from streampca.models.views import eigenvalues, eigenvectors, frequencies
 from streampca.passes import Execution, PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
-from streampca.sources.allele_counts import (
-    MISSING_CALL,
-    code_is_assumed,
-    copies_are_unstated,
-    with_missing_calls,
-)
+from streampca.sources.allele_counts import MISSING_CALL, coding_is_assumed, with_missing_calls
 from streampca.store import labelled_rows, occupied
 
 
@@ -272,9 +267,7 @@ class GenotypePCA(LinearModel):
             max_passes=max_passes,
             exact_first=True,
             random_state=0,
-            code_assumed=copies_are_unstated(matrix)
-            if self.scale in ALLELE_SCALES
-            else code_is_assumed(matrix),
+            code_assumed=coding_is_assumed(matrix, self.scale in ALLELE_SCALES),
             loadings=_text(self.loadings),
             relationship=_text(self.relationship),
         )
@@ -298,11 +291,8 @@ class GenotypePCA(LinearModel):
     def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
         matrix = super()._matrix(X, dim, remove)
         kinds = "biuf" if self.scale in ALLELE_SCALES else "i"
-        if (
-            isinstance(X, np.ndarray)
-            and X.dtype.kind in kinds
-            and np.fmax.reduce(X, None) < self.ploidy
-        ):
+        calls = isinstance(X, np.ndarray) and X.dtype.kind in kinds and X.size
+        if calls and np.fmax.reduce(X, None) < self.ploidy:
             seen = np.isfinite(X)  # none has all copies: is that what the fit lets expect?
             if X.dtype.kind == "i":
                 seen &= X != MISSING_CALL
