@@ -55,7 +55,7 @@ GENOTYPES = dict.fromkeys(
         "check_transformer_general", "check_transformer_preserve_dtypes", "check_n_features_in",
         "check_fit_check_is_fitted", "check_dont_overwrite_parameters", "check_fit2d_1feature",
         "check_methods_sample_order_invariance", "check_methods_subset_invariance",
-        "check_fit2d_predict1d",
+        "check_fit2d_predict1d", "check_dtype_object",
     ],
     COUNTS,
 )  # fmt: skip
