@@ -19,6 +19,8 @@ os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 
 # plans count two threads, and so do measurements of memory; tests that mean others say so
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+# the processes of pytest share the cores: threads of NumPy's BLAS that wait for work would spin
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # of examples that a test asks for no other number of; how long one takes is the machine's affair.
 # They are the same in every run: what a rare one finds is for whoever searches, with
