@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,11 +152,11 @@ class Standardize:
         return self.scale in ALLELE_SCALES or self.code_assumed
 
     @classmethod
-    def of_new_counts(cls, settings: Mapping[str, Any]) -> Standardize | None:
+    def of_new_counts(
+        cls, scale: str | None = None, ploidy: int | None = None, **others: Any
+    ) -> Standardize | None:
         """For ``refuse_block`` of new rows, from the settings of a fit; None of other data."""
-        if settings.get("scale") not in ALLELE_SCALES:
-            return None
-        return cls(scale=settings["scale"], ploidy=settings.get("ploidy") or 2, fitted=True)
+        return cls(scale=scale, ploidy=ploidy or 2, fitted=True) if scale in ALLELE_SCALES else None
 
     def refuse_block(self, block: Block) -> None:
         """As ``refuse_other_counts``; makes statistics only where the extremes are others."""

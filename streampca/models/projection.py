@@ -52,7 +52,7 @@ class Projection(RowMap):
             result.score_deviation if options.whiten else None,
             options.missing,
             tuple(result.dropped.tolist()),
-            Standardize.of_new_counts(result.settings),
+            Standardize.of_new_counts(**result.settings),
         )
 
     @property
