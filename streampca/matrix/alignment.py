@@ -17,6 +17,7 @@ from streampca.kernels import Array
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.names import (
     GENERIC,
+    OF_FRAMES,
     absent_names,
     counts,
     index_names,
@@ -56,7 +57,7 @@ def along(values: Any, axis: AxisLabels, name: str, *, partly: bool = False) -> 
     found = places(known, names, name)
     gaps = found < 0
     if gaps.any() and not (partly and not gaps.all()):
-        raise absent_names(known[gaps], name, ".reindex(...)", ".to_numpy()")
+        raise absent_names(known[gaps], name, *OF_FRAMES)
     return _with_gaps(array[found], gaps) if gaps.any() else np.asarray(array[found])
 
 
@@ -86,6 +87,29 @@ def rows_along(table: Any, axis: AxisLabels, name: str) -> Array:
     columns = [table.iloc[:, j] if hasattr(table, "iloc") else table[:, j]
                for j in range(table.shape[1])]  # fmt: skip
     return np.stack([along(one, axis, name) for one in columns], axis=1)
+
+
+def table_along(values: Any, labels: Labels, name: str) -> Array:
+    """(n, p) values for every cell of a matrix: a frame or a DataArray goes by the names of both
+    axes, anything else by place."""
+    axes = labels.samples, labels.features
+    if hasattr(values, "iloc") and getattr(values, "ndim", 0) == 2:
+        for axis, index in zip(axes, (values.index, values.columns), strict=True):
+            known, names = axis_names(axis), index_names(index)
+            if known is not None and names is not None:
+                found = match(known, names, name, OF_FRAMES)
+                values = values.iloc[found] if axis is axes[0] else values.iloc[:, found]
+    elif by_dims(values):
+        dims = [dim for axis in axes for dim in axis.dims]
+        if set(map(str, values.dims)) == set(dims):
+            coords = {d: c for axis in axes for d, c in axis.coords.items()}
+            for dim in values.dims:
+                if dim in values.coords and dim in coords:
+                    where = f"{name} along {dim!r}"
+                    values = values.isel({dim: match(coords[dim], values.coords[dim], where)})
+            values = values.transpose(*dims)
+            values = values.values.reshape(len(axes[0]), len(axes[1]))
+    return np.asarray(values)
 
 
 def by_dims(values: Any) -> bool:
@@ -142,31 +166,6 @@ def named_values(values: Any, what: str) -> tuple[Array | None, Array]:
 def _is_series(values: Any) -> bool:
     """Whether this has the index of a pandas Series or frame."""
     return hasattr(values, "to_numpy") and hasattr(getattr(values, "index", None), "dtype")
-
-
-def table_along(values: Any, labels: Labels, name: str) -> Array:
-    """(n, p) values for every cell of a matrix: a frame or a DataArray goes by the names of both
-    axes, anything else by place."""
-    axes = labels.samples, labels.features
-    if hasattr(values, "iloc") and getattr(values, "ndim", 0) == 2:
-        for axis, index in zip(axes, (values.index, values.columns), strict=True):
-            known, names = axis_names(axis), index_names(index)
-            if known is not None and names is not None:
-                found = places(known, names, name)
-                if (absent := found < 0).any():
-                    raise absent_names(known[absent], name, ".reindex(...)", ".to_numpy()")
-                values = values.iloc[found] if axis is axes[0] else values.iloc[:, found]
-    elif by_dims(values):
-        dims = [dim for axis in axes for dim in axis.dims]
-        if set(map(str, values.dims)) == set(dims):
-            coords = {d: c for axis in axes for d, c in axis.coords.items()}
-            for dim in values.dims:
-                if dim in values.coords and dim in coords:
-                    where = f"{name} along {dim!r}"
-                    values = values.isel({dim: match(coords[dim], values.coords[dim], where)})
-            values = values.transpose(*dims)
-            values = values.values.reshape(len(axes[0]), len(axes[1]))
-    return np.asarray(values)
 
 
 def _is_flat(values: Any, axis: AxisLabels) -> bool:

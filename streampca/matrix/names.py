@@ -88,11 +88,18 @@ def _equal(a: Array, b: Array) -> Array:
     return np.isclose(a, b, rtol=1e-6, atol=1e-9 * largest, equal_nan=True)
 
 
-def match(wanted: Array, known: Array, what: str) -> Array:
-    """(len(wanted),) positions of the wanted coordinates among the known ones."""
+OF_ARRAYS, OF_FRAMES = (".reindex_like(X)", ".values"), (".reindex(...)", ".to_numpy()")
+
+
+def match(wanted: Array, known: Array, what: str, repairs: tuple[str, str] = OF_ARRAYS) -> Array:
+    """(len(wanted),) positions of the wanted names among the known ones.
+
+    repairs : what puts them in order, and what gives them up, for the message.
+    Raises InvalidInputError for names that are absent, or there twice.
+    """
     found = places(wanted, known, what)
     if (absent := found < 0).any():
-        raise absent_names(np.asarray(wanted)[absent], what, ".reindex_like(X)", ".values")
+        raise absent_names(np.asarray(wanted)[absent], what, *repairs)
     return found
 
 
