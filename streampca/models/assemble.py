@@ -61,7 +61,7 @@ class Fitted:
     missing_by_sample: Array | None = None  # (n,)
     deviation: Array | None = None  # (p,) the scale before weights entered it
     column_mean: Array | None = None  # (p,) whether it was subtracted or not
-    uncertain: str = ""  # what an iterative solver could not certify, as text
+    doubt: str = ""  # what an iterative solver could not certify, as text
     removed: Array | None = None  # (r, p) coefficients of the basis of the design
 
 

@@ -7,8 +7,9 @@ no time for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,24 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels
 from streampca.matrix.select import SelectedMatrix
 from streampca.models.decomposition import PrincipalComponents
-from streampca.models.estimator import RUNNING, Estimator
+from streampca.models.estimator import Estimator
 from streampca.models.feature_names import is_xarray
-from streampca.models.line_sums import planned_pass
+from streampca.models.line_sums import choose_easier
 from streampca.models.pca.eigenproblem import count_missing
 from streampca.models.request import Request, sample_weights
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, RowPasses
 from streampca.models.row_weights import of_some
-from streampca.passes import PassCost, PassSpec, pass_spec, run
+from streampca.passes import (
+    Candidate,
+    Pass,
+    PassCost,
+    PassSpec,
+    Planned,
+    Running,
+    Steps,
+    execute,
+    pass_spec,
+)
 from streampca.store import MemorySink
 
 NAME = "empty samples"
@@ -55,7 +66,7 @@ class ObservedSamples:
     costs: list[PassCost]
 
     @classmethod
-    def of(cls, matrix: ChunkedMatrix, **running: Any) -> ObservedSamples | None:
+    def of(cls, matrix: ChunkedMatrix, running: Running) -> ObservedSamples | None:
         """Those of a matrix, by one pass; None where all samples have observations, or none."""
         n, p = matrix.shape
         missing, costs = _missing_by_sample(matrix, running)
@@ -100,10 +111,9 @@ class ObservedSamples:
 
 def observed_in_both(x: ChunkedMatrix, y: ChunkedMatrix, model: Estimator) -> Array | None:
     """The rows of two views that have an observation in each; None where that is all, or none."""
-    running = {name: getattr(model, name) for name in RUNNING}
     rows = np.arange(x.shape[0])
     for one in (x, y):
-        if (found := ObservedSamples.of(one, **running)) is not None:
+        if (found := ObservedSamples.of(one, model._running)) is not None:
             rows = np.intersect1d(rows, found.rows)
     return None if len(rows) in (0, x.shape[0]) else rows
 
@@ -119,21 +129,29 @@ def warn_of_empty(samples: AxisLabels, observed: Array) -> None:
     )
 
 
-def _missing_by_sample(
-    matrix: ChunkedMatrix, running: Mapping[str, Any]
-) -> tuple[Array, list[PassCost]]:
+def _missing_by_sample(matrix: ChunkedMatrix, running: Running) -> tuple[Array, list[PassCost]]:
     """((n,) missing cells of every sample, cost): one pass along the more suitable axis."""
-    kept = 8 * matrix.shape[0]
-    sink = MemorySink(matrix.shape[0], 1, np.int64)
+    kept, width = 8 * matrix.shape[0], matrix.shape[1]
     by_features = pass_spec(NAME, matrix, 1, {"rows": RowMissing()}, kept_nbytes=kept)
-    width = matrix.shape[1]
     by_samples = PassSpec(NAME, 0, 0, 0, lambda length: length * (width + 8), kept_nbytes=kept)
-    plan, execution = planned_pass(matrix, NAME, [by_samples, by_features], **running)
-    one = plan.passes[0]
-    if one.axis == 0:
-        run(one, matrix, maps={"n": count_missing}, sinks={"n": sink}, execution=execution)
-        return sink.values[:, 0], execution.costs
-    return run(one, matrix, execution=execution)["rows"].counts(), execution.costs
+    candidates = [
+        Candidate(NAME, "", (spec,), solve=partial(_counted, n=matrix.shape[0]))
+        for spec in (by_samples, by_features)
+    ]
+    running = replace(running, checkpoint=None)
+    done = execute(choose_easier(matrix, candidates, running.memory_limit), running)
+    return done.answer, done.costs
+
+
+def _counted(planned: Planned[Array], *, n: int) -> Steps[Array]:
+    """(n,) missing cells of every sample."""
+    (spec,) = planned.candidate.passes
+    if spec.axis:
+        counts: Array = (yield Pass(spec))["rows"].counts()
+        return counts
+    sink = MemorySink(n, 1, np.int64)
+    yield Pass(spec, maps={"n": count_missing}, sinks={"n": sink})
+    return sink.values[:, 0]
 
 
 @dataclass(frozen=True)
@@ -170,12 +188,12 @@ class OfObserved(RowMap):
         return self.rows.by_features()
 
 
-def scores_of_observed(passes: RowPasses, rows: RowMap, **running: Any) -> Array:
+def scores_of_observed(passes: RowPasses, rows: RowMap) -> Array:
     """(n, width) of such a map, also where features are streamed."""
     try:
         return passes.table("transform", rows, passes.dtype)
     except NonFiniteError:
-        observed = ObservedSamples.of(passes.matrix, **running) if passes.by_features else None
+        observed = ObservedSamples.of(passes.matrix, passes.running) if passes.by_features else None
         if observed is None:
             raise
     mine = replace(passes, matrix=observed.matrix)
@@ -187,10 +205,6 @@ class ScoresEmptySamples(Estimator):
 
     missing: str
 
-    @property
-    def _running(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in RUNNING}
-
     def _scores_map(self, X: Any, options: RowOptions) -> RowMap:
         scores_of = super()._scores_map(X, options)
         field = self.missing == "raise" and is_field(X, self._fitted().labels)
@@ -198,5 +212,5 @@ class ScoresEmptySamples(Estimator):
 
     def _scored(self, rows: RowPasses, scores_of: RowMap) -> Array:
         if isinstance(scores_of, OfObserved):
-            return scores_of_observed(rows, scores_of, **self._running)
+            return scores_of_observed(rows, scores_of)
         return super()._scored(rows, scores_of)

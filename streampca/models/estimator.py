@@ -10,6 +10,7 @@ import inspect
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -26,7 +27,7 @@ from streampca.models.parameters import Parameters
 from streampca.models.result import Result
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
-from streampca.passes import PassCost, Plan
+from streampca.passes import PassCost, Plan, Running
 from streampca.report.cards import estimator_card, result_card
 from streampca.sources.frames import framed
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
@@ -34,7 +35,6 @@ from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, 
 if TYPE_CHECKING:
     from streampca.report.document import Report
 
-RUNNING = ("memory_limit", "scheduler", "progress")
 OUTPUTS = ("default", "pandas", "polars")
 Kind = TypeVar("Kind", bound=Result)
 
@@ -62,7 +62,15 @@ class Estimator(Parameters):
     memory_limit: int | str | None
     scheduler: Any
     progress: Any
-    checkpoint: str | None
+    checkpoint: str | None = None
+    threads: int | None = None
+
+    @property
+    def _running(self) -> Running:
+        """How its passes run."""
+        return Running(
+            self.memory_limit, self.scheduler, self.progress, self.checkpoint, self.threads
+        )
 
     @classmethod
     def from_result(cls, result: Any) -> Any:
@@ -263,7 +271,7 @@ class Estimator(Parameters):
 
     def _new_rows(self, result: Result | None) -> NewRows:
         """What opens data as further rows of the fit.  result : None while it takes rows in."""
-        running = {name: getattr(self, name) for name in RUNNING}
+        running = replace(self._running, checkpoint=None)
         name, labels, code = type(self).__name__, self._labels_of_fit(), self._missing_code
         return NewRows(name, labels, result, self.dim_, self.missing_value, code, running)
 
@@ -285,8 +293,8 @@ class Estimator(Parameters):
 
     def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
         """Passes that apply the result to a matrix."""
-        limits = (self.memory_limit, self.scheduler, self.progress)
-        return RowPasses(matrix, self._options(matrix), *limits, self._fitted().kept_nbytes)
+        running = replace(self._running, checkpoint=None)
+        return RowPasses(matrix, self._options(matrix), running, self._fitted().kept_nbytes)
 
     def _scores_map(self, X: Any, options: RowOptions) -> RowMap:
         """The map from rows of X to their scores."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,92 +14,106 @@ from streampca.kernels import Array, ColumnStats
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.passes import (
     Candidate,
-    Execution,
+    Pass,
     PassCost,
+    PassResult,
     PassSpec,
-    Plan,
+    Planned,
+    Running,
+    Steps,
+    choose,
+    execute,
     make_plan,
     pass_spec,
-    run,
 )
 from streampca.store import MemorySink
 
+RUNNING = Running()
+T = TypeVar("T")
+
 
 def column_stats(
-    matrix: ChunkedMatrix, name: str = "columns", *, memory_limit: int | str | None = None,
-    scheduler: Any = None, progress: Any = None, costs: list[PassCost] | None = None,
-) -> ColumnStats:  # fmt: skip
+    matrix: ChunkedMatrix,
+    name: str = "columns",
+    running: Running = RUNNING,
+    costs: list[PassCost] | None = None,
+) -> ColumnStats:
     """Statistics of all columns: one pass along the axis that takes the least memory.
 
     costs : takes that of the pass.
     """
-    plan = columns_plan(matrix, name, memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    done = run(plan.passes[0], matrix, execution=execution)
+    done = execute(columns_planned(matrix, name, running.memory_limit), running)
     if costs is not None:
-        costs += execution.costs
-    stats: ColumnStats = done["columns"].columns()
+        costs += done.costs
+    stats: ColumnStats = done.answer["columns"].columns()
     return stats
 
 
-def columns_plan(matrix: ChunkedMatrix, name: str, memory_limit: int | str | None) -> Plan:
-    """The plan of :func:`column_stats`."""
+def columns_planned(
+    matrix: ChunkedMatrix, name: str, memory_limit: int | str | None
+) -> Planned[PassResult]:
+    """What :func:`column_stats` runs."""
     specs = [pass_spec(name, matrix, axis, {"columns": Moments()}, stored=True) for axis in (0, 1)]
-    return _easier(matrix, name, specs, memory_limit)
+    return choose_easier(matrix, [Candidate(name, "", (spec,)) for spec in specs], memory_limit)
 
 
 def row_sums(
-    matrix: ChunkedMatrix, *, squares: bool = False, memory_limit: int | str | None = None,
-    scheduler: Any = None, progress: Any = None, costs: list[PassCost] | None = None,
-) -> Array:  # fmt: skip
+    matrix: ChunkedMatrix,
+    *,
+    squares: bool = False,
+    running: Running = RUNNING,
+    costs: list[PassCost] | None = None,
+) -> Array:
     """(n,) sums of the observed cells of every row, or of their squares: one pass.
 
     costs : takes that of the pass.
     """
-    n, p = matrix.shape
-    ones = np.ones((1, p))
-    sink, total = MemorySink(n, 1), RowTotal(squares)
-    plan = rows_plan(matrix, memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    one = plan.passes[0]
-    if one.axis == 0:
-        run(one, matrix, maps={"sums": total}, sinks={"sums": sink}, execution=execution)
-        found = sink.values[:, 0]
-    else:
-        done = run(one, matrix, operands={"ones": ones}, execution=execution)["sums"]
-        found = np.array(done.norms if squares else done.projected()[:, 0])
+    done = execute(rows_planned(matrix, squares, running.memory_limit), running)
     if costs is not None:
-        costs += execution.costs
-    return found
+        costs += done.costs
+    return done.answer
 
 
-def rows_plan(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Plan:
-    """The plan of :func:`row_sums`."""
+def rows_planned(
+    matrix: ChunkedMatrix, squares: bool, memory_limit: int | str | None
+) -> Planned[Array]:
+    """What :func:`row_sums` runs."""
     name, (n, p) = "row sums", matrix.shape
-    by_features = FeatureProjection(components="ones", center=None, width=1)
-    specs = [
-        PassSpec(name, 0, 0, 0, scratch=lambda length: 32 * length, kept_nbytes=8 * n, stored=True),
-        pass_spec(name, matrix, 1, {"sums": by_features}, kept_nbytes=8 * p, stored=True),
+    sums = {"sums": FeatureProjection(components="ones", center=None, width=1)}
+    by_samples = PassSpec(
+        name, 0, 0, 0, scratch=lambda length: 32 * length, kept_nbytes=8 * n, stored=True
+    )
+    by_features = pass_spec(name, matrix, 1, sums, kept_nbytes=8 * p, stored=True)
+    candidates = [
+        Candidate(name, "", (spec,), solve=partial(solver, matrix=matrix, squares=squares))
+        for spec, solver in ((by_samples, _sums_by_samples), (by_features, _sums_by_features))
     ]
-    return _easier(matrix, name, specs, memory_limit)
+    return choose_easier(matrix, candidates, memory_limit)
 
 
-def planned_pass(
-    matrix: ChunkedMatrix, name: str, specs: list[PassSpec], memory_limit: Any, scheduler: Any,
-    progress: Any,
-) -> tuple[Plan, Execution]:  # fmt: skip
-    """The plan of one pass, along the more suitable axis, and its execution."""
-    plan = _easier(matrix, name, specs, memory_limit)
-    return plan, Execution.begun(plan, matrix, scheduler, progress)
+def _sums_by_samples(
+    planned: Planned[Array], *, matrix: ChunkedMatrix, squares: bool
+) -> Steps[Array]:
+    (spec,), sink = planned.candidate.passes, MemorySink(matrix.shape[0], 1)
+    yield Pass(spec, maps={"sums": RowTotal(squares)}, sinks={"sums": sink})
+    return sink.values[:, 0]
 
 
-def _easier(
-    matrix: ChunkedMatrix, name: str, specs: list[PassSpec], memory_limit: int | str | None
-) -> Plan:
-    """The plan of one pass, along the more suitable axis."""
-    plans = [make_plan(matrix, name, [Candidate(name, "", (spec,))]) for spec in specs]
-    best = 0 if plans[0].portable_nbytes <= 1.5 * plans[1].portable_nbytes else 1
-    return make_plan(matrix, name, [Candidate(name, "", (specs[best],))], memory_limit)
+def _sums_by_features(
+    planned: Planned[Array], *, matrix: ChunkedMatrix, squares: bool
+) -> Steps[Array]:
+    (spec,) = planned.candidate.passes
+    done = (yield Pass(spec, operands={"ones": np.ones((1, matrix.shape[1]))}))["sums"]
+    return np.array(done.norms if squares else done.projected()[:, 0])
+
+
+def choose_easier(
+    matrix: ChunkedMatrix, candidates: Sequence[Candidate[T]], memory_limit: int | str | None
+) -> Planned[T]:
+    """One pass, along the more suitable axis.  candidates : by samples, and by features."""
+    by_samples, by_features = (make_plan(matrix, one.solver, [one]) for one in candidates)
+    best = 0 if by_samples.portable_nbytes <= 1.5 * by_features.portable_nbytes else 1
+    return choose(matrix, candidates[best].solver, [candidates[best]], memory_limit)
 
 
 def totals(stats: ColumnStats) -> Array:

@@ -230,7 +230,6 @@ class Request:
     iterate : the user bounded the iteration, so no exact solver comes first.
     may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
     exact_first : an exact solver that fits the memory comes first, however long it takes.
-    asked_by : the method that is fitted, for messages.
     side : arrays of this matrix: weights, sample weights, the design.
     cohort : all samples, where the matrix holds some of them and all are to be scored in the pass
         for the loadings (solver "gram" only).
@@ -262,7 +261,6 @@ class Request:
     iterate: bool = False
     may_go_over: bool = True
     exact_first: bool = False
-    asked_by: str = "PCA"
     side: SideData = NOTHING
     cohort: Cohort | None = None
     standardize: Standardize = field(init=False)

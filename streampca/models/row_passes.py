@@ -6,7 +6,8 @@ import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,21 +16,26 @@ from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.passes import (
     Candidate,
-    Execution,
+    Pass,
     PassCost,
     PassResult,
     PassSpec,
-    Plan,
+    Planned,
+    Running,
+    Steps,
+    choose,
     easier_axis,
-    make_plan,
+    execute,
     pass_spec,
-    run,
+    with_arrays,
 )
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.chunks import writing_nbytes
 from streampca.store.sinks import chunk_for
 
 WRITTEN_NBYTES = 16 << 20  # of rows in a chunk
+T = TypeVar("T")
+SinkOf = TypeVar("SinkOf", MemorySink, ZarrSink)
 SHARED_NBYTES = 2 << 20  # of those in a chunk that several blocks fill, if these are short
 
 
@@ -94,7 +100,7 @@ class RowMap:
 
 @dataclass(frozen=True)
 class RowPasses:
-    """Rows, opened as those of a fit, and the passes over them with the limits of an estimator.
+    """Rows, opened as those of a fit, and the passes over them.
 
     Blocks of samples are mapped one by one. Where those would be huge, features are streamed, and
     what belongs to a row is summed up over all blocks.
@@ -103,9 +109,7 @@ class RowPasses:
 
     matrix: ChunkedMatrix
     options: RowOptions
-    memory_limit: int | str | None
-    scheduler: Any
-    progress: Any
+    running: Running
     kept_nbytes: int
     costs: list[PassCost] = field(default_factory=list)
 
@@ -152,10 +156,10 @@ class RowPasses:
         """One planned pass of accumulators."""
         kept = sum(int(one.nbytes) for one in operands.values())
         spec = pass_spec(name, self.matrix, axis, accumulators, kept_nbytes=kept, stored=True)
-        plan = plan_one_pass(self.matrix, spec, self.memory_limit)
-        done = run(plan.passes[0], self.matrix, operands=operands, execution=self.begun(plan))
-        self.costs.append(done.cost)
-        return done
+        solver = partial(with_arrays, arrays={"operands": operands})
+        done = execute(choose_one_pass(self.matrix, spec, self.running, solver), self.running)
+        self.costs.extend(done.costs)
+        return done.answer
 
     def mapped(
         self,
@@ -166,10 +170,6 @@ class RowPasses:
     ) -> MappedRows:
         """The results of a function of every block of samples, by one planned pass."""
         return MappedRows(name, self, function, stored, side_inputs)
-
-    def begun(self, plan: Plan) -> Execution:
-        """The execution of a pass over these rows."""
-        return Execution.begun(plan, self.matrix, self.scheduler, self.progress)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class MappedRows:
     def in_memory(self, width: int, dtype: Any = np.float64) -> Array:
         """(n, width) rows."""
         sink = MemorySink(self.rows.matrix.shape[0], width, dtype)
-        self._run(sink, self._plan(sink.nbytes_in_memory()))
+        self._run(lambda edges: sink, self._spec(sink.nbytes_in_memory()))
         return sink.values
 
     def written(
@@ -205,36 +205,39 @@ class MappedRows:
         overwrite: bool = False,
     ) -> Any:
         """The new Zarr array of (n, width) rows, in chunks that no two blocks share."""
-        row = max(1, np.dtype(dtype).itemsize * width)
-        plan = self._plan(written=row)
-        edges = plan.passes[0].edges
-        # blocks that share a chunk read it again and write it whole: it is no longer than they are
-        longest = max(int(np.diff(edges).max(initial=0)), SHARED_NBYTES // row)
-        chunk = chunk_for(edges, most=max(1, min(longest, WRITTEN_NBYTES // row)))
-        n = self.rows.matrix.shape[0]
-        sink = ZarrSink(out, n, width, dtype, chunk=chunk, dims=dims, overwrite=overwrite)
-        self._run(sink, plan)
-        return sink.array
+        row, n = max(1, np.dtype(dtype).itemsize * width), self.rows.matrix.shape[0]
 
-    def _run(self, sink: MemorySink | ZarrSink, plan: Plan) -> None:
-        done = run(
-            plan.passes[0],
-            self.rows.matrix,
-            maps={"rows": self.function},
-            sinks={"rows": sink},
-            side_inputs=self.side_inputs,
-            execution=self.rows.begun(plan),
-        )
-        self.rows.costs.append(done.cost)
+        def sink_for(edges: Array) -> ZarrSink:
+            # blocks that share a chunk read it again and write it whole: it is not longer than they
+            longest = max(int(np.diff(edges).max(initial=0)), SHARED_NBYTES // row)
+            chunk = chunk_for(edges, most=max(1, min(longest, WRITTEN_NBYTES // row)))
+            return ZarrSink(out, n, width, dtype, chunk=chunk, dims=dims, overwrite=overwrite)
 
-    def _plan(self, held_nbytes: int = 0, written: int = 0) -> Plan:
+        return self._run(sink_for, self._spec(written=row)).array
+
+    def _run(self, sink_for: Callable[[Array], SinkOf], spec: PassSpec) -> SinkOf:
+        """The sink, filled.  sink_for : makes it from the edges of the blocks."""
+        solver = partial(self._written, spec=spec, sink_for=sink_for)
+        rows = self.rows
+        done = execute(choose_one_pass(rows.matrix, spec, rows.running, solver), rows.running)
+        rows.costs.extend(done.costs)
+        return done.answer
+
+    def _written(
+        self, planned: Planned[Any], *, spec: PassSpec, sink_for: Callable[[Array], SinkOf]
+    ) -> Steps[SinkOf]:
+        sink = sink_for(planned.blocks(spec).edges)
+        maps, sides = {"rows": self.function}, self.side_inputs or {}
+        yield Pass(spec, maps=maps, sinks={"rows": sink}, side_inputs=sides)
+        return sink
+
+    def _spec(self, held_nbytes: int = 0, written: int = 0) -> PassSpec:
         """written : bytes of a row that goes to Zarr."""
         rows, scratch = self.rows, self.function.scratch_nbytes(self.rows.matrix)
         kept = held_nbytes + rows.kept_nbytes
         if written:
             scratch = with_writing(scratch, written)
-        spec = PassSpec(self.name, 0, 0, 0, scratch, kept_nbytes=kept, stored=self.stored)
-        return plan_one_pass(rows.matrix, spec, rows.memory_limit)
+        return PassSpec(self.name, 0, 0, 0, scratch, kept_nbytes=kept, stored=self.stored)
 
 
 def with_writing(own: Callable[[int], int], row: int) -> Callable[[int], int]:
@@ -247,11 +250,17 @@ def with_writing(own: Callable[[int], int], row: int) -> Callable[[int], int]:
     return scratch
 
 
-def plan_one_pass(matrix: ChunkedMatrix, spec: PassSpec, memory_limit: int | str | None) -> Plan:
-    """A plan for one pass that needs no solver. Raises MemoryLimitError.
+def choose_one_pass(
+    matrix: ChunkedMatrix,
+    spec: PassSpec,
+    running: Running,
+    solver: Callable[[Planned[Any]], Steps[T]],
+) -> Planned[T]:
+    """One pass over rows, planned. Raises MemoryLimitError.
 
     Rows in memory do not count: who applies a model with a limit to them has them already.
     """
     matrix = copy.copy(matrix)
     matrix.given_nbytes = 0
-    return make_plan(matrix, spec.name, [Candidate(spec.name, "", (spec,))], memory_limit)
+    candidate = Candidate(spec.name, "", (spec,), solve=solver)
+    return choose(matrix, spec.name, [candidate], running.memory_limit)

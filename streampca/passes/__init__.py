@@ -50,12 +50,16 @@ held in memory) comes to it.
 """
 
 from streampca.passes.clients import cluster_class, find_client, is_client, started
+from streampca.passes.costs import PassCost, PassResult
 from streampca.passes.door import MemoryUse, check_workers
-from streampca.passes.execution import Advance, Execution, PassCost, PassResult, client_for
+from streampca.passes.execute import Outcome, Running, execute, one_pass, with_arrays
+from streampca.passes.execution import Execution, client_for
 from streampca.passes.memory import parse_nbytes, size
-from streampca.passes.plan import Rates, block_edges, easier_axis, make_plan, pass_spec
+from streampca.passes.plan import block_edges, choose, easier_axis, make_plan, pass_spec
+from streampca.passes.progress import Advance
+from streampca.passes.rates import Rates
 from streampca.passes.records import PassPlan, Plan, larger
-from streampca.passes.run import Pass, Route, SolverInput, Steps, follow, run
+from streampca.passes.run import run
 from streampca.passes.settings import (
     all_threads,
     limited_threads,
@@ -64,36 +68,39 @@ from streampca.passes.settings import (
     single_threaded_blas,
     thread_count,
 )
-from streampca.passes.specs import Candidate, PassSpec
+from streampca.passes.specs import Candidate, Pass, PassSpec, Planned, Steps
 
 __all__ = [
     "Advance",
     "Candidate",
     "Execution",
     "MemoryUse",
+    "Outcome",
     "Pass",
     "PassCost",
     "PassPlan",
     "PassResult",
     "PassSpec",
     "Plan",
+    "Planned",
     "Rates",
-    "Route",
-    "SolverInput",
+    "Running",
     "Steps",
     "all_threads",
     "block_edges",
     "check_workers",
+    "choose",
     "client_for",
     "cluster_class",
     "easier_axis",
+    "execute",
     "find_client",
-    "follow",
     "is_client",
     "larger",
     "limited_threads",
     "make_plan",
     "on_threads",
+    "one_pass",
     "parse_nbytes",
     "pass_spec",
     "run",
@@ -102,4 +109,5 @@ __all__ = [
     "size",
     "started",
     "thread_count",
+    "with_arrays",
 ]

@@ -8,7 +8,10 @@ from dataclasses import replace
 
 from streampca.accumulators import Accumulator
 from streampca.kernels import Team
-from streampca.passes.execution import Advance, Checkpoint, Execution, PassCost
+from streampca.passes.checkpoint import Checkpoint
+from streampca.passes.costs import PassCost
+from streampca.passes.execution import Execution
+from streampca.passes.progress import Advance
 from streampca.passes.read_ahead import (
     PATIENCE,
     InOrder,

@@ -14,8 +14,6 @@ import numpy as np
 from streampca import imported
 from streampca.errors import InvalidInputError
 from streampca.imported import weight_of
-from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.passes.specs import Candidate, PassSpec
 
 # --------------------------------------------------------------------------------------------------
 # Numbers of bytes as text, and back.
@@ -171,41 +169,6 @@ THREAD_NBYTES = 7 * MiB // 2  # stack and malloc arena of a lane or of its reade
 PACKED_ROWS = 384  # of an operand, packed by OpenBLAS for a product
 PACKED_NBYTES = 10 * MiB  # at most, for each lane
 SKINNY_NBYTES = 4 * MiB  # if one operand is narrow
-
-
-def process_terms(matrix: ChunkedMatrix, candidate: Candidate, lanes: int) -> dict[str, int]:
-    """Bytes that are used throughout the fit, by term; each library is a term."""
-    names = libraries(matrix, candidate)
-    more = {BROUGHT[name] for name in names if name in BROUGHT} - set(names)
-    with_numba = 0 if "numba" in names else LIBRARY_NBYTES["numba"]
-    return {
-        "interpreter": INTERPRETER_NBYTES,
-        **{name: LIBRARY_NBYTES[name] for name in names},
-        **{name: LIBRARY_NBYTES[name] + with_numba for name in more if installed(name)},
-        "compiled kernels": KERNELS_NBYTES if "numba" in names else 0,
-        "threads": 2 * lanes * THREAD_NBYTES,
-        "BLAS buffers": lanes
-        * max((packed_nbytes(matrix, spec) for spec in candidate.passes), default=0),
-        "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
-        "source": matrix.resident_nbytes,
-        "X in memory": matrix.given_nbytes,
-    }
-
-
-def packed_nbytes(matrix: ChunkedMatrix, spec: PassSpec) -> int:
-    """Bytes of BLAS's packing buffers in one lane."""
-    if spec.work == "skinny":
-        return SKINNY_NBYTES
-    width = matrix.shape[1 - spec.axis]
-    return min(PACKED_ROWS * width * work_dtype(matrix.dtype).itemsize, PACKED_NBYTES)
-
-
-def libraries(matrix: ChunkedMatrix, candidate: Candidate) -> list[str]:
-    """Heavy libraries that the passes load: those of the source, and Numba for its kernels."""
-    small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
-    compiled = small and any(spec.axis == 1 for spec in candidate.passes)
-    loads = {*matrix.loads, *(["numba"] if compiled else [])}
-    return sorted(loads.union(*(NEEDS.get(name, ()) for name in loads)))
 
 
 @cache

@@ -7,14 +7,11 @@ for a library that X's libraries load if it is installed: it is counted, but dec
 
 from __future__ import annotations
 
-import json
-import os
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, product
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,17 +22,25 @@ from streampca.matrix.standardize import PIECE_NBYTES
 from streampca.matrix.tiles import tile_length
 from streampca.passes import door
 from streampca.passes.memory import (
+    BROUGHT,
+    INTERPRETER_NBYTES,
+    KERNELS_NBYTES,
+    LIBRARY_NBYTES,
+    NEEDS,
+    PACKED_NBYTES,
+    PACKED_ROWS,
+    SKINNY_NBYTES,
+    THREAD_NBYTES,
     MiB,
     as_limit,
-    packed_nbytes,
+    installed,
     parse_nbytes,
-    process_terms,
     size,
     unforeseen,
 )
 from streampca.passes.records import PassPlan, Plan, blocks_per_span, chunks_per_block, phase_nbytes
 from streampca.passes.settings import setting, thread_nbytes
-from streampca.passes.specs import Candidate, PassSpec
+from streampca.passes.specs import Candidate, PassSpec, Planned, T
 
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, if chunks allow it
 BLOCK_LENGTH = 512  # shorter blocks cost more in merging than they save
@@ -60,8 +65,14 @@ class _Cut(NamedTuple):
 Known = dict[tuple[Any, ...], _Cut]
 
 
-def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate],
+def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate[T]],
               memory_limit: int | str | None = None) -> Plan:  # fmt: skip
+    """The plan of what :func:`choose` chooses."""
+    return choose(matrix, method, candidates, memory_limit).plan
+
+
+def choose(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate[T]],
+           memory_limit: int | str | None = None) -> Planned[T]:  # fmt: skip
     """The first candidate that fits the limit, with the most generous schedule that does.
 
     Among candidates with the same solver and predicted time the schedule counts first: a second
@@ -78,7 +89,7 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
     for candidate in candidates:
         if candidate.seconds:
             considered.setdefault(candidate.solver, float(f"{candidate.seconds:.3g}"))
-    smallest: Plan | None = None
+    smallest: tuple[Plan, Candidate[T]] | None = None
     known: Known = {}
     for _, alike in groupby(candidates, key=_family):
         group = list(alike)
@@ -94,23 +105,24 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
                 plan = replace(plan, passed_over=tuple(passed_over))
                 if limit is not None and plan.peak_nbytes > limit:
                     raise _too_small(plan, matrix, candidates)
-                return plan
+                return Planned(candidate, plan, matrix)
             passed_over.append(plan.portable_nbytes)
             if i not in least or plan.portable_nbytes < least[i].portable_nbytes:
                 least[i] = plan
-        for plan in least.values():
+        for i, plan in least.items():
             rejected.append(f"{plan.solver}: needs at least {size(plan.portable_nbytes)}")
-            if smallest is None or plan.portable_nbytes < smallest.portable_nbytes:
-                smallest = plan
+            if smallest is None or plan.portable_nbytes < smallest[0].portable_nbytes:
+                smallest = plan, group[i]
     if smallest is None:
         raise InvalidInputError(f"{method}: no solver fits this input")
+    plan, candidate = smallest
     if limit is None:
-        return smallest
-    raise _too_small(replace(smallest, passed_over=tuple(passed_over)), matrix, candidates)
+        return Planned(candidate, plan, matrix)
+    raise _too_small(replace(plan, passed_over=tuple(passed_over)), matrix, candidates)
 
 
 def _too_small(
-    plan: Plan, matrix: ChunkedMatrix, candidates: Sequence[Candidate]
+    plan: Plan, matrix: ChunkedMatrix, candidates: Sequence[Candidate[Any]]
 ) -> MemoryLimitError:
     """The error if this plan, the smallest, exceeds the limit."""
     phase = max(plan.memory, key=lambda name: phase_nbytes(plan.memory, name))
@@ -127,7 +139,7 @@ def _too_small(
     )
 
 
-def _family(candidate: Candidate) -> tuple[Any, ...]:
+def _family(candidate: Candidate[Any]) -> tuple[Any, ...]:
     """The key of candidates that differ only in their schedule."""
     then = candidate.then
     return candidate.solver, candidate.seconds, then and (then.solver, then.seconds)
@@ -139,13 +151,13 @@ def _in_memory(matrix: ChunkedMatrix) -> str:
     return f", {size(nbytes)} of it X, which is in memory" if nbytes > MiB else ""
 
 
-def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate]) -> str:
+def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate[Any]]) -> str:
     """The source's advice on the axes that would be streamed, as sentences."""
     axes = sorted({spec.axis for candidate in candidates for spec in candidate.passes})
     return "".join(f" {advice}" for axis in axes if (advice := matrix.advice(axis)))
 
 
-def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate,
+def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate[Any],
               schedule: tuple[int, int, float], limit: int | None, rejected: tuple[str, ...],
               known: Known) -> Plan:  # fmt: skip
     lanes, ahead, _ = schedule
@@ -297,86 +309,39 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int,
 
 
 # --------------------------------------------------------------------------------------------------
-# The speed of a machine at the operations of a pass: predicted times order the candidates.
+# The memory of the process that runs a plan, by its terms.
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Rates per second, on all threads together. Defaults: two cores of a small server, whatever
-    this machine has: a choice depends on the rates, and never on the number of cores.
+def process_terms(matrix: ChunkedMatrix, candidate: Candidate[Any], lanes: int) -> dict[str, int]:
+    """Bytes that are used throughout the fit, by term; each library is a term."""
+    names = libraries(matrix, candidate)
+    more = {BROUGHT[name] for name in names if name in BROUGHT} - set(names)
+    with_numba = 0 if "numba" in names else LIBRARY_NBYTES["numba"]
+    return {
+        "interpreter": INTERPRETER_NBYTES,
+        **{name: LIBRARY_NBYTES[name] for name in names},
+        **{name: LIBRARY_NBYTES[name] + with_numba for name in more if installed(name)},
+        "compiled kernels": KERNELS_NBYTES if "numba" in names else 0,
+        "threads": 2 * lanes * THREAD_NBYTES,
+        "BLAS buffers": lanes
+        * max((packed_nbytes(matrix, spec) for spec in candidate.passes), default=0),
+        "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
+        "source": matrix.resident_nbytes,
+        "X in memory": matrix.given_nbytes,
+    }
 
-    read : decoded bytes.  cells : cells centred, scaled and copied into a tile.
-    update, skinny, factor : flops in float32 of symmetric updates, of products with a few columns,
-        and of QR; in float64 they are ``double`` times that.
-    stored : flops of products with the stored entries of sparse blocks.
-    dense : flops of the dense solver (4/3 m^3 for a symmetric matrix), float64.
 
-    A plan depends on the rates it is given, and never on the present speed of the machine.
-    """
+def packed_nbytes(matrix: ChunkedMatrix, spec: PassSpec) -> int:
+    """Bytes of BLAS's packing buffers in one lane."""
+    if spec.work == "skinny":
+        return SKINNY_NBYTES
+    width = matrix.shape[1 - spec.axis]
+    return min(PACKED_ROWS * width * work_dtype(matrix.dtype).itemsize, PACKED_NBYTES)
 
-    read: float = 1.0e9
-    cells: float = 1.5e9
-    update: float = 1.0e11
-    skinny: float = 7e10
-    factor: float = 3e10
-    double: float = 0.5
-    stored: float = 1.2e10
-    dense: float = 1.3e10
 
-    @classmethod
-    def of(cls, rates: Any) -> Self:
-        """From None (the defaults), a mapping, or a file that ``streampca calibrate`` wrote.
-
-        Raises InvalidInputError for anything else, unknown names, and rates that are not positive.
-        """
-        if rates is None:
-            return cls()
-        if isinstance(rates, cls):
-            return rates
-        if isinstance(rates, (str, os.PathLike)):
-            try:
-                rates = json.loads(Path(rates).read_text())
-            except (OSError, ValueError) as error:
-                raise InvalidInputError(
-                    f"rates={os.fspath(rates)!r} cannot be read ({error}); make it with "
-                    "'streampca calibrate -o FILE'"
-                ) from None
-        if not isinstance(rates, Mapping):
-            raise InvalidInputError(f"rates={rates!r}; expected a file, a mapping or None")
-        if unknown := set(rates) - {one.name for one in fields(cls)}:
-            raise InvalidInputError(f"rates: unknown names {sorted(unknown)}")
-        for name, value in rates.items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not 0 < value < float("inf"):
-                raise InvalidInputError(f"rates: {name}={value!r}; expected a positive number")
-        return cls(**rates)
-
-    def to_dict(self) -> dict[str, float]:
-        """JSON-ready form."""
-        return asdict(self)
-
-    def seconds(self, matrix: ChunkedMatrix, candidate: Candidate) -> float:
-        """Predicted time of a candidate: its likely number of passes, and its dense solver."""
-        passes = sum(one.likely * self._once(matrix, one) for one in candidate.passes)
-        return passes + candidate.solve_flops / self.dense
-
-    def timed(self, matrix: ChunkedMatrix, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Candidates with their predicted seconds, the quickest first."""
-        timed = [replace(one, seconds=self.seconds(matrix, one)) for one in candidates]
-        return sorted(timed, key=lambda one: one.seconds)
-
-    def _once(self, matrix: ChunkedMatrix, spec: PassSpec) -> float:
-        matrix = matrix if spec.matrix is None else spec.matrix
-        rows = spec.rows or (0, matrix.shape[spec.axis])
-        nbytes = int(matrix.spans_nbytes(spec.axis, np.array(rows)).sum())
-        seconds = nbytes / self.read
-        if spec.stored and matrix.sparse:
-            seconds += spec.flops / self.stored
-        else:
-            double = self.double if work_dtype(matrix.dtype) == np.float64 else 1.0
-            rate = {"update": self.update, "skinny": self.skinny, "factor": self.factor}
-            cells = float(rows[1] - rows[0]) * matrix.shape[1 - spec.axis]
-            seconds += cells / self.cells + spec.flops / (double * rate[spec.work])
-        if len(block_edges(matrix, spec.axis, rows=spec.rows, stored=spec.stored)) == 2:
-            seconds *= LANES  # a single block is read and folded by one lane
-        return seconds
+def libraries(matrix: ChunkedMatrix, candidate: Candidate[Any]) -> list[str]:
+    """Heavy libraries that the passes load: those of the source, and Numba for its kernels."""
+    small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
+    compiled = small and any(spec.axis == 1 for spec in candidate.passes)
+    loads = {*matrix.loads, *(["numba"] if compiled else [])}
+    return sorted(loads.union(*(NEEDS.get(name, ()) for name in loads)))

@@ -1,14 +1,10 @@
-"""The only door to execution: one pass, every block read once and folded in a fixed order, and a
-route, which yields the passes that it wants and is handed their results."""
+"""One pass: every block is read once, and folded in a fixed order."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,118 +13,15 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, spot_checks
 from streampca.passes.cluster import run_on_cluster
+from streampca.passes.costs import PassCost, PassResult
 from streampca.passes.door import warn_of_excess
-from streampca.passes.execution import Execution, PassCost, PassResult, client_for
+from streampca.passes.execution import Execution, client_for
 from streampca.passes.fold import Fold, run_on_lanes
-from streampca.passes.records import PassPlan, Plan
+from streampca.passes.records import PassPlan
 from streampca.passes.settings import single_threaded_blas
-from streampca.passes.specs import Candidate
 from streampca.passes.work import Map, Work, workers_can_read
 from streampca.passes.workers import await_worker, refuse_other_versions
 from streampca.store import Sink
-
-R = TypeVar("R")
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Pass:
-    """The pass that a route wants next: one of its plan, and what it is given.
-
-    number : which of its repetitions it is, from 1, where the plan repeats it.
-    matrix : what is read, where it is not what the route was given.
-    changed : by accumulator, settings that differ from those of the plan; None leaves it out.
-    operands, side_inputs, maps, sinks : as :func:`run` takes them.
-    weighted : whether the weights of the samples count.
-    """
-
-    name: str
-    number: int = 1
-    matrix: ChunkedMatrix | None = None
-    changed: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    operands: Mapping[str, Any] = field(default_factory=dict)
-    side_inputs: Mapping[str, Any] = field(default_factory=dict)
-    maps: Mapping[str, Map] = field(default_factory=dict)
-    sinks: Mapping[str, Sink] = field(default_factory=dict)
-    weighted: bool = True
-
-    def accumulators(self, plan: PassPlan) -> dict[str, Accumulator]:
-        """Those of the plan as this pass wants them, empty."""
-        named = {**{name: {} for name in plan.accumulators}, **self.changed}
-        known = plan.accumulators
-        return {name: known[name].blank(**new) for name, new in named.items() if new is not None}
-
-
-Steps = Generator[Pass, PassResult, T]  # what yields passes, is handed results, and returns a T
-Recall = Callable[[PassPlan, Pass, Callable[[], PassResult]], PassResult]
-
-
-@dataclass(frozen=True)
-class SolverInput(Generic[R]):
-    """What a route solves.  start : where it begins, such as what earlier fits left; or None."""
-
-    plan: Plan
-    matrix: ChunkedMatrix
-    request: R
-    start: Any = None
-
-
-@dataclass(frozen=True)
-class Route(Generic[R, T]):
-    """One way to an answer.
-
-    candidates : its plans for a matrix and a request, the most generous first; they declare the
-        accumulators of every pass.
-    solve : yields the passes that it needs, of the plan that was taken, and returns the answer.
-        Results that it holds no longer than it must are taken out of ``accumulators``.
-    """
-
-    candidates: Callable[[ChunkedMatrix, R], Sequence[Candidate]]
-    solve: Callable[[SolverInput[R]], Steps[T]]
-
-
-def follow(
-    route: Route[R, T],
-    inputs: SolverInput[R],
-    execution: Execution,
-    *,
-    weights: Any = None,
-    feature_weights: Any = None,
-    recall: Recall | None = None,
-) -> T:
-    """Make the passes of a route, one after the other, and hand it their results; its answer.
-
-    weights : (samples,) row weights, or None.  feature_weights : (features,) that go along with
-    streamed features as a side input, or None.  recall : what makes the first pass, or knows it.
-    Raises what :func:`run` and the route raise.
-    """
-    plan, made = inputs.plan, execution.first_pass
-
-    def make(wanted: Pass) -> PassResult:
-        one, sides = plan.named(wanted.name), dict(wanted.side_inputs)
-        name = wanted.name if one.times == 1 else f"{wanted.name} {wanted.number}"
-        if one.axis == 1 and feature_weights is not None:
-            sides["feature_weights"] = feature_weights
-        once = partial(
-            run, replace(one, name=name), inputs.matrix if wanted.matrix is None else wanted.matrix,
-            accumulators=wanted.accumulators(one), operands=wanted.operands, side_inputs=sides,
-            maps=wanted.maps, sinks=wanted.sinks, weights=weights if wanted.weighted else None,
-            execution=execution, more_follow=True,
-        )  # fmt: skip
-        return once() if recall is None or one is not plan.passes[0] else recall(one, wanted, once)
-
-    result: Any = None
-    with closing(route.solve(inputs)) as steps:
-        while True:
-            try:
-                wanted = [steps.send(result)]
-            except StopIteration as done:
-                warn_of_excess(execution.whole, execution.memory)
-                answer: T = done.value
-                return answer
-            made += 1
-            execution.pass_number, result = made, None
-            result = make(wanted.pop())  # a result is not held in the next pass, nor operands after
 
 
 def run(plan: PassPlan, matrix: ChunkedMatrix, *,

@@ -474,7 +474,7 @@ def test_a_lock_is_its_users_and_no_link(tmp_path: Path) -> None:
 
 def test_checkpoints_are_their_users(tmp_path: Path) -> None:
     streampca.PCA(2, checkpoint=str(tmp_path / "work")).fit(X)
-    from streampca.passes.execution import Checkpoint
+    from streampca.passes.checkpoint import Checkpoint
 
     Checkpoint(tmp_path / "mine" / "pass-x", "key", 0.0, {}).save(1, {})
     assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o700

@@ -16,7 +16,7 @@ import zarr
 
 import streampca
 from streampca.errors import ClusterError
-from streampca.passes.execution import Checkpoint
+from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.fold import Fold
 
 P, ROWS, N = 16, 100, 6000

@@ -18,7 +18,7 @@ import streampca
 from streampca.cli import main
 from streampca.models.pca import kept_spans
 from streampca.operations import least_work
-from streampca.passes.execution import Checkpoint
+from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.fold import Fold
 from streampca.sources.zarr.reader import ZarrReader
 

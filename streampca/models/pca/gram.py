@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,11 @@ from streampca.models.pca.gram_outputs import (
 )
 from streampca.models.projection import FeatureLoadings, ScoresOfAllSamples
 from streampca.models.request import Request
-from streampca.passes import Candidate, Pass, PassSpec, SolverInput, Steps, larger, pass_spec
+from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, larger, pass_spec
 from streampca.store import ColumnsSink, LabelledSink, MemorySink
 
 
-def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
+def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
     """One pass that sums the Gram matrix, and one for the components."""
     n, p = matrix.shape
     k, cohort = kept_count(matrix, request), request.cohort
@@ -49,7 +50,7 @@ def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, request)}
     first = pass_spec("gram", matrix, 1, sums, flops=float(p) * n * n, kept=held)
     reason = "one pass over features; n x n Gram, then eigh"
-    passes: tuple[PassSpec, ...] = (first,)
+    loadings: PassSpec | None = None
     if request.components:
         rows = n if cohort is None else cohort.everyone.shape[0]
         vectors = vectors_nbytes(matrix, request, k)
@@ -74,33 +75,46 @@ def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
             kept_nbytes=0 if cohort is None else 4 * k * rows * 8,
             kept=held | components | {"eigenvectors and scores": vectors},
             flops=(2.0 if cohort is None else 4.0) * rows * p * k,
-            matrix=None if cohort is None else cohort.everyone,
         )
-        passes += (loadings,)
         to = " to Zarr" if streamed else ""
         reason += f"; a second pass for the components{to} (components=False saves it)"
     if (basis := request.side.basis) is not None:
-        passes = tuple(replace(one, matrix=matrix.without(basis)) for one in passes)
+        matrix = matrix.without(basis)
+    first = replace(first, matrix=matrix)
+    passes: tuple[PassSpec, ...] = (first,)
+    if loadings is not None:
+        loadings = replace(loadings, matrix=matrix if cohort is None else cohort.everyone)
+        passes += (loadings,)
     solving = {"Gram matrix": first.total_nbytes} | solve
     if request.components and not streamed:  # the Gram matrix is freed before they are completed
         solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
     terms = {**solving, **held, "scores": 2 * n * k * 8}
-    return [Candidate("gram", reason, passes, terms, flops)]
+    solver = partial(
+        gram_by_features, matrix=matrix, request=request, spec=first, loadings=loadings
+    )
+    return [Candidate("gram", reason, passes, terms, flops, solve=solver)]
 
 
-def gram_by_features(inputs: SolverInput[Request]) -> Steps[Fitted]:
-    """Gram matrix in one pass, loadings (and the scores of a cohort) in a second."""
-    matrix, request = inputs.matrix, inputs.request
+def gram_by_features(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: Request,
+    spec: PassSpec,
+    loadings: PassSpec | None,
+) -> Steps[Fitted]:
+    """Gram matrix in one pass, loadings (and the scores of a cohort) in a second.
+
+    matrix : without what a design explains.
+    """
     cohort = request.cohort
-    if request.side.basis is not None:
-        matrix = matrix.without(request.side.basis)
     streamed = request.loadings is not None
     weight = request.side.count(matrix.shape[0])
     statistics = FeatureStatistics.of(matrix, request, 1.0)
     sinks = _first_sinks(matrix, None if streamed else statistics)
     known: dict[str, Any] = {"statistics": statistics, "removed": found}
     maps = {name: known[name] for name in sinks}
-    first = (yield Pass("gram", matrix=matrix, maps=maps, sinks=sinks)).accumulators
+    first = (yield Pass(spec, maps=maps, sinks=sinks)).accumulators
     gram = first.pop("gram")
     if (relationship := request.relationship) is not None:
         samples = matrix.labels.samples
@@ -113,10 +127,12 @@ def gram_by_features(inputs: SolverInput[Request]) -> Steps[Fitted]:
     divisor = request.divisor(weight)
     second: dict[str, Any] = {}
     if streamed:
-        sink, statistics = _streamed_components(inputs, space, divisor)
+        assert loadings is not None
+        edges = planned.blocks(loadings).edges
+        sink, statistics = _streamed_components(matrix, request, space, divisor, edges)
         # in this order: the last one moves the finished group to its path
         outputs = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
-        second = (yield _loadings(inputs, matrix, space, outputs, statistics)).accumulators
+        second = (yield _loadings(loadings, request, space, outputs, statistics)).accumulators
         assert request.loadings is not None
         summary = FeatureSummary.stored(request.loadings, statistics)
         fitted = fitted_from_samples(space, summary, matrix, request, 1)
@@ -124,10 +140,10 @@ def gram_by_features(inputs: SolverInput[Request]) -> Steps[Fitted]:
         sinks["statistics"].values[statistics.names.index(VARIANCE)] /= divisor
         summary = FeatureSummary.held(sinks["statistics"], statistics)
         fitted = fitted_from_samples(space, summary, matrix, request, 1)
-        if request.components:
+        if loadings is not None:
             components = np.empty((space.k, matrix.shape[1]))
             held = {"loadings": RowsSink(components.T, 0)}
-            second = (yield _loadings(inputs, matrix, space, held)).accumulators
+            second = (yield _loadings(loadings, request, space, held)).accumulators
             fitted.components = finish_components(components, space.rank, fitted, request.center)
     if "removed" in sinks:
         removed = sinks["removed"].values.T
@@ -154,35 +170,32 @@ def _first_sinks(matrix: ChunkedMatrix, statistics: FeatureStatistics | None) ->
 
 
 def _streamed_components(
-    inputs: SolverInput[Request], space: SampleSpace, divisor: float
+    matrix: ChunkedMatrix, request: Request, space: SampleSpace, divisor: float, edges: Any
 ) -> tuple[LabelledSink, FeatureStatistics]:
     """The Zarr sink of the components, and the map of the feature statistics stored with them."""
-    matrix, request = inputs.matrix, inputs.request
     assert request.loadings is not None
     variance = space.spectrum.head(space.k).values / divisor
-    edges = inputs.plan.named("loadings").edges
     sink = components_sink(request.loadings, space.rank, variance, matrix, edges)
     rows = None if request.cohort is None else request.cohort.rows
     return sink, FeatureStatistics.of(matrix, request, divisor, rows)
 
 
 def _loadings(
-    inputs: SolverInput[Request],
-    matrix: ChunkedMatrix,
+    spec: PassSpec,
+    request: Request,
     space: SampleSpace,
     sinks: dict[str, Any],
     statistics: FeatureStatistics | None = None,
 ) -> Pass:
-    """The second pass.  matrix : without what a design explains.
+    """The second pass.
 
     Components beyond the numerical rank are 0 here; in memory they are completed afterwards.
     """
-    cohort = inputs.request.cohort
+    cohort = request.cohort
     real = np.where(np.arange(space.k) < space.rank, space.s, np.inf)
-    loadings = FeatureLoadings(inputs.request.standardize, None if cohort is None else cohort.rows)
+    loadings = FeatureLoadings(request.standardize, None if cohort is None else cohort.rows)
     return Pass(
-        "loadings",
-        matrix=matrix if cohort is None else cohort.everyone,
+        spec,
         operands={"u": space.u, "s": real},
         maps={**({} if statistics is None else {"statistics": statistics}), "loadings": loadings},
         sinks=sinks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,18 @@ from streampca.models.assemble import Fitted
 from streampca.models.design import residual_stats
 from streampca.models.pca.eigenproblem import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import FeatureSummary, finish_components
-from streampca.models.pca.krylov_plan import RANDOM, STEPS, Judge, KrylovShape, Verdict, space_dtype
+from streampca.models.pca.krylov_plan import (
+    RANDOM,
+    STEPS,
+    Judge,
+    KrylovShape,
+    Verdict,
+    iterations,
+    space_dtype,
+)
 from streampca.models.projection import FeatureLoadings
 from streampca.models.request import Request
-from streampca.passes import Pass, Plan, SolverInput, Steps, single_threaded_blas
+from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, single_threaded_blas
 from streampca.solvers import (
     KrylovSpace,
     Ritz,
@@ -39,7 +48,25 @@ from streampca.solvers import (
 from streampca.store import MemorySink
 
 
-def krylov(inputs: SolverInput[Request]) -> Steps[Fitted]:
+def krylov_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+    """A look and steps of a block Krylov iteration, with bases of several sizes."""
+    if request.side.basis is not None:
+        matrix = matrix.expanded()
+    made = []
+    for shape, one in iterations(matrix, request):
+        solver = partial(krylov, matrix=matrix, request=request, shape=shape, passes=one.passes)
+        made.append(replace(one, solve=solver))
+    return made
+
+
+def krylov(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: Request,
+    shape: KrylovShape,
+    passes: tuple[PassSpec, ...],
+) -> Steps[Fitted]:
     """Look at the matrix once, then take steps until every component is certified.
 
     The look gives column statistics, and directions to begin with; every step gives the products
@@ -47,10 +74,8 @@ def krylov(inputs: SolverInput[Request]) -> Steps[Fitted]:
     of every component's angle is at most ``tol``, at ``max_passes``, or when the components that
     are not certified are not getting there.
     """
-    matrix, earlier = inputs.matrix, inputs.start
-    if inputs.request.side.basis is not None:
-        matrix = matrix.expanded()
-    work = _Iteration(inputs.plan, matrix, inputs.request)
+    earlier = planned.start
+    work = _Iteration(planned, matrix, request, shape, passes)
     if earlier is not None and work.adopts(earlier.iteration):
         going = work.evaluate()
     else:
@@ -66,9 +91,17 @@ def krylov(inputs: SolverInput[Request]) -> Steps[Fitted]:
 class _Iteration:
     """One fit: the searched space, the column statistics, and the results of its steps."""
 
-    def __init__(self, plan: Plan, matrix: ChunkedMatrix, request: Request) -> None:
-        self.plan, self.matrix, self.request = plan, matrix, request
-        self.shape = KrylovShape.planned(plan, matrix)
+    def __init__(
+        self,
+        planned: Planned[Any],
+        matrix: ChunkedMatrix,
+        request: Request,
+        shape: KrylovShape,
+        passes: tuple[PassSpec, ...],
+    ) -> None:
+        self.plan, self.matrix, self.request, self.shape = planned.plan, matrix, request, shape
+        self.first, self.step, *self.last = passes
+        self.blocks = planned.blocks(self.step)
         self.side = request.side
         self.weight = self.side.count(matrix.shape[0])
         k = known_count(request.n_components, *matrix.shape)
@@ -108,7 +141,7 @@ class _Iteration:
             more["maps"]["removed"], more["sinks"]["removed"] = found, taken
         elif basis is not None:
             more["side_inputs"]["design"] = basis
-        done = yield Pass("look", matrix=self.matrix, operands=operands, **more)
+        done = yield Pass(self.first, matrix=self.matrix, operands=operands, **more)
         self.stats = done["columns"].columns()
         if basis is not None and self.shape.streamed:
             self.removed = taken.values.T
@@ -187,7 +220,7 @@ class _Iteration:
             self.request.divisor(self.weight),
             self.dtype,
             self.matrix.shape,
-            OPEN_BLOCKS * int(np.diff(self.plan.named("step").edges).max(initial=1)),
+            OPEN_BLOCKS * int(np.diff(self.blocks.edges).max(initial=1)),
             multiplies=not self.shape.streamed,  # else images of the vectors are needed too
         )
 
@@ -221,7 +254,7 @@ class _Iteration:
         if self.space.probed is not None:  # summed once
             changed |= {"probe": False, "measure": False}
         done = yield Pass(
-            "step",
+            self.step,
             self.steps,
             self.matrix,
             changed={"step": changed},
@@ -259,7 +292,7 @@ class _Iteration:
     def _prepare_next(self, ritz: Ritz) -> bool:
         """Decide whether to go on, and with what block."""
         last, before = self.verdicts[-1], self.verdicts[-2] if len(self.verdicts) > 1 else None
-        most = self.plan.named("step").times
+        most = self.blocks.times
         room = self.dimensions - self.space.size
         if not room:
             self.stopped = "the searched space is everything"
@@ -285,7 +318,7 @@ class _Iteration:
 
     def _passes_worth_making(self) -> int:
         """The number of further passes that would still be faster than an exact solver."""
-        left = self.plan.named("step").times - self.steps
+        left = self.blocks.times - self.steps
         predicted = dict(self.plan.considered)
         if self.plan.then is None or not predicted.get("krylov"):
             return left
@@ -317,7 +350,7 @@ class _Iteration:
             rank=rank,
             certificate=undetermined_after(last.certificate, rank),
             missing_by_sample=self.missing_by_sample,
-            uncertain=last.uncertain(self.stopped, self._exact()),
+            doubt=last.uncertain(self.stopped, self._exact()),
             **vars(FeatureSummary.of_scaling(self.stats, self.scaling, self.judge.divisor)),
         )
         if self.removed is not None:
@@ -348,8 +381,9 @@ class _Iteration:
                 image = self.space.image_of(ritz, len(s)) * (turn / np.where(s > 0, s, 1.0))
             return np.array(image.T, order="C")
         components = np.empty((len(s), self.matrix.shape[1]))
+        (loadings,) = self.last
         yield Pass(
-            "loadings",
+            loadings,
             matrix=self.matrix,
             operands={"u": u, "s": s},
             sinks={"loadings": RowsSink(components.T, 0)},

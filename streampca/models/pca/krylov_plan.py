@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +19,9 @@ from streampca.accumulators import (
 )
 from streampca.kernels import CONFIDENCE, PROBES, Array
 from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.models.assemble import Fitted
 from streampca.models.request import Request
-from streampca.passes import Candidate, PassSpec, Plan, pass_spec
+from streampca.passes import Candidate, PassSpec, pass_spec
 from streampca.solvers import (
     Certificate,
     Ritz,
@@ -175,15 +177,8 @@ class KrylovShape:
         capacity = min(m, blocks * width)
         return cls(axis, m, width, capacity, max(1, min(width, capacity - width)), images)
 
-    @classmethod
-    def planned(cls, plan: Plan, matrix: ChunkedMatrix) -> KrylovShape:
-        """The sizes of a plan."""
-        axis, sizes = plan.named("step").axis, plan.sizes
-        m = matrix.shape[1 - axis]
-        return cls(axis, m, sizes["width"], sizes["basis"], sizes["keep"], bool(sizes["images"]))
-
     def sizes(self) -> dict[str, int]:
-        """The sizes, as the plan stores them."""
+        """The sizes, as the plan prints them."""
         return {
             "width": self.width,
             "basis": self.capacity,
@@ -202,21 +197,24 @@ class KrylovShape:
         )
 
 
-def krylov_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
-    """Block Krylov along either axis, with bases of several sizes."""
+def iterations(
+    matrix: ChunkedMatrix, request: Request
+) -> Iterator[tuple[KrylovShape, Candidate[Fitted]]]:
+    """Block Krylov along either axis, with bases of several sizes; no solver is bound yet.
+
+    matrix : expanded, where a design is removed.
+    """
     k = known_count(request.n_components, *matrix.shape)
     assert k
     axes: tuple[int, ...] = (1, 0)
     if request.side.basis is not None:
-        matrix = matrix.expanded()
         axes = (1,) if request.missing == "mean" else axes
-    shapes = [
-        KrylovShape.of(matrix, k, axis, blocks, images, int(request.n_oversamples))
-        for axis in axes
-        for images in ((True, False) if axis and request.components else (False,))
-        for blocks in BASES
-    ]
-    return [_candidate(matrix, request, shape, k) for shape in shapes]
+    for axis in axes:
+        for images in (True, False) if axis and request.components else (False,):
+            for blocks in BASES:
+                over = int(request.n_oversamples)
+                shape = KrylovShape.of(matrix, k, axis, blocks, images, over)
+                yield shape, _candidate(matrix, request, shape, k)
 
 
 def _multiple(count: int, of: int) -> int:
@@ -244,7 +242,9 @@ def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
     return once * matrix.shape[shape.streamed] / taken
 
 
-def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: int) -> Candidate:
+def _candidate(
+    matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: int
+) -> Candidate[Fitted]:
     p = matrix.shape[1]
     axis, itemsize = shape.streamed, space_dtype(matrix).itemsize
     cells = float(stored_entries(matrix, axis))

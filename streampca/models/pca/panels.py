@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -39,7 +40,7 @@ from streampca.passes import (
     Pass,
     PassResult,
     PassSpec,
-    SolverInput,
+    Planned,
     Steps,
     pass_spec,
     single_threaded_blas,
@@ -52,7 +53,25 @@ LEAST_PANEL_NBYTES = 1 << 20  # not divided further: more reads would save almos
 FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
 
 
-def panel_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
+@dataclass(frozen=True)
+class PanelPasses:
+    """The passes of a division into panels, in their order.
+
+    moments : column statistics, where products need them.  panels : for each panel the pass that
+    loads it, and one over the rows below it, unless it is the last.  loadings : if asked.
+    """
+
+    moments: PassSpec | None
+    panels: tuple[tuple[PassSpec, PassSpec | None], ...]
+    loadings: PassSpec | None
+
+    def all(self) -> tuple[PassSpec, ...]:
+        """All of them."""
+        each = (self.moments, *(one for pair in self.panels for one in pair), self.loadings)
+        return tuple(one for one in each if one is not None)
+
+
+def panel_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
     """The Gram matrix from streamed samples: P panels of rows, (P + 1) / 2 reads."""
     n, p = matrix.shape
     k = kept_count(matrix, request)
@@ -65,39 +84,42 @@ def panel_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]
         read = matrix.without(basis, np.broadcast_to(0.0, (1 + basis.shape[1], p)))
     candidates = []
     for bounds in panel_divisions(matrix):
-        specs = []
+        moments = loadings = None
         if needs_moments(request):
-            specs.append(pass_spec("moments", matrix, 0, before, flops=6.0 * n * p))
-        first = len(specs)
-        specs += _panel_passes(matrix, request, bounds)
+            moments = pass_spec("moments", matrix, 0, before, flops=6.0 * n * p)
         if request.components:
             cross = CrossProduct(y="u", center="center", width=k)
             held = sample_space_nbytes(matrix, request, k)
-            specs.append(
-                pass_spec(
-                    "loadings", matrix, 0, {"v": cross}, flops=2.0 * n * p * k, kept_nbytes=held
-                )
+            loadings = pass_spec(
+                "loadings", matrix, 0, {"v": cross}, flops=2.0 * n * p * k, kept_nbytes=held
             )
-        specs[first:] = [replace(one, matrix=read) for one in specs[first:]]
+            loadings = replace(loadings, matrix=read)
+        specs = PanelPasses(moments, _panel_passes(matrix, read, request, bounds), loadings)
         count = len(bounds) - 1
         panel = int(np.diff(bounds).max()) * p * work_dtype(matrix.dtype).itemsize
         reason = (
             f"n x n Gram of streamed samples by {count} panels of rows ({size(panel)} each), "
             f"{(count + 1) / 2:g} reads, then eigh"
         )
-        candidates.append(Candidate("gram by panels", reason, tuple(specs), solve, flops))
+        solver = partial(gram_by_panels, matrix=matrix, request=request, passes=specs)
+        candidates.append(
+            Candidate("gram by panels", reason, specs.all(), solve, flops, solve=solver)
+        )
     return candidates
 
 
 def _panel_passes(
-    matrix: ChunkedMatrix, request: Request, bounds: np.ndarray[Any, Any]
-) -> list[PassSpec]:
-    """For each panel a pass that loads it, and one over the rows below it."""
+    matrix: ChunkedMatrix, read: ChunkedMatrix, request: Request, bounds: np.ndarray[Any, Any]
+) -> tuple[tuple[PassSpec, PassSpec | None], ...]:
+    """For each panel a pass that loads it, and one over the rows below it.
+
+    read : the matrix without what a design explains.
+    """
     n, p = matrix.shape
     itemsize = work_dtype(matrix.dtype).itemsize
     longest = int(np.diff(bounds).max())
     held = (longest + 3 * PROBES) * p * itemsize + n * n * 8 + 2 * longest**2 * 8 + 12 * p * 8
-    specs = []
+    pairs: list[tuple[PassSpec, PassSpec | None]] = []
     for i, (start, stop) in enumerate(pairwise(bounds)):
         first, last = int(start), int(stop)
         counted = not (needs_moments(request) or i)
@@ -111,7 +133,8 @@ def _panel_passes(
             rows=(first, last),
             flops=float(last - first) ** 2 * p * 2,
         )
-        specs.append(replace(own, scratch=lambda length: length * p * itemsize))
+        own = replace(own, matrix=read, scratch=lambda length: length * p * itemsize)
+        below = None
         if last < n:
             below = pass_spec(
                 f"below panel {i + 1}",
@@ -122,8 +145,15 @@ def _panel_passes(
                 rows=(last, n),
                 flops=2.0 * (n - last) * (last - first) * p,
             )
-            specs.append(replace(below, scratch=lambda length: 3 * length * longest * 8))
-    return specs
+            scratch = partial(_below_scratch, longest=longest)
+            below = replace(below, matrix=read, scratch=scratch)
+        pairs.append((own, below))
+    return tuple(pairs)
+
+
+def _below_scratch(length: int, longest: int) -> int:
+    """Bytes of products of so many rows with a panel."""
+    return 3 * length * longest * 8
 
 
 def panel_divisions(matrix: ChunkedMatrix) -> list[np.ndarray[Any, Any]]:
@@ -156,20 +186,19 @@ def needs_moments(request: Request) -> bool:
     return not known or side.sample_weight is not None or side.basis is not None
 
 
-def gram_by_panels(inputs: SolverInput[Request]) -> Steps[Fitted]:
+def gram_by_panels(
+    planned: Planned[Any], *, matrix: ChunkedMatrix, request: Request, passes: PanelPasses
+) -> Steps[Fitted]:
     """Gram of streamed samples: a panel of rows is held while the rows below it pass by.
 
     Without scaling, the rows are shifted by the first panel's mean and the Gram matrix is
     centred afterwards (J G J), so that the means cost no pass of their own.
     """
-    plan, matrix, request = inputs.plan, inputs.matrix, inputs.request
     work = _Panels(matrix, request)
-    if needs_moments(request):
-        yield from work.standardize_first()
-    count = sum(one.name.startswith("panel ") for one in plan.passes)
-    for i in range(1, count + 1):
-        edges = plan.named(f"panel {i}").edges
-        yield from work.add(i, int(edges[0]), int(edges[-1]))
+    if passes.moments is not None:
+        yield from work.standardize_first(passes.moments)
+    for own, below in passes.panels:
+        yield from work.add(own, below)
     stats = work.stats()
     probed = lower_product(work.gram, work.probes) - work.probed
     if request.center:
@@ -179,12 +208,12 @@ def gram_by_panels(inputs: SolverInput[Request]) -> Steps[Fitted]:
     del work  # n x n
     divisor = request.divisor(request.side.count(matrix.shape[0]))
     summary = FeatureSummary.of_stats(stats, matrix, request, divisor)
-    fitted = fitted_from_samples(space, summary, matrix, request, len(plan.passes))
+    fitted = fitted_from_samples(space, summary, matrix, request, len(passes.all()))
     fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
     center = fitted.mean
     if removed is not None:  # residuals have no mean
         fitted.removed, center = removed[1:], np.zeros_like(center)
-    if request.components:
+    if passes.loadings is not None:
         u, operands = space.u, {"center": center}
         if (sample_weight := request.side.sample_weight) is not None:
             u *= np.sqrt(sample_weight)[:, None]
@@ -192,7 +221,7 @@ def gram_by_panels(inputs: SolverInput[Request]) -> Steps[Fitted]:
         if fitted.scale is not None:
             operands["scale"], sums["scale"] = fitted.scale, "scale"
         done = yield Pass(
-            "loadings",
+            passes.loadings,
             matrix=read,
             changed={"v": sums},
             side_inputs={"u": u},
@@ -224,7 +253,7 @@ class _Panels:
         self.m2: Array | None = None  # (p,) of what a design leaves, else that of the columns
         self.holes: MemorySink | None = None  # (n, 1), where they count as means
 
-    def standardize_first(self) -> Steps[None]:
+    def standardize_first(self, spec: PassSpec) -> Steps[None]:
         """A pass for the column statistics, where products need them."""
         more: dict[str, Any] = {}
         if self.request.missing == "mean":
@@ -233,7 +262,7 @@ class _Panels:
         basis = self.request.side.basis
         if basis is not None:
             more["side_inputs"] = {"design": basis}
-        done = yield Pass("moments", **more)
+        done = yield Pass(spec, **more)
         self.columns = done["columns"]
         if basis is not None:
             self._remove(basis, done["design"])
@@ -266,13 +295,14 @@ class _Panels:
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         return len(unused) - int(np.count_nonzero(unused))
 
-    def add(self, i: int, first: int, last: int) -> Steps[None]:
-        """Read rows first..last, and multiply them with themselves and all rows below."""
-        n, p = self.matrix.shape
+    def add(self, own: PassSpec, below: PassSpec | None) -> Steps[None]:
+        """Read the rows of a panel, and multiply them with themselves and all rows below."""
+        p = self.matrix.shape[1]
+        first, last = own.rows or (0, self.matrix.shape[0])
         stacked = np.empty((last - first + PROBES, p), work_dtype(self.matrix.dtype))
         panel, image = stacked[:-PROBES], stacked[-PROBES:]  # rows, and their part of H'Z
         loaded = yield Pass(
-            f"panel {i}",
+            own,
             matrix=self.matrix,
             maps={"panel": standardized},
             sinks={"panel": RowsSink(panel, first)},
@@ -291,19 +321,19 @@ class _Panels:
             image[...] = self.probes[first:last].T.astype(panel.dtype) @ panel
             self.probed[first:last] += feature_products(panel, image)
         seen = [loaded]
-        if last < n:
-            seen.append((yield from self._below(i, first, last, stacked)))
+        if below is not None:
+            seen.append((yield from self._below(below, first, last, stacked)))
         if self.columns is None:
             self.columns = Moments()
             for one in seen:
                 self.columns.merge(one["columns"])
 
-    def _below(self, i: int, first: int, last: int, stacked: Array) -> Steps[PassResult]:
+    def _below(self, spec: PassSpec, first: int, last: int, stacked: Array) -> Steps[PassResult]:
         """Products of the rows below a panel with it, and of both with H."""
         known = self._operands()
         own = np.zeros((len(self.probed) - last, PROBES))
         done = yield Pass(
-            f"below panel {i}",
+            spec,
             matrix=self.matrix,
             changed={"image": {"scale": "scale"}} if "scale" in known else {},
             maps={"gram": AgainstPanel()},

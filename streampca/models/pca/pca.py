@@ -27,7 +27,7 @@ from streampca.models.empty_samples import ObservedSamples, ScoresEmptySamples, 
 from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
-from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
+from streampca.models.pca.routes import WarmStart, choose_pca
 from streampca.models.preprocessing import warn_of_counts
 from streampca.models.registry import estimator
 from streampca.models.request import (
@@ -38,7 +38,7 @@ from streampca.models.request import (
     side_data,
 )
 from streampca.models.row_weights import refuse_few
-from streampca.passes import Execution, Plan
+from streampca.passes import Plan, execute
 from streampca.sources import as_matrix, counted
 
 GENES = ("var",)  # the axis of the features of an AnnData, and of the terms of texts
@@ -197,13 +197,14 @@ class PCA(ScoresEmptySamples, LinearModel):
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
+        return self._plan_as("PCA", X, dim, sample_weight)
+
+    def _plan_as(self, method: str, X: Any, dim: Any, sample_weight: Any = None) -> Plan:
+        """The plan of a method that is this PCA."""
         if self.missing == IMPUTE:
             return plan_of(completion_of(self), X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        return self._plan(matrix, sample_weight)
-
-    def _plan(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> Plan:
-        return plan_pca(matrix, self._request(matrix, sample_weight))
+        return choose_pca(matrix, self._request(matrix, sample_weight), method).plan
 
     def _request(self, matrix: ChunkedMatrix, sample_weight: Any = None, seed: int = 0) -> Request:
         """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
@@ -249,6 +250,10 @@ class PCA(ScoresEmptySamples, LinearModel):
         Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading; ClusterError
         where workers see another store than this process; NonFiniteError while reading.
         """
+        return self._fit_as("PCA", X, dim, sample_weight)
+
+    def _fit_as(self, method: str, X: Any, dim: Any, sample_weight: Any = None) -> Self:
+        """Fit to X.  method : what is fitted, for plans and their refusals."""
         X = counted(X)
         if self.missing == IMPUTE:
             return self._fit_completed(X, dim, sample_weight)
@@ -257,38 +262,41 @@ class PCA(ScoresEmptySamples, LinearModel):
         request = self._request(matrix, sample_weight, seed)
         self.n_features_in_, self.dim_ = matrix.shape[1], dim
         try:
-            self.result_ = self._fit(matrix, request, seed)
+            self.result_ = self._fit(matrix, request, seed, method)
             return self
         except NonFiniteError:
             field = self.missing == "raise" and is_field(X, matrix.labels)
-            observed = ObservedSamples.of(matrix, **self._running) if field else None
+            observed = ObservedSamples.of(matrix, self._running) if field else None
             if observed is None:
                 raise
         request = self._request(matrix, observed.weights(sample_weight), seed)
         request = observed.request(request, sample_weight is not None)
-        self.result_ = observed.result(self._fit(observed.matrix, request, seed))
+        self.result_ = observed.result(self._fit(observed.matrix, request, seed, method))
         self.cost_ = observed.costs + self.cost_
         return self
 
-    def _fit(self, matrix: ChunkedMatrix, request: Request, seed: int) -> PrincipalComponents:
+    def _fit(
+        self, matrix: ChunkedMatrix, request: Request, seed: int, method: str
+    ) -> PrincipalComponents:
         """Fit to this matrix."""
-        plan = plan_pca(matrix, request)
+        planned = choose_pca(matrix, request, method)
         if request.center and matrix.labels.features.dims == GENES:
             warn_of_counts(matrix)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        fitted = fit_pca(plan, matrix, request, execution, self._carry(matrix, request))
-        self.plan_, self.cost_, self.gap_ = plan, execution.costs, fitted.gap
+        warm = self._carry(matrix, request)
+        recall = None if warm is None else warm.recall
+        done = execute(planned, self._running, start=warm, recall=recall)
+        self.plan_, self.cost_, self.gap_ = done.plan, done.costs, done.answer.gap
         return assemble(
             self.registered_name,
-            fitted,
+            done.answer,
             matrix.shape[0],
             matrix.labels,
             request,
             self._stored_parameters(seed),
-            plan,
-            execution.costs,
+            done.plan,
+            done.costs,
             matrix.fingerprint(),
-            memory=execution.memory,
+            memory=done.memory,
         )
 
     def _stored_parameters(self, seed: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The ways to a PCA: a row each, how one of them is planned, and how a plan is run.
+"""The ways to a PCA, a row each, and how one of them is chosen.
 
 A row says which values of ``svd_solver`` take it and what it cannot do. To add a way: a file with
-its candidates and its solver (:class:`streampca.passes.Route`), and a row here.
+its candidates (:class:`streampca.passes.Candidate`), which carry their solver, and a row here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,34 +19,26 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import with_kept_sums
-from streampca.models.pca.gram import gram_by_features, gram_candidates
-from streampca.models.pca.krylov import krylov
-from streampca.models.pca.krylov_plan import krylov_candidates
-from streampca.models.pca.panels import gram_by_panels, panel_candidates
-from streampca.models.pca.scatter import (
-    scatter_candidates,
-    solve_scatter,
-    solve_tsqr,
-    tsqr_candidates,
-)
-from streampca.models.pca.sketch import sketch, sketch_candidates
+from streampca.models.pca.gram import gram_candidates
+from streampca.models.pca.krylov import krylov_candidates
+from streampca.models.pca.panels import panel_candidates
+from streampca.models.pca.scatter import scatter_candidates, tsqr_candidates
+from streampca.models.pca.sketch import sketch_candidates
 from streampca.models.request import Request
 from streampca.passes import (
     Candidate,
-    Execution,
     Pass,
     PassCost,
     PassPlan,
     PassResult,
-    Plan,
+    Planned,
     Rates,
-    Route,
-    SolverInput,
-    follow,
-    make_plan,
+    choose,
 )
 from streampca.sources.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
+
+T = TypeVar("T")
 
 
 class Need(Enum):
@@ -75,11 +67,12 @@ class Need(Enum):
 class Way:
     """A row of the table.
 
+    candidates : for a matrix and a request, the most generous first.
     solvers : the values of ``svd_solver`` that take it; the plan chooses among the ways of one.
     lacks : the needs that it cannot meet.  exact : it does not iterate.
     """
 
-    route: Route[Request, Fitted]
+    candidates: Callable[[ChunkedMatrix, Request], list[Candidate[Fitted]]]
     solvers: tuple[str, ...]
     lacks: tuple[Need, ...] = ()
     exact: bool = True
@@ -87,23 +80,23 @@ class Way:
 
 ONE_LOOK = (Need.DESIGN_IN_HOLES, Need.MATRIX_OF_SAMPLES)
 ITERATION = (Need.MATRIX_OF_SAMPLES, Need.NUMBER_OF_COMPONENTS, Need.OTHER_SAMPLES)
-ROUTES = {
-    "scatter": Way(Route(scatter_candidates, solve_scatter), ("auto", "scatter"), ONE_LOOK),
-    "tsqr": Way(Route(tsqr_candidates, solve_tsqr), ("tsqr",), ONE_LOOK),
-    "gram": Way(Route(gram_candidates, gram_by_features), ("auto", "gram")),
-    "gram by panels": Way(Route(panel_candidates, gram_by_panels), ("auto", "gram"), ONE_LOOK),
-    "krylov": Way(Route(krylov_candidates, krylov), ("auto", "randomized"), ITERATION, exact=False),
-    "sketch": Way(Route(sketch_candidates, sketch), ("sketch",), ONE_LOOK),
-}
-SOLVERS = tuple(dict.fromkeys(one for way in ROUTES.values() for one in way.solvers))
+WAYS = (
+    Way(scatter_candidates, ("auto", "scatter"), ONE_LOOK),
+    Way(tsqr_candidates, ("tsqr",), ONE_LOOK),
+    Way(gram_candidates, ("auto", "gram")),
+    Way(panel_candidates, ("auto", "gram"), ONE_LOOK),
+    Way(krylov_candidates, ("auto", "randomized"), ITERATION, exact=False),
+    Way(sketch_candidates, ("sketch",), ONE_LOOK),
+)
+SOLVERS = tuple(dict.fromkeys(one for way in WAYS for one in way.solvers))
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
 GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 
 
-def plan_pca(matrix: ChunkedMatrix, request: Request) -> Plan:
-    """The plan of a requested PCA.
+def choose_pca(matrix: ChunkedMatrix, request: Request, method: str = "PCA") -> Planned[Fitted]:
+    """The way to a requested PCA that fits the memory.  method : that is fitted, for messages.
 
     Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
     """
@@ -114,23 +107,23 @@ def plan_pca(matrix: ChunkedMatrix, request: Request) -> Plan:
         raise InvalidInputError(f"svd_solver={solver!r}; expected one of {SOLVERS}")
     if solver == "randomized" and request.n_components is None:
         solver = "auto"  # all components: nothing is left to iterate for
-    ways = [way for way in ROUTES.values() if solver in way.solvers]
+    ways = [way for way in WAYS if solver in way.solvers]
     for need in _needs(request):
         ways = [way for way in ways if need not in way.lacks]
         if not ways:
             raise InvalidInputError(need.value.format(solver=solver, count=request.n_components))
-    kept = with_kept_sums if request.warm_start else lambda one: one
+    kept, side = with_kept_sums if request.warm_start else lambda one: one, request.side
     exact, iterative = (
         [
-            kept(c)
+            kept(c).weighted(side.sample_weight, side.weights)
             for way in ways
             if way.exact == kind
-            for c in way.route.candidates(matrix, request)
+            for c in way.candidates(matrix, request)
         ]
         for kind in (True, False)
     )
     ordered = _ordered(matrix, request, exact, iterative)
-    return make_plan(matrix, request.asked_by, ordered, request.memory_limit)
+    return choose(matrix, method, ordered, request.memory_limit)
 
 
 def _needs(request: Request) -> Iterator[Need]:
@@ -145,8 +138,11 @@ def _needs(request: Request) -> Iterator[Need]:
 
 
 def _ordered(
-    matrix: ChunkedMatrix, request: Request, exact: list[Candidate], iterative: list[Candidate]
-) -> list[Candidate]:
+    matrix: ChunkedMatrix,
+    request: Request,
+    exact: list[Candidate[Fitted]],
+    iterative: list[Candidate[Fitted]],
+) -> list[Candidate[Fitted]]:
     """The rule of ``auto``: exact solvers that are affordable, iterative ones, other exact ones.
 
     Each by predicted time; of equal ones the more generous. An iteration that may go over to an
@@ -160,11 +156,11 @@ def _ordered(
 
 
 def ordered(
-    exact: list[Candidate],
-    iterative: list[Candidate],
+    exact: list[Candidate[T]],
+    iterative: list[Candidate[T]],
     iterate: bool = False,
     may_go_over: bool = True,
-) -> list[Candidate]:
+) -> list[Candidate[T]]:
     """Exact ones that are affordable, iterative ones, each followed by an exact one that it may go
     over to, and the other exact ones; both lists are in the order of their predicted times.
 
@@ -186,34 +182,6 @@ def within(rule: Iterable[tuple[float, float]], seconds: float, quickest: float)
     quickest : predicted seconds of the iterative solver.
     """
     return any(seconds <= most and seconds <= times * quickest for most, times in rule)
-
-
-def fit_pca(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    request: Request,
-    execution: Execution,
-    warm_start: WarmStart | None = None,
-) -> Fitted:
-    """Run the plan's passes and solve; where the answer is uncertain, go over to another plan.
-
-    warm_start : what an earlier fit of the same matrix left, and this one leaves.
-    """
-    inputs, side = SolverInput(plan, matrix, request, warm_start), request.side
-    execution.n_passes = execution.first_pass + plan.n_passes
-    fitted = follow(
-        ROUTES[plan.solver].route,
-        inputs,
-        execution,
-        weights=side.sample_weight,
-        feature_weights=side.weights,
-        recall=None if warm_start is None else warm_start.recall,
-    )
-    execution.finished()
-    if not fitted.uncertain or plan.then is None:
-        return fitted
-    execution.first_pass, execution.plan = len(execution.costs), plan.then
-    return fit_pca(plan.then, matrix, request, execution, warm_start)
 
 
 class WarmStart:
@@ -246,7 +214,7 @@ class WarmStart:
 
     def recall(self, plan: PassPlan, wanted: Pass, run: Callable[[], PassResult]) -> PassResult:
         """The result of a first pass: the kept one, or that of ``run``, which is then kept."""
-        accumulators, sinks = wanted.accumulators(plan), wanted.sinks
+        accumulators, sinks = wanted.accumulators(), wanted.sinks
         settings = [(n, repr([getattr(a, s) for s in a.settings])) for n, a in accumulators.items()]
         key = json.dumps([plan.to_dict(), settings], sort_keys=True)
         held = {n: sink.values for n, sink in sinks.items() if isinstance(sink, MemorySink)}

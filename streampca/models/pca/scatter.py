@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ from streampca.models.request import Request
 from streampca.passes import (
     Candidate,
     Pass,
-    SolverInput,
+    PassSpec,
+    Planned,
     Steps,
     all_threads,
     pass_spec,
@@ -60,7 +62,7 @@ from streampca.store import MemorySink
 SPAN_ROWS = 16 * 8192  # rows in a span of float32 sums, about
 
 
-def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
+def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
     """One pass that sums the scatter matrix."""
     n, p = matrix.shape
     k = kept_count(matrix, request)
@@ -83,23 +85,23 @@ def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidat
     if imputed:
         reason = "one pass with Z'Z, Z'M and M'M, so that holes hold the mean exactly"
     solve = {"scatter": spec.total_nbytes} | solve
-    return [Candidate("scatter", reason, (spec,), solve, flops)]
+    solver = partial(solve_scatter, matrix=matrix, request=request, spec=spec)
+    return [Candidate("scatter", reason, (spec,), solve, flops, solve=solver)]
 
 
-def solve_scatter(inputs: SolverInput[Request]) -> Steps[Fitted]:
+def solve_scatter(
+    planned: Planned[Any], *, matrix: ChunkedMatrix, request: Request, spec: PassSpec
+) -> Steps[Fitted]:
     """Eigenvectors of the scatter matrix."""
-    matrix, request = inputs.matrix, inputs.request
     more: dict[str, Any] = {}
     counts: MemorySink | None = None
     if request.missing == "mean":
         counts = MemorySink(matrix.shape[0], 1, np.int64)
         more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
     resolution, removed = Resolution.of(matrix.dtype), None
-    if (basis := request.side.basis) is not None:
-        more["matrix"] = with_design_columns(matrix, basis)
-    sums = (yield Pass("scatter", **more)).accumulators
+    sums = (yield Pass(spec, **more)).accumulators
     done = sums.pop("scatter")
-    if basis is not None:
+    if (basis := request.side.basis) is not None:
         done, removed = scatter_without(done, basis.shape[1])
         resolution = replace(resolution, work=np.dtype(np.float64))
     if _judges_counts(request):
@@ -115,7 +117,7 @@ def _judges_counts(request: Request) -> bool:
     return request.standardize.of_counts and not request.warm_start and request.side.basis is None
 
 
-def tsqr_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
+def tsqr_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
     """One pass that keeps the R factor. Raises InvalidInputError where holes hold means."""
     if request.missing == "mean":
         raise InvalidInputError(
@@ -129,16 +131,17 @@ def tsqr_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     spec = replace(spec, matrix=read)
     reason = "one pass; R factor, then its SVD: singular values to about 1e-14 of the largest"
     solve = {"R factor and its SVD": 6 * p * p * 8}
-    return [Candidate("tsqr", reason, (spec,), solve, 22.0 * p**3)]
+    solver = partial(solve_tsqr, matrix=matrix, request=request, spec=spec)
+    return [Candidate("tsqr", reason, (spec,), solve, 22.0 * p**3, solve=solver)]
 
 
-def solve_tsqr(inputs: SolverInput[Request]) -> Steps[Fitted]:
+def solve_tsqr(
+    planned: Planned[Any], *, matrix: ChunkedMatrix, request: Request, spec: PassSpec
+) -> Steps[Fitted]:
     """Singular vectors of the R factor."""
-    matrix, request = inputs.matrix, inputs.request
     removed, basis = None, request.side.basis
     resolution, limit = Resolution.of(matrix.dtype), min(matrix.shape)
-    read = matrix if basis is None else with_design_columns(matrix, basis)
-    done = (yield Pass("tsqr", matrix=read)).accumulators.pop("r")
+    done = (yield Pass(spec)).accumulators.pop("r")
     if basis is not None:
         done, removed = factor_without(done, basis.shape[1])
     return solve_accumulator(done, request, resolution, limit, removed)

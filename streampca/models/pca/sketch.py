@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from streampca.accumulators import LeadingDirections, Moments
@@ -14,7 +17,8 @@ from streampca.models.request import Request
 from streampca.passes import (
     Candidate,
     Pass,
-    SolverInput,
+    PassSpec,
+    Planned,
     Steps,
     pass_spec,
     single_threaded_blas,
@@ -34,7 +38,7 @@ WIDTH = 64  # least number of directions kept; else four times the components
 UNDETERMINED = 1.5  # radians: a larger bound says no more than a right angle
 
 
-def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
+def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
     """One pass over samples that keeps a few directions.
 
     Raises InvalidInputError for a request that needs statistics of the whole matrix first.
@@ -79,15 +83,17 @@ def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate
         "components": 2 * k * p * 8,
         "column statistics": 12 * p * 8,
     }
-    return [Candidate("sketch", reason, (spec,), solve)]
+    solver = partial(sketch, matrix=matrix, request=request, spec=spec)
+    return [Candidate("sketch", reason, (spec,), solve, solve=solver)]
 
 
-def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
+def sketch(
+    planned: Planned[Any], *, matrix: ChunkedMatrix, request: Request, spec: PassSpec
+) -> Steps[Fitted]:
     """The leading directions of a factor whose distance from the scatter is bounded."""
-    matrix, request = inputs.matrix, inputs.request
     k = known_count(request.n_components, *matrix.shape)
     assert k is not None  # plan_pca refuses other requests
-    done = yield Pass("sketch")
+    done = yield Pass(spec)
     found, stats = done["directions"], done["columns"].columns()
     scaling = request.standardize.resolve(stats, Resolution.of(matrix.dtype).eps)
     weight = request.side.count(matrix.shape[0])
@@ -99,7 +105,7 @@ def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
         _, singular, vectors = np.linalg.svd(factor, full_matrices=False)
     m2 = stats.m2 if request.center else stats.m2 + stats.weight * stats.mean**2
     spectrum = _spectrum(singular**2, vectors, float(np.sum(m2)))
-    terms = int(np.diff(inputs.plan.named("sketch").edges).max(initial=1))
+    terms = int(np.diff(planned.blocks(spec).edges).max(initial=1))
     rounding = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
     rounding += solver_floor(spectrum.values, matrix.shape[1])
     rank = numerical_rank(spectrum.values, matrix.shape[1], rounding)
@@ -129,7 +135,7 @@ def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
     components = np.array(kept.vectors.T, order="C")
     fitted.components = finish_components(components, rank, fitted, request.center)
     fitted.components *= signs_of_components(fitted.components.T)[:, None]
-    fitted.uncertain = _undetermined(fitted, rank)
+    fitted.doubt = _undetermined(fitted, rank)
     return fitted
 
 

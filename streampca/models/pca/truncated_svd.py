@@ -92,7 +92,6 @@ class TruncatedSVD(LinearModel):
 
     whiten = False
     missing = "raise"
-    asked_by = "TruncatedSVD"  # who is named where memory does not do
 
     def _pca(self) -> PCA:
         """The PCA that computes the decomposition."""
@@ -103,13 +102,11 @@ class TruncatedSVD(LinearModel):
             raise InvalidInputError(f"n_components={self.n_components!r}; expected a number")
         settings = {n: getattr(self, n) for n in TruncatedSVD.parameters if n in PCA.parameters}
         names: dict[str, Any] = {"svd_solver": self.algorithm, "iterated_power": self.n_iter}
-        made = PCA(**names, center=False, ddof=0, **settings)
-        vars(made)["asked_by"] = self.asked_by
-        return made
+        return PCA(**names, center=False, ddof=0, **settings)
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
-        return replace(self._pca().plan(X, dim=dim), method="TruncatedSVD")
+        return self._pca()._plan_as("TruncatedSVD", X, dim)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
@@ -119,7 +116,11 @@ class TruncatedSVD(LinearModel):
         vars(self).pop("_later", None)
         if not self.compute:
             return self._postpone(X, dim, sample_weight)
-        base = self._pca().fit(X, dim=dim, sample_weight=sample_weight)
+        return self._fit_as("TruncatedSVD", X, dim, sample_weight)
+
+    def _fit_as(self, method: str, X: Any, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X.  method : what is fitted, for plans and their refusals."""
+        base = self._pca()._fit_as(method, X, dim, sample_weight)
         settings = {**base.result_.settings, "algorithm": self.algorithm, "n_iter": self.n_iter}
         self.result_ = replace(base.result_, method="TruncatedSVD", settings=settings)
         self.plan_ = replace(base.plan_, method="TruncatedSVD")

@@ -179,7 +179,7 @@ class LSA(LinearModel):
         """Fit to counts that carry their names, and how their texts were split."""
         plan = self._plan(matrix)
         weighted, costs = self._weighted(matrix)
-        svd = self._svd().fit(weighted)
+        svd = self._svd()._fit_as("LSA", weighted)
         kept = svd.result_.fields_of(PrincipalComponents)
         kept |= {"method": "LSA", "settings": self.stored_params(), "scores": None}
         attach(self, LSADecomposition(**kept, tokens=matrix.labels.attrs.get(TOKENS, "")))
@@ -204,9 +204,7 @@ class LSA(LinearModel):
     def _svd(self) -> TruncatedSVD:
         """The decomposition of the weighted counts."""
         names = TruncatedSVD.parameters.keys() & type(self).parameters.keys()
-        made = TruncatedSVD(**{name: getattr(self, name) for name in names})
-        made.asked_by = "LSA"
-        return made
+        return TruncatedSVD(**{name: getattr(self, name) for name in names})
 
     def _counts(self, X: Any, dim: Any = None, terms: Any = None, names: Any = None) -> Any:
         """X as documents x terms: texts are counted, anything else is opened."""
