@@ -17,9 +17,10 @@ from streampca.models.estimator import Estimator
 from streampca.models.kernel_functions import Kernel, Rows, check_count, checked_kernel
 from streampca.models.landmarks import (
     METHODS,
-    ROUTE,
     LandmarkRequest,
+    LandmarkSums,
     candidate_rows,
+    landmark_candidates,
     landmark_nbytes,
     landmark_pieces,
 )
@@ -28,7 +29,7 @@ from streampca.models.registry import estimator
 from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions
-from streampca.passes import Execution, Plan, SolverInput, follow, make_plan
+from streampca.passes import Plan, Planned, choose, execute
 from streampca.sources import as_matrix, counted
 
 LANDMARKS = 500  # of so many rows, where none are asked
@@ -202,23 +203,21 @@ class NystroemPCA(Estimator):
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        return self._plan(matrix, self._request(matrix, seed_of(self.random_state)))
+        return self._choose(matrix, self._request(matrix, seed_of(self.random_state))).plan
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         request = self._request(matrix, seed := seed_of(self.random_state))
-        self.plan_ = plan = self._plan(matrix, request)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        sums = follow(ROUTE, SolverInput(plan, matrix, request), execution)
-        execution.finished()
-        self.cost_, self.dim_ = execution.costs, dim
+        done = execute(self._choose(matrix, request), self._running)
+        sums = done.answer
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         values, vectors, mean = sums.components(request.count)
         features = sums.features
         self.result_: NystroemResult = NystroemResult(
             method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": seed}, plan=plan.to_dict(),
-            provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
+            settings=self.stored_params() | {"random_state": seed}, plan=done.plan.to_dict(),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
             eigenvalues=values, vectors=vectors, landmarks=features.landmarks,
             places=sums.places, shift=features.shift, mean=mean,
             kernel=features.kernel.name, gamma=features.kernel.gamma,
@@ -279,6 +278,6 @@ class NystroemPCA(Estimator):
         numbers = candidate_rows(n, int(m), self.landmarks, seed)
         return LandmarkRequest(kernel, self.landmarks, int(m), int(k), numbers, seed)
 
-    def _plan(self, matrix: ChunkedMatrix, request: LandmarkRequest) -> Plan:
-        found = ROUTE.candidates(matrix, request)
-        return make_plan(matrix, "NystroemPCA", found, self.memory_limit)
+    def _choose(self, matrix: ChunkedMatrix, request: LandmarkRequest) -> Planned[LandmarkSums]:
+        made = landmark_candidates(matrix, request)
+        return choose(matrix, "NystroemPCA", made, self.memory_limit)
