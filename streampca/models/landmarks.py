@@ -307,6 +307,16 @@ class LandmarkSums:
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class LandmarkPasses:
+    """sampled : see :func:`sample_passes`.  candidates : over the rows among which landmarks are
+    chosen.  features : over all rows."""
+
+    sampled: tuple[PassSpec, ...]
+    candidates: PassSpec
+    features: PassSpec
+
+
 def landmark_candidates(
     matrix: ChunkedMatrix, request: LandmarkRequest
 ) -> list[Candidate[LandmarkSums]]:
@@ -331,16 +341,6 @@ def landmark_candidates(
     specs = (*passes.sampled, passes.candidates, passes.features)
     solver = partial(landmark_sums, matrix=matrix, request=request, passes=passes)
     return [Candidate("landmarks", reason, specs, terms, 12.0 * m**3, solve=solver)]
-
-
-@dataclass(frozen=True)
-class LandmarkPasses:
-    """sampled : see :func:`sample_passes`.  candidates : over the rows among which landmarks are
-    chosen.  features : over all rows."""
-
-    sampled: tuple[PassSpec, ...]
-    candidates: PassSpec
-    features: PassSpec
 
 
 def landmark_sums(
