@@ -19,6 +19,7 @@ from streampca.accumulators import Moments
 from streampca.cli.commands import main
 from streampca.cli.kinds import named_kind, option_name
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
+from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator, attach
