@@ -25,7 +25,7 @@ from streampca.models.kernel_functions import (
     checked_kernel,
     finite,
 )
-from streampca.models.kernel_routes import SOLVERS, choose_kernel
+from streampca.models.kernel_routes import SOLVERS, kernel_candidates
 from streampca.models.kernel_scores import FixedPoints, KernelScores, PreImages, RidgePreImages
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import Kept, parameter
@@ -33,7 +33,7 @@ from streampca.models.registry import estimator
 from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.passes import Plan, Planned, execute
+from streampca.passes import Candidate, execute
 from streampca.passes.plan import BLOCK_NBYTES
 from streampca.sources import as_matrix, counted
 from streampca.sources.objects import ObjectKernel, objects_in
@@ -218,15 +218,12 @@ class KernelPCA(Estimator):
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
-        return self._choose(self._opened(X, dim), seed_of(self.random_state)).plan
-
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes, or with a function as kernel a
         list of any n objects that it takes. See the class for its cost."""
-        matrix, seed = self._opened(X, dim), seed_of(self.random_state)
-        done = execute(self._choose(matrix, seed), self._running)
+        matrix = self._opened(X, dim)
+        request = self._request(matrix)
+        done = execute(self._planned(matrix, request), self._running)
         found, kernel = done.answer, done.answer.kernel
         self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         for remark in filter(None, (found.doubt, found.cut())):
@@ -235,7 +232,8 @@ class KernelPCA(Estimator):
         self.n_features_in_ = matrix.shape[1]
         self.result_: KernelResult = KernelResult(
             method=self.registered_name, n_samples=len(found.means), labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": seed}, plan=done.plan.to_dict(),
+            settings=self.stored_params() | {"random_state": request.seed},
+            plan=done.plan.to_dict(),
             provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
             eigenvalues=found.values, eigenvectors=found.vectors, means=found.means,
             angle_bound=found.angle, eigenvalue_bound=found.error,
@@ -292,18 +290,18 @@ class KernelPCA(Estimator):
         """(n, k) unit columns."""
         return self.result_.eigenvectors
 
-    def _choose(self, matrix: ChunkedMatrix, seed: int) -> Planned[KernelFound]:
-        """The way to the requested components. Raises InvalidInputError, MemoryLimitError."""
-        request = self._request(matrix, seed)
-        return choose_kernel(matrix, request, self._solver(matrix), self.memory_limit)
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: KernelRequest
+    ) -> list[Candidate[KernelFound]]:
+        return kernel_candidates(matrix, request, self._solver(matrix))
 
-    def _request(self, matrix: ChunkedMatrix, seed: int) -> KernelRequest:
+    def _request(self, matrix: ChunkedMatrix) -> KernelRequest:  # type: ignore[override]
         """What is asked, checked."""
         if self.solver not in SOLVERS:
             raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")
         if not isinstance(self.tol, (int, float)) or not 0 < self.tol < 1:
             raise InvalidInputError(f"tol={self.tol!r}; expected radians between 0 and 1")
-        kernel = self._kernel(matrix, seed)
+        kernel = self._kernel(matrix, seed := seed_of(self.random_state))
         if self.solver == "scratch" and self.scratch is None:
             raise InvalidInputError("solver='scratch' needs a folder: scratch='/fast/disk'")
         steps, folder = whole_number("max_passes", self.max_passes), self.scratch

@@ -9,7 +9,7 @@ from streampca.models.kernel_krylov import matrix_free_candidates
 from streampca.models.kernel_matrix import exact_candidates
 from streampca.models.kernel_scratch import scratch_candidates, stored_candidates
 from streampca.models.pca.routes import ordered
-from streampca.passes import Planned, Rates, choose
+from streampca.passes import Candidate, Rates
 
 SOLVERS = ("auto", "exact", "matrix-free", "scratch")
 EXACT = ("auto", "exact")
@@ -20,12 +20,12 @@ ITERATIONS = {  # of candidates, the values of ``solver`` that take them
 }
 
 
-def choose_kernel(
-    matrix: ChunkedMatrix, request: KernelRequest, solver: str, memory_limit: int | str | None
-) -> Planned[KernelFound]:
-    """The way to a kernel PCA: exact where that fits the memory and does not take far longer.
+def kernel_candidates(
+    matrix: ChunkedMatrix, request: KernelRequest, solver: str
+) -> list[Candidate[KernelFound]]:
+    """The ways to a kernel PCA: exact ones come first where they do not take far longer.
 
-    Raises MemoryLimitError if none fits, InvalidInputError for a solver that cannot answer.
+    Raises InvalidInputError for a solver that cannot answer.
     """
     exact = exact_candidates(matrix, request) if solver in EXACT else []
     makers = [make for make, solvers in ITERATIONS.items() if solver in solvers]
@@ -36,5 +36,4 @@ def choose_kernel(
             f"n_components={request.count!r}; expected a smaller number, or solver='exact'"
         )
     rates = Rates.of(None)
-    candidates = ordered(rates.timed(matrix, exact), rates.timed(matrix, iterative))
-    return choose(matrix, "KernelPCA", candidates, memory_limit)
+    return ordered(rates.timed(matrix, exact), rates.timed(matrix, iterative))
