@@ -86,8 +86,9 @@ class ProbabilisticDecomposition(
             "certificate": None,
             "log_likelihood": float(found.trace[-1]),
         }
-        ended = {"trace": found.trace, "converged": found.converged, "gain": found.gain}
-        return cls(**kept, noise=noise, **ended)
+        return cls(
+            **kept, noise=noise, trace=found.trace, converged=found.converged, gain=found.gain
+        )
 
     def _factor_model(self) -> FactorModel:
         used = np.ones(self.n_features) if self.divisors is None else self.divisors
@@ -258,7 +259,7 @@ def fit_ppca(
     if fitted.doubt and planned.then is not None:
         return fitted
     n, plan = matrix.shape[0], replace(planned.plan, solver=first.solver)
-    start = assemble("PPCA", fitted, n, matrix.labels, asked.pca, {}, plan)
+    start: Decomposition = assemble("PPCA", fitted, n, matrix.labels, asked.pca, {}, plan)
     del fitted
     if after is None or not (yield from after.needed(partly_missing(start))):
         start = leading(start, fewest_by_bic(start)) if asked.by_bic else start
