@@ -42,6 +42,7 @@ from streampca.store import MemorySink
 
 NAME = "empty samples"
 Model = TypeVar("Model", bound=Decomposition)
+Asked = TypeVar("Asked", bound=Request)
 
 
 def is_field(X: Any, labels: Labels) -> bool:
@@ -83,7 +84,7 @@ class ObservedSamples:
         found[self.rows] = 1.0 if given is None else given[self.rows]
         return of_some(sample_weight, found, np.arange(len(found)))
 
-    def request(self, request: Request, weighted: bool) -> Request:
+    def request(self, request: Asked, weighted: bool) -> Asked:
         """The request of the observed samples, from that of all with these weights.
 
         The basis of a design is 0-weighted at the empty ones, and stays one without them.
@@ -118,8 +119,8 @@ def fit_observed(
     matrix: ChunkedMatrix,
     sample_weight: Any,
     *,
-    request_of: Callable[[Any], Request],
-    fit: Callable[[ChunkedMatrix, Request], Model],
+    request_of: Callable[[Any], Asked],
+    fit: Callable[[ChunkedMatrix, Asked], Model],
     running: Running,
 ) -> tuple[Model, list[PassCost]]:
     """(the result, the costs of finding empty samples): of all samples; of the observed ones, if

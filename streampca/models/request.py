@@ -325,7 +325,7 @@ class Request:
 
     def with_side_data(
         self, matrix: ChunkedMatrix, *, weights: Any, remove: Any, sample_weight: Any
-    ) -> Request:
+    ) -> Self:
         """This request, checked, with the side data of a matrix. Raises InvalidInputError."""
         exact = self.center and self.svd_solver not in ("randomized", "arpack")
         self.check(matrix.shape, least=0 if exact else 1)

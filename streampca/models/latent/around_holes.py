@@ -19,7 +19,6 @@ from streampca.passes import (
     PassSpec,
     Planned,
     Steps,
-    choose,
     easier_axis,
     larger,
     pass_spec,
@@ -88,22 +87,11 @@ def followed(
     )
 
 
-def choose_followed(
-    matrix: ChunkedMatrix,
-    method: str,
-    first: Sequence[Candidate[Any]],
-    after: Sequence[EmAfter],
-    solve: Callable[..., Steps[T]],
-    memory_limit: int | str | None,
-) -> Planned[T]:
-    """The first fit and the EM that fit the memory together.  after : empty without EM.
+def around_holes(
+    first: Sequence[Candidate[Any]], after: Sequence[EmAfter], solve: Callable[..., Steps[T]]
+) -> list[Candidate[T]]:
+    """Every first fit with every EM after it, in this order.  after : empty where no EM is needed.
 
-    Candidates have the names of the first fits, by which these are compared; the plan that was
-    chosen names both. Raises MemoryLimitError.
+    Candidates have the names of the first fits, by which a plan compares them.
     """
-    both = [followed(one, then, solve) for one in first for then in after or (None,)]
-    planned = choose(matrix, method, both, memory_limit)
-    if not after:
-        return planned
-    plan = planned.plan
-    return replace(planned, plan=replace(plan, solver=f"{plan.solver}, em"))
+    return [followed(one, then, solve) for one in first for then in after or (None,)]

@@ -15,14 +15,13 @@ from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
 from streampca.models.estimator import attach
 from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
-from streampca.models.latent.factor_routes import choose_factors
+from streampca.models.latent.factor_routes import factor_candidates
 from streampca.models.latent.latent import FactorDecomposition, LatentModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom, sample_weights
 from streampca.models.row_weights import refuse_few
-from streampca.passes import Plan, execute
-from streampca.sources import as_matrix, counted
+from streampca.passes import Candidate, Outcome, Plan
 
 
 @estimator
@@ -148,10 +147,11 @@ class FactorAnalysis(LatentModel):
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        return choose_factors(matrix, self._request(matrix, sample_weight)).plan
+        return self._plan_for(X, dim, sample_weight=sample_weight)
 
-    def _request(self, matrix: ChunkedMatrix, sample_weight: Any) -> FactorRequest:
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, **_: Any
+    ) -> FactorRequest:
         """The checked parameters, and the weights of the samples of this matrix."""
         request = FactorRequest.of(self, matrix.shape[1])
         request = replace(request, weights=sample_weights(sample_weight, matrix))
@@ -165,10 +165,15 @@ class FactorAnalysis(LatentModel):
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         Warns (HeywoodWarning) of uniquenesses at their bound.
         """
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        request = self._request(matrix, sample_weight)
-        done = execute(choose_factors(matrix, request), self._running)
-        self.result_: FactorDecomposition = factor_result(
+        return self._fit_to(X, dim, sample_weight=sample_weight)
+
+    def _candidates(self, matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[Any]]:
+        return factor_candidates(matrix, request)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: FactorRequest, done: Outcome[Any]
+    ) -> FactorDecomposition:
+        return factor_result(
             done.answer,
             request,
             matrix.labels,
@@ -176,9 +181,6 @@ class FactorAnalysis(LatentModel):
             plan=done.plan.to_dict(),
             provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
         )
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        self.n_features_in_ = matrix.shape[1]
-        return self
 
     @classmethod
     def from_covariance(

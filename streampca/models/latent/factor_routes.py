@@ -22,7 +22,7 @@ from streampca.accumulators.base import refuse_partly_missing
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Resolution, Standardize, constant_columns
-from streampca.models.latent.around_holes import EmAfter, choose_followed, em_after
+from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
 from streampca.models.latent.em import EmRequest, EmSizes, warn_unless_converged
 from streampca.models.latent.factor_fit import (
     FactorFit,
@@ -41,7 +41,6 @@ from streampca.passes import (
     Planned,
     Rates,
     Steps,
-    choose,
     pass_spec,
     single_threaded_blas,
 )
@@ -51,19 +50,18 @@ from streampca.solvers.latent import LOG_2_PI
 PATIENCE = 10.0  # seconds: "streamed" must save more than this, because it cannot test k
 
 
-def choose_factors(matrix: ChunkedMatrix, request: FactorRequest) -> Planned[FactorFit]:
-    """The way to a requested factor analysis that fits the memory, with EM after it for holes.
+def factor_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[FactorFit]]:
+    """The ways to the factors, the preferred first, and EM after each wherever there may be holes.
 
-    Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
+    Raises InvalidInputError for an unsuitable solver.
     """
-    name, limit = "FactorAnalysis", request.memory_limit
     if request.missing != "em":
-        return choose(matrix, name, factor_candidates(matrix, request), limit)
+        return filled_candidates(matrix, request)
     possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
-    first = factor_candidates(matrix, replace(request, missing="mean" if possible else "raise"))
+    first = filled_candidates(matrix, replace(request, missing="mean" if possible else "raise"))
     sizes = EmSizes(request.n_components, request.max_passes, scaled=True)
     after = em_after(matrix, sizes, request.weights) if possible else []
-    return choose_followed(matrix, name, first, after, partial(fit_factors, asked=request), limit)
+    return around_holes(first, after, partial(fit_factors, request=request))
 
 
 def fit_factors(
@@ -71,7 +69,7 @@ def fit_factors(
     *,
     first: Candidate[FactorFit],
     after: EmAfter | None,
-    asked: FactorRequest,
+    request: FactorRequest,
 ) -> Steps[FactorFit]:
     """The factors, with holes by EM that starts at those of the mean-filled matrix.
 
@@ -80,21 +78,21 @@ def fit_factors(
     start = yield from first.solve(planned)
     if after is None or not (yield from after.needed(start.partly_missing)):
         return start
-    request = EmRequest(
-        state=first_factors(start, asked.min_uniqueness),
+    asked = EmRequest(
+        state=first_factors(start, request.min_uniqueness),
         scale=start.deviation,
         shared=False,
-        lower=asked.min_uniqueness,
-        tol=asked.tol,
-        max_passes=asked.max_passes,
-        weights=asked.weights,
+        lower=request.min_uniqueness,
+        tol=request.tol,
+        max_passes=request.max_passes,
+        weights=request.weights,
     )
-    found = yield from after.run(planned, request)
-    warn_unless_converged(found, request)
+    found = yield from after.run(planned, asked)
+    warn_unless_converged(found, asked)
     return factors_of_em(start, found)
 
 
-def factor_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[FactorFit]]:
+def filled_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[FactorFit]]:
     """The ways to the factors, the preferred first. Holes, if allowed, are filled with means."""
     solver, known = request.solver, ("auto", *WAYS)
     if solver not in known:

@@ -15,22 +15,23 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.empty_samples import fit_observed
+from streampca.models.estimator import attach
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.ppca_fit import (
     PpcaRequest,
     ProbabilisticDecomposition,
     bic_of,
-    choose_ppca,
     mean_log_likelihood,
+    ppca_candidates,
 )
 from streampca.models.parameters import parameter
 from streampca.models.pca.pca import GENES
 from streampca.models.preprocessing import warn_of_counts
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
-from streampca.models.request import Request, iteration_limits, seed_of, whole_number
-from streampca.passes import Plan, execute
-from streampca.sources import as_matrix, counted
+from streampca.models.request import iteration_limits, seed_of, whole_number
+from streampca.passes import Candidate, Outcome, Plan, execute
+from streampca.sources import counted
 
 BIC = "bic"
 
@@ -103,41 +104,43 @@ class PPCA(LatentModel):
         Steps of EM are planned wherever there may be holes; without holes none is made.
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        asked = self._asked(matrix, self._request(matrix, sample_weight))
-        return choose_ppca(matrix, asked).plan
+        return self._plan_for(X, dim, sample_weight=sample_weight)
 
     def _iterates(self, matrix: ChunkedMatrix) -> bool:
         """Whether EM may be needed: holes are allowed, and there may be some."""
         possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
         return self.missing == "em" and self.remove is None and possible
 
-    def _request(self, matrix: ChunkedMatrix, sample_weight: Any = None, seed: int = 0) -> Request:
-        """That of the PCA which is the closed form, or where EM begins.  seed : drawn by a fit."""
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0, **_: Any
+    ) -> PpcaRequest:
+        """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
         if self.missing not in ("raise", "em"):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'em'")
+        by_bic, iterates = self.n_components == BIC, self._iterates(matrix)
+        more: dict[str, Any] = {"missing": "raise"}
+        if iterates:
+            tol, most = self.tol, whole_number("max_passes", self.max_passes)
+            if isinstance(tol, bool) or not isinstance(tol, Real) or not tol >= 0:
+                raise InvalidInputError(f"tol={tol!r}; expected a log-likelihood from 0")
+            more = {"missing": "mean", "em_tol": tol, "em_passes": most}
         tol, max_passes = iteration_limits(solver=self.svd_solver)
-        request = Request.of(
+        request = PpcaRequest.of(
             self,
-            n_components=None if self.n_components == BIC else self.n_components,
-            missing="mean" if self._iterates(matrix) else "raise",
+            n_components=None if by_bic else self.n_components,
             tol=tol,
             max_passes=max_passes,
             random_state=seed,
+            by_bic=by_bic,
+            iterates=iterates,
+            **more,
         )
         return request.with_side_data(
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )
 
-    def _asked(self, matrix: ChunkedMatrix, request: Request) -> PpcaRequest:
-        """The request of the whole fit.  request : of its PCA."""
-        by_bic, tol = self.n_components == BIC, self.tol
-        if not self._iterates(matrix):
-            return PpcaRequest(pca=request, by_bic=by_bic)
-        if isinstance(tol, bool) or not isinstance(tol, Real) or not tol >= 0:
-            raise InvalidInputError(f"tol={tol!r}; expected a log-likelihood from 0")
-        most = whole_number("max_passes", self.max_passes)
-        return PpcaRequest(pca=request, by_bic=by_bic, iterates=True, tol=tol, max_passes=most)
+    def _candidates(self, matrix: ChunkedMatrix, request: PpcaRequest) -> list[Candidate[Any]]:
+        return ppca_candidates(matrix, request)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
@@ -145,30 +148,33 @@ class PPCA(LatentModel):
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         Warns (AccuracyWarning) where EM has not converged in ``max_passes``.
         """
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        seed = seed_of(self.random_state)
-        self.result_, found_by = fit_observed(
+        matrix, seed = self._opened(counted(X), dim), seed_of(self.random_state)
+        result, found_by = fit_observed(
             matrix,
             matrix,
             sample_weight,
-            request_of=lambda weights: self._request(matrix, weights, seed),
+            request_of=lambda weights: self._request(matrix, sample_weight=weights, seed=seed),
             fit=self._fit,
             running=self._running,
         )
         self.cost_, self.dim_ = found_by + self.cost_, dim
-        self.n_features_in_ = matrix.shape[1]
-        return self
+        return attach(self, result)  # type: ignore[no-any-return]
 
-    def _fit(self, matrix: ChunkedMatrix, request: Request) -> ProbabilisticDecomposition:
+    def _fit(self, matrix: ChunkedMatrix, request: PpcaRequest) -> ProbabilisticDecomposition:
         """Fit to this matrix."""
-        planned = choose_ppca(matrix, self._asked(matrix, request))
+        planned = self._planned(matrix, request)
         if matrix.labels.features.dims == GENES:
             warn_of_counts(matrix)
         done = execute(planned, self._running)
-        assert isinstance(done.answer, ProbabilisticDecomposition)
         self.plan_, self.cost_ = done.plan, done.costs
+        return self._result(matrix, request, done)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: PpcaRequest, done: Outcome[Any]
+    ) -> ProbabilisticDecomposition:
+        found: ProbabilisticDecomposition = done.answer
         return replace(
-            done.answer,
+            found,
             settings=self.stored_params() | {"random_state": request.random_state},
             plan=done.plan.to_dict(),
             provenance=provenance(done.costs, matrix.fingerprint(), done.memory),

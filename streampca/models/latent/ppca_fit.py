@@ -13,7 +13,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import Fitted, assemble
 from streampca.models.decomposition import Decomposition, OrthogonalProjection
-from streampca.models.latent.around_holes import EmAfter, choose_followed, em_after
+from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
 from streampca.models.latent.em import EmRequest, EmResult, EmSizes, warn_unless_converged
 from streampca.models.latent.latent import LatentDecomposition
 from streampca.models.latent.rows import LatentLikelihood
@@ -208,38 +208,38 @@ LOOSE = 1.0  # of the log-likelihood, where numbers of components are compared
 
 
 @dataclass(frozen=True, kw_only=True)
-class PpcaRequest:
-    """What a fit is asked.
+class PpcaRequest(Request):
+    """The request of the PCA that is the closed form, or where EM begins, and of EM.
 
-    pca : of the closed form, or of the mean-filled matrix.  by_bic : whether Schwarz's criterion
-    chooses the number of components.  iterates : whether there may be holes, and EM for them.
-    tol, max_passes : of one EM.
+    by_bic : whether Schwarz's criterion chooses the number of components.
+    iterates : whether there may be holes, and EM for them.
+    em_tol, em_passes : ``tol`` and ``max_passes`` of one EM.
     """
 
-    pca: Request
-    by_bic: bool
+    by_bic: bool = False
     iterates: bool = False
-    tol: float = 0.0
-    max_passes: int = 0
+    em_tol: float = 0.0
+    em_passes: int = 0
 
 
-def choose_ppca(matrix: ChunkedMatrix, asked: PpcaRequest) -> Planned[Any]:
-    """A PCA that fits the memory, and EM after it wherever there may be holes.
+def ppca_candidates(
+    matrix: ChunkedMatrix, request: PpcaRequest
+) -> list[Candidate[ProbabilisticDecomposition | Fitted]]:
+    """The ways of a PCA, and EM after each wherever there may be holes.
 
-    Its answer is a :class:`ProbabilisticDecomposition` without settings, plan and provenance; where
-    the fit goes over to another way, a Fitted that has a doubt. Raises MemoryLimitError.
+    The answer has no settings, plan and provenance; it is a Fitted, which has a doubt, where the
+    fit goes over to another way. Raises InvalidInputError for an unsuitable solver.
     """
-    pca, after = asked.pca, []
-    if asked.iterates:
-        k = None if asked.by_bic else known_count(pca.n_components, *matrix.shape)
+    after = []
+    if request.iterates:
+        k = None if request.by_bic else known_count(request.n_components, *matrix.shape)
         k = min(*matrix.shape, LARGEST) if k is None else k
-        runs = k + 1 if asked.by_bic else 1
-        scaled = pca.scale is not None or pca.side.weights is not None
-        sizes = EmSizes(k, runs * asked.max_passes, scaled)
-        after = em_after(matrix, sizes, pca.side.sample_weight)
-    solve = partial(fit_ppca, matrix=matrix, asked=asked)
-    first = pca_candidates(matrix, pca)
-    return choose_followed(matrix, "PPCA", first, after, solve, pca.memory_limit)
+        runs = k + 1 if request.by_bic else 1
+        scaled = request.scale is not None or request.side.weights is not None
+        sizes = EmSizes(k, runs * request.em_passes, scaled)
+        after = em_after(matrix, sizes, request.side.sample_weight)
+    solve = partial(fit_ppca, matrix=matrix, request=request)
+    return around_holes(pca_candidates(matrix, request), after, solve)
 
 
 def fit_ppca(
@@ -248,7 +248,7 @@ def fit_ppca(
     first: Candidate[Fitted],
     after: EmAfter | None,
     matrix: ChunkedMatrix,
-    asked: PpcaRequest,
+    request: PpcaRequest,
 ) -> Steps[ProbabilisticDecomposition | Fitted]:
     """The PCA, and with holes EM that begins there.
 
@@ -258,16 +258,16 @@ def fit_ppca(
     fitted = yield from first.solve(planned)
     if fitted.doubt and planned.then is not None:
         return fitted
-    n, plan = matrix.shape[0], replace(planned.plan, solver=first.solver)
-    start: Decomposition = assemble("PPCA", fitted, n, matrix.labels, asked.pca, {}, plan)
+    n, labels = matrix.shape[0], matrix.labels
+    start: Decomposition = assemble("PPCA", fitted, n, labels, request, {}, planned.plan)
     del fitted
     if after is None or not (yield from after.needed(partly_missing(start))):
-        start = leading(start, fewest_by_bic(start)) if asked.by_bic else start
+        start = leading(start, fewest_by_bic(start)) if request.by_bic else start
         return ProbabilisticDecomposition.closed_form(start, "PPCA")
-    climbs = _Climbs(planned, after, asked)
-    if asked.by_bic:
+    climbs = _Climbs(planned, after, request)
+    if request.by_bic:
         start = leading(start, (yield from climbs.fewest(start)))
-    return (yield from climbs.model(start, asked.tol))
+    return (yield from climbs.model(start, request.em_tol))
 
 
 @dataclass
@@ -279,7 +279,7 @@ class _Climbs:
 
     planned: Planned[Any]
     after: EmAfter
-    asked: PpcaRequest
+    request: PpcaRequest
     made: int = 0
 
     def model(
@@ -288,21 +288,21 @@ class _Climbs:
         """From a PCA of the mean-filled matrix to the largest likelihood."""
         mean = float(start.total_variance) / max(start.n_dimensions, 1)
         lower = max(LEAST_NOISE * mean, smallest_variance(start))
-        request = EmRequest(
+        asked = EmRequest(
             state=first_state(start),
             scale=start.divisors,
             shared=True,
             lower=lower,
             tol=tol,
-            max_passes=self.asked.max_passes,
-            weights=self.asked.pca.side.sample_weight,
+            max_passes=self.request.em_passes,
+            weights=self.request.side.sample_weight,
             made=self.made,
         )
-        found = yield from self.after.run(self.planned, request)
+        found = yield from self.after.run(self.planned, asked)
         self.made += found.passes
         made = ProbabilisticDecomposition.of_state(start, found)
         if warn:
-            warn_unless_converged(found, request)
+            warn_unless_converged(found, asked)
         if warn and mean > 0.0 and made.noise <= 10.0 * lower:
             k = start.n_components
             warn_caller(
@@ -324,7 +324,7 @@ class _Climbs:
         most = min(start.n_components, start.rank, start.n_dimensions, LARGEST + 1) - 1
         best = np.inf
         for k in range(1, most + 1):
-            tol = max(self.asked.tol, LOOSE)
+            tol = max(self.request.em_tol, LOOSE)
             found = yield from self.model(leading(start, k), tol, warn=False)
             if found.bic >= best:
                 return k - 1

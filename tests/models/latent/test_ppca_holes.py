@@ -220,7 +220,7 @@ def test_an_interrupted_fit_goes_on_in_the_same_step(tmp_path, monkeypatch):
     resumed = PPCA(3, checkpoint=folder).fit(source)
     np.testing.assert_array_equal(resumed.trace_, whole.trace_)
     blocks = [cost.resumed_blocks for cost in resumed.cost_]
-    assert blocks[1] == blocks[2] == whole.cost_[1].blocks > 0
+    assert blocks[0] == blocks[1] == blocks[2] == whole.cost_[1].blocks > 0
     assert blocks[4] == 0
     assert not list((tmp_path / "checkpoint").glob("pass-*"))
 
