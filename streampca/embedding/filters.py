@@ -13,6 +13,7 @@ from streampca.genetics.ld_pruning import prune_ld
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.line_sums import column_stats
+from streampca.passes import Running
 from streampca.sources.allele_counts import refuse_other_ploidy
 
 FORMS = (
@@ -93,7 +94,7 @@ def filtered(
         refuse_other_ploidy(matrix, ploidy)
     by_columns = [one for one in filters if one.name != "ld"]
     if by_columns:
-        stats = column_stats(matrix, "filter", **running)
+        stats = column_stats(matrix, "filter", Running(**running))
         kept = np.ones(p, bool)
         for one in by_columns:
             kept = _left(one, stats, kept, ploidy)

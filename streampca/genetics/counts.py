@@ -19,7 +19,17 @@ from streampca.genetics.local_loadings import local_components
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize, select
 from streampca.matrix.standardize import exceeds
-from streampca.passes import Candidate, Execution, PassCost, Plan, make_plan, pass_spec, run
+from streampca.passes import (
+    Candidate,
+    PassCost,
+    PassResult,
+    Plan,
+    Planned,
+    Running,
+    choose,
+    execute,
+    pass_spec,
+)
 from streampca.sources.allele_counts import code_is_assumed
 from streampca.sources.variants import NO_PARENT
 
@@ -65,15 +75,15 @@ def well_called(
             f"max_sample_missing={max_sample_missing!r}; expected a share in [0, 1]"
         )
     made = [] if made is None else made
-    running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
+    running = Running(memory_limit, scheduler, progress)
     if max_sample_missing < 1.0:
-        lost = _counted(matrix, "calls by sample", RowMissing(), made, **running).counts()
+        lost = _counted(matrix, "calls by sample", RowMissing(), made, running).counts()
         kept = well_called_samples(matrix, lost, max_sample_missing)
         matrix = select(matrix, samples=kept)
         rows = None if rows is None else rows[kept]
     if wanted.filters:
         judges = matrix if rows is None else select(matrix, samples=rows)
-        stats = _counted(judges, "calls by variant", Moments(), made, **running).columns()
+        stats = _counted(judges, "calls by variant", Moments(), made, running).columns()
         kept = _enough_calls(stats, wanted)
         if not kept.any():
             raise InvalidInputError(
@@ -120,17 +130,17 @@ def _enough_calls(stats: ColumnStats, wanted: Standardize) -> Array:
     return np.asarray(~lost)
 
 
-def plan_counting(
-    matrix: ChunkedMatrix, name: str, accumulator: Accumulator, memory_limit: int | str | None
-) -> Plan:
-    """The plan of one pass over the variants that counts calls."""
-    spec = pass_spec(name, matrix, 1, {name: accumulator})
-    return make_plan(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
-
-
 def plan_counting_samples(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Plan:
     """The plan of the pass that counts the calls of samples for ``well_called``."""
-    return plan_counting(matrix, "calls by sample", RowMissing(), memory_limit)
+    return _counting(matrix, "calls by sample", RowMissing(), memory_limit).plan
+
+
+def _counting(
+    matrix: ChunkedMatrix, name: str, accumulator: Accumulator, memory_limit: int | str | None
+) -> Planned[PassResult]:
+    """One pass over the variants that counts calls, planned."""
+    spec = pass_spec(name, matrix, 1, {name: accumulator})
+    return choose(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
 
 
 def preceded(plan: Plan, *earlier: Plan) -> Plan:
@@ -147,17 +157,12 @@ def _counted(
     name: str,
     accumulator: Accumulator,
     made: list[tuple[Plan, PassCost]],
-    *,
-    memory_limit: int | str | None,
-    scheduler: Any,
-    progress: Any,
+    running: Running,
 ) -> Any:
     """The accumulator after one pass over the variants."""
-    plan = plan_counting(matrix, name, accumulator, memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    done = run(plan.passes[0], matrix, execution=execution)
-    made.append((plan, done.cost))
-    return done[name]
+    done = execute(_counting(matrix, name, accumulator, running.memory_limit), running)
+    made.append((done.plan, done.answer.cost))
+    return done.answer[name]
 
 
 # --------------------------------------------------------------------------------------------------

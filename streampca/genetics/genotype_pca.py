@@ -23,18 +23,18 @@ from streampca.genetics.id_lists import Names, sample_mask
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ALLELE_SCALES, Block, ChunkedMatrix, Labels, Standardize, select
 from streampca.models import shared_parameters as shared
-from streampca.models.assemble import assemble
+from streampca.models.assemble import Fitted, assemble
 from streampca.models.decomposition import PrincipalComponents
 from streampca.models.linear import LinearModel
 from streampca.models.linear_result import COMPONENTS
 from streampca.models.parameters import Kept, parameter
-from streampca.models.pca.routes import fit_pca, plan_pca
+from streampca.models.pca.routes import choose_pca
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.request import Cohort, Request, iteration_limits, seed_of
 from streampca.models.row_passes import RowOptions
 from streampca.models.views import eigenvalues, eigenvectors, frequencies
-from streampca.passes import Execution, PassCost, Plan, easier_axis
+from streampca.passes import PassCost, Plan, Planned, easier_axis, execute
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.allele_counts import MISSING_CALL, coding_is_assumed, with_missing_calls
@@ -190,7 +190,7 @@ class GenotypePCA(LinearModel):
     def plan(self, X: Any) -> Plan:
         """What ``fit`` would do with X, (n, p). Reads no calls. Raises as ``fit`` before reads."""
         cohort = self._cohort(self._genotypes(X))
-        plan = self._plan(cohort)
+        plan = self._choose(cohort, self._asked(cohort)).plan
         if self.max_sample_missing >= 1.0:
             return plan
         return preceded(plan, plan_counting_samples(cohort.everyone, self.memory_limit))
@@ -215,35 +215,30 @@ class GenotypePCA(LinearModel):
             progress=self.progress,
         )
         cohort = self._cohort(matrix)
-        plan = self._plan(cohort)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         self.n_features_in_ = matrix.shape[1]
-        execution.costs += [cost for _, cost in made]
         fitted_on = _fitted_rows(cohort)
         warn_of_children(fitted_on.labels.samples)
-        partial = cohort if fitted_on is not cohort.everyone else None
-        seed = seed_of(self.random_state)
-        request = self._request(matrix).bound(random_state=seed, cohort=partial)
-        fitted = fit_pca(plan, fitted_on, request, execution)
-        self.plan_ = preceded(plan, *(counting for counting, _ in made))
-        self.cost_, self.dim_ = execution.costs, dim
+        request = self._asked(cohort, seed_of(self.random_state))
+        done = execute(self._choose(cohort, request), self._running)
+        self.plan_ = preceded(done.plan, *(counting for counting, _ in made))
+        self.cost_, self.dim_ = [*(cost for _, cost in made), *done.costs], dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
         self.result_: PrincipalComponents = assemble(
             self.registered_name,
-            fitted,
+            done.answer,
             fitted_on.shape[0],
             labels,
             request,
             self._stored_parameters(request),
             self.plan_,
-            execution.costs,
+            self.cost_,
             matrix.fingerprint(),
-            memory=execution.memory,
+            memory=done.memory,
         )
         if self.result_.scores is None or len(self.result_.scores) < matrix.shape[0]:
             scores, holes = self._project_all(cohort.everyone)
             self.result_ = replace(self.result_, scores=scores, missing_by_sample=holes)
-        if partial is not None:
+        if request.cohort is not None:
             chosen = np.zeros(len(cohort.everyone.labels.samples), np.bool_)
             chosen[cohort.rows] = True
             self.result_ = replace(self.result_, fitted=chosen)
@@ -314,17 +309,20 @@ class GenotypePCA(LinearModel):
             rows = np.flatnonzero(mask)
         return Cohort(matrix, rows)
 
-    def _plan(self, cohort: Cohort) -> Plan:
+    def _asked(self, cohort: Cohort, seed: int = 0) -> Request:
+        """The checked request of the parameters for a cohort.  seed : drawn by a fit."""
         fitted_on = _fitted_rows(cohort)
         request = self._request(cohort.everyone)
         request.check(fitted_on.shape)
-        partial = cohort if fitted_on is not cohort.everyone else None
         if self.loadings is not None and not self.components:
             raise InvalidInputError("loadings= needs the pass that components=False saves")
         outputs = {"loadings": request.loadings, "relationship": request.relationship}
         _refuse_outputs({name: path for name, path in outputs.items() if path is not None})
-        plan = plan_pca(fitted_on, request.bound(cohort=partial))
-        return replace(plan, method="GenotypePCA")
+        partial = cohort if fitted_on is not cohort.everyone else None
+        return request.bound(random_state=seed, cohort=partial)
+
+    def _choose(self, cohort: Cohort, request: Request) -> Planned[Fitted]:
+        return choose_pca(_fitted_rows(cohort), request, "GenotypePCA")
 
     def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not

@@ -21,12 +21,14 @@ from streampca.matrix.columns import as_text, label_array, repeated, textual
 from streampca.models.request import whole_number
 from streampca.passes import (
     Candidate,
-    Execution,
     PassCost,
+    PassResult,
     PassSpec,
     Plan,
-    make_plan,
-    run,
+    Planned,
+    Running,
+    choose,
+    execute,
 )
 from streampca.sources import as_matrix
 from streampca.sources.allele_counts import code_is_assumed
@@ -228,10 +230,10 @@ def prune_ld(
     rules = PruningRules(r2, window, default_step(window) if step is None else step, order)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     scan = ld_scan(matrix, rules)
-    plan = plan_pruning(matrix, scan, memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    done = run(plan.passes[0], matrix, accumulators={"scan": scan}, execution=execution)
-    return _result(done["scan"], matrix.labels.features, rules, plan, done.cost)
+    running = Running(memory_limit, scheduler, progress)
+    done = execute(choose_pruning(matrix, scan, memory_limit), running)
+    scanned = done.answer["scan"]
+    return _result(scanned, matrix.labels.features, rules, done.plan, done.costs[0])
 
 
 def ld_scan(matrix: ChunkedMatrix, rules: PruningRules) -> LDScan:
@@ -282,6 +284,13 @@ def plan_pruning(
     matrix: ChunkedMatrix, scan: LDScan, memory_limit: int | str | None = None
 ) -> Plan:
     """The plan of the single ordered pass. Raises MemoryLimitError if it does not fit."""
+    return choose_pruning(matrix, scan, memory_limit).plan
+
+
+def choose_pruning(
+    matrix: ChunkedMatrix, scan: LDScan, memory_limit: int | str | None
+) -> Planned[PassResult]:
+    """The single ordered pass, planned. Raises MemoryLimitError if it does not fit."""
     shape = matrix.shape
     pairs = float(np.sum(np.diff(scan.stops, prepend=0) * (scan.stops - scan.starts)))
     spec = PassSpec(
@@ -290,14 +299,13 @@ def plan_pruning(
         scan.projected_nbytes(shape, 1),
         scan.projected_nbytes(shape, 1),
         lambda length: scan.scratch_nbytes(shape, length),
+        {"scan": scan},
         kept_nbytes=scan.starts.nbytes + scan.stops.nbytes,
         flops=7.0 / 64 * shape[0] * pairs,
         ordered=True,
     )
     reason = "one ordered pass; calls as bits, r^2 by counting them, exact"
-    return make_plan(
-        matrix, "LD pruning", [Candidate("greedy scan", reason, (spec,))], memory_limit
-    )
+    return choose(matrix, "LD pruning", [Candidate("greedy scan", reason, (spec,))], memory_limit)
 
 
 def _result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,17 @@ from streampca.models.decomposition import PrincipalComponents
 from streampca.models.views import ploidy_of, used_variants
 from streampca.passes import (
     Candidate,
-    Execution,
+    Pass,
     PassCost,
     PassSpec,
     Plan,
+    Planned,
+    Running,
+    Steps,
+    choose,
     easier_axis,
-    make_plan,
+    execute,
     pass_spec,
-    run,
     single_threaded_blas,
 )
 from streampca.sources import as_matrix
@@ -183,12 +187,11 @@ def project_samples(
     )
     refuse_other_ploidy(matrix, layout.ploidy, "project_samples")
     aligned = _aligned(result, record, layout.ploidy)
-    plan = _plan(matrix, layout, result.n_features, memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    sums, cost = _read(plan, matrix, layout, aligned, execution)
+    planned = _choose(matrix, layout, result.n_features, memory_limit, aligned)
+    done = execute(planned, Running(memory_limit, scheduler, progress))
     with single_threaded_blas():
         solved = solve_scores(
-            sums, layout, aligned["loadings"], record.n_matched, len(used), min_coverage
+            done.answer, layout, aligned["loadings"], record.n_matched, len(used), min_coverage
         )
         if shrinkage is not None:
             solved.unshrink(result.singular_values)
@@ -202,8 +205,8 @@ def project_samples(
         matrix.labels.samples,
         missing,
         shrinkage,
-        plan,
-        cost,
+        done.plan,
+        done.costs[0],
     )
 
 
@@ -288,10 +291,17 @@ def _aligned(result: PrincipalComponents, match: VariantMatch, ploidy: int) -> d
     return {"center": center, "scale": scale, "loadings": loadings}
 
 
-def _plan(
-    matrix: ChunkedMatrix, layout: SumsLayout, n_features: int, memory_limit: int | str | None
-) -> Plan:
-    """The plan of one pass, along the axis with smaller blocks unless only the other fits."""
+def _choose(
+    matrix: ChunkedMatrix,
+    layout: SumsLayout,
+    n_features: int,
+    memory_limit: int | str | None,
+    aligned: dict[str, Array] | None = None,
+) -> Planned[Array]:
+    """One pass, along the axis with smaller blocks unless only the other fits.
+
+    aligned : of the variants, None where only the plan is wanted.
+    """
     n, m = matrix.shape
     held = 2 * m * (layout.k + 2) * 8 + (n_features + m) * VARIANT_NBYTES
     flops = float(n) * m * 2 * layout.width
@@ -301,28 +311,32 @@ def _plan(
     samples = PassSpec("project", 0, 0, 0, lambda length: tile_nbytes(length, m),
                        kept_nbytes=held + total, flops=flops)  # fmt: skip
     solving = {"sums": total, "scores": n * 4 * layout.k * 8, "equations": SOLVE_NBYTES}
-    reason = "one pass over {}; then a system of {} equations per sample"
+    reason = f"one pass over {{}}; then a system of {layout.k} equations per sample"
+    aligned = aligned or {}
     candidates = [
-        Candidate("features", reason.format("variants", layout.k), (features,), solving),
-        Candidate("samples", reason.format("samples", layout.k), (samples,), solving),
-    ]
+        Candidate("features", reason.format("variants"), (features,), solving,
+                  solve=partial(_by_variants, spec=features, layout=layout, aligned=aligned)),
+        Candidate("samples", reason.format("samples"), (samples,), solving,
+                  solve=partial(_by_samples, spec=samples, layout=layout, aligned=aligned)),
+    ]  # fmt: skip
     if easier_axis(matrix, preferred=1) == 0:
         candidates.reverse()
-    return make_plan(matrix, "projection", candidates, memory_limit)
+    return choose(matrix, "projection", candidates, memory_limit)
 
 
-def _read(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    layout: SumsLayout,
-    aligned: dict[str, Array],
-    execution: Execution,
-) -> tuple[Array, PassCost]:
-    """(sums of every sample, cost)."""
-    if plan.solver == "features":
-        done = run(plan.passes[0], matrix, side_inputs=aligned, execution=execution)
-        return done["sums"].sums, done.cost
-    sink = MemorySink(matrix.shape[0], layout.width)
-    done = run(plan.passes[0], matrix, maps={"sums": SampleSums(layout)}, sinks={"sums": sink},
-               operands=aligned, execution=execution)  # fmt: skip
-    return sink.values, done.cost
+def _by_variants(
+    planned: Planned[Array], *, spec: PassSpec, layout: SumsLayout, aligned: dict[str, Array]
+) -> Steps[Array]:
+    """Sums of every sample over streamed variants."""
+    sums: Array = (yield Pass(spec, side_inputs=aligned))["sums"].sums
+    return sums
+
+
+def _by_samples(
+    planned: Planned[Array], *, spec: PassSpec, layout: SumsLayout, aligned: dict[str, Array]
+) -> Steps[Array]:
+    """Sums of every streamed sample."""
+    sink = MemorySink(planned.matrix.shape[0], layout.width)
+    maps = {"sums": SampleSums(layout)}
+    yield Pass(spec, maps=maps, sinks={"sums": sink}, operands=aligned)
+    return sink.values

@@ -252,8 +252,8 @@ def _no_gap(fitted: Fitted, request: Request) -> Iterator[FitWarning]:
 
 def _too_few(fitted: Fitted, n_samples: int, request: Request) -> Iterator[FitWarning]:
     """Warns of components that are uncertain, absent, or mere rounding."""
-    if fitted.uncertain:
-        yield AccuracyWarning, fitted.uncertain
+    if fitted.doubt:
+        yield AccuracyWarning, fitted.doubt
     p, kept, asked = len(fitted.mean), len(fitted.spectrum.values), request.n_components
     unused = len(fitted.dropped) + len(fitted.filtered)
     unused += len(fitted.constant) if request.center else 0

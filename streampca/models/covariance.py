@@ -21,10 +21,11 @@ from streampca.models.request import Request, check_ddof, degrees_of_freedom, sa
 from streampca.models.row_weights import refuse_few
 from streampca.passes import (
     Candidate,
-    Execution,
-    make_plan,
+    PassResult,
+    Running,
+    choose,
+    execute,
     pass_spec,
-    run,
     single_threaded_blas,
 )
 from streampca.solvers import (
@@ -64,7 +65,7 @@ def covariance(
     weights = sample_weights(sample_weight, matrix)
     refuse_few(weights, ddof, f"ddof={ddof}")
     degrees_of_freedom(matrix.shape[0] if weights is None else float(weights.sum()), ddof)
-    scatter = _scatter(matrix, missing, memory_limit, scheduler, progress, weights)
+    scatter = _scatter(matrix, missing, Running(memory_limit, scheduler, progress), weights)
     values = scatter.covariance(ddof)
     return _labelled(values, matrix, "covariance")
 
@@ -88,7 +89,9 @@ def correlation(
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     weights = sample_weights(sample_weight, matrix)
     refuse_single(matrix.shape[0] if weights is None else int(np.count_nonzero(weights)))
-    values = _scatter(matrix, missing, memory_limit, scheduler, progress, weights).scatter()
+    values = _scatter(
+        matrix, missing, Running(memory_limit, scheduler, progress), weights
+    ).scatter()
     deviation = np.sqrt(np.diagonal(values))
     with np.errstate(divide="ignore", invalid="ignore"):
         values /= deviation[:, None] * deviation[None, :]
@@ -106,9 +109,7 @@ def refuse_single(rows: int) -> None:
 def _scatter(
     matrix: ChunkedMatrix,
     missing: str,
-    memory_limit: Any,
-    scheduler: Any,
-    progress: Any,
+    running: Running,
     weights: Array | None,
 ) -> Any:
     if missing not in ("raise", "mean"):
@@ -117,11 +118,10 @@ def _scatter(
     n, p = matrix.shape
     spec = pass_spec("scatter", matrix, 0, {"s": accumulator}, flops=float(n) * p**2)
     solve = {"covariances": 3 * matrix.shape[1] ** 2 * 8}
-    plan = make_plan(
-        matrix, "covariance", [Candidate("scatter", "one pass", (spec,), solve)], memory_limit
-    )
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    return run(plan.passes[0], matrix, weights=weights, execution=execution)["s"]
+    candidate: Candidate[PassResult] = Candidate("scatter", "one pass", (spec,), solve)
+    candidates = [candidate.weighted(weights)]
+    planned = choose(matrix, "covariance", candidates, running.memory_limit)
+    return execute(planned, running).answer["s"]
 
 
 def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:

@@ -12,6 +12,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, select
 from streampca.matrix.derived import DerivedMatrix, Function
 from streampca.models.line_sums import column_stats
+from streampca.passes import Running
 from streampca.sources import as_matrix
 
 FLAVORS = ("seurat", "cell_ranger")
@@ -71,13 +72,8 @@ def highly_variable(
         raise InvalidInputError(f"n_top={n_top!r}; expected 1 to {matrix.shape[1]}")
     if flavor == "seurat":
         matrix = DerivedMatrix(matrix, Function("expm1"))
-    stats = column_stats(
-        matrix,
-        "highly variable",
-        memory_limit=memory_limit,
-        scheduler=scheduler,
-        progress=progress,
-    )
+    running = Running(memory_limit, scheduler, progress)
+    stats = column_stats(matrix, "highly variable", running)
     freedom = stats.weight - 1
     variance = stats.m2 / np.where(freedom > 0, freedom, 1.0)
     mean = np.where(stats.mean == 0, NOTHING, stats.mean)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,17 @@ from streampca.models.decomposition import PrincipalComponents
 from streampca.models.kernel_functions import Rows
 from streampca.models.pca.pca import PCA
 from streampca.models.request import seed_of, whole_number
-from streampca.models.row_passes import plan_one_pass
-from streampca.passes import Execution, PassCost, PassResult, PassSpec, Plan, pass_spec, run
+from streampca.models.row_passes import choose_one_pass
+from streampca.passes import (
+    PassCost,
+    PassResult,
+    PassSpec,
+    Planned,
+    Running,
+    execute,
+    pass_spec,
+    with_arrays,
+)
 from streampca.solvers import by_gap, by_share
 from streampca.solvers.tracy_widom import count_significant, tracy_widom_test
 from streampca.sources import as_matrix, counted
@@ -189,13 +199,15 @@ class _Seen:
     cost: list[PassCost]
     squares: Array = field(default_factory=lambda: np.zeros((0, 1)))
 
-    def run(self, plan: Plan, matrix: ChunkedMatrix, **beside: Any) -> PassResult:
-        """One pass, whose cost is kept."""
-        limits = (self.running["scheduler"], self.running["progress"])
-        execution = Execution.begun(plan, matrix, *limits)
-        done = run(plan.passes[0], matrix, execution=execution, **beside)
-        self.cost.extend(execution.costs)
-        return done
+    def sums_of(self, matrix: ChunkedMatrix, spec: PassSpec, **arrays: Any) -> PassResult:
+        """The sums of one pass, whose cost is kept."""
+        running = Running(**self.running)
+        planned: Planned[PassResult] = choose_one_pass(
+            matrix, spec, running, partial(with_arrays, arrays=arrays)
+        )
+        done = execute(planned, running)
+        self.cost.extend(done.costs)
+        return done.answer
 
     @property
     def repeated(self) -> Array:
@@ -226,15 +238,15 @@ def _neighbours(seen: _Seen, n_queries: int, count: int, seed: int) -> Array:
         raise InvalidInputError(f"{n} rows have no {count} neighbours; give fewer n_neighbors")
     m = min(n, n_queries, max(2, QUERIES_NBYTES // (8 * p)))
     numbers = np.sort(rng.choice(n, m, replace=False))
-    origin, limit = np.asarray(seen.result.mean), seen.running["memory_limit"]
+    origin = np.asarray(seen.result.mean)
     some, rows = select(seen.matrix, samples=numbers), Rows(np.zeros(p), np.dtype(np.float64))
     sink = MemorySink(m, p, np.float64)
     spec = PassSpec("queries", 0, 0, 0, rows.scratch_nbytes(some), kept_nbytes=8 * m * p)
-    seen.run(plan_one_pass(some, spec, limit), some, maps={"rows": rows}, sinks={"rows": sink})
+    seen.sums_of(some, spec, maps={"rows": rows}, sinks={"rows": sink})
     sums = {"nearest": NearestDistances(nearest=count, m=m)}
     spec = pass_spec("neighbours", seen.matrix, 0, sums, kept_nbytes=8 * m * p)
     operands = {"queries": sink.values, "numbers": numbers, "origin": origin}
-    done = seen.run(plan_one_pass(seen.matrix, spec, limit), seen.matrix, operands=operands)
+    done = seen.sums_of(seen.matrix, spec, operands=operands)
     return np.asarray(done["nearest"].nearest_squares())
 
 

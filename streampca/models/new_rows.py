@@ -7,7 +7,7 @@ the features, applies the steps of preprocessing that they lack, and removes wha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -35,10 +35,10 @@ from streampca.models.feature_names import (
     is_xarray,
     variants_hint,
 )
-from streampca.models.line_sums import row_sums, row_sums_in_memory
+from streampca.models.line_sums import RUNNING, row_sums, row_sums_in_memory
 from streampca.models.result import Result
 from streampca.models.row_passes import RowMap
-from streampca.passes import PassCost
+from streampca.passes import PassCost, Running
 from streampca.sources import as_matrix, open
 from streampca.sources.identifiers import called_id, known_features
 from streampca.sources.lazy import (
@@ -61,7 +61,7 @@ class NewRows:
     dim : sample dimensions of the fit, as they were given.
     missing_value : means "missing" in the data.  missing_code : does so in data of a dtype that do
         not say it themselves.
-    running : memory_limit, scheduler, progress of passes that steps take.
+    running : of passes that steps take.
     """
 
     estimator: str
@@ -70,7 +70,7 @@ class NewRows:
     dim: Any
     missing_value: float | None
     missing_code: Callable[[np.dtype[Any]], float | None]
-    running: Mapping[str, Any]
+    running: Running
 
     @property
     def features(self) -> AxisLabels:
@@ -92,7 +92,7 @@ class NewRows:
         if matrix.missing_value is None and (code := self.missing_code(matrix.dtype)) is not None:
             matrix = as_matrix(matrix, missing_value=code)
         p = len(self.features)
-        matrix = prepared(matrix, self.labels.preprocessing, p, **self.running)
+        matrix = prepared(matrix, self.labels.preprocessing, p, self.running)
         matrix = self.checked(X, matrix)
         gone = None if self.result is None else self.result.removed_from(matrix, remove)
         return matrix if gone is None else matrix.without(*gone)
@@ -178,14 +178,16 @@ def _without_identifiers(matrix: ChunkedMatrix, fitted: AxisLabels) -> ChunkedMa
 
 
 def prepared(
-    matrix: ChunkedMatrix, fitted: Preprocessing, n_features: int | None = None, **running: Any
+    matrix: ChunkedMatrix,
+    fitted: Preprocessing,
+    n_features: int | None = None,
+    running: Running = RUNNING,
 ) -> ChunkedMatrix:
     """The matrix after those steps of a fit that it has not had, lazily.
 
     A matrix that remembers no step is raw. Of raw rows that hold the chosen features alone nothing
     has to be chosen.
-    n_features : of the model.  running : memory_limit, scheduler, progress of passes that steps
-        take.
+    n_features : of the model.  running : of passes that steps take.
     Raises InvalidInputError where the matrix had other steps, or the same with other numbers: its
     rows would not be comparable with those of the fit. Warns (PreprocessingWarning) where nothing
     is known of the fit.
@@ -227,10 +229,10 @@ def steps_left(
 class SumsByPass:
     """Sums of rows, or of their squares, each by one pass; those of a matrix are made once.
 
-    running : memory_limit, scheduler, progress.
+    running : of the passes.
     """
 
-    running: Mapping[str, Any]
+    running: Running
     made: list[tuple[ChunkedMatrix, bool, Array]] = field(default_factory=list)
     costs: list[PassCost] = field(default_factory=list)
 
@@ -238,7 +240,7 @@ class SumsByPass:
         for known, squared, sums in self.made:
             if known is matrix and squared == squares:
                 return sums
-        sums = row_sums(matrix, squares=squares, costs=self.costs, **self.running)
+        sums = row_sums(matrix, squares=squares, running=self.running, costs=self.costs)
         self.made.append((matrix, squares, sums))
         return sums
 

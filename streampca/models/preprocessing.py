@@ -32,9 +32,11 @@ from streampca.matrix.preprocessing import RowSums
 from streampca.models.line_sums import column_stats, totals
 from streampca.models.new_rows import SumsByPass, prepared
 from streampca.models.parameters import Parameters
-from streampca.passes import PassCost
+from streampca.passes import PassCost, Running
 from streampca.sources import as_matrix
 from streampca.store import read_bundle, understood, write_bundle
+
+LIMITS = ("memory_limit", "scheduler", "progress")  # of passes, which no result depends on
 
 
 class Preprocessor(Parameters):
@@ -65,7 +67,7 @@ class Preprocessor(Parameters):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the numbers in X, (n, p): anything that ``streampca.open`` takes."""
         self.cost_ = []
-        self._fit(as_matrix(X), SumsByPass(self._running(), costs=self.cost_))
+        self._fit(as_matrix(X), SumsByPass(self._running, costs=self.cost_))
         return self
 
     def _fit(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
@@ -82,12 +84,12 @@ class Preprocessor(Parameters):
         """
         if not self.__sklearn_is_fitted__():
             raise not_fitted(type(self).__name__)
-        return prepared(as_matrix(X), self.preprocessing_, **self._running())
+        return prepared(as_matrix(X), self.preprocessing_, running=self._running)
 
     def fit_transform(self, X: Any, y: Any = None) -> ChunkedMatrix:
         """Fit to X, and X with what was found, lazily; no sum of its rows is made twice."""
         self.cost_ = []
-        matrix, row_sums = as_matrix(X), SumsByPass(self._running(), costs=self.cost_)
+        matrix, row_sums = as_matrix(X), SumsByPass(self._running, costs=self.cost_)
         return self._fit(matrix, row_sums).apply(matrix, row_sums)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -95,7 +97,7 @@ class Preprocessor(Parameters):
         if not self.__sklearn_is_fitted__():
             raise not_fitted(type(self).__name__)
         arrays, steps = self.preprocessing_.to_saved()
-        kept = {name: v for name, v in self.get_params().items() if name not in self._running()}
+        kept = {name: v for name, v in self.get_params().items() if name not in LIMITS}
         document = {"kind": "preprocessor", "class": type(self).__name__, "params": kept}
         return write_bundle(path, arrays, document | {"steps": steps, "p": self.n_features_in_})
 
@@ -107,16 +109,16 @@ class Preprocessor(Parameters):
         if document.get("kind") != "preprocessor" or found is None:
             raise SourceError(f"{path} is not a saved preprocessor")
         with understood(str(path)):
-            running = ("memory_limit", "scheduler", "progress")
-            kept = {name: v for name, v in document["params"].items() if name not in running}
+            kept = {name: v for name, v in document["params"].items() if name not in LIMITS}
             made = found(**kept)
             made.preprocessing_ = Preprocessing.from_saved(document["steps"], arrays)
             made.n_features_in_ = int(document["p"])
         return made
 
-    def _running(self) -> dict[str, Any]:
-        names = ("memory_limit", "scheduler", "progress")
-        return {name: getattr(self, name) for name in names}
+    @property
+    def _running(self) -> Running:
+        """How its passes run."""
+        return Running(self.memory_limit, self.scheduler, self.progress)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "preprocessing_")
@@ -217,7 +219,7 @@ class TfIdf(Preprocessor):
         if self.norm not in ("l2", None):
             raise InvalidInputError(f"norm={self.norm!r}; expected 'l2' or None")
         presence = DerivedMatrix(matrix, Function("sign"))
-        stats = column_stats(presence, "document frequencies", **self._running(), costs=self.cost_)
+        stats = column_stats(presence, "document frequencies", self._running, self.cost_)
         documents, n = np.rint(totals(stats)), matrix.shape[0]
         with np.errstate(divide="ignore"):
             weight = np.log((n + self.smooth) / (documents + self.smooth)) + 1.0
@@ -252,10 +254,10 @@ class LogEntropy(Preprocessor):
             raise InvalidInputError(
                 "log_entropy of n_samples = 1; it needs two documents or more: log n is its divisor"
             )
-        running = {**self._running(), "costs": self.cost_}
-        total = totals(column_stats(matrix, "term totals", **running))
+        running = (self._running, self.cost_)
+        total = totals(column_stats(matrix, "term totals", *running))
         information = DerivedMatrix(matrix, Function("x log x"))
-        logs = totals(column_stats(information, "term entropies", **running))
+        logs = totals(column_stats(information, "term entropies", *running))
         safe = np.where(total > 0, total, 1.0)
         weight = 1.0 + (logs / safe - np.log(safe)) / np.log(matrix.shape[0])
         weights = np.where(total > 0, weight, 0.0)

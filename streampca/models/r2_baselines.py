@@ -18,11 +18,12 @@ from streampca.models.random_projection import RandomMatrix
 from streampca.models.request import seed_of, whole_number
 from streampca.passes import (
     Candidate,
-    Execution,
     PassCost,
-    make_plan,
+    PassResult,
+    Running,
+    choose,
+    execute,
     pass_spec,
-    run,
     single_threaded_blas,
 )
 from streampca.solvers import eigh_lower
@@ -114,7 +115,8 @@ def r2_baselines(
         if value not in known:
             raise InvalidInputError(f"{name}={value!r}; expected one of {known}")
     seed = seed_of(random_state)
-    scatter, cost = _summed(matrix, k, missing, memory_limit, scheduler, progress)
+    running = Running(memory_limit, scheduler, progress)
+    scatter, cost = _summed(matrix, k, missing, running)
     with single_threaded_blas():
         S, order = _standardised(scatter, matrix, scale)
         found = _Carried(S, reconstruction == "regression")
@@ -127,18 +129,16 @@ def r2_baselines(
     return R2Baselines(curves, spread, reconstruction, list(names), [cost])
 
 
-def _summed(
-    matrix: ChunkedMatrix, k: int, missing: str, memory_limit: Any, scheduler: Any, progress: Any
-) -> tuple[Any, PassCost]:
+def _summed(matrix: ChunkedMatrix, k: int, missing: str, running: Running) -> tuple[Any, PassCost]:
     """The scatter of X, and what it cost to read."""
     n, p = matrix.shape
     sums: Any = Scatter() if missing == "raise" else MeanImputedScatter()
     spec = pass_spec("scatter", matrix, 0, {"s": sums}, flops=float(n) * p * p)
     solve = {"scatter": spec.total_nbytes, "its copies": 3 * 8 * p * p, "directions": 4 * 8 * p * k}
-    candidate = Candidate("scatter", "one read; p x p scatter", (spec,), solve)
-    plan = make_plan(matrix, "r2_baselines", [candidate], memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    done = run(plan.passes[0], matrix, execution=execution)
+    reason = "one read; p x p scatter"
+    candidate: Candidate[PassResult] = Candidate("scatter", reason, (spec,), solve)
+    planned = choose(matrix, "r2_baselines", [candidate], running.memory_limit)
+    done = execute(planned, running).answer
     return done["s"], done.cost
 
 

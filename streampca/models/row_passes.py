@@ -26,6 +26,7 @@ from streampca.passes import (
     choose,
     easier_axis,
     execute,
+    only_pass,
     pass_spec,
     with_arrays,
 )
@@ -254,7 +255,7 @@ def choose_one_pass(
     matrix: ChunkedMatrix,
     spec: PassSpec,
     running: Running,
-    solver: Callable[[Planned[Any]], Steps[T]],
+    solver: Callable[[Planned[Any]], Steps[T]] = only_pass,  # type: ignore[assignment]
 ) -> Planned[T]:
     """One pass over rows, planned. Raises MemoryLimitError.
 

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.accumulators import Moments
 from streampca.errors import InvalidInputError
 from streampca.models.request import feature_weights
-from streampca.passes import Candidate, Execution, easier_axis, make_plan, pass_spec, run
+from streampca.passes import Running, easier_axis, one_pass, pass_spec
 from streampca.sources import as_matrix
 
 
@@ -46,10 +46,8 @@ def variable_weights(
         )
     factors = None if weights is None else feature_weights(weights, matrix)
     spec = pass_spec("moments", matrix, easier_axis(matrix), {"columns": Moments()})
-    plan = make_plan(matrix, "moments", [Candidate("moments", "", (spec,))], memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    done = run(plan.passes[0], matrix, execution=execution)
-    variance = done["columns"].variance()
+    done = one_pass(matrix, spec, Running(memory_limit, scheduler, progress))
+    variance = done.answer["columns"].variance()
     if factors is not None:
         variance = variance * factors**2
     totals = {name: float(np.nansum(variance[where])) for name, where in slices.items()}

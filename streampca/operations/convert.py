@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,19 @@ from streampca.errors import InvalidInputError, MissingDependencyError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, regular_edges
 from streampca.models.pca.pca import PCA
-from streampca.passes import Candidate, Execution, PassCost, PassSpec, Plan, block_edges, make_plan
-from streampca.passes.run import run
+from streampca.passes import (
+    Candidate,
+    PassCost,
+    PassResult,
+    PassSpec,
+    Plan,
+    Planned,
+    Running,
+    block_edges,
+    choose,
+    execute,
+    with_arrays,
+)
 from streampca.passes.work import Map
 from streampca.sources import as_matrix
 from streampca.sources.allele_counts import MISSING_CALL, PLOIDY
@@ -323,14 +335,13 @@ def copy_matrix(
         scratch=lambda n: 2 * n * matrix.shape[1 - axis] * itemsize,  # in the stored order; encoded
     )  # fmt: skip
     laid: Any = _InSlices(matrix, axis, sink.chunk)
-    plan = make_plan(laid, "copy", [Candidate("copy", "one pass", (spec,))], memory_limit)
+    planned = _choose_copy(laid, spec, _slices, sink, memory_limit)
     if start == length:
         sink.finish()
-        return plan, PassCost("copy")
-    one = plan.passes[0]
-    if not sink.concurrent(one.edges):
-        plan = replace(plan, lanes=1)
-    return plan, _copied(plan, matrix, _slices, sink, progress)
+        return planned.plan, PassCost("copy")
+    return _copied(
+        planned, matrix, sink, progress, ordered=not sink.concurrent(planned.blocks(spec).edges)
+    )
 
 
 def copy_sparse(
@@ -347,16 +358,27 @@ def copy_sparse(
     """
     kept = sink.nbytes_in_memory() + LABEL_NBYTES * sum(matrix.shape)
     spec = PassSpec("copy", axis, 0, 0, kept_nbytes=kept, stored=True)
-    plan = make_plan(matrix, "copy", [Candidate("copy", "one pass", (spec,))], memory_limit)
-    return plan, _copied(replace(plan, lanes=1), matrix, _entries, sink, progress)
+    planned = _choose_copy(matrix, spec, _entries, sink, memory_limit)
+    return _copied(planned, matrix, sink, progress, ordered=True)
 
 
-def _copied(plan: Plan, matrix: ChunkedMatrix, values: Map, sink: Any, progress: Any) -> PassCost:
-    """The cost of the one pass of a plan, which hands ``values`` of every block to the sink."""
+def _choose_copy(
+    matrix: Any, spec: PassSpec, values: Map, sink: Any, memory_limit: int | str | None
+) -> Planned[PassResult]:
+    """One pass that hands ``values`` of every block to the sink, planned."""
+    solver = partial(with_arrays, arrays={"maps": {"values": values}, "sinks": {"values": sink}})
+    candidate = Candidate("copy", "one pass", (spec,), solve=solver)
+    return choose(matrix, "copy", [candidate], memory_limit)
+
+
+def _copied(
+    planned: Planned[PassResult], matrix: ChunkedMatrix, sink: Any, progress: Any, ordered: bool
+) -> tuple[Plan, PassCost]:
+    """The plan and the cost of a copy.  ordered : by one lane."""
+    plan = replace(planned.plan, lanes=1) if ordered else planned.plan
     try:
-        execution = Execution.begun(plan, matrix, "threads", progress)
-        maps, sinks = {"values": values}, {"values": sink}
-        return run(plan.passes[0], matrix, maps=maps, sinks=sinks, execution=execution).cost
+        planned = replace(planned, plan=plan, matrix=matrix)
+        return plan, execute(planned, Running(scheduler="threads", progress=progress)).answer.cost
     except BaseException:
         sink.interrupted()
         raise

@@ -68,7 +68,7 @@ from streampca.passes.settings import (
     single_threaded_blas,
     thread_count,
 )
-from streampca.passes.specs import Candidate, Pass, PassSpec, Planned, Steps
+from streampca.passes.specs import Candidate, Pass, PassSpec, Planned, Steps, only_pass
 
 __all__ = [
     "Advance",
@@ -101,6 +101,7 @@ __all__ = [
     "make_plan",
     "on_threads",
     "one_pass",
+    "only_pass",
     "parse_nbytes",
     "pass_spec",
     "run",

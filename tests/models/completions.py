@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+import streampca.models.completion.fit as completion_fit
+
 
 def with_holes(
     n: int, p: int, rank: int, share: float = 0.3, noise: float = 0.3, seed: int = 0
@@ -44,3 +46,10 @@ def estimate_of(model: Any) -> np.ndarray:
 def squares(z: np.ndarray, seen: np.ndarray, estimate: np.ndarray) -> float:
     """The objective."""
     return float(np.sum((z - estimate)[seen] ** 2))
+
+
+def only_in_scratch(monkeypatch: Any) -> None:
+    """Completions keep the factors of their rows in a scratch store."""
+    every = completion_fit.completion_candidates
+    in_scratch = lambda matrix, request: every(matrix, request)[-1:]  # noqa: E731
+    monkeypatch.setattr(completion_fit, "completion_candidates", in_scratch)

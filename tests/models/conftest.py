@@ -36,7 +36,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> Resumed:
     """
 
     def interrupted(where: str, fit: Callable[[], Any]) -> Any:
-        passes = sys.modules["streampca.passes.run"]
+        passes = sys.modules["streampca.passes.execute"]
         calls: list[str] = []
         run, failing = passes.run, True
 

@@ -8,9 +8,9 @@ import pytest
 
 from streampca import PCA
 from streampca.models.pca import pca
-from streampca.models.pca.krylov_plan import krylov_candidates
+from streampca.models.pca.krylov import krylov_candidates
 from streampca.models.pca.panels import panel_candidates
-from streampca.passes import make_plan
+from streampca.passes import choose
 
 PATHS = ("scatter", "tsqr", "gram", "panels", "krylov samples", "krylov features")
 
@@ -21,18 +21,22 @@ def fit(path: str, X: Any, monkeypatch: pytest.MonkeyPatch, more: Any = None, **
     if path in ("scatter", "tsqr", "gram"):
         return PCA(svd_solver=path, **settings).fit(X, **more)
 
-    def plan(matrix, chosen):
+    def chosen(matrix, request, method):
         if path == "panels":
-            candidates = panel_candidates(matrix, chosen)
-            return make_plan(matrix, "PCA", [candidates[min(2, len(candidates) - 1)]])
-        axis = ("krylov samples", "krylov features").index(path)
-        found = krylov_candidates(matrix, chosen)
-        return make_plan(matrix, "PCA", [one for one in found if one.passes[0].axis == axis][:1])
+            candidates = panel_candidates(matrix, request)
+            candidates = [candidates[min(2, len(candidates) - 1)]]
+        else:
+            axis = ("krylov samples", "krylov features").index(path)
+            found = krylov_candidates(matrix, request)
+            candidates = [one for one in found if one.passes[0].axis == axis][:1]
+        side = request.side
+        weighted = [one.weighted(side.sample_weight, side.weights) for one in candidates]
+        return choose(matrix, method, weighted)
 
     if path != "panels":
         settings = {"tol": 1e-10, "max_passes": 40, **settings}
     with monkeypatch.context() as patched:
-        patched.setattr(pca, "plan_pca", plan)
+        patched.setattr(pca, "choose_pca", chosen)
         model = PCA(**settings).fit(X, **more)
     assert model.plan_.solver == ("gram by panels" if path == "panels" else "krylov")
     return model

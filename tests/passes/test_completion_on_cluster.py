@@ -13,7 +13,7 @@ from pass_matrices import same_bits
 from streampca import HardImpute
 from tests.models.completions import with_holes
 
-run_module = sys.modules["streampca.passes.run"]
+run_module = sys.modules["streampca.passes.execute"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -11,8 +12,8 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
-from streampca.models.completion.fit import fit_completion, plan_completion
-from streampca.models.completion.plan import in_scratch
+from streampca.models.completion.filled import Completed
+from streampca.models.completion.fit import choose_completion, fit_completion
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import (
@@ -31,7 +32,7 @@ from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, declared, parameter
 from streampca.models.request import seed_of
 from streampca.models.row_passes import score_dtype
-from streampca.passes import Execution, Plan
+from streampca.passes import Plan, Planned
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_array
 
@@ -155,7 +156,7 @@ class Completion(LinearModel):
     def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
         matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
-        return self._plan_request(matrix, self._request(matrix, sample_weight))
+        return self._choose(matrix, self._request(matrix, sample_weight)).plan
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p), whatever ``PCA.fit`` takes; NaN and the missing code are holes.
@@ -171,13 +172,9 @@ class Completion(LinearModel):
         """
         matrix = self._observed(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
         request = self._request(matrix, sample_weight)
-        plan = self._plan_request(matrix, request)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        folder = None
-        if in_scratch(plan):
-            folder = scratch_folder(self, self.scratch or self.checkpoint)
-        done = fit_completion(plan, matrix, request, execution, folder)
-        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        scratch = partial(scratch_folder, self, self.scratch or self.checkpoint)
+        outcome = fit_completion(self._choose(matrix, request), self._running, scratch)
+        done, self.plan_, self.cost_, self.dim_ = outcome.answer, outcome.plan, outcome.costs, dim
         self.n_features_in_ = matrix.shape[1]
         self.trace_: list[Sweep] = done.trace
         self.n_iter_ = len(done.trace)
@@ -194,8 +191,7 @@ class Completion(LinearModel):
             request,
             self.registered_name,
             self.stored_params(),
-            plan,
-            execution,
+            outcome,
         )
         self.turns_: list[float] = turns_of(self.result_)
         warn_of_completion(done, matrix, request)
@@ -221,8 +217,8 @@ class Completion(LinearModel):
     def _request(self, matrix: ChunkedMatrix, sample_weight: Any) -> CompletionRequest:
         return completion_request(self, matrix, self._soft, sample_weight)
 
-    def _plan_request(self, matrix: ChunkedMatrix, request: CompletionRequest) -> Plan:
-        return plan_completion(matrix, self.registered_name, request)
+    def _choose(self, matrix: ChunkedMatrix, request: CompletionRequest) -> Planned[Completed]:
+        return choose_completion(matrix, self.registered_name, request)
 
     @classmethod
     def from_result(cls, result: Any) -> Self:

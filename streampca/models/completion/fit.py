@@ -7,7 +7,8 @@ others, before the sweeps begin.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,9 @@ from streampca.models.completion.als import (
 )
 from streampca.models.completion.filled import Completed, FilledSweeps
 from streampca.models.completion.plan import (
+    CompletionPasses,
     columns_outside,
-    completion_candidates,
-    in_scratch,
+    completions,
     mean_of_all,
     observed_range,
     penalties_of,
@@ -46,15 +47,16 @@ from streampca.models.completion.trace import (
 from streampca.models.completion.two_way import TwoWay
 from streampca.models.completion.withheld import Withhold
 from streampca.passes import (
-    Execution,
+    Candidate,
+    Outcome,
     Pass,
     PassResult,
-    Plan,
-    Route,
-    SolverInput,
+    PassSpec,
+    Planned,
+    Running,
     Steps,
-    follow,
-    make_plan,
+    choose,
+    execute,
     single_threaded_blas,
 )
 from streampca.solvers import singular_form
@@ -68,36 +70,50 @@ SWEEPS: dict[str, Sweeps] = {
 }
 
 
-def plan_completion(matrix: ChunkedMatrix, method: str, request: CompletionRequest) -> Plan:
-    """The plan of this request. Raises MemoryLimitError where nothing fits the limit."""
-    candidates = ROUTES[request.solver].candidates(matrix, request)
-    return make_plan(matrix, method, candidates, request.memory_limit)
+@dataclass(frozen=True)
+class Completion:
+    """The solver of a candidate: its passes, and what is asked; ``planned.start`` is its state."""
+
+    request: CompletionRequest
+    passes: CompletionPasses
+
+    def __call__(self, planned: Planned[Any]) -> Steps[Completed]:
+        """Look, turn and sweep until nothing changes."""
+        return complete(planned.start)
+
+
+def completion_candidates(
+    matrix: ChunkedMatrix, request: CompletionRequest
+) -> list[Candidate[Completed]]:
+    """The ways to a completion; they make the same passes, and what a sweep sums differs."""
+    made = completions(matrix, request)
+    return [replace(one, solve=Completion(request, passes)) for passes, one in made]
+
+
+def choose_completion(
+    matrix: ChunkedMatrix, method: str, request: CompletionRequest
+) -> Planned[Completed]:
+    """The way that fits the memory. Raises MemoryLimitError where nothing does."""
+    return choose(matrix, method, completion_candidates(matrix, request), request.memory_limit)
 
 
 def fit_completion(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    request: CompletionRequest,
-    execution: Execution,
-    folder: str | None,
-) -> Completed:
+    planned: Planned[Completed], running: Running, scratch: Callable[[], str]
+) -> Outcome[Completed]:
     """Run the plan, from where an interrupted fit of the same request and data was.
 
-    folder : for factors of lines that do not fit into memory.
+    scratch : makes the folder for factors of lines that do not fit into memory.
     """
-    saved = SavedSweeps.of(execution.checkpoint, plan, matrix, request)
-    work = _Fit(plan, matrix, request, saved, folder)
-    execution.n_passes, execution.keeps = plan.n_passes, False
-    execution.first_pass = work.resume()
-    inputs = SolverInput(plan, matrix, request, work)
-    done = follow(ROUTES[plan.solver], inputs, execution, weights=request.weights)
-    execution.finished()
-    return done
+    solver = planned.candidate.solve
+    assert isinstance(solver, Completion)
+    request = solver.request
+    saved = SavedSweeps.of(running.checkpoint, planned.plan, planned.matrix, request)
+    work = _Fit(planned, request, solver.passes, saved, scratch)
+    return execute(planned, running, start=work, first_pass=work.resume(), keeps=False)
 
 
-def complete(inputs: SolverInput[CompletionRequest]) -> Steps[Completed]:
+def complete(work: _Fit) -> Steps[Completed]:
     """Look, unless an interrupted fit has; turn, and sweep, until nothing changes."""
-    work: _Fit = inputs.start
     if not work.resumed:
         yield from work.look()
     while (yield from work.turn()):
@@ -111,30 +127,27 @@ def complete(inputs: SolverInput[CompletionRequest]) -> Steps[Completed]:
     return work.completed()
 
 
-# by solver: they make the same passes, and what a sweep sums, and what follows from it, differs
-ROUTES: dict[str, Route[CompletionRequest, Completed]] = {
-    name: Route(completion_candidates, complete) for name in SWEEPS
-}
-
-
 class _Fit:
     """The state of one fit: column statistics, the factors on both sides, and the trace."""
 
     def __init__(
         self,
-        plan: Plan,
-        matrix: ChunkedMatrix,
+        planned: Planned[Completed],
         request: CompletionRequest,
+        passes: CompletionPasses,
         saved: SavedSweeps | None,
-        folder: str | None,
+        scratch: Callable[[], str],
     ) -> None:
-        self.plan, self.matrix, self.request, self.saved = plan, matrix, request, saved
-        one = plan.named("sweep")
+        self.plan, self.matrix, self.request, self.saved = (
+            planned.plan, planned.matrix, request, saved,
+        )  # fmt: skip
+        self.passes, plan, matrix = passes, planned.plan, planned.matrix
+        one = planned.blocks(passes.sweep)
         self.axis, self.most = one.axis, one.times
         lines, m = matrix.shape[self.axis], matrix.shape[1 - self.axis]
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
         self.factors = LineFactors(
-            lines, request.total, dtype, one.edges, folder if in_scratch(plan) else None
+            lines, request.total, dtype, one.edges, scratch() if passes.scratch else None
         )
         kind = BiasedSweeps if request.biases else SWEEPS[plan.solver]
         self.sweeps = kind(request, m, matrix.absent, np.dtype(plan.work_dtype))
@@ -143,6 +156,7 @@ class _Fit:
         if request.both:
             self.effects = TwoWay(matrix.shape, self.axis, request.both_scaled)
         self.start: Any = None  # (m, width) where to begin, until there is a center
+        self.all_sweeps = self.most
         self.most -= request.gives_back * min(GIVING_BACK, self.most // 2)  # the rest is for it
         self.number = 0  # of sweeps made
         self.finished = self.stopped = self.resumed = False
@@ -152,21 +166,21 @@ class _Fit:
 
     # -- passes -----------------------------------------------------------------------------
 
-    def _pass(self, name: str, number: int = 1, **more: Any) -> Pass:
+    def _pass(self, spec: PassSpec, number: int = 1, **more: Any) -> Pass:
         maps: dict[str, Any] = {} if self.withhold is None else {"held": self.withhold}
-        return Pass(name, number, maps=maps, weighted=name != "sweep", **more)
+        return Pass(spec, number, maps=maps, weighted=spec is not self.passes.sweep, **more)
 
     def look(self) -> Steps[None]:
         """The first pass: column statistics, and directions to begin with."""
         operands: dict[str, Any] = {}
         if self.matrix.absent:
-            start: Any = self.plan.named("look").accumulators["start"]
+            start: Any = self.passes.look.accumulators["start"]
             rng, m = np.random.default_rng(self.request.seed), self.matrix.shape[1 - self.axis]
             operands["q"] = rng.standard_normal((m, start.width))
         if self.effects is None:
-            done = yield self._pass("look", operands=operands)
+            done = yield self._pass(self.passes.look, operands=operands)
         else:
-            done = yield from self._turn("look", operands)
+            done = yield from self._turn(self.passes.look, operands)
         stats = done["columns"].columns()
         rows = done["rows"] if self.request.biases else None
         self._take_request(with_penalties(self.request, stats, rows))
@@ -177,12 +191,12 @@ class _Fit:
             self._begin(sizes if self.request.biases else None)
         self._save()
 
-    def _turn(self, name: str, operands: dict[str, Any]) -> Steps[PassResult]:
+    def _turn(self, spec: PassSpec, operands: dict[str, Any]) -> Steps[PassResult]:
         """A pass that turns the effects of rows and columns."""
         assert self.effects is not None
         sink, (beside, sides) = self.effects.sink(), self.effects.standardisation()
         number = len(self.effects.changes) + 1
-        done = yield self._pass(name, number, operands=operands | beside, side_inputs=sides,
+        done = yield self._pass(spec, number, operands=operands | beside, side_inputs=sides,
                                 sinks={"effects": sink})  # fmt: skip
         eps = float(np.finfo(self.plan.work_dtype).eps)
         self.effects.take(done["effects"], sink.values, eps, self.request.weights)
@@ -193,7 +207,8 @@ class _Fit:
         if self.effects is None or self.start is None:
             return False
         if self.turns < self.request.turns and not self.effects.changes[-1] <= self.request.tol:
-            yield from self._turn("turn", {})
+            assert self.passes.turn is not None
+            yield from self._turn(self.passes.turn, {})
             self._save()
             return True
         self.start = self.effects.directions(self.start)
@@ -257,8 +272,8 @@ class _Fit:
         if self.withhold is not None:
             self.withhold = None
             self.sweeps.fitted = np.arange(len(self.request.ranks)) == self.trace[-1].chosen
-            self.most = self.plan.named("sweep").times
-            done = yield self._pass("look", 2, changed={"start": None})
+            self.most = self.all_sweeps
+            done = yield self._pass(self.passes.look, 2, changed={"start": None})
             stats = done["columns"].columns()
             self._take_request(with_penalties(self.request, stats, done["rows"]))
             self._take_stats(stats)
@@ -287,8 +302,14 @@ class _Fit:
         beside, along = self._rows()
         operands, sides = operands | beside, sides | along
         sink = self.factors.sink(self.number + 1, both=reads)
-        done = yield self._pass("sweep", self.number + 1, changed=changed, operands=operands,
-                                side_inputs=sides, sinks={"u": sink})  # fmt: skip
+        done = yield self._pass(
+            self.passes.sweep,
+            self.number + 1,
+            changed=changed,
+            operands=operands,
+            side_inputs=sides,
+            sinks={"u": sink},
+        )
         self.number += 1
         self.factors.written(self.number)
         with single_threaded_blas():
@@ -370,7 +391,7 @@ class _Fit:
         biases = tuple(state.pop("bias ridges").tolist())
         self.finished, self.stopped, given_back = state.pop("ends").tolist()
         if given_back:
-            self.withhold, self.most = None, self.plan.named("sweep").times
+            self.withhold, self.most = None, self.all_sweeps
         self._take_request(replace(self.request, ridges=ridges, bias_ridges=biases, relative=False))
         self._take_stats(stats)
         self.start = state.pop("start", None)

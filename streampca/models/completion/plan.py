@@ -8,7 +8,8 @@ random effects, where the posterior mean is the solution with that ridge.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix, Scaling
 from streampca.models.completion.request import REASONS, CompletionRequest
 from streampca.models.row_passes import score_dtype
-from streampca.passes import Candidate, PassSpec, Plan, larger, pass_spec
+from streampca.passes import Candidate, PassSpec, larger, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
 BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
@@ -43,14 +44,32 @@ LEAST_NOISE = 0.05  # share of the variance of all cells that is left for noise
 LARGEST = 1e4  # ridge of biases that differ by noise alone
 
 
-def completion_candidates(matrix: ChunkedMatrix, request: CompletionRequest) -> list[Candidate]:
-    """Along either axis with the factors of the lines in memory, then in a scratch store."""
+@dataclass(frozen=True)
+class CompletionPasses:
+    """The passes of a completion.
+
+    turn : of the effects of rows and columns, where both are centred; else None.
+    scratch : whether the factors of the lines lie in a scratch store.
+    """
+
+    look: PassSpec
+    turn: PassSpec | None
+    sweep: PassSpec
+    scratch: bool
+
+
+def completions(
+    matrix: ChunkedMatrix, request: CompletionRequest
+) -> Iterator[tuple[CompletionPasses, Candidate[Any]]]:
+    """Along either axis with the factors of the lines in memory, then in a scratch store; no solver
+    is bound yet."""
     n, p = matrix.shape
     axes: tuple[int, ...] = (0, 1) if n >= p or matrix.sparse else (1, 0)
     if request.means or request.biases:
         axes = (0,)
-    candidates = [_candidate(matrix, request, axis, scratch=False) for axis in axes]
-    return [*candidates, _candidate(matrix, request, 0, scratch=True)]
+    for axis in axes:
+        yield _candidate(matrix, request, axis, scratch=False)
+    yield _candidate(matrix, request, 0, scratch=True)
 
 
 def _look_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> Accumulator:
@@ -114,7 +133,7 @@ def _with_holes(spec: PassSpec, row_nbytes: float) -> PassSpec:
 
 def _candidate(
     matrix: ChunkedMatrix, request: CompletionRequest, axis: int, scratch: bool
-) -> Candidate:
+) -> tuple[CompletionPasses, Candidate[Any]]:
     (lines, m), p = (matrix.shape[axis], matrix.shape[1 - axis]), matrix.shape[1]
     total, tall = request.total, sum(map(packed_length, request.widths))
     cells = float(lines) * m
@@ -158,17 +177,21 @@ def _candidate(
                       work="skinny", stored=stored and not request.filled, thin=True, times=times,
                       likely=min(times, LIKELY))  # fmt: skip
     beside = ENTRY * matrix.row_nbytes(axis) if stored else HOLES * float(m)
-    passes = [look, sweep]
+    look, sweep, turn = _with_holes(look, beside), _with_holes(sweep, beside), None
     if request.both:
         turn = pass_spec("turn", matrix, axis, turning, flops=16.0 * cells, kept_nbytes=kept,
                          work="skinny", stored=stored, thin=True, times=request.turns - 1,
                          likely=min(request.turns - 1, LIKELY))  # fmt: skip
-        passes.insert(1, turn)
+        turn = _with_holes(turn, beside)
     sizes = {"scratch": int(scratch), "factors": total}
     done = {"result": factors + 4 * max(request.ranks) * (lines * (not scratch) + m) * 8}
-    wanted = tuple(_with_holes(one, beside) for one in passes)
-    return Candidate(request.solver, _reason(request, axis, scratch), wanted,
-                     {"kept arrays": kept} | larger(solve, done), sizes=sizes)  # fmt: skip
+    passes = (look, sweep) if turn is None else (look, turn, sweep)
+    candidate: Candidate[Any] = Candidate(
+        request.solver, _reason(request, axis, scratch), passes,
+        {"kept arrays": kept} | larger(solve, done), sizes=sizes,
+    )  # fmt: skip
+    candidate = candidate.weighted(request.weights)
+    return CompletionPasses(look, turn, sweep, scratch), candidate
 
 
 def _reason(request: CompletionRequest, axis: int, scratch: bool) -> str:
@@ -264,8 +287,3 @@ def observed_range(stats: ColumnStats) -> list[float] | None:
     if not (stats.count > 0).any():
         return None
     return [float(stats.minimum.min()), float(stats.maximum.max())]
-
-
-def in_scratch(plan: Plan) -> bool:
-    """Whether the plan keeps the factors of the lines in a scratch store."""
-    return bool(plan.sizes["scratch"])

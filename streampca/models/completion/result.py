@@ -30,7 +30,7 @@ from streampca.models.decomposition import Decomposition, PrincipalComponents
 from streampca.models.projection import BackProjection
 from streampca.models.result import shaped
 from streampca.models.row_passes import RowOptions, RowPasses
-from streampca.passes import Execution, Plan
+from streampca.passes import Outcome
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
@@ -157,8 +157,7 @@ def result_of(
     request: CompletionRequest,
     method: str,
     parameters: Mapping[str, Any],
-    plan: Plan,
-    execution: Execution,
+    outcome: Outcome[Completed],
 ) -> tuple[CompletedDecomposition, Any]:
     """The frozen result, and the scores where they lie in a scratch store."""
     (n, _), values, stats = matrix.shape, done.values, done.stats
@@ -196,8 +195,8 @@ def result_of(
         missing=stats.missing,
         labels=matrix.labels,
         settings=_stored_parameters(parameters, request, done.chosen),
-        provenance=_provenance(done, matrix, request, execution),
-        plan=plan.to_dict(),
+        provenance=_provenance(done, matrix, request, outcome),
+        plan=outcome.plan.to_dict(),
         weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
         row_mean=row_mean,
@@ -246,10 +245,10 @@ def _stored_parameters(
 
 
 def _provenance(
-    done: Completed, matrix: ChunkedMatrix, request: CompletionRequest, execution: Execution
+    done: Completed, matrix: ChunkedMatrix, request: CompletionRequest, outcome: Outcome[Completed]
 ) -> dict[str, Any]:
     """Where the result came from: passes, trace, turns, held-out curve, range of the data."""
-    made = provenance(execution.costs, matrix.fingerprint(), execution.memory)
+    made = provenance(outcome.costs, matrix.fingerprint(), outcome.memory)
     made["observed"], made["mean"] = observed_range(done.stats), mean_of_all(done.stats)
     if request.biases:
         made["bias_ridges"] = list(request.bias_ridges)

@@ -4,7 +4,7 @@ that every Gram matrix leads to."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from streampca.solvers import (
 from streampca.store import Sink
 
 SUMMED = 1 << 14  # features whose products are added in the working dtype, about
+T = TypeVar("T")
 SEARCHED = ("searched space", "images of the space")  # terms of an iteration
 BAND_NBYTES = 8 * 8 * 48  # of each row: eight panels of the width of the band
 LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
@@ -305,7 +306,7 @@ def vectors_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
     return n * (vectors + 3 * k) * 8
 
 
-def with_kept_sums(candidate: Candidate) -> Candidate:
+def with_kept_sums(candidate: Candidate[T]) -> Candidate[T]:
     """The candidate with what ``warm_start`` keeps for the next fit: a copy of the sums of the
     first pass, and the searched space, beside the one that goes on from it."""
     first, *others = candidate.passes

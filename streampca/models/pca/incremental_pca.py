@@ -21,14 +21,14 @@ from streampca.models.feature_names import check_same_features, is_xarray, resta
 from streampca.models.linear import LinearModel
 from streampca.models.new_rows import prepared
 from streampca.models.parameters import parameter
-from streampca.models.pca.incremental_state import StateRequest, plan_append, state_kind
+from streampca.models.pca.incremental_state import StateRequest, choose_append, state_kind
 from streampca.models.pca.pca import PCA
 from streampca.models.pca.scatter import solve_accumulator
 from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
 from streampca.models.result import Result
 from streampca.models.row_weights import refuse_few
-from streampca.passes import Execution, Plan, run
+from streampca.passes import Plan, execute
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, understood, write_bundle
@@ -105,7 +105,7 @@ class IncrementalPCA(LinearModel):
         request = self._request()
         request.check_appending(matrix.shape)
         held = hasattr(self, "_accumulator")
-        return plan_append(matrix, request, request.blank(), held=held)
+        return choose_append(matrix, request, request.blank(), held=held).plan
 
     # -- taking in rows -------------------------------------------------------------------------
 
@@ -142,15 +142,10 @@ class IncrementalPCA(LinearModel):
         blank = request.blank()
         if batches is not None:
             matrix = batches.checked(X, matrix)
-        plan = plan_append(matrix, request, blank, held=seen)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        self.plan_ = plan
-        done = run(
-            plan.passes[0],
-            matrix,
-            weights=weights,
-            execution=execution,
-        )["state"]
+        planned = choose_append(matrix, request, blank, held=seen, weights=weights)
+        self.plan_ = planned.plan
+        outcome = execute(planned, self._running)
+        done = outcome.answer["state"]
         resolution = Resolution.of(matrix.dtype)
         if not seen:
             self.n_features_in_ = matrix.shape[1]
@@ -164,7 +159,7 @@ class IncrementalPCA(LinearModel):
         else:
             self._accumulator.merge(done)
             self._resolution = self._resolution.joined(resolution)
-        self.cost_ += execution.costs
+        self.cost_ += outcome.costs
         self._solved = None
         return self
 
@@ -374,11 +369,7 @@ class IncrementalPCA(LinearModel):
                 f"this batch was preprocessed ({matrix.preprocessing}), those before were not. "
                 "Give all of them what one fitted preprocessor makes: weighting.transform(X)"
             )
-        limits = {
-            name: getattr(self, name)
-            for name in ("memory_limit", "scheduler", "threads", "progress")
-        }
-        return prepared(matrix, steps, self.n_features_in_, **limits)
+        return prepared(matrix, steps, self.n_features_in_, replace(self._running, checkpoint=None))
 
     def _labels_of_fit(self) -> Labels:
         return self._labels

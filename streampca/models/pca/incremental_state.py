@@ -19,9 +19,10 @@ from streampca.models.pca.routes import ALIASES
 from streampca.models.request import Request, whole_number
 from streampca.passes import (
     Candidate,
-    Plan,
+    PassResult,
+    Planned,
+    choose,
     larger,
-    make_plan,
     parse_nbytes,
     pass_spec,
     setting,
@@ -117,11 +118,16 @@ class StateRequest(Request):
             )
 
 
-def plan_append(
-    matrix: ChunkedMatrix, request: StateRequest, accumulator: Accumulator, held: bool
-) -> Plan:
-    """The plan of adding rows to the state of an ``IncrementalPCA``, and of solving it.
+def choose_append(
+    matrix: ChunkedMatrix,
+    request: StateRequest,
+    accumulator: Accumulator,
+    held: bool,
+    weights: Any = None,
+) -> Planned[PassResult]:
+    """The pass that adds rows to the state of an ``IncrementalPCA``, planned with its solver.
 
+    weights : of the rows.
     held : whether there is a state of earlier rows, held in memory together with the new one.
     """
     n, p = matrix.shape
@@ -143,5 +149,6 @@ def plan_append(
     merge = {"new state": state, "merging": accumulator.scratch_nbytes(matrix.shape, 0)}
     reason = "rows are appended to the state"
     need = {"state": spec.total_nbytes} | (larger(solve, merge) if held else solve)
-    candidate = Candidate(request.state, reason, (spec,), need, flops)
-    return make_plan(matrix, "IncrementalPCA", [candidate], request.memory_limit)
+    candidate: Candidate[PassResult] = Candidate(request.state, reason, (spec,), need, flops)
+    candidates = [candidate.weighted(weights)]
+    return choose(matrix, "IncrementalPCA", candidates, request.memory_limit)

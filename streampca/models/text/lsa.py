@@ -15,15 +15,15 @@ from streampca.matrix.join import concat_samples
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.decomposition import PrincipalComponents
-from streampca.models.estimator import RUNNING, attach
-from streampca.models.line_sums import columns_plan, row_sums, row_sums_in_memory, rows_plan
+from streampca.models.estimator import attach
+from streampca.models.line_sums import columns_planned, row_sums, row_sums_in_memory, rows_planned
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.preprocessing import LogEntropy, Preprocessor, TfIdf
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
-from streampca.models.row_passes import plan_one_pass, score_dtype, with_writing
+from streampca.models.row_passes import choose_one_pass, score_dtype, with_writing
 from streampca.models.text.counting import (
     Counted,
     count_texts,
@@ -139,8 +139,8 @@ class LSA(LinearModel):
             weighted = Preprocessing(steps).apply(matrix, lambda one, _: np.ones(one.shape[0]))
         svd = self._svd().plan(weighted)
         names = OF_COLUMNS.get(self.weighting, ()) if self._named else ()
-        before = [columns_plan(matrix, one, limit) for one in names]
-        before += [rows_plan(matrix, limit)] * (self.weighting == "tf-idf")
+        before = [columns_planned(matrix, one, limit).plan for one in names]
+        before += [rows_planned(matrix, False, limit).plan] * (self.weighting == "tf-idf")
         plans = [*before, svd, self._coordinates_plan(weighted)]
         memory = {name: terms for plan in plans for name, terms in plan.memory.items()}
         memory["process"] = svd.memory["process"]
@@ -160,7 +160,7 @@ class LSA(LinearModel):
             scratch = Projection.needed(weighted, k)
             scratch = with_writing(scratch, row) if written else scratch
             spec = PassSpec("documents", 0, 0, 0, scratch, **kept)
-        return plan_one_pass(weighted, spec, self.memory_limit)
+        return choose_one_pass(weighted, spec, self._running).plan
 
     def fit(
         self, X: Any, y: Any = None, *, dim: Any = None, terms: Any = None, names: Any = None
@@ -228,8 +228,10 @@ class LSA(LinearModel):
                 f"weighting={self.weighting!r:.60}; expected 'log-entropy', 'tf-idf', 'raw', or a "
                 "fitted streampca.preprocess.LogEntropy or TfIdf"
             )
-        running = {name: getattr(self, name) for name in RUNNING}
-        return WEIGHTINGS[self.weighting](**running)
+        made: Any = WEIGHTINGS[self.weighting]
+        return made(  # type: ignore[no-any-return]
+            memory_limit=self.memory_limit, scheduler=self.scheduler, progress=self.progress
+        )
 
     def _weighted(self, matrix: ChunkedMatrix) -> tuple[ChunkedMatrix, list[PassCost]]:
         """The weighted counts, lazily, and what it cost to find the weights."""
@@ -360,8 +362,7 @@ class LSA(LinearModel):
         result = self._fitted()
         rows = self._passes(self._matrix(matrix))
         points = rows.table("documents", result.scores_of(rows.options), rows.dtype)
-        running = {name: getattr(self, name) for name in RUNNING}
-        length = float(row_sums(rows.matrix, squares=True, **running).sum())
+        length = float(row_sums(rows.matrix, squares=True, running=rows.running).sum())
         held = float(np.sum(points.astype(np.float64) ** 2))
         if corpus is None:
             attach(self, result.with_documents(points, matrix.labels.samples, held, length))

@@ -11,13 +11,12 @@ import scipy.sparse
 import zarr
 
 import streampca
-import streampca.models.completion.fit as fit_module
 from streampca import HardImpute, SoftImpute
 from streampca.errors import DroppedFeaturesWarning, InvalidInputError
 from tests.models.completion.ratings import biases_of, movielens_like
-from tests.models.completions import estimate_of, with_holes
+from tests.models.completions import estimate_of, only_in_scratch, with_holes
 
-run_module = sys.modules["streampca.passes.run"]
+run_module = sys.modules["streampca.passes.execute"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 
@@ -210,7 +209,7 @@ def test_single_precision_at_a_large_level() -> None:
 @pytest.mark.parametrize("scratch", [False, True])
 def test_interrupted_it_goes_on(scratch: bool, tmp_path: Any, monkeypatch: Any) -> None:
     if scratch:
-        monkeypatch.setattr(fit_module, "in_scratch", lambda plan: True)
+        only_in_scratch(monkeypatch)
     source = movielens_like(1, n=120, p=80, cells=2500)
     make = lambda **more: HardImpute([1, 2], validation=0.1, tol=0, max_passes=6, **more)  # noqa: E731
     whole = make().fit(source)

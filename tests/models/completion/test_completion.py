@@ -24,7 +24,7 @@ from streampca.models.completion.trace import LineFactors, SavedSweeps
 from streampca.models.completion.withheld import Withhold
 from tests.models.completions import centred, estimate_of, with_holes
 
-run_module = sys.modules["streampca.passes.run"]
+run_module = sys.modules["streampca.passes.execute"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 
@@ -334,7 +334,7 @@ def test_a_fit_interrupted_in_sweep_seven_goes_on_there(
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(60, 20))
     source, folder = str(tmp_path / "x.zarr"), str(tmp_path / "state")
     if scratch:
-        monkeypatch.setattr(fit_module, "in_scratch", lambda plan: True)
+        only_in_scratch(monkeypatch)
     make = lambda: HardImpute(3, solver=solver, tol=0, max_passes=9, checkpoint=folder)  # noqa: E731
     whole = HardImpute(3, solver=solver, tol=0, max_passes=9).fit(source)
     calls: list[str] = []

@@ -19,7 +19,7 @@ from streampca.errors import (
     NotFittedError,
     SourceError,
 )
-from streampca.models.pca.incremental_state import StateRequest, plan_append
+from streampca.models.pca.incremental_state import StateRequest, choose_append
 from streampca.store import read_bundle, write_bundle
 from tests.models.invariants import check_invariants
 
@@ -357,8 +357,8 @@ def test_the_plan_of_an_append_counts_the_state_that_is_held(X):
     request = StateRequest.of(model)
     blank = request.blank()
     wide = streampca.open(np.ones((20, 3000), "f4"))
-    first = plan_append(wide, request, blank, held=False)
-    later = plan_append(wide, request, blank, held=True)
+    first = choose_append(wide, request, blank, held=False).plan
+    later = choose_append(wide, request, blank, held=True).plan
     state = blank.projected_nbytes(wide.shape, 8)
     assert later.memory["append"]["kept arrays"] == state > first.memory["append"]["kept arrays"]
     solving = [sum(plan.memory["solver"].values()) for plan in (first, later)]
@@ -411,7 +411,7 @@ def test_state_and_svd_solver_must_agree(X):
 def test_batch_size_is_the_most_rows_of_a_block(X, rows):
     model, whole = IncrementalPCA(4, batch_size=rows), IncrementalPCA(4).fit(X)
     request = StateRequest.of(model)
-    plan = plan_append(streampca.open(X), request, request.blank(), held=False)
+    plan = choose_append(streampca.open(X), request, request.blank(), held=False).plan
     assert max(np.diff(plan.named("append").edges)) == rows
     model.fit(X)
     np.testing.assert_allclose(model.explained_variance_, whole.explained_variance_, rtol=1e-12)
@@ -424,7 +424,7 @@ def test_batch_size_leaves_stored_chunks_whole(X):
     model = IncrementalPCA(2, batch_size=600)
     for rows, blocks in ((600, 4), (500, 5), (250, 9), (10, 9)):
         request = StateRequest.of(model, batch_size=rows)
-        plan = plan_append(stored, request, request.blank(), held=False)
+        plan = choose_append(stored, request, request.blank(), held=False).plan
         assert plan.named("append").n_blocks == blocks
 
 
