@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -27,8 +27,9 @@ from streampca.models.parameters import Parameters
 from streampca.models.result import Result
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
-from streampca.passes import PassCost, Plan, Running
+from streampca.passes import Candidate, Outcome, PassCost, Plan, Planned, Running, choose, execute
 from streampca.report.cards import estimator_card, result_card
+from streampca.sources import as_matrix, counted
 from streampca.sources.frames import framed
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
 
@@ -77,9 +78,57 @@ class Estimator(Parameters):
         """A fitted model with a result that was saved, and the parameters that made it."""
         return attach(cls.restored(result.settings), result)
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Fit to X; every method says how."""
+    # -- a method says: what is asked, the ways to the answer, and what it is ----------------------
+
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        """X as samples x features, before anything of it is read."""
+        return as_matrix(X, dim=dim, missing_value=self.missing_value)
+
+    def _request(self, matrix: ChunkedMatrix, **side: Any) -> Any:
+        """The parameters, checked, and the side data bound to a matrix.  side : as ``fit`` takes
+        them."""
         raise NotImplementedError
+
+    def _candidates(self, matrix: ChunkedMatrix, request: Any) -> Sequence[Candidate[Any]]:
+        """The ways to the answer, in the order in which they are preferred."""
+        raise NotImplementedError
+
+    def _result(self, matrix: ChunkedMatrix, request: Any, done: Outcome[Any]) -> Result:
+        """The frozen result of an answer."""
+        raise NotImplementedError
+
+    # -- and every fit is this -----------------------------------------------------------------
+
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        return self._plan_for(X, dim)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X, (n, p): anything that ``streampca.open`` takes.
+
+        dim : for xarray and N-dimensional arrays, the sample dimension(s).
+        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError while reading.
+        """
+        return self._fit_to(X, dim)
+
+    def _plan_for(self, X: Any, dim: Any, **side: Any) -> Plan:
+        matrix = self._opened(X, dim)
+        return self._planned(matrix, self._request(matrix, **side)).plan
+
+    def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
+        matrix = self._opened(counted(X), dim)
+        request = self._request(matrix, **side)
+        done = execute(self._planned(matrix, request), self._running)
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
+        return attach(self, self._result(matrix, request, done))  # type: ignore[no-any-return]
+
+    def _planned(self, matrix: ChunkedMatrix, request: Any) -> Planned[Any]:
+        """The candidate that fits the memory. Raises MemoryLimitError."""
+        candidates = self._candidates(matrix, request)
+        return choose(matrix, self.registered_name, candidates, self.memory_limit)
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k): a second pass."""

@@ -25,6 +25,8 @@ from streampca.genetics.local_loadings import local_components
 from streampca.kernels import ColumnStats
 from streampca.matrix import AxisLabels, Labels, select
 from streampca.matrix.standardize import Standardize
+from streampca.models.pca import routes
+from streampca.models.pca.panels import panel_candidates
 from streampca.sources.arrays import ArrayReader
 from streampca.sources.stacked import StackedMatrix
 
@@ -158,10 +160,9 @@ def test_no_variant_left_is_refused(solver, tmp_path, monkeypatch) -> None:
     calls[:2] = -1
     settings: dict = {"max_missing": 0.01, "maf": 0.1, "svd_solver": solver}
     if solver == "panels":
-        from streampca.models.pca.routes import ROUTES
-
         settings["svd_solver"] = "gram"
-        monkeypatch.setitem(ROUTES, "gram", ROUTES["gram by panels"])
+        panels = [way for way in routes.WAYS if way.candidates is panel_candidates]
+        monkeypatch.setattr(routes, "WAYS", panels)
     elif solver == "gram":
         settings["relationship"] = tmp_path / "r.zarr"
     with pytest.raises(InvalidInputError, match=r"none of 60 variants is left: .*maf=0.1, .*=0.01"):

@@ -19,6 +19,7 @@ from streampca.accumulators import Moments
 from streampca.cli.commands import main
 from streampca.cli.kinds import named_kind, option_name
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
+from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator, attach
@@ -30,8 +31,7 @@ from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions
 from streampca.operations.config import check_job
 from streampca.operations.sections import schema
-from streampca.passes import Candidate, Execution, make_plan, pass_spec, run
-from streampca.sources import as_matrix
+from streampca.passes import Candidate, Outcome, pass_spec
 
 
 @estimator
@@ -114,30 +114,23 @@ class FirstRows(Estimator):
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 
-    def plan(self, X: Any, *, dim: Any = None) -> Any:
-        matrix = as_matrix(X, dim=dim)
-        spec = pass_spec("moments", matrix, 0, {"moments": Moments()})
-        candidates = [Candidate("rows", "one pass", (spec,))]
-        return make_plan(matrix, "FirstRows", candidates, self.memory_limit)
+    def _request(self, matrix: ChunkedMatrix) -> int:
+        return self.n_components
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
-        matrix = as_matrix(X, dim=dim)
-        self.plan_, self.dim_ = self.plan(matrix), dim
-        execution = Execution.begun(
-            self.plan_, matrix, self.scheduler, self.progress, self.checkpoint
-        )
-        run(self.plan_.passes[0], matrix, execution=execution)
-        self.cost_ = execution.costs
-        found = PointsResult(
+    def _candidates(self, matrix: ChunkedMatrix, request: int) -> list[Candidate[Any]]:
+        spec = pass_spec("moments", matrix, 0, {"moments": Moments()})
+        return [Candidate("rows", "one pass", (spec,))]
+
+    def _result(self, matrix: ChunkedMatrix, request: int, done: Outcome[Any]) -> PointsResult:
+        return PointsResult(
             method=self.registered_name,
             n_samples=matrix.shape[0],
             labels=matrix.labels,
             settings=self.stored_params(),
-            provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
-            plan=self.plan_.to_dict(),
-            points=np.asarray(matrix.read(0, 0, self.n_components), np.float64),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
+            plan=done.plan.to_dict(),
+            points=np.asarray(matrix.read(0, 0, request), np.float64),
         )
-        return attach(self, found)
 
 
 every = pytest.mark.parametrize("kind", sorted(all_kinds()))

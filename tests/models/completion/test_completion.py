@@ -22,7 +22,7 @@ from streampca.matrix import Block
 from streampca.models.completion.als import lengths_of_factors
 from streampca.models.completion.trace import LineFactors, SavedSweeps
 from streampca.models.completion.withheld import Withhold
-from tests.models.completions import centred, estimate_of, with_holes
+from tests.models.completions import centred, estimate_of, only_in_scratch, with_holes
 
 run_module = sys.modules["streampca.passes.execute"]
 
