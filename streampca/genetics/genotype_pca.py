@@ -187,9 +187,9 @@ class GenotypePCA(LinearModel):
 
     # -- fitting --------------------------------------------------------------------------------
 
-    def plan(self, X: Any) -> Plan:
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p). Reads no calls. Raises as ``fit`` before reads."""
-        cohort = self._cohort(self._genotypes(X))
+        cohort = self._cohort(self._genotypes(X, dim))
         plan = self._choose(cohort, self._asked(cohort)).plan
         if self.max_sample_missing >= 1.0:
             return plan

@@ -84,7 +84,7 @@ class Estimator(Parameters):
         """X as samples x features, before anything of it is read."""
         return as_matrix(X, dim=dim, missing_value=self.missing_value)
 
-    def _request(self, matrix: ChunkedMatrix, **side: Any) -> Any:
+    def _request(self, *matrix: Any, **side: Any) -> Any:
         """The parameters, checked, and the side data bound to a matrix.  side : as ``fit`` takes
         them."""
         raise NotImplementedError

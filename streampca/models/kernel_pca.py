@@ -295,7 +295,7 @@ class KernelPCA(Estimator):
     ) -> list[Candidate[KernelFound]]:
         return kernel_candidates(matrix, request, self._solver(matrix))
 
-    def _request(self, matrix: ChunkedMatrix) -> KernelRequest:  # type: ignore[override]
+    def _request(self, matrix: ChunkedMatrix) -> KernelRequest:
         """What is asked, checked."""
         if self.solver not in SOLVERS:
             raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -199,7 +199,11 @@ class NystroemPCA(Estimator):
     threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
-    result_: NystroemResult
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
+        self.result_: NystroemResult
+        return self._fit_to(X, dim)
 
     def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
         return super()._opened(counted(X), dim)
@@ -252,7 +256,7 @@ class NystroemPCA(Estimator):
         """Of the kernel, as it was used."""
         return self.result_.gamma
 
-    def _request(self, matrix: ChunkedMatrix) -> LandmarkRequest:  # type: ignore[override]
+    def _request(self, matrix: ChunkedMatrix) -> LandmarkRequest:
         """The parameters, checked."""
         n, k, m = matrix.shape[0], self.n_components, self.n_landmarks
         if self.landmarks not in METHODS:

@@ -135,7 +135,7 @@ class TwoViewModel(Estimator):
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix, request = self._request(*self._opened(X, Y, dim), sample_weight)
+        matrix, request = self._request(*self._opened_views(X, Y, dim), sample_weight)
         return self._choose(matrix, request).plan
 
     def fit(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
@@ -150,7 +150,7 @@ class TwoViewModel(Estimator):
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
         InvalidInputError after it where nothing varies in a view.
         """
-        x, y = self._opened(X, Y, dim)
+        x, y = self._opened_views(X, Y, dim)
         try:
             return self._fit(x, y, dim, sample_weight)
         except NonFiniteError:
@@ -196,7 +196,7 @@ class TwoViewModel(Estimator):
             **solved.more,
         ))  # fmt: skip
 
-    def _opened(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
+    def _opened_views(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
         if Y is None:
             raise InvalidInputError(
                 f"a {type(self).__name__} relates two views; expected fit(X, Y), on the command "

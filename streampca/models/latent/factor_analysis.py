@@ -165,6 +165,7 @@ class FactorAnalysis(LatentModel):
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         Warns (HeywoodWarning) of uniquenesses at their bound.
         """
+        self.result_: FactorDecomposition
         return self._fit_to(X, dim, sample_weight=sample_weight)
 
     def _candidates(self, matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[Any]]:
