@@ -34,7 +34,7 @@ Numbers = tuple[float, float]
 
 @dataclass(frozen=True)
 class Canonical:
-    """CCA as the routes ask for it: see :class:`streampca.models.view_routes.Method`.
+    """CCA as the ways ask for it: see :class:`streampca.models.view_routes.Method`.
 
     ridges : added to the variances of X and of Y.  pca : components of each, or None.
     rough : the sums may be less certain than CERTIFIED: nothing else was asked.
@@ -247,7 +247,7 @@ class CCA(TwoViewModel):
                 )
         return Canonical(self.n_components, self.scale, ridges, pca, folds)
 
-    def _routes(self) -> tuple[str, ...]:
+    def _ways(self) -> tuple[str, ...]:
         if self.solver != "auto":
             return (self.solver,)
         ridges = _ridges(self.regularization)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,16 +20,14 @@ from streampca.models.covariance import refuse_single
 from streampca.models.pca.eigenproblem import RowsSink
 from streampca.passes import (
     Candidate,
-    Execution,
     Pass,
     PassSpec,
-    Plan,
+    Planned,
     Rates,
-    Route,
-    SolverInput,
+    Running,
     Steps,
-    follow,
-    make_plan,
+    choose,
+    execute,
     pass_spec,
 )
 from streampca.sources import as_pair
@@ -41,11 +41,10 @@ CHUNK_NBYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Wanted:
-    """held : the (p, q) result in memory, else ``path`` of a new group."""
+    """path : of a new group; None keeps the (p, q) result in memory."""
 
     pair: Pair
     path: str | None
-    held: Array | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,55 +83,43 @@ def cross_correlation(
     x, y = as_pair(X, Y, dim=dim, missing_value=missing_value)
     wanted = Wanted(paired(x, y), None if out is None else os.fspath(out))
     refuse_single(wanted.pair.x.shape[0])
-    matrix = wanted.pair.joint()
-    plan = plan_cross_correlation(matrix, wanted, memory_limit)
-    execution = Execution.begun(plan, matrix, scheduler, progress)
-    execution.n_passes = plan.n_passes
-    whole = None if out is None else _group(wanted, plan)
-    if whole is None:
-        wanted = replace(wanted, held=np.empty(wanted.shape))
-    follow(ROUTES[plan.solver], SolverInput(plan, matrix, wanted, whole), execution)
-    if whole is not None:
-        whole.finish()
-        return whole.array
-    return _labelled(wanted)
+    running = Running(memory_limit, scheduler, progress)
+    return execute(choose_cross_correlation(wanted, running), running).answer
 
 
-def plan_cross_correlation(
-    matrix: ChunkedMatrix, wanted: Wanted, memory_limit: int | str | None
-) -> Plan:
+def choose_cross_correlation(wanted: Wanted, running: Running) -> Planned[Any]:
     """The quicker way that fits the memory. Raises MemoryLimitError."""
-    rates = Rates.of(None)
-    found = [one for route in ROUTES.values() for one in route.candidates(matrix, wanted)]
-    timed = [replace(one, seconds=rates.seconds(matrix, one)) for one in found]
-    return make_plan(matrix, NAME, sorted(timed, key=lambda one: one.seconds), memory_limit)
+    matrix = wanted.pair.joint()
+    candidates = [one for way in WAYS.values() for one in way(matrix, wanted)]
+    timed = Rates.of(None).timed(matrix, candidates)
+    return choose(matrix, NAME, timed, running.memory_limit)
 
 
 # -- by the joint scatter --------------------------------------------------------------------------
 
 
-def _scatter_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate]:
+def _scatter_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate[Any]]:
     (n, m), (p, q) = matrix.shape, wanted.shape
     spec = pass_spec("scatter", matrix, 0, {"scatter": Scatter()}, flops=float(n) * m * m)
     held = (
         {"correlations": 8 * p * q} if wanted.path is None else {"correlations": 4 * CHUNK_NBYTES}
     )
     solve = {"joint scatter": spec.total_nbytes, **held}
-    return [Candidate("scatter", "one read of both; their joint scatter", (spec,), solve)]
+    reason = "one read of both; their joint scatter"
+    solver = partial(_by_scatter, wanted=wanted, spec=spec)
+    return [Candidate("scatter", reason, (spec,), solve, solve=solver)]
 
 
-def _by_scatter(inputs: SolverInput[Wanted]) -> Steps[None]:
-    scatter = (yield Pass("scatter")).accumulators.pop("scatter")
-    lower, (p, _) = scatter.lower(), inputs.request.shape
+def _by_scatter(planned: Planned[Any], *, wanted: Wanted, spec: PassSpec) -> Steps[Any]:
+    output = Output(wanted)
+    scatter = (yield Pass(spec)).accumulators.pop("scatter")
+    lower, p = scatter.lower(), wanted.shape[0]
     deviation = np.sqrt(np.maximum(np.diagonal(lower), 0.0))
     for rows in row_pieces(p, 8 * (len(lower) - p), CHUNK_NBYTES):
         with np.errstate(divide="ignore", invalid="ignore"):
             part = lower[p:, rows].T / deviation[rows, None] / deviation[p:]
-        part = np.clip(part, -1.0, 1.0)
-        if inputs.start is not None:
-            inputs.start.write(rows.start, part)
-        else:
-            inputs.request.held[rows] = part  # type: ignore[index]
+        output.whole.write(rows.start, np.clip(part, -1.0, 1.0))
+    return output.finished()
 
 
 # -- by panels of Y --------------------------------------------------------------------------------
@@ -163,14 +150,14 @@ class StandardColumns:
         return out
 
 
-def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate]:
+def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate[Any]]:
     """Panels of Y are held, standardised, while X passes by."""
     (n, _), (p, q), size = matrix.shape, wanted.shape, wanted.dtype.itemsize
     x, y = wanted.pair.x, wanted.pair.y
     chunks = 0 if wanted.path is None else writing_nbytes(CHUNK_NBYTES, shared=True)
     found = []
     for bounds in _divisions(y):
-        width, specs = int(np.diff(bounds).max()), []
+        width, panels = int(np.diff(bounds).max()), []
         held = {"panel": 3 * n * width * size}
         if wanted.path is None:
             held["correlations"] = 8 * p * q
@@ -179,13 +166,17 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate]:
             return 3 * length * width * size + chunks  # products, clipped, and those before
 
         for i, (first, last) in enumerate(pairwise(bounds), 1):
-            specs.append(PassSpec(f"panel {i}", 1, 0, 0, lambda length: 2 * length * n * size,
-                                  rows=(int(first), int(last)), kept=held, matrix=y))  # fmt: skip
-            specs.append(PassSpec(f"X by panel {i}", 1, 0, 0, against, kept=held, matrix=x,
-                                  flops=2.0 * n * p * float(last - first)))  # fmt: skip
+            own = PassSpec(f"panel {i}", 1, 0, 0, lambda length: 2 * length * n * size,
+                           rows=(int(first), int(last)), kept=held, matrix=y)  # fmt: skip
+            by_x = PassSpec(f"X by panel {i}", 1, 0, 0, against, kept=held, matrix=x,
+                            flops=2.0 * n * p * float(last - first))  # fmt: skip
+            panels.append((own, by_x))
         count = len(bounds) - 1
         reason = f"one read of Y, {count} of X: a panel of Y is held while X passes by"
-        found.append(Candidate("panels", reason, tuple(specs), sizes={"width": width}))
+        passes = tuple(spec for pair in panels for spec in pair)
+        solver = partial(_by_panels, wanted=wanted, panels=panels, width=width)
+        sizes = {"width": width}
+        found.append(Candidate("panels", reason, passes, sizes=sizes, solve=solver))
     return found
 
 
@@ -201,55 +192,84 @@ def _divisions(y: ChunkedMatrix) -> list[Array]:
     return list(found.values())
 
 
-def _by_panels(inputs: SolverInput[Wanted]) -> Steps[None]:
-    wanted, plan, n = inputs.request, inputs.plan, inputs.matrix.shape[0]
-    make = StandardColumns(wanted.dtype)
-    for one in [one for one in plan.passes if one.name.startswith("panel")]:
-        columns = slice(int(one.edges[0]), int(one.edges[-1]))
+def _by_panels(
+    planned: Planned[Any],
+    *,
+    wanted: Wanted,
+    panels: Sequence[tuple[PassSpec, PassSpec]],
+    width: int,
+) -> Steps[Any]:
+    """panels : of each the pass that holds it, and that of X.  width : of the widest."""
+    n, make, output = planned.matrix.shape[0], StandardColumns(wanted.dtype), Output(wanted, width)
+    for own, by_x in panels:
+        assert own.rows is not None
+        columns = slice(*own.rows)
         rows = np.empty((columns.stop - columns.start, n), wanted.dtype)
-        yield Pass(one.name, matrix=wanted.pair.y, maps={"rows": make},
-                   sinks={"rows": RowsSink(rows, columns.start)})  # fmt: skip
-        sink: Sink
-        if inputs.start is not None:
-            sink = PanelSink(inputs.start, columns)
-        else:
-            assert wanted.held is not None
-            sink = RowsSink(wanted.held[:, columns], 0)
-        yield Pass(f"X by {one.name}", matrix=wanted.pair.x, maps={"rows": make},
-                   sinks={"rows": sink}, operands={"panel": rows.T})  # fmt: skip
+        yield Pass(own, maps={"rows": make}, sinks={"rows": RowsSink(rows, columns.start)})
+        yield Pass(
+            by_x,
+            maps={"rows": make},
+            sinks={"rows": output.of_columns(columns)},
+            operands={"panel": rows.T},
+        )
+    return output.finished()
 
 
-ROUTES = {
-    "scatter": Route(_scatter_candidates, _by_scatter),
-    "panels": Route(_panel_candidates, _by_panels),
+WAYS: dict[str, Callable[[ChunkedMatrix, Wanted], list[Candidate[Any]]]] = {
+    "scatter": _scatter_candidates,
+    "panels": _panel_candidates,
 }
 
 # -- where it goes ---------------------------------------------------------------------------------
 
 
+@dataclass
+class Output:
+    """Where correlations are written: an array in memory, or a new group.
+
+    width : features of Y that are written at a time; None for all.
+    """
+
+    wanted: Wanted
+    width: int | None = None
+    whole: LabelledSink | RowsSink = field(init=False)
+
+    def __post_init__(self) -> None:
+        in_memory = self.wanted.path is None
+        self.whole = RowsSink(np.empty(self.wanted.shape), 0) if in_memory else self._group()
+
+    def of_columns(self, columns: slice) -> Sink:
+        """What takes these columns."""
+        if isinstance(self.whole, LabelledSink):
+            return PanelSink(self.whole, columns)
+        return RowsSink(self.whole.values[:, columns], 0)
+
+    def finished(self) -> Any:
+        """What the caller gets."""
+        if isinstance(self.whole, LabelledSink):
+            self.whole.finish()
+            return self.whole.array
+        names = _names(self.wanted)
+        if all(one is None for one in names):
+            return self.whole.values
+        from streampca.sources.labelled import to_dataarray
+
+        return to_dataarray(self.whole.values, list(zip(DIMS, names, strict=True)), NAME, {})
+
+    def _group(self) -> LabelledSink:
+        """The new group. A chunk has the features of Y of one panel, at most."""
+        wanted = self.wanted
+        assert wanted.path is not None
+        q = wanted.shape[1]
+        across = min(self.width or q, q, CHUNK_NBYTES // wanted.dtype.itemsize)
+        labels = {dim: {} if names is None else {dim: names}
+                  for dim, names in zip(DIMS, _names(wanted), strict=True)}  # fmt: skip
+        return LabelledSink(
+            wanted.path, NAME, wanted.shape, DIMS, labels, wanted.dtype,
+            max(1, CHUNK_NBYTES // (across * wanted.dtype.itemsize)), across=across,
+        )  # fmt: skip
+
+
 def _names(wanted: Wanted) -> list[Array | None]:
     axes = (wanted.pair.x.labels.features, wanted.pair.y.labels.features)
     return [label_array(axis.names()) if axis.named else None for axis in axes]
-
-
-def _group(wanted: Wanted, plan: Plan) -> LabelledSink:
-    """The new group. A chunk has the features of Y of one panel, at most."""
-    assert wanted.path is not None
-    q = wanted.shape[1]
-    across = min(plan.sizes.get("width", q), q, CHUNK_NBYTES // wanted.dtype.itemsize)
-    labels = {dim: {} if names is None else {dim: names}
-              for dim, names in zip(DIMS, _names(wanted), strict=True)}  # fmt: skip
-    return LabelledSink(
-        wanted.path, NAME, wanted.shape, DIMS, labels, wanted.dtype,
-        max(1, CHUNK_NBYTES // (across * wanted.dtype.itemsize)), across=across,
-    )  # fmt: skip
-
-
-def _labelled(wanted: Wanted) -> Any:
-    assert wanted.held is not None
-    names = _names(wanted)
-    if all(one is None for one in names):
-        return wanted.held
-    from streampca.sources.labelled import to_dataarray
-
-    return to_dataarray(wanted.held, list(zip(DIMS, names, strict=True)), NAME, {})

@@ -23,7 +23,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Covarying:
-    """MCA as the routes ask for it: see :class:`streampca.models.view_routes.Method`."""
+    """MCA as the ways ask for it: see :class:`streampca.models.view_routes.Method`."""
 
     n_components: int | None
     scale: str | None
@@ -122,7 +122,7 @@ class MCA(TwoViewModel):
             )
         return feature_weights(asked[0], pair.x), feature_weights(asked[1], pair.y)
 
-    def _routes(self) -> tuple[str, ...]:
+    def _ways(self) -> tuple[str, ...]:
         return ("scatter", "samples", "krylov") if self.solver == "auto" else (self.solver,)
 
     @property

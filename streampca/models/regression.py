@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,12 +27,14 @@ from streampca.models.row_passes import FeatureSums, RowMap, RowOptions
 from streampca.models.row_weights import refuse_few, split
 from streampca.passes import (
     Candidate,
-    Execution,
+    Pass,
     PassResult,
     PassSpec,
     Plan,
-    make_plan,
-    run,
+    Planned,
+    Steps,
+    choose,
+    execute,
     single_threaded_blas,
 )
 from streampca.sources import as_pair
@@ -143,13 +146,23 @@ class Regression(Estimator):
     def plan(self, X: Any, y: Any = None, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X (n, p) and y. Reads nothing. Raises MemoryLimitError."""
         pair = self._pair(X, y, dim)
-        return self._planned(pair.joint(), pair.x.shape[1])
+        return self._choose(pair.joint(), pair.x.shape[1]).plan
 
-    def _planned(self, joint: ChunkedMatrix, p: int) -> Plan:
+    def _choose(
+        self, joint: ChunkedMatrix, p: int, weights: Array | None = None
+    ) -> Planned[dict[str, Any]]:
+        """The one way.  weights : (n,) of the rows."""
         spec, terms = self._specs(joint, p)
         reason = "one read of both; the rest in memory"
-        candidates = [Candidate(spec.name, reason, (spec,), terms)]
-        return make_plan(joint, type(self).__name__, candidates, self.memory_limit)
+        solver = partial(self._steps, spec=spec, p=p)
+        candidate = Candidate(spec.name, reason, (spec,), terms, solve=solver).weighted(weights)
+        return choose(joint, type(self).__name__, [candidate], self.memory_limit)
+
+    def _steps(self, planned: Planned[Any], *, spec: PassSpec, p: int) -> Steps[dict[str, Any]]:
+        """The read, and what follows from its sums."""
+        done = yield Pass(spec)
+        with single_threaded_blas():
+            return self._solved(done, p)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit y (n,) or (n, q) to X (n, p): anything that ``streampca.open`` takes.
@@ -162,25 +175,22 @@ class Regression(Estimator):
         if any(pair.left_out):
             warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
         joint, p = pair.joint(), pair.x.shape[1]
-        plan, weights = self._planned(joint, p), sample_weights(sample_weight, joint)
+        weights = sample_weights(sample_weight, joint)
+        planned = self._choose(joint, p, weights)
         least = self._fewest(p)
         refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
         if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:
             raise InvalidInputError(
                 f"{rows} rows have a weight above 0, and X has {p} columns; expected more rows"
             )
-        execution = Execution.begun(plan, joint, self.scheduler, self.progress, self.checkpoint)
-        done = run(plan.passes[0], joint, weights=weights, execution=execution)
-        execution.finished()
-        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
-        with single_threaded_blas():
-            found = self._solved(done, p)
+        done = execute(planned, self._running)
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         attach(self, RegressionResult(
             method=self.registered_name, n_samples=joint.shape[0], labels=pair.x.labels,
-            settings=self.stored_params(), plan=plan.to_dict(),
-            provenance=provenance(self.cost_, joint.fingerprint(), execution.memory),
+            settings=self.stored_params(), plan=done.plan.to_dict(),
+            provenance=provenance(self.cost_, joint.fingerprint(), done.memory),
             left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
-            one_response=_is_flat(_response(y)), **found,
+            one_response=_is_flat(_response(y)), **done.answer,
         ))  # fmt: skip
         return self
 

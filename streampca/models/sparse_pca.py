@@ -34,20 +34,21 @@ from streampca.models.registry import estimator
 from streampca.models.request import Request, seed_of, side_data, whole_number
 from streampca.models.sparse_result import SparseResult
 from streampca.models.sparse_routes import (
-    ROUTES,
     Alternated,
+    SparseFit,
     SparseRequest,
     alternated,
+    covariance_candidates,
     each_component,
     numbered_groups,
 )
+from streampca.models.sparse_sweeps import sweep_candidates
 from streampca.passes import (
-    Execution,
     Plan,
+    Planned,
     Rates,
-    SolverInput,
-    follow,
-    make_plan,
+    choose,
+    execute,
     single_threaded_blas,
 )
 from streampca.solvers import eigh_lower, numerical_rank, signs_of_components
@@ -56,6 +57,7 @@ from streampca.sources import as_matrix, counted
 
 REGRESSED = 5000  # features up to which regressions are the default
 SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
+WAYS = {"covariance": covariance_candidates, "sweeps": sweep_candidates}  # by algorithm=
 
 
 @estimator
@@ -113,7 +115,7 @@ class SparsePCA(ScoresEmptySamples):
             else inf; inf with groups.""",
     )
     algorithm: str = parameter(
-        default="auto", choices=("auto", "covariance", "sweeps"),
+        default="auto", choices=("auto", *WAYS),
         meaning=""""covariance" (p x p, in memory), "sweeps" (a read for each product with it;
             with a finite ridge, of chunks that hold whole samples, beside the covariance of 1000
             features, or of 4 times n_nonzero), or the one that is predicted to be quicker.""",
@@ -143,7 +145,7 @@ class SparsePCA(ScoresEmptySamples):
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        return self._plan(matrix, self._request(matrix, 0))
+        return self._choose(matrix, self._request(matrix, 0)).plan
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost.
@@ -155,7 +157,7 @@ class SparsePCA(ScoresEmptySamples):
             return self._fit(matrix, dim)
         except NonFiniteError:
             field = self.missing == "raise" and is_field(X, matrix.labels)
-            observed = ObservedSamples.of(matrix, **self._running) if field else None
+            observed = ObservedSamples.of(matrix, self._running) if field else None
             if observed is None:
                 raise
         self._fit(observed.matrix, dim)
@@ -166,22 +168,14 @@ class SparsePCA(ScoresEmptySamples):
     def _fit(self, matrix: ChunkedMatrix, dim: Any) -> Self:
         """Fit to this matrix."""
         request = self._request(matrix, seed_of(self.random_state))
-        plan = self._plan(matrix, request)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        execution.n_passes = plan.n_passes
-        fitted, found = follow(
-            ROUTES[plan.solver],
-            SolverInput(plan, matrix, request),
-            execution,
-            feature_weights=request.pca.side.weights,
-        )
-        execution.finished()
-        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        done = execute(self._choose(matrix, request), self._running)
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
+        fitted, several = done.answer.fitted, done.answer.several
         self._finish(
-            request, found, matrix.labels, matrix.shape[0], mean=fitted.mean, scale=fitted.scale,
-            dropped=fitted.dropped, plan=plan.to_dict(),
+            request, several, matrix.labels, matrix.shape[0], mean=fitted.mean, scale=fitted.scale,
+            dropped=fitted.dropped, plan=done.plan.to_dict(),
             total_variance=fitted.spectrum.total / request.pca.divisor(fitted.weight),
-            provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
+            provenance=provenance(self.cost_, matrix.fingerprint(), done.memory),
         )  # fmt: skip
         return self
 
@@ -309,24 +303,22 @@ class SparsePCA(ScoresEmptySamples):
             whole_number("n_nonzero", one, 1, most, why=why)
         return nonzero
 
-    def _plan(self, matrix: ChunkedMatrix, request: SparseRequest) -> Plan:
+    def _choose(self, matrix: ChunkedMatrix, request: SparseRequest) -> Planned[SparseFit]:
         """With the covariance where that is the quicker, or the only way."""
-        if self.algorithm not in ("auto", "covariance", "sweeps"):
+        if self.algorithm not in ("auto", *WAYS):
             raise InvalidInputError(
                 f"algorithm={self.algorithm!r}; expected 'auto', 'covariance' or 'sweeps'"
             )
-        names = ["scatter"] if self.algorithm == "covariance" else list(ROUTES)
-        names = names[self.algorithm == "sweeps" :]
-        found = [one for name in names for one in ROUTES[name].candidates(matrix, request)]
-        if not found:
+        ways = WAYS.values() if self.algorithm == "auto" else [WAYS[self.algorithm]]
+        candidates = [one for way in ways for one in way(matrix, request)]
+        if not candidates:
             raise InvalidInputError(
                 f"algorithm='sweeps' with ridge={request.penalties[0].ridge:g} takes chunks that "
                 "hold whole samples, and these hold all samples of some features; give "
                 "ridge=float('inf') or algorithm='covariance'"
             )
-        return make_plan(
-            matrix, "SparsePCA", Rates.of(None).timed(matrix, found), self.memory_limit
-        )
+        timed = Rates.of(None).timed(matrix, candidates)
+        return choose(matrix, "SparsePCA", timed, self.memory_limit)
 
     def _finish(
         self, request: SparseRequest, several: list[Alternated], labels: Labels, n: int, **more: Any

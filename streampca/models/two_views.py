@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,34 +30,23 @@ from streampca.models.empty_samples import (
     observed_in_both,
     warn_of_empty,
 )
-from streampca.models.estimator import RUNNING, Estimator, attach
+from streampca.models.estimator import Estimator, attach
 from streampca.models.new_rows import NewRows
 from streampca.models.parameters import Kept, parameter
 from streampca.models.request import sample_weights, side_data, whole_number
 from streampca.models.result import Result
 from streampca.models.row_weights import of_some, refuse_few
 from streampca.models.two_view_result import Redundancy, TwoViewResult
-from streampca.models.view_krylov import by_krylov, krylov_candidates
+from streampca.models.view_krylov import krylov_candidates
 from streampca.models.view_routes import (
     Found,
     Method,
     ViewRequest,
-    by_factor,
-    by_scatter,
     factor_candidates,
     sums_candidates,
 )
-from streampca.models.view_samples import by_samples, sample_candidates
-from streampca.passes import (
-    Candidate,
-    Execution,
-    Plan,
-    Rates,
-    Route,
-    SolverInput,
-    follow,
-    make_plan,
-)
+from streampca.models.view_samples import sample_candidates
+from streampca.passes import Candidate, Plan, Planned, Rates, Running, choose, execute
 from streampca.sources import as_pair
 
 MISSING = parameter(
@@ -73,19 +62,20 @@ REMOVE = parameter(
         DataArray, the name of a column of the samples of X, or a list of such. ``transform``
         needs the arrays of new rows.""",
 )  # fmt: skip
-# What a route cannot do, by the parameter that asks for it.
+# What a way cannot do, by the parameter that asks for it.
 LACKS = {
     "tsqr": ("missing='mean'",),
     "samples": ("sample_weight=",),
     "krylov": ("missing='mean'", "sample_weight="),
 }
 
-ROUTES: dict[str, Route[ViewRequest, Found]] = {
-    "scatter": Route(sums_candidates, by_scatter),
-    "tsqr": Route(factor_candidates, by_factor),
-    "samples": Route(sample_candidates, by_samples),
-    "krylov": Route(krylov_candidates, by_krylov),
+WAYS: dict[str, Callable[[ChunkedMatrix, ViewRequest], list[Candidate[Found]]]] = {
+    "scatter": sums_candidates,
+    "tsqr": factor_candidates,
+    "samples": sample_candidates,
+    "krylov": krylov_candidates,
 }
+ITERATIVE = ("krylov",)  # taken where no exact way fits the memory
 
 
 class View(ScoresEmptySamples):
@@ -93,7 +83,8 @@ class View(ScoresEmptySamples):
 
     def __init__(self, model: TwoViewModel, name: str) -> None:
         self.name = name
-        taken = (*RUNNING, "missing", "missing_value", "dim_", "_output")
+        running = (one.name for one in fields(Running))
+        taken = (*running, "missing", "missing_value", "dim_", "_output")
         vars(self).update({one: getattr(model, one) for one in taken if hasattr(model, one)})
         attach(self, model.result_.view(name))
 
@@ -117,7 +108,7 @@ class TwoViewModel(Estimator):
     solver: str
     missing: str
     remove: Any
-    solvers: ClassVar[tuple[str, ...]] = tuple(ROUTES)
+    solvers: ClassVar[tuple[str, ...]] = tuple(WAYS)
 
     # -- a method says --------------------------------------------------------------------------
 
@@ -129,12 +120,12 @@ class TwoViewModel(Estimator):
         """Of the features of both."""
         return None, None
 
-    def _routes(self) -> tuple[str, ...]:
-        """The routes among which the cheapest is taken; then those that it may go over to."""
+    def _ways(self) -> tuple[str, ...]:
+        """The ways among which the quickest is taken."""
         raise NotImplementedError
 
     def _after(self, solver: str) -> str | None:
-        """The route that is gone over to where one leaves a doubt."""
+        """The way that is gone over to where one leaves a doubt."""
         return None
 
     # -- plan and fit ---------------------------------------------------------------------------
@@ -145,7 +136,7 @@ class TwoViewModel(Estimator):
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
         matrix, request = self._request(*self._opened(X, Y, dim), sample_weight)
-        return self._plan(matrix, request)
+        return self._choose(matrix, request).plan
 
     def fit(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
@@ -180,21 +171,11 @@ class TwoViewModel(Estimator):
     def _fit(self, x: ChunkedMatrix, y: ChunkedMatrix, dim: Any, sample_weight: Any) -> Self:
         """Fit to these matrices."""
         matrix, request = self._request(x, y, sample_weight)
-        pair, plan, side = request.pair, self._plan(matrix, request), request.side
+        pair, planned, side = request.pair, self._choose(matrix, request), request.side
         if any(pair.left_out):
             warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        execution.n_passes = plan.n_passes
-        found = follow(ROUTES[plan.solver], SolverInput(plan, matrix, request), execution,
-                       weights=side.sample_weight)  # fmt: skip
-        execution.finished()
-        if found.solved.doubt and plan.then is not None:
-            execution.first_pass, execution.plan = len(execution.costs), plan.then
-            again = SolverInput(plan.then, matrix, request)
-            found = follow(ROUTES[plan.then.solver], again, execution,
-                           weights=side.sample_weight)  # fmt: skip
-            execution.finished()
-        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        done = execute(planned, self._running)
+        found, self.plan_, self.cost_, self.dim_ = done.answer, done.plan, done.costs, dim
         weight = None if side.sample_weight is None else side.count(matrix.shape[0])
         self._warn(found, matrix, weight, side.rank)
         solved, total = found.solved, found.solved.total
@@ -204,8 +185,8 @@ class TwoViewModel(Estimator):
             removal = Removal(side.design, found.removed)
         return attach(self, TwoViewResult(  # type: ignore[no-any-return]
             method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
-            settings=self.stored_params(), plan=plan.to_dict(),
-            provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
+            settings=self.stored_params(), plan=done.plan.to_dict(),
+            provenance=provenance(self.cost_, matrix.fingerprint(), done.memory),
             values=solved.values[: found.vectors.shape[1]], spectrum=solved.values,
             vectors=found.vectors, loadings=found.loadings, cross_loadings=found.cross_loadings,
             mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
@@ -262,19 +243,21 @@ class TwoViewModel(Estimator):
                 "solver='scatter'"
             )
 
-    def _plan(self, matrix: ChunkedMatrix, request: ViewRequest) -> Plan:
-        found: list[Candidate] = []
+    def _choose(self, matrix: ChunkedMatrix, request: ViewRequest) -> Planned[Found]:
+        """The quickest of the exact ways that fit the memory, else of the iterative ones."""
+        exact: list[Candidate[Found]] = []
+        iterative: list[Candidate[Found]] = []
         asked = _asked(request)
-        able = {name for name in ROUTES if not asked & set(LACKS.get(name, ()))}
-        for name in [one for one in self._routes() if one in able]:
+        able = {name for name in WAYS if not asked & set(LACKS.get(name, ()))}
+        for name in [one for one in self._ways() if one in able]:
             then = self._after(name)
-            then = then if then in able else None
-            others = () if then is None else ROUTES[then].candidates(matrix, request)
-            for one in ROUTES[name].candidates(matrix, request):
-                found += [replace(one, then=other) for other in (*others, None)]
-        found = Rates.of(None).timed(matrix, found)
-        found.sort(key=lambda one: one.solver == "krylov")  # exact ones first
-        return make_plan(matrix, type(self).__name__, found, self.memory_limit)
+            others = WAYS[then](matrix, request) if then in able else []
+            kind = iterative if name in ITERATIVE else exact
+            for one in WAYS[name](matrix, request):
+                kind += [replace(one, then=other) for other in (*others, None)]
+        rates = Rates.of(None)
+        ordered = rates.timed(matrix, exact) + rates.timed(matrix, iterative)
+        return choose(matrix, type(self).__name__, ordered, self.memory_limit)
 
     def _warn(
         self, found: Found, matrix: ChunkedMatrix, weight: float | None, removed: int
@@ -298,8 +281,8 @@ class TwoViewModel(Estimator):
         if asked is not None and k < asked:
             x, y = found.solved.ranks
             yield f"{asked} pairs were asked, and there are {k}: the views have rank {x} and {y}"
-        if found.solved.doubt:
-            yield found.solved.doubt
+        if found.doubt:
+            yield found.doubt
 
     # -- scores ---------------------------------------------------------------------------------
 
@@ -363,7 +346,7 @@ def of_view(name: str, field: str, meaning: str) -> Any:
 
 
 def _asked(request: ViewRequest) -> set[str]:
-    """What is asked of which some routes know nothing: see LACKS."""
+    """What is asked of which some ways know nothing: see LACKS."""
     side = request.side
     asked = {"missing='mean'": request.missing == "mean", "remove=": side.design is not None,
              "sample_weight=": side.sample_weight is not None}  # fmt: skip

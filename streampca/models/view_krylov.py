@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
@@ -25,7 +27,7 @@ from streampca.passes import (
     Candidate,
     Pass,
     PassSpec,
-    SolverInput,
+    Planned,
     Steps,
     pass_spec,
     single_threaded_blas,
@@ -39,7 +41,7 @@ LEFT = 1e-10  # of a unit vector beside the space that it lies in: rounding
 ROUNDINGS = 16.0  # of the largest value, in a product: the work dtype resolves no less
 
 
-def krylov_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
+def krylov_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate[Found]]:
     """A pass for the means, steps, and a pass for the maps; every pass reads both views."""
     n, m = matrix.shape
     if request.method.weighs or request.method.folds:
@@ -47,21 +49,24 @@ def krylov_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
     width = 2 * _block(request)
     bases = 8 * m * (width * MOST + 6 * width)
     sums = {"images": CrossProduct(y="scores", center="center", scale="scale", width=width)}
-    one = pass_spec("step", matrix, 0, sums, flops=4.0 * n * m * width, work="skinny",
-                    kept={"searched spaces": bases})  # fmt: skip
     size = work_dtype(matrix.dtype).itemsize
-    one = replace(one, scratch=lambda length: 2 * size * width * (m + length))
+    step, maps = (
+        replace(
+            pass_spec(name, matrix, 0, sums, flops=4.0 * n * m * width, work="skinny",
+                      kept={"searched spaces": bases}, **often),
+            scratch=lambda length: 2 * size * width * (m + length),
+        )
+        for name, often in (("step", {"times": MOST, "likely": LIKELY}), ("maps", {}))
+    )  # fmt: skip
     looked: dict[str, Accumulator] = {"columns": Moments()}
     if request.side.rank:
         looked["design"] = CrossMoments(y="design", width=request.side.rank)
     flops = (6.0 + 2.0 * request.side.rank) * n * m
-    before = pass_spec("moments", matrix, 0, looked, flops=flops)
-    specs: tuple[PassSpec, ...] = (
-        before, replace(one, times=MOST, likely=LIKELY), replace(one, name="maps", times=1)
-    )  # fmt: skip
+    moments = pass_spec("moments", matrix, 0, looked, flops=flops)
     reason = f"both too large for exact ways: at most {MOST} steps on X'Y, certified"
     solve = {"searched spaces": bases, "weights and loadings": 6 * 8 * m * request.count}
-    return [Candidate("krylov", reason, specs, solve)]
+    solver = partial(by_krylov, request=request, moments=moments, step=step, maps=maps)
+    return [Candidate("krylov", reason, (moments, step, maps), solve, solve=solver)]
 
 
 def _block(request: ViewRequest) -> int:
@@ -96,17 +101,25 @@ class _Space:
         return block
 
 
-def by_krylov(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
+def by_krylov(
+    planned: Planned[Any],
+    *,
+    request: ViewRequest,
+    moments: PassSpec,
+    step: PassSpec,
+    maps: PassSpec,
+) -> Steps[Found]:
     """Ritz pairs of X'Y until each is certified.
 
     One read multiplies blocks of both sides, so that a step extends both spaces.
     Source: Golub, Luk and Overton 1981, ACM Transactions on Mathematical Software 7(2).
     """
-    request, n, basis = inputs.request, inputs.matrix.shape[0], inputs.request.side.basis
-    done = yield Pass("moments", side_inputs={} if basis is None else {"design": basis})
+    matrix, basis = planned.matrix, request.side.basis
+    n, p = matrix.shape[0], request.p
+    done = yield Pass(moments, side_inputs={} if basis is None else {"design": basis})
     stats, slopes = done.accumulators.pop("columns").columns(), None
     refuse_partly_missing(stats.missing, n)
-    eps, p = Resolution.of(inputs.matrix.dtype).eps, request.p
+    eps = Resolution.of(matrix.dtype).eps
     if basis is not None:
         slopes = done.accumulators.pop("design").deviations().T
         stats = residual_stats(stats, slopes, eps)
@@ -124,9 +137,9 @@ def by_krylov(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
     x, y = _Space(np.zeros((p, 0))), _Space(np.zeros((len(alive) - p, 0)))
     with single_threaded_blas():
         left, right = x.extended(start[:p]), y.extended(start[p:])
-    unit, ritz = ROUNDINGS * float(np.finfo(work_dtype(inputs.matrix.dtype)).eps), None
-    for step in range(1, MOST + 1):
-        images = yield from reader.images("step", step, left, right)
+    unit, ritz = ROUNDINGS * float(np.finfo(work_dtype(matrix.dtype)).eps), None
+    for number in range(1, MOST + 1):
+        images = yield from reader.images(step, number, left, right)
         with single_threaded_blas():
             x.grown(images[p:, :b])
             y.grown(images[:p, b:])
@@ -135,7 +148,7 @@ def by_krylov(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
                 break
             left, right = x.extended(ritz.rest_x[:, :b]), y.extended(ritz.rest_y[:, :b])
     assert ritz is not None
-    images = yield from reader.images("maps", 1, ritz.x, ritz.y)
+    images = yield from reader.images(maps, 1, ritz.x, ritz.y)
     freedom = n - 1.0
     doubt = "" if ritz.certified else ritz.doubt()
     k, q = len(ritz.values), int(np.count_nonzero(alive[p:]))
@@ -159,12 +172,12 @@ class _Reader:
     absent: tuple[int, ...]
     explained: Array | None
 
-    def images(self, name: str, number: int, x: Array, y: Array) -> Steps[Array]:
+    def images(self, spec: PassSpec, number: int, x: Array, y: Array) -> Steps[Array]:
         """(p + q, 2 b) [X, Y]' times the scores [X x, Y y]."""
         vectors = np.ascontiguousarray(side_by_side(x, y).T)
         scores = Projection(vectors, self.center, self.divisors, None, "raise", self.absent)
         operands = {"center": self.center, "scale": self.divisors}
-        done = yield Pass(name, number, maps={"scores": scores}, operands=operands,
+        done = yield Pass(spec, number, maps={"scores": scores}, operands=operands,
                           changed={"images": {"width": len(vectors)}})  # fmt: skip
         made: Array = done.accumulators.pop("images").cross_product()
         if self.explained is not None:

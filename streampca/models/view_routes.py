@@ -1,37 +1,28 @@
-"""Two views by the joint sums of [X, Y]: what is asked of a pair, and what a route hands over."""
+"""Two views by the joint sums of [X, Y]: what is asked of a pair, and what a way to it returns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from streampca.accumulators import (
-    Accumulator,
-    FoldScatter,
-    MeanImputedScatter,
-    RFactor,
-    Scatter,
-)
+from streampca.accumulators import Accumulator, FoldScatter, MeanImputedScatter, RFactor, Scatter
 from streampca.accumulators.scatter import NARROW
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal, symmetrize
 from streampca.kernels.columns import sum_error
 from streampca.matrix import ChunkedMatrix, Pair, Resolution, Standardize
-from streampca.models.design import (
-    Removed,
-    factor_without,
-    scatter_without,
-    with_design_columns,
-)
+from streampca.models.design import Removed, factor_without, scatter_without, with_design_columns
 from streampca.models.pca.scatter import SPAN_ROWS, stats_of_sums
 from streampca.models.request import NOTHING, Request, SideData
 from streampca.passes import (
     Candidate,
     Pass,
-    SolverInput,
+    PassSpec,
+    Planned,
     Steps,
     pass_spec,
     single_threaded_blas,
@@ -196,7 +187,7 @@ class ViewRequest:
 
 @dataclass(kw_only=True)
 class Found:
-    """What a route hands over; arrays of features are those of X, then those of Y."""
+    """The answer of any way; arrays of features are those of X, then those of Y."""
 
     solved: Solved
     vectors: Array  # (p + q, k) of standardised columns
@@ -208,12 +199,17 @@ class Found:
     scores: tuple[Array, Array] | None = None
     removed: Array | None = None  # (r, p + q) coefficients of the design
 
+    @property
+    def doubt(self) -> str:
+        """What is not certain, in words."""
+        return self.solved.doubt
+
 
 # --------------------------------------------------------------------------------------------------
 # By the joint sums of [X, Y]: one read of both.
 
 
-def sums_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
+def sums_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate[Found]]:
     """One pass that sums the joint scatter matrix."""
     (n, m), method, holes = matrix.shape, request.method, request.missing == "mean"
     sums: dict[str, Accumulator] = {"scatter": MeanImputedScatter() if holes else Scatter()}
@@ -229,10 +225,12 @@ def sums_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candida
     if holes or request.side.rank:
         solve["filled, or residual scatter"] = 4 * m * m * 8
     reason = "one read of both; joint scatter of their features, then an SVD"
-    return [Candidate("scatter", reason, (spec,), solve, flops)]
+    solver = partial(by_scatter, request=request, read=read, spec=spec)
+    candidate = Candidate("scatter", reason, (spec,), solve, flops, solve=solver)
+    return [candidate.weighted(request.side.sample_weight)]
 
 
-def factor_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
+def factor_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate[Found]]:
     """One pass that keeps the R factor of both."""
     n, m = matrix.shape
     read = request.summed(matrix)
@@ -240,7 +238,10 @@ def factor_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
     spec = replace(spec, matrix=read)
     solve, flops = _solving(request, m)
     reason = "one read of both; R factor of [X, Y], whose condition is not squared"
-    return [Candidate("tsqr", reason, (spec,), {**solve, "R factor": 2 * m * m * 8}, flops)]
+    solve["R factor"] = 2 * m * m * 8
+    solver = partial(by_factor, request=request, spec=spec)
+    candidate = Candidate("tsqr", reason, (spec,), solve, flops, solve=solver)
+    return [candidate.weighted(request.side.sample_weight)]
 
 
 def _solving(request: ViewRequest, m: int) -> tuple[dict[str, int], float]:
@@ -252,10 +253,14 @@ def _solving(request: ViewRequest, m: int) -> tuple[dict[str, int], float]:
     return arrays, float(solves * (2.0 * (p**3 + q**3) + 14.0 * p * q * min(p, q)))
 
 
-def by_scatter(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
-    """The joint scatter of all rows, and of each fold where folds are asked for."""
-    request = inputs.request
-    done = (yield Pass("scatter", matrix=request.summed(inputs.matrix))).accumulators
+def by_scatter(
+    planned: Planned[Any], *, request: ViewRequest, read: ChunkedMatrix, spec: PassSpec
+) -> Steps[Found]:
+    """The joint scatter of all rows, and of each fold where folds are asked for.
+
+    read : what the sums are of.
+    """
+    done = (yield Pass(spec)).accumulators
     parts = [done.pop(name) for name in list(done)]
     whole, removed = parts[0], None
     if request.method.folds:
@@ -263,35 +268,35 @@ def by_scatter(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
         for part in parts:
             whole.merge(part)
     with single_threaded_blas():
-        read = np.sqrt(np.maximum(np.diagonal(whole.lower()), 0.0))[request.side.rank :]
+        spread = np.sqrt(np.maximum(np.diagonal(whole.lower()), 0.0))[request.side.rank :]
         if request.side.rank:
             whole, removed = scatter_without(whole, request.side.rank)
-        sums = _scatter_sums(inputs, whole, _scale(inputs, whole), read)
+        scale = _scale(request, planned.matrix, whole)
+        sums = _scatter_sums(whole, request.p, Resolution.of(read.dtype).work, scale, spread)
         coefficients = None if removed is None else removed.coefficients
         sums = replace(sums, parts=tuple(parts), removed=coefficients)
         return _found(sums, whole, request, removed)
 
 
-def by_factor(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
+def by_factor(planned: Planned[Any], *, request: ViewRequest, spec: PassSpec) -> Steps[Found]:
     """The R factor of both views."""
-    request, removed = inputs.request, None
-    done = (yield Pass("tsqr", matrix=request.summed(inputs.matrix))).accumulators.pop("r")
-    read = np.linalg.norm(done.r_factor(), axis=0)[request.side.rank :]
+    removed = None
+    done = (yield Pass(spec)).accumulators.pop("r")
+    spread = np.linalg.norm(done.r_factor(), axis=0)[request.side.rank :]
     if request.side.rank:
         done, removed = factor_without(done, request.side.rank)
-    scale, factor = _scale(inputs, done), done.r_factor()
+    scale, factor = _scale(request, planned.matrix, done), done.r_factor()
     if scale is not None:
         factor *= reciprocal(scale)
     with single_threaded_blas():
         joint = JointFactor(factor, request.p)
-        sums = Sums(joint, done.weight - 1.0, np.linalg.norm(factor, axis=0), scale, read)
+        sums = Sums(joint, done.weight - 1.0, np.linalg.norm(factor, axis=0), scale, spread)
         return _found(sums, done, request, removed)
 
 
-def _scale(inputs: SolverInput[ViewRequest], sums: Any) -> Array | None:
-    """(p + q,) divisors of the columns; 0 for those that do not vary."""
-    request, eps = inputs.request, Resolution.of(inputs.matrix.dtype).eps
-    stats = stats_of_sums(sums)
+def _scale(request: ViewRequest, matrix: ChunkedMatrix, sums: Any) -> Array | None:
+    """(p + q,) divisors of the columns; 0 for those that do not vary.  matrix : both views."""
+    eps, stats = Resolution.of(matrix.dtype).eps, stats_of_sums(sums)
     standardize = Standardize(True, request.method.scale)
     scaling = standardize.resolve(stats, eps, request.joint_weights())
     still = scaling.constant if scaling.scale is None else scaling.scale == 0.0
@@ -311,15 +316,12 @@ def refuse_still(varies: Array, p: int) -> None:
 
 
 def _scatter_sums(
-    inputs: SolverInput[ViewRequest],
-    scatter: Scatter | MeanImputedScatter,
-    scale: Array | None,
-    read: Array,
+    scatter: Scatter | MeanImputedScatter, p: int, work: Any, scale: Array | None, read: Array
 ) -> Sums:
-    """read : (p + q,) deviations of the columns before anything was removed."""
-    lower, plain = scatter.lower(), isinstance(scatter, Scatter)
+    """p : features of X.  work : dtype in which products were made.
+    read : (p + q,) deviations of the columns before anything was removed."""
+    lower, plain, terms = scatter.lower(), isinstance(scatter, Scatter), scatter.count
     deviations = np.sqrt(np.maximum(np.diagonal(lower), 0.0))
-    work, terms = Resolution.of(inputs.request.summed(inputs.matrix).dtype).work, scatter.count
     if plain and work == np.float32 and len(lower) > NARROW:
         entry = sum_error(work, min(terms, SPAN_ROWS))
     else:
@@ -331,7 +333,7 @@ def _scatter_sums(
         level = np.minimum(level, rough)
     if scale is not None:
         deviations = deviations * reciprocal(scale)
-    joint = JointScatter(_scaled(lower, scale), inputs.request.p, level)
+    joint = JointScatter(_scaled(lower, scale), p, level)
     drift = (scatter.drift or 0.0) if isinstance(scatter, Scatter) else 0.0
     return Sums(joint, scatter.weight - 1.0, deviations, scale, read, entry, probed, drift)
 

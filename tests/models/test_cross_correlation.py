@@ -25,7 +25,7 @@ EXPECTED[4] = np.nan
 
 
 def only(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROUTES", {route: module.ROUTES[route]})
+    monkeypatch.setattr(module, "WAYS", {route: module.WAYS[route]})
 
 
 @pytest.mark.parametrize("panels", [(1,), (4,), (16,)])

@@ -12,8 +12,8 @@ import pytest
 import streampca
 from streampca import SparsePCA
 from streampca.errors import InvalidInputError
-from streampca.models import sparse_routes
-from streampca.models.sparse_routes import WorkingSet
+from streampca.models import sparse_sweeps
+from streampca.models.sparse_sweeps import WorkingSet
 from streampca.solvers.sparse_components import Penalty
 from tests.models.test_sparse_pca import FREE, planted, quiet
 
@@ -35,8 +35,8 @@ def blocks(x: np.ndarray) -> Any:
 def test_a_finite_ridge_needs_no_covariance_of_all(
     asked: dict[str, Any], ridge: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sparse_routes, "WORKING", 25)
-    monkeypatch.setattr(sparse_routes, "SPARE", 1)
+    monkeypatch.setattr(sparse_sweeps, "WORKING", 25)
+    monkeypatch.setattr(sparse_sweeps, "SPARE", 1)
     for seed, scale in ((0, None), (2, "std")):
         x = planted(seed)
         more = {"ridge": ridge, "tol": 1e-6, **asked}
@@ -189,6 +189,6 @@ def test_what_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     ):
         with pytest.raises(InvalidInputError, match=words):
             quiet(**parameters).fit(x)
-    monkeypatch.setattr("streampca.models.sparse_routes.easier_axis", lambda matrix: 1)
+    monkeypatch.setattr("streampca.models.sparse_sweeps.easier_axis", lambda matrix: 1)
     with pytest.raises(InvalidInputError, match="takes chunks that hold whole samples"):
         quiet(algorithm="sweeps", ridge=0.5).plan(x)

@@ -105,7 +105,7 @@ def test_both_routes_minimise_the_same(asked: dict[str, Any], dtype: str) -> Non
 def test_streamed_features_give_the_same(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streampca.models.sparse_routes.easier_axis", lambda matrix: 1)
+    monkeypatch.setattr("streampca.models.sparse_sweeps.easier_axis", lambda matrix: 1)
     x = planted(2)
     if asked:
         x[::7, 3] = np.nan
