@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from streampca.errors import EmptySamplesWarning, NonFiniteError, shorten, warn_
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels
 from streampca.matrix.select import SelectedMatrix
-from streampca.models.decomposition import PrincipalComponents
+from streampca.models.decomposition import Decomposition, PrincipalComponents
 from streampca.models.estimator import Estimator
 from streampca.models.feature_names import is_xarray
 from streampca.models.line_sums import choose_easier
@@ -41,6 +41,8 @@ from streampca.passes import (
 from streampca.store import MemorySink
 
 NAME = "empty samples"
+Model = TypeVar("Model", bound=Decomposition)
+Asked = TypeVar("Asked", bound=Request)
 
 
 def is_field(X: Any, labels: Labels) -> bool:
@@ -82,7 +84,7 @@ class ObservedSamples:
         found[self.rows] = 1.0 if given is None else given[self.rows]
         return of_some(sample_weight, found, np.arange(len(found)))
 
-    def request(self, request: Request, weighted: bool) -> Request:
+    def request(self, request: Asked, weighted: bool) -> Asked:
         """The request of the observed samples, from that of all with these weights.
 
         The basis of a design is 0-weighted at the empty ones, and stays one without them.
@@ -100,13 +102,43 @@ class ObservedSamples:
         found[self.rows] = rows
         return found
 
-    def result(self, result: PrincipalComponents) -> PrincipalComponents:
+    def result(self, result: Model) -> Model:
         """The result over the labels of all samples, from that of the observed ones. Warns."""
         warn_of_empty(self.everyone.labels.samples, self.rows)
-        fitted = np.zeros(self.everyone.shape[0], np.bool_)
-        fitted[self.rows] = True
-        scores = None if result.scores is None else self.spread(np.asarray(result.scores))
-        return replace(result, labels=self.everyone.labels, scores=scores, fitted=fitted)
+        more: dict[str, Any] = {}
+        if isinstance(result, PrincipalComponents):
+            more["fitted"] = np.zeros(self.everyone.shape[0], np.bool_)
+            more["fitted"][self.rows] = True
+        if result.scores is not None:
+            more["scores"] = self.spread(np.asarray(result.scores))
+        return replace(result, labels=self.everyone.labels, **more)
+
+
+def fit_observed(
+    X: Any,
+    matrix: ChunkedMatrix,
+    sample_weight: Any,
+    *,
+    request_of: Callable[[Any], Asked],
+    fit: Callable[[ChunkedMatrix, Asked], Model],
+    running: Running,
+) -> tuple[Model, list[PassCost]]:
+    """(the result, the costs of finding empty samples): of all samples; of the observed ones, if
+    X is a field, and the fit refuses its holes.
+
+    X : as the caller has it.  request_of : the request for sample weights.  fit : of a matrix.
+    """
+    request = request_of(sample_weight)
+    try:
+        return fit(matrix, request), []
+    except NonFiniteError:
+        field = request.missing == "raise" and is_field(X, matrix.labels)
+        observed = ObservedSamples.of(matrix, running) if field else None
+        if observed is None:
+            raise
+    request = request_of(observed.weights(sample_weight))
+    request = observed.request(request, sample_weight is not None)
+    return observed.result(fit(observed.matrix, request)), observed.costs
 
 
 def observed_in_both(x: ChunkedMatrix, y: ChunkedMatrix, model: Estimator) -> Array | None:

@@ -237,30 +237,40 @@ def sampled_rows(matrix: ChunkedMatrix, seed: int) -> Array:
     return np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
 
 
-def sample_spec(matrix: ChunkedMatrix, seed: int) -> PassSpec:
-    """The pass over the sampled rows. Chunks without such a row are not read."""
-    some = select(matrix, samples=sampled_rows(matrix, seed))
+def sample_passes(matrix: ChunkedMatrix, kernel: Kernel) -> tuple[PassSpec, ...]:
+    """The pass over the sampled rows; none where gamma is known.
+
+    Chunks without such a row are not read.
+    """
+    if kernel.sampled is None:
+        return ()
+    some = select(matrix, samples=sampled_rows(matrix, kernel.sampled))
     m, p = some.shape
     scratch = Rows(np.zeros(p), np.dtype(np.float64)).scratch_nbytes(some)
-    return PassSpec("sample", 0, 0, 0, scratch, kept_nbytes=8 * m * (p + m), matrix=some,
+    spec = PassSpec("sample", 0, 0, 0, scratch, kept_nbytes=8 * m * (p + m), matrix=some,
                     flops=1.5 * m * m * p)  # fmt: skip
+    return (spec,)
 
 
-def with_width(matrix: ChunkedMatrix, kernel: Kernel) -> Steps[Kernel]:
+def with_width(
+    matrix: ChunkedMatrix, kernel: Kernel, passes: tuple[PassSpec, ...]
+) -> Steps[Kernel]:
     """The kernel with its gamma.
 
+    passes : those of :func:`sample_passes`.
     The width is the median distance d between two sampled rows: gamma is 1 / (2 d^2) of Euclidean
     distances, 1 / d of those of the laplacian kernel.
     Raises InvalidInputError where d is 0.
     Source: Garreau, Jitkrittum and Kanagawa 2017, "Large sample analysis of the median heuristic",
     section 1.
     """
-    if kernel.sampled is None:
+    if not passes:
         return kernel
-    some = select(matrix, samples=sampled_rows(matrix, kernel.sampled))
-    sink = MemorySink(*some.shape, np.float64)
-    rows = Rows(np.zeros(some.shape[1]), np.dtype(np.float64))
-    yield Pass("sample", matrix=some, maps={"rows": rows}, sinks={"rows": sink})
+    (spec,) = passes
+    assert spec.matrix is not None
+    sink = MemorySink(*spec.matrix.shape, np.float64)
+    rows = Rows(np.zeros(matrix.shape[1]), np.dtype(np.float64))
+    yield Pass(spec, maps={"rows": rows}, sinks={"rows": sink})
     distances = scipy.spatial.distance.pdist(sink.values, METRICS[kernel.name])
     middle = float(np.median(distances)) if len(distances) else 0.0
     if not middle > 0.0:

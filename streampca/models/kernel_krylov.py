@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise, product
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,18 +20,30 @@ from streampca.models.kernel_functions import (
     KernelFound,
     KernelRequest,
     Rows,
-    sample_spec,
+    sample_passes,
     squares,
     with_width,
 )
+from streampca.models.kernel_plan import (
+    AUDITED,
+    BESIDE,
+    COPIED_NBYTES,
+    LIKELY,
+    PanelPasses,
+    Shape,
+    audit_nbytes,
+    divisions,
+    iteration_nbytes,
+    panel_load,
+    value_flops,
+)
 from streampca.models.pca.eigenproblem import RowsSink
-from streampca.models.pca.krylov_plan import PIECES_NBYTES, Judge, Verdict
-from streampca.models.pca.panels import panel_divisions
+from streampca.models.pca.krylov_plan import Judge, Verdict
 from streampca.passes import (
     Candidate,
     Pass,
     PassSpec,
-    SolverInput,
+    Planned,
     Steps,
     all_threads,
     pass_spec,
@@ -40,31 +52,15 @@ from streampca.solvers import KrylovSpace, Ritz, numerical_rank, orthonormalised
 
 BLOCK = 1024  # rows of a block, where chunks are no longer
 PATIENCE = 4  # steps before it is judged how many more are needed: the start is random
-BESIDE = 6  # vectors of a step beyond those that are asked
-VECTOR = 8  # widths are multiples of it
-LIKELY = 5  # steps, for predicted times
-BASES = (12, 6, 3)  # capacities of the searched space in blocks
-AUDITED = 48  # rows whose products are made again in float64
-EXP_FLOPS, CALL_FLOPS = 40.0, 1e6  # of one value, or one call, at the speed of products
-COPIED_NBYTES = 8 << 20  # of rows that are copied in float64
-COMPILED_NBYTES = 120 << 20  # Numba and its kernels
-
-
-def width_of(n: int, count: int) -> int:
-    """Vectors of a step."""
-    return min(n - 1, -(-(count + BESIDE) // VECTOR) * VECTOR)
-
-
-def value_flops(kernel: Kernel) -> float:
-    """What a value costs beside its inner product."""
-    return EXP_FLOPS if kernel.function is None else CALL_FLOPS
 
 
 # --------------------------------------------------------------------------------------------------
 # The plan.
 
 
-def matrix_free_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate]:
+def matrix_free_candidates(
+    matrix: ChunkedMatrix, request: KernelRequest
+) -> list[Candidate[KernelFound]]:
     """Panels of rows are held while the rows from each on are read; tiles are never stored."""
     n, kernel = matrix.shape[0], request.kernel
     if request.count is None or request.count + 1 >= n or kernel.name == "precomputed":
@@ -72,71 +68,38 @@ def matrix_free_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> lis
     return [_candidate(matrix, request, *one) for one in divisions(matrix)]
 
 
-def divisions(matrix: ChunkedMatrix) -> Iterable[tuple[Array, int]]:
-    """(bounds of panels of rows, capacity of the searched space in blocks) of every candidate."""
-    return product(panel_divisions(matrix), BASES)
-
-
 def _candidate(
     matrix: ChunkedMatrix, request: KernelRequest, bounds: Array, blocks: int
-) -> Candidate:
-    (n, p), kernel = matrix.shape, request.kernel
-    assert request.count is not None
-    width, size = width_of(n, request.count), work_dtype(matrix.dtype).itemsize
+) -> Candidate[KernelFound]:
+    (n, p), kernel, size = matrix.shape, request.kernel, work_dtype(matrix.dtype).itemsize
     panels, w = len(bounds) - 1, int(np.diff(bounds).max())
-    held, solve, sizes = iteration_nbytes(matrix, request, blocks)
+    held, solve, shape = iteration_nbytes(matrix, request, blocks)
     held |= audit_nbytes(matrix, kernel)
-    solve = held | solve
+    width = shape.width
     kept = w * p * size + 2 * n * (width + 2) * size + 16 * n
-    specs: list[PassSpec] = []
-    if kernel.sampled is not None:
-        specs.append(sample_spec(matrix, kernel.sampled))
+    loads: list[PassSpec] = []
+    steps: list[PassSpec] = []
     often = 1 if panels == 1 else request.steps + 2
     for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
         step = KernelStep(kernel=kernel, first=first, width=width + 1, n=n, w=last - first)
         pairs = (last - first) * (last - first) / 2.0 + (last - first) * float(n - last)
-        load = PassSpec(f"panel {i}", 0, 0, 0, lambda length: 2 * length * p * 8,
-                        rows=(first, last), kept_nbytes=kept, kept=held, times=often,
-                        likely=min(often, LIKELY + 2))  # fmt: skip
+        loads.append(panel_load(i, (first, last), p, often, kept, held))
         one = pass_spec(
             f"step {i}", matrix, 0, {"step": step}, rows=(first, n), longest=BLOCK,
             flops=pairs * (2.0 * p + 4.0 * width + value_flops(kernel)),
             kept_nbytes=kept, kept=held,
         )  # fmt: skip
-        specs += [load, replace(one, times=request.steps, likely=min(request.steps, LIKELY))]
+        steps.append(replace(one, times=request.steps, likely=min(request.steps, LIKELY)))
+    passes = PanelPasses(sample_passes(matrix, kernel), tuple(loads), tuple(steps))
     reads = "1 read, and 1" if panels == 1 else f"2 reads, and {(panels + 3) / 2:g}"
     reason = (
         f"K is never stored: {reads} for each of at most {request.steps} steps of {width} vectors "
         f"with {panels} panel{'s' if panels > 1 else ''} of rows in memory; stops when every "
         f"component is certified to tol={request.tol:g}"
     )
-    flops = 6.0 * LIKELY * n * 2 * width**2
-    return Candidate("matrix-free", reason, tuple(specs), solve, flops, sizes | {"panels": panels})
-
-
-def audit_nbytes(matrix: ChunkedMatrix, kernel: Kernel) -> dict[str, int]:
-    """Terms of the tiles of K, and of some of its rows in float64."""
-    compiled = kernel.name in ("rbf", "laplacian") and work_dtype(matrix.dtype) == np.float32
-    checked = 8 * AUDITED * sum(matrix.shape) + 4 * COPIED_NBYTES
-    return {"rows checked in float64": checked, "compiled kernels": COMPILED_NBYTES * compiled}
-
-
-def iteration_nbytes(
-    matrix: ChunkedMatrix, request: KernelRequest, blocks: int
-) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """(terms that live during the passes, those of the solver, sizes), for a basis of so many
-    blocks."""
-    (n, p), count = matrix.shape, request.count or 1
-    width, size = width_of(n, count), work_dtype(matrix.dtype).itemsize
-    capacity = min(n, blocks * width)
-    held = {"searched space": 2 * capacity * n * size}
-    solve = held | {
-        "next vectors": 6 * n * width * 8,
-        "pieces of the space": PIECES_NBYTES,
-        "eigenvectors": 3 * n * count * 8,
-        "training rows": p * n * 8 if matrix.given_nbytes else 0,
-    }
-    return held, solve, {"width": width, "basis": capacity}
+    flops, sizes = 6.0 * LIKELY * n * 2 * width**2, {**vars(shape), "panels": panels}
+    solver = partial(matrix_free, matrix=matrix, request=request, shape=shape, passes=passes)
+    return Candidate("matrix-free", reason, passes.all(), held | solve, flops, sizes, solve=solver)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -151,11 +114,11 @@ class Tiles:
     the first product.
     """
 
-    def __init__(self, inputs: SolverInput[KernelRequest], kernel: Kernel) -> None:
-        self.matrix, self.plan, self.kernel = inputs.matrix, inputs.plan, kernel
-        self.panels: int = inputs.plan.sizes["panels"]
-        (n, p), self.dtype = inputs.matrix.shape, work_dtype(inputs.matrix.dtype)
+    def __init__(self, matrix: ChunkedMatrix, kernel: Kernel, passes: PanelPasses) -> None:
+        self.matrix, self.kernel, self.passes = matrix, kernel, passes
+        (n, p), self.dtype = matrix.shape, work_dtype(matrix.dtype)
         self.shift, self.lengths = np.zeros(p), np.zeros(n)
+        self.panels = len(passes.loads)
         self.loads = [0] * self.panels
         self.panel = np.zeros((0, p), self.dtype)
         self.diagonal = np.zeros(n)
@@ -164,13 +127,12 @@ class Tiles:
 
     def load(self, i: int) -> Steps[slice]:
         """Hold panel i, prepared; its rows."""
-        edges = self.plan.named(f"panel {i + 1}").edges
-        first, last = int(edges[0]), int(edges[-1])
+        spec = self.passes.loads[i]
+        first, last = spec.rows or (0, len(self.lengths))
         if self.panels > 1 or not len(self.panel):
             self.loads[i] += 1
             self.panel = np.empty((last - first, self.matrix.shape[1]), self.dtype)
-            yield Pass(f"panel {i + 1}", self.loads[i],
-                       maps={"rows": Rows(self.shift, self.dtype)},
+            yield Pass(spec, self.loads[i], maps={"rows": Rows(self.shift, self.dtype)},
                        sinks={"rows": RowsSink(self.panel, first)})  # fmt: skip
             if self.kernel.name in SHIFTED and not np.any(self.lengths):
                 mean = self.panel.mean(axis=0, dtype=np.float64).astype(self.dtype)
@@ -227,7 +189,8 @@ class Tiles:
             step = {"kernel": self.kernel, "width": vectors.shape[1], "measure": number == 1}
             operands = {"panel": self.panel, "lengths": self.lengths, "shift": self.shift,
                         "vectors": vectors}  # fmt: skip
-            done = yield Pass(f"step {i + 1}", number, operands=operands, changed={"step": step})
+            spec = self.passes.uses[i]
+            done = yield Pass(spec, number, operands=operands, changed={"step": step})
             one = done.accumulators.pop("step")
             total += one.product
             self.squares += one.squares
@@ -247,21 +210,28 @@ def _refuse_overflow(largest: float, dtype: np.dtype[Any]) -> None:
 # The iteration.
 
 
-def matrix_free(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
+def matrix_free(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: KernelRequest,
+    shape: Shape,
+    passes: PanelPasses,
+) -> Steps[KernelFound]:
     """Steps until every component is certified, or the next ones would not help.
 
     Source: Musco and Musco 2015, "Randomized block Krylov methods for stronger and faster
     approximate singular value decomposition", algorithm 2.
     """
-    kernel = yield from with_width(inputs.matrix, inputs.request.kernel)
-    tiles = Tiles(inputs, kernel)
-    yield from tiles.look(inputs.request.seed)
-    return (yield from iterated(inputs, tiles))
+    kernel = yield from with_width(matrix, request.kernel, passes.sampled)
+    tiles = Tiles(matrix, kernel, passes)
+    yield from tiles.look(request.seed)
+    return (yield from iterated(request, shape, tiles))
 
 
-def iterated(inputs: SolverInput[KernelRequest], tiles: Any) -> Steps[KernelFound]:
+def iterated(request: KernelRequest, shape: Shape, tiles: Any) -> Steps[KernelFound]:
     """The leading eigenpairs of a centred K that is known by its products."""
-    work = _Iteration(inputs, tiles)
+    work = _Iteration(request, shape, tiles)
     while (yield from work.advance()):
         pass
     return work.found()
@@ -273,13 +243,13 @@ class _Iteration:
     Errors of the products are measured: by rows of K in float64, for each vector.
     """
 
-    def __init__(self, inputs: SolverInput[KernelRequest], tiles: Any) -> None:
-        request, sizes, n = inputs.request, inputs.plan.sizes, inputs.matrix.shape[0]
+    def __init__(self, request: KernelRequest, shape: Shape, tiles: Any) -> None:
         assert request.count is not None
-        self.tiles, self.request, self.n, self.k = tiles, request, n, request.count
-        self.width, self.dtype = sizes["width"], tiles.dtype
+        self.n = n = len(tiles.diagonal)
+        self.tiles, self.request, self.k = tiles, request, request.count
+        self.width, self.dtype = shape.width, tiles.dtype
         self.rng = np.random.default_rng(request.seed)
-        self.space = KrylovSpace(n, sizes["basis"], self.dtype)
+        self.space = KrylovSpace(n, shape.basis, self.dtype)
         self.errors = np.zeros((0, len(tiles.rows)))  # of the products, in the audited rows
         self.verdicts: list[Verdict] = []
         self.steps, self.stopped = 0, ""

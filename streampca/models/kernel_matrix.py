@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from streampca.models.kernel_functions import (
     Rows,
     refuse_asymmetric,
     refuse_holes,
-    sample_spec,
+    sample_passes,
     squares,
     with_width,
 )
@@ -30,8 +32,7 @@ from streampca.passes import (
     Candidate,
     Pass,
     PassSpec,
-    Route,
-    SolverInput,
+    Planned,
     Steps,
     all_threads,
     easier_axis,
@@ -54,9 +55,11 @@ from streampca.store import MemorySink
 class KernelSums:
     """lower : (n, n), its lower triangle.  shift : (p,) taken off the rows.
 
-    lengths : (n,) squared, of the rows.  dtype : of the sums of their products.
+    kernel : with its gamma.  lengths : (n,) squared, of the rows.  dtype : of the sums of their
+    products.
     """
 
+    kernel: Kernel
     lower: Array
     shift: Array
     lengths: Array
@@ -83,7 +86,7 @@ def _column_means(block: Block) -> Array:
     return block.stats.mean[:, None]
 
 
-def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate]:
+def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate[KernelFound]]:
     """The ways to the whole matrix in memory. A copy of rows that are in memory is counted."""
     (n, p), kernel, count = matrix.shape, request.kernel, request.count
     whole = count in (None, n)
@@ -97,22 +100,25 @@ def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Cand
     single = work_dtype(matrix.dtype) == np.float32 and kernel.name not in IN_WORK_DTYPE
     rows = kernel.whole_rows or kernel.name == "precomputed"
     rows |= single and easier_axis(matrix) == 0  # panels of rows are float64
-    before = () if kernel.sampled is None else (sample_spec(matrix, kernel.sampled),)
     flops = (9.0 if whole else 4 / 3) * n**3
     return [
-        replace(one, passes=before + one.passes, solve_nbytes=solve, solve_flops=flops)
-        for name in (("rows",) if rows else tuple(ROUTES))
-        for one in ROUTES[name].candidates(matrix, kernel)
-    ]
+        Candidate(one.solver, one.reason, one.passes, solve, flops,
+                  solve=partial(exact, matrix=matrix, request=request, sums_of=one))
+        for name in (("rows",) if rows else tuple(WAYS))
+        for one in WAYS[name](matrix, kernel)
+    ]  # fmt: skip
 
 
-def exact(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
+def exact(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: KernelRequest,
+    sums_of: Candidate[KernelSums],
+) -> Steps[KernelFound]:
     """The eigenpairs of the kernel matrix in memory, all or the leading ones."""
-    request = inputs.request
-    kernel = yield from with_width(inputs.matrix, request.kernel)
-    route = ROUTES[inputs.plan.solver]
-    sums: KernelSums = yield from route.solve(SolverInput(inputs.plan, inputs.matrix, kernel))
-    lower, terms = sums.lower, min(inputs.matrix.shape[1], TERMS)
+    sums = yield from sums_of.solve(planned)
+    kernel, lower, terms = sums.kernel, sums.lower, min(matrix.shape[1], TERMS)
     with all_threads():
         _refuse_nonfinite(kernel, lower)
         error = matrix_error(kernel, lower, sums.lengths, sums.dtype, terms)
@@ -127,7 +133,7 @@ def exact(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
     if kernel.name == "linear":
         error += product_error(sums.dtype, terms, sums.lengths, largest, spectrum.total)
     rounding = np.full(k, error)
-    found = certify(residual[:k], spectrum, floor, 1.0, len(inputs.plan.passes), rank, rounding)
+    found = certify(residual[:k], spectrum, floor, 1.0, len(sums_of.passes), rank, rounding)
     doubt = ""
     if error > request.tol * largest and kernel.name not in GIVEN:
         doubt = _lost(kernel, sums.dtype, error, largest)
@@ -179,30 +185,44 @@ def _lowest(lower: Array) -> float:
     return float(np.linalg.eigvalsh((small + small.T) / 2.0)[0])
 
 
-def _feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
+def feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate[KernelSums]]:
     """One pass over streamed features, whose products are summed."""
     n, p = matrix.shape
     gram = Gram(standardize=Standardize(center=kernel.name in SHIFTED))
     spec = pass_spec("kernel", matrix, 1, {"gram": gram}, flops=float(n) * n * p,
                      kept_nbytes=16 * p)  # fmt: skip
-    return [Candidate("features", "one pass over features; n x n kernel, then eigh", (spec,))]
+    sampled = sample_passes(matrix, kernel)
+    solver = partial(by_features, matrix=matrix, kernel=kernel, sampled=sampled, spec=spec)
+    reason = "one pass over features; n x n kernel, then eigh"
+    return [Candidate("features", reason, (*sampled, spec), solve=solver)]
 
 
-def _by_features(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
-    matrix, kernel = inputs.matrix, inputs.request
+def by_features(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    kernel: Kernel,
+    sampled: tuple[PassSpec, ...],
+    spec: PassSpec,
+) -> Steps[KernelSums]:
+    """The kernel matrix from the sums of products over features."""
+    kernel = yield from with_width(matrix, kernel, sampled)
     means = MemorySink(matrix.shape[1], 1)
-    made = yield Pass("kernel", maps={"means": _column_means}, sinks={"means": means})
+    made = yield Pass(spec, maps={"means": _column_means}, sinks={"means": means})
     lower = made.accumulators.pop("gram").lower()
     lengths = np.diagonal(lower).copy()
     for rows in row_pieces(len(lower), 8 * len(lower)):
         lower[rows] = kernel.of_products(lower[rows], lengths[rows], lengths)
     shift = means.values[:, 0] * (kernel.name in SHIFTED)
-    return KernelSums(lower, shift, lengths, work_dtype(matrix.dtype))
+    return KernelSums(kernel, lower, shift, lengths, work_dtype(matrix.dtype))
 
 
-def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
+Panel = tuple[PassSpec, PassSpec | None]  # that loads its rows, and that over the rows below
+
+
+def row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate[KernelSums]]:
     """Streamed samples: a panel of rows is held in memory while the rows below it are read."""
-    n, p = matrix.shape
+    (n, p), sampled = matrix.shape, sample_passes(matrix, kernel)
 
     def spec(name: str, panel: int, *rows: int) -> PassSpec:
         return PassSpec(
@@ -210,36 +230,58 @@ def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
             kept_nbytes=8 * (n * n + panel * (p + panel)), flops=2.0 * np.ptp(rows) * panel * p,
         )  # fmt: skip
 
-    found = []
-    for bounds in panel_divisions(matrix)[: 1 if kernel.name == "precomputed" else None]:
-        panel, specs = int(np.diff(bounds).max()), []
+    if kernel.name == "precomputed":
+        whole = spec("panel 1", n, 0, n)
+        solve = partial(precomputed, matrix=matrix, kernel=kernel, spec=whole)
+        return [Candidate("rows", _by_panels(1), (whole,), solve=solve)]
+    made = []
+    for bounds in panel_divisions(matrix):
+        longest, panels = int(np.diff(bounds).max()), list[Panel]()
         for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
-            specs.append(spec(f"panel {i}", panel, first, last))
-            if last < n:
-                specs.append(spec(f"below panel {i}", panel, last, n))
-        count = len(bounds) - 1
-        reason = f"n x n kernel by {count} panels of rows, {(count + 1) / 2:g} reads, then eigh"
-        found.append(Candidate("rows", reason, tuple(specs)))
-    return found
+            below = spec(f"below panel {i}", longest, last, n) if last < n else None
+            panels.append((spec(f"panel {i}", longest, first, last), below))
+        specs = filter(None, chain.from_iterable(panels))
+        solve = partial(by_rows, matrix=matrix, kernel=kernel, sampled=sampled, panels=panels)
+        made.append(Candidate("rows", _by_panels(len(panels)), (*sampled, *specs), solve=solve))
+    return made
 
 
-def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
-    matrix, kernel = inputs.matrix, inputs.request
+def _by_panels(count: int) -> str:
+    return f"n x n kernel by {count} panels of rows, {(count + 1) / 2:g} reads, then eigh"
+
+
+def precomputed(
+    planned: Planned[Any], *, matrix: ChunkedMatrix, kernel: Kernel, spec: PassSpec
+) -> Steps[KernelSums]:
+    """The kernel matrix as it is read."""
+    n = matrix.shape[0]
+    lower, shift, lengths = np.zeros((n, n)), np.zeros(n), np.zeros(n)
+    yield Pass(spec, maps={"rows": Rows(shift, lower.dtype)},
+               sinks={"rows": RowsSink(lower, 0)})  # fmt: skip
+    if not isinstance(matrix, ObjectKernel):  # which has the lower triangle alone
+        with single_threaded_blas():
+            refuse_asymmetric(lower @ probe(0, n), probe(0, n) @ lower)
+    return KernelSums(kernel, lower, shift, lengths, lower.dtype)
+
+
+def by_rows(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    kernel: Kernel,
+    sampled: tuple[PassSpec, ...],
+    panels: list[Panel],
+) -> Steps[KernelSums]:
+    """The kernel matrix, filled panel by panel."""
+    kernel = yield from with_width(matrix, kernel, sampled)
     (n, p), dtype = matrix.shape, np.dtype(np.float64)
     if kernel.name in IN_WORK_DTYPE:
         dtype = work_dtype(matrix.dtype)
     lower, shift, lengths = np.zeros((n, n)), np.zeros(p), np.zeros(n)
-    if kernel.name == "precomputed":
-        yield Pass("panel 1", maps={"rows": Rows(shift, lower.dtype)},
-                   sinks={"rows": RowsSink(lower, 0)})  # fmt: skip
-        if not isinstance(matrix, ObjectKernel):  # which has the lower triangle alone
-            with single_threaded_blas():
-                refuse_asymmetric(lower @ probe(0, n), probe(0, n) @ lower)
-        return KernelSums(lower, shift, lengths, lower.dtype)
-    for one in [one for one in inputs.plan.passes if one.name.startswith("panel")]:
-        first, last = int(one.edges[0]), int(one.edges[-1])
+    for own, below in panels:
+        first, last = own.rows or (0, n)
         panel = np.empty((last - first, p), dtype)
-        yield Pass(one.name, maps={"rows": Rows(shift, dtype)},
+        yield Pass(own, maps={"rows": Rows(shift, dtype)},
                    sinks={"rows": RowsSink(panel, first)})  # fmt: skip
         if first == 0 and kernel.name in SHIFTED:
             shift = panel.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
@@ -247,16 +289,17 @@ def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
         lengths[first:last] = squares(panel)
         with single_threaded_blas():
             lower[first:last, first:last] = kernel.of_rows(panel, panel)
-        if last < n:
-            yield Pass(f"below {one.name}", maps={"kernel": Rows(shift, dtype, kernel)},
+        if below is not None:
+            yield Pass(below, maps={"kernel": Rows(shift, dtype, kernel)},
                        sinks={"kernel": RowsSink(lower[last:, first:last], last)},
                        operands={"panel": panel})  # fmt: skip
-    return KernelSums(lower, shift, lengths, dtype)
+    return KernelSums(kernel, lower, shift, lengths, dtype)
 
 
-ROUTES = {
-    "features": Route(_feature_candidates, _by_features),
-    "rows": Route(_row_candidates, _by_rows),
+# to the kernel matrix, of streamed features or of streamed samples
+WAYS: dict[str, Callable[[ChunkedMatrix, Kernel], list[Candidate[KernelSums]]]] = {
+    "features": feature_candidates,
+    "rows": row_candidates,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,13 +18,14 @@ from streampca.models.estimator import Estimator
 from streampca.models.kernel_functions import (
     NEGATIVE,
     Kernel,
+    KernelFound,
     KernelRequest,
     Rows,
     check_count,
     checked_kernel,
     finite,
 )
-from streampca.models.kernel_routes import SOLVERS, fit_kernel, plan_kernel
+from streampca.models.kernel_routes import SOLVERS, kernel_candidates
 from streampca.models.kernel_scores import FixedPoints, KernelScores, PreImages, RidgePreImages
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import Kept, parameter
@@ -32,7 +33,7 @@ from streampca.models.registry import estimator
 from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.passes import Execution, Plan
+from streampca.passes import Candidate, execute
 from streampca.passes.plan import BLOCK_NBYTES
 from streampca.sources import as_matrix, counted
 from streampca.sources.objects import ObjectKernel, objects_in
@@ -217,30 +218,23 @@ class KernelPCA(Estimator):
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
-        matrix = self._opened(X, dim)
-        request = self._request(matrix, seed_of(self.random_state))
-        return plan_kernel(matrix, request, self._solver(matrix), self.memory_limit)
-
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes, or with a function as kernel a
         list of any n objects that it takes. See the class for its cost."""
         matrix = self._opened(X, dim)
-        request = self._request(matrix, seed_of(self.random_state))
-        self.plan_ = plan = plan_kernel(matrix, request, self._solver(matrix), self.memory_limit)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        found = fit_kernel(plan, matrix, request, execution)
-        kernel = found.kernel
-        self.cost_, self.dim_ = execution.costs, dim
+        request = self._request(matrix)
+        done = execute(self._planned(matrix, request), self._running)
+        found, kernel = done.answer, done.answer.kernel
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         for remark in filter(None, (found.doubt, found.cut())):
             warn_caller(remark, AccuracyWarning)
         training, source, rows = self._training(matrix, X)
         self.n_features_in_ = matrix.shape[1]
         self.result_: KernelResult = KernelResult(
             method=self.registered_name, n_samples=len(found.means), labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": request.seed}, plan=plan.to_dict(),
-            provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
+            settings=self.stored_params() | {"random_state": request.seed},
+            plan=done.plan.to_dict(),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
             eigenvalues=found.values, eigenvectors=found.vectors, means=found.means,
             angle_bound=found.angle, eigenvalue_bound=found.error,
             lowest_eigenvalue=found.lowest, shift=found.shift,
@@ -296,13 +290,18 @@ class KernelPCA(Estimator):
         """(n, k) unit columns."""
         return self.result_.eigenvectors
 
-    def _request(self, matrix: ChunkedMatrix, seed: int) -> KernelRequest:
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: KernelRequest
+    ) -> list[Candidate[KernelFound]]:
+        return kernel_candidates(matrix, request, self._solver(matrix))
+
+    def _request(self, matrix: ChunkedMatrix) -> KernelRequest:  # type: ignore[override]
         """What is asked, checked."""
         if self.solver not in SOLVERS:
             raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")
         if not isinstance(self.tol, (int, float)) or not 0 < self.tol < 1:
             raise InvalidInputError(f"tol={self.tol!r}; expected radians between 0 and 1")
-        kernel = self._kernel(matrix, seed)
+        kernel = self._kernel(matrix, seed := seed_of(self.random_state))
         if self.solver == "scratch" and self.scratch is None:
             raise InvalidInputError("solver='scratch' needs a folder: scratch='/fast/disk'")
         steps, folder = whole_number("max_passes", self.max_passes), self.scratch
@@ -355,8 +354,8 @@ class KernelPCA(Estimator):
         """(training rows, the path that opens them or "", a copy if X is in memory)."""
         if self.keep_training is not None:
             copy = Rows(np.zeros(matrix.shape[1]), score_dtype(matrix.dtype))
-            limits = (self.memory_limit, self.scheduler, self.progress)
-            rows = RowPasses(matrix, RowOptions(), *limits, 0).mapped("training rows", copy)
+            running = replace(self._running, checkpoint=None)
+            rows = RowPasses(matrix, RowOptions(), running, 0).mapped("training rows", copy)
             rows.written(self.keep_training, copy.width, copy.dtype, dims=("sample", "feature"))
             path = os.path.abspath(self.keep_training)
             return as_matrix(path), path, None

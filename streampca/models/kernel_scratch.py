@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -26,23 +27,24 @@ from streampca.models.kernel_functions import (
     Rows,
     refuse_asymmetric,
     refuse_holes,
-    sample_spec,
+    sample_passes,
     squares,
     with_width,
 )
-from streampca.models.kernel_krylov import (
+from streampca.models.kernel_krylov import Tiles, iterated
+from streampca.models.kernel_plan import (
     AUDITED,
     BASES,
     LIKELY,
-    Tiles,
+    PanelPasses,
+    Shape,
     audit_nbytes,
     divisions,
-    iterated,
     iteration_nbytes,
+    panel_load,
     value_flops,
-    width_of,
 )
-from streampca.passes import Candidate, Pass, PassSpec, SolverInput, Steps, pass_spec, size
+from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, pass_spec, size
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.array_files import blank_array
@@ -53,7 +55,9 @@ from streampca.store.sinks import ChunkedSink, mark_written, marked
 CHUNK_NBYTES = 16 << 20
 
 
-def scratch_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate]:
+def scratch_candidates(
+    matrix: ChunkedMatrix, request: KernelRequest
+) -> list[Candidate[KernelFound]]:
     """Panels of rows are held while all rows are read, whose kernel with them is written."""
     n = matrix.shape[0]
     if request.scratch is None or request.count is None or request.count + 1 >= n:
@@ -65,24 +69,21 @@ def scratch_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Ca
 
 def _candidate(
     matrix: ChunkedMatrix, request: KernelRequest, bounds: Array, blocks: int
-) -> Candidate:
+) -> Candidate[KernelFound]:
     (n, p), itemsize = matrix.shape, work_dtype(matrix.dtype).itemsize
-    width, panels = width_of(n, request.count or 1), len(bounds) - 1
-    w = int(np.diff(bounds).max())
-    held, solve, sizes = iteration_nbytes(matrix, request, blocks)
+    panels, w = len(bounds) - 1, int(np.diff(bounds).max())
+    held, solve, shape = iteration_nbytes(matrix, request, blocks)
     held |= audit_nbytes(matrix, request.kernel)
-    specs: list[PassSpec] = []
-    if request.kernel.sampled is not None:
-        specs.append(sample_spec(matrix, request.kernel.sampled))
+    width = shape.width
+    loads: list[PassSpec] = []
+    writes: list[PassSpec] = []
     often, kept = 1 if panels == 1 else 3, w * p * itemsize + 24 * n
     for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
         flops = n * (last - first) * (2.0 * p + value_flops(request.kernel))
-        specs += [
-            PassSpec(f"panel {i}", 0, 0, 0, lambda length: 16 * length * p, rows=(first, last),
-                     kept_nbytes=kept, kept=held, times=often, likely=often),
-            PassSpec(f"write {i}", 0, 0, 0, _writing(p, n, itemsize), kept_nbytes=kept, kept=held,
-                     flops=flops),
-        ]  # fmt: skip
+        loads.append(panel_load(i, (first, last), p, often, kept, held))
+        writes.append(PassSpec(f"write {i}", 0, 0, 0, _writing(p, n, itemsize), kept_nbytes=kept,
+                               kept=held, flops=flops))  # fmt: skip
+    passes = PanelPasses(sample_passes(matrix, request.kernel), tuple(loads), tuple(writes))
     written = as_matrix(blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
     step = PassSpec(
         "step", 0, 0, 0, product_nbytes(n, width), flops=2.0 * n * n * (width + 1), work="skinny",
@@ -95,8 +96,9 @@ def _candidate(
         f"X, and read once for each of at most {request.steps} steps of {width} vectors; stops "
         f"when every component is certified to tol={request.tol:g}"
     )
-    return Candidate("scratch", reason, (*specs, step), held | solve, 0.0,
-                     sizes | {"panels": panels})  # fmt: skip
+    solver = partial(scratch, matrix=matrix, request=request, shape=shape, passes=passes, step=step)
+    return Candidate("scratch", reason, (*passes.all(), step), held | solve,
+                     sizes={**vars(shape), "panels": panels}, solve=solver)  # fmt: skip
 
 
 def _writing(p: int, n: int, itemsize: int) -> Callable[[int], int]:
@@ -141,8 +143,8 @@ class KernelSink(ChunkedSink):
 class _Written:
     """K V by passes over the scratch."""
 
-    def __init__(self, tiles: Tiles, path: str) -> None:
-        self.tiles, self.matrix = tiles, as_matrix(path)
+    def __init__(self, tiles: Tiles, path: str, step: PassSpec) -> None:
+        self.tiles, self.matrix, self.step = tiles, as_matrix(path), step
         for name in ("kernel", "dtype", "shift", "diagonal", "rows", "weights"):
             setattr(self, name, getattr(tiles, name))
         self.squares = 0.0
@@ -155,39 +157,47 @@ class _Written:
         sinks: dict[str, Any] = {"image": sink}
         if number == 1:
             maps["sums"], sinks["sums"] = BlockSums(), sums
-        yield Pass("step", number, self.matrix, maps=maps, sinks=sinks,
+        yield Pass(self.step, number, self.matrix, maps=maps, sinks=sinks,
                    operands={"vectors": vectors})  # fmt: skip
         self.squares += float(sums.values[:, 1].sum())
         errors = sink.values[self.tiles.rows] - self.tiles.audited @ vectors.astype(np.float64)
         return sink.values, errors.T
 
 
-def scratch(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
+def scratch(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: KernelRequest,
+    shape: Shape,
+    passes: PanelPasses,
+    step: PassSpec,
+) -> Steps[KernelFound]:
     """The leading eigenpairs by way of a kernel matrix in scratch, which is removed at the end.
 
     A fit that was interrupted finds it again, once it is complete.
     """
-    kernel = yield from with_width(inputs.matrix, inputs.request.kernel)
-    tiles = Tiles(inputs, kernel)
-    yield from tiles.look(inputs.request.seed)
-    path = yield from _write(inputs, tiles)
-    found = yield from iterated(inputs, _Written(tiles, path))
+    kernel = yield from with_width(matrix, request.kernel, passes.sampled)
+    tiles = Tiles(matrix, kernel, passes)
+    yield from tiles.look(request.seed)
+    assert request.scratch is not None
+    path = yield from _write(tiles, request.scratch)
+    found = yield from iterated(request, shape, _Written(tiles, path, step))
     discard(path)
     return found
 
 
-def _write(inputs: SolverInput[KernelRequest], tiles: Tiles) -> Steps[str]:
+def _write(tiles: Tiles, folder: str) -> Steps[str]:
     """The path of the kernel matrix, written if it is not there."""
-    matrix, kernel, n = inputs.matrix, tiles.kernel, inputs.matrix.shape[0]
+    matrix, kernel, n = tiles.matrix, tiles.kernel, tiles.matrix.shape[0]
     named = f"{replace(kernel, function=None)!r} {code_of(kernel.function)}"
     identity = f"{matrix.fingerprint()} {named} {n} {tiles.panels}"
     mark = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    assert inputs.request.scratch is not None
-    path = os.path.join(inputs.request.scratch, f"kernel-{mark}.zarr")
+    path = os.path.join(folder, f"kernel-{mark}.zarr")
     there = marked(path) == mark
     whole = None
     if not there:
-        os.makedirs(inputs.request.scratch, exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         whole = ZarrSink(path, n, n, tiles.dtype, _rows(n, tiles.dtype.itemsize),
                          ("sample", "sample"), overwrite=True)  # fmt: skip
     for i in range(tiles.panels):
@@ -195,8 +205,8 @@ def _write(inputs: SolverInput[KernelRequest], tiles: Tiles) -> Steps[str]:
         tiles.audit(part)
         if whole is not None:
             sink = KernelSink(whole, kernel, tiles.panel, tiles.lengths, part.start)
-            yield Pass(f"write {i + 1}", maps={"rows": Rows(tiles.shift, tiles.dtype)},
-                       sinks={"rows": sink})  # fmt: skip
+            rows = Rows(tiles.shift, tiles.dtype)
+            yield Pass(tiles.passes.uses[i], maps={"rows": rows}, sinks={"rows": sink})
     if whole is not None:
         whole.finish()
         mark_written(path, mark)
@@ -206,15 +216,17 @@ def _write(inputs: SolverInput[KernelRequest], tiles: Tiles) -> Steps[str]:
 PIECE_NBYTES = 8 << 20  # of columns of a block in float64
 
 
-def stored_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate]:
+def stored_candidates(
+    matrix: ChunkedMatrix, request: KernelRequest
+) -> list[Candidate[KernelFound]]:
     """A precomputed K is read once for each step, and never held."""
     n = matrix.shape[0]
     if request.count is None or request.count + 1 >= n or request.kernel.name != "precomputed":
         return []
-    found = []
-    width = width_of(n, request.count)
+    made = []
     for blocks in BASES:
-        held, solve, sizes = iteration_nbytes(matrix, request, blocks)
+        held, solve, shape = iteration_nbytes(matrix, request, blocks)
+        width = shape.width
         across = {"across": CrossProduct(y="first", width=1)}
         step = pass_spec(
             "step", matrix, 0, across, flops=2.0 * n * n * (width + 1), work="skinny",
@@ -226,8 +238,11 @@ def stored_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Can
             f"1 read of the kernel matrix for each of at most {request.steps} steps of {width} "
             f"vectors; stops when every component is certified to tol={request.tol:g}"
         )
-        found.append(Candidate("stored", reason, (step,), solve, 0.0, sizes))
-    return found
+        solver = partial(stored, matrix=matrix, request=request, shape=shape, step=step)
+        made.append(
+            Candidate("stored", reason, (step,), solve, sizes=dict(vars(shape)), solve=solver)
+        )
+    return made
 
 
 def product_nbytes(n: int, width: int) -> Callable[[int], int]:
@@ -262,11 +277,12 @@ class BlockSums:
 class _Stored:
     """K V by passes over the stored matrix; the interface of the tiles that are made."""
 
-    def __init__(self, inputs: SolverInput[KernelRequest]) -> None:
-        n = inputs.matrix.shape[0]
-        self.n, self.kernel, self.dtype = n, inputs.request.kernel, work_dtype(inputs.matrix.dtype)
+    def __init__(self, matrix: ChunkedMatrix, request: KernelRequest, step: PassSpec) -> None:
+        n = matrix.shape[0]
+        self.n, self.kernel, self.dtype = n, request.kernel, work_dtype(matrix.dtype)
+        self.step = step
         self.shift, self.diagonal, self.squares = np.zeros(n), np.zeros(n), 0.0
-        rng = np.random.default_rng(inputs.request.seed)
+        rng = np.random.default_rng(request.seed)
         self.rows = rng.choice(n, min(AUDITED, n))
         self.weights = np.full(len(self.rows), n / len(self.rows))
 
@@ -279,7 +295,7 @@ class _Stored:
         if number == 1:
             maps["sums"], sinks["sums"] = BlockSums(), sums
             more = {"side_inputs": {"first": vectors[:, :1].astype(np.float64)}}
-        done = yield Pass("step", number, maps=maps, sinks=sinks, operands={"vectors": vectors},
+        done = yield Pass(self.step, number, maps=maps, sinks=sinks, operands={"vectors": vectors},
                           **more)  # fmt: skip
         if number == 1:
             self.diagonal, self.squares = sums.values[:, 0], float(sums.values[:, 1].sum())
@@ -287,6 +303,13 @@ class _Stored:
         return sink.values, np.zeros((vectors.shape[1], len(self.rows)))
 
 
-def stored(inputs: SolverInput[KernelRequest]) -> Steps[KernelFound]:
+def stored(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: KernelRequest,
+    shape: Shape,
+    step: PassSpec,
+) -> Steps[KernelFound]:
     """The leading eigenpairs of a precomputed kernel matrix, centred."""
-    return (yield from iterated(inputs, _Stored(inputs)))
+    return (yield from iterated(request, shape, _Stored(matrix, request, step)))

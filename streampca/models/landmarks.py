@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from streampca.models.kernel_functions import (
     SHIFTED,
     Kernel,
     Rows,
-    sample_spec,
+    sample_passes,
     squares,
     with_width,
 )
@@ -25,8 +26,7 @@ from streampca.passes import (
     Candidate,
     Pass,
     PassSpec,
-    Route,
-    SolverInput,
+    Planned,
     Steps,
     all_threads,
     pass_spec,
@@ -307,7 +307,19 @@ class LandmarkSums:
         }  # fmt: skip
 
 
-def candidates(matrix: ChunkedMatrix, request: LandmarkRequest) -> list[Candidate]:
+@dataclass(frozen=True)
+class LandmarkPasses:
+    """sampled : see :func:`sample_passes`.  candidates : over the rows among which landmarks are
+    chosen.  features : over all rows."""
+
+    sampled: tuple[PassSpec, ...]
+    candidates: PassSpec
+    features: PassSpec
+
+
+def landmark_candidates(
+    matrix: ChunkedMatrix, request: LandmarkRequest
+) -> list[Candidate[LandmarkSums]]:
     """A read of the rows among which landmarks are chosen, and one of all rows."""
     (n, p), m, c = matrix.shape, request.m, len(request.numbers)
     some, rows = select(matrix, samples=request.numbers), Rows(np.zeros(p), np.dtype(np.float64))
@@ -315,30 +327,31 @@ def candidates(matrix: ChunkedMatrix, request: LandmarkRequest) -> list[Candidat
                      matrix=some)  # fmt: skip
     view = MappedMatrix(matrix, Unmade(m, p))
     flops = float(n) * m * (2 * p + 3 * m)
-    second = pass_spec("features", view, 0, {"scatter": Scatter()}, flops=flops,
-                       kept_nbytes=8 * c * p)  # fmt: skip
+    features = pass_spec("features", view, 0, {"scatter": Scatter()}, flops=flops,
+                         kept_nbytes=8 * c * p)  # fmt: skip
     choosing = 3 * c * m * 8 if request.method == "leverage" else 8 * c
-    solve = {"scatter": 2 * (m + 1) ** 2 * 8, "eigenproblem": 3 * m * m * 8,
+    terms = {"scatter": 2 * (m + 1) ** 2 * 8, "eigenproblem": 3 * m * m * 8,
              "choice of landmarks": choosing, "landmarks": 2 * m * (p + m) * 8}  # fmt: skip
     reason = (
         f"{m} landmarks of {n} rows, {request.method}{f' among {c}' if c > m else ''}; one read "
         f"for them, one for the {m} x {m} scatter of their features, then eigh"
     )
-    before = (
-        () if request.kernel.sampled is None else (sample_spec(matrix, request.kernel.sampled),)
-    )
-    specs = (*before, first, replace(second, matrix=view))
-    return [Candidate("landmarks", reason, specs, solve, 12.0 * m**3)]
+    passes = LandmarkPasses(sample_passes(matrix, request.kernel), first,
+                            replace(features, matrix=view))  # fmt: skip
+    specs = (*passes.sampled, passes.candidates, passes.features)
+    solver = partial(landmark_sums, matrix=matrix, request=request, passes=passes)
+    return [Candidate("landmarks", reason, specs, terms, 12.0 * m**3, solve=solver)]
 
 
-def solve(inputs: SolverInput[LandmarkRequest]) -> Steps[LandmarkSums]:
+def landmark_sums(
+    planned: Planned[Any], *, matrix: ChunkedMatrix, request: LandmarkRequest,
+    passes: LandmarkPasses,
+) -> Steps[LandmarkSums]:  # fmt: skip
     """Choose the landmarks, and sum the scatter of the features of all rows."""
-    matrix, request = inputs.matrix, inputs.request
     p, c = matrix.shape[1], len(request.numbers)
-    kernel = yield from with_width(matrix, request.kernel)
+    kernel = yield from with_width(matrix, request.kernel, passes.sampled)
     sink = MemorySink(c, p, np.float64)
-    yield Pass("landmarks", matrix=select(matrix, samples=request.numbers),
-               maps={"rows": Rows(np.zeros(p), np.dtype(np.float64))},
+    yield Pass(passes.candidates, maps={"rows": Rows(np.zeros(p), np.dtype(np.float64))},
                sinks={"rows": sink})  # fmt: skip
     rng, rows = np.random.default_rng([request.seed, 1]), sink.values
     with single_threaded_blas():
@@ -346,8 +359,5 @@ def solve(inputs: SolverInput[LandmarkRequest]) -> Steps[LandmarkSums]:
         chosen = METHODS[request.method](kernel, near, request.m, rng)
         found = features_of(kernel, rows[chosen])
         residuals = found.features(rows)[:, -1]
-    done = (yield Pass("features", matrix=MappedMatrix(matrix, found))).accumulators
+    done = (yield Pass(passes.features, matrix=MappedMatrix(matrix, found))).accumulators
     return LandmarkSums(found, request.numbers[chosen], done.pop("scatter"), residuals)
-
-
-ROUTE = Route(candidates, solve)

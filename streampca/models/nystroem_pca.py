@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from streampca.models.estimator import Estimator
 from streampca.models.kernel_functions import Kernel, Rows, check_count, checked_kernel
 from streampca.models.landmarks import (
     METHODS,
-    ROUTE,
     LandmarkRequest,
+    LandmarkSums,
     candidate_rows,
+    landmark_candidates,
     landmark_nbytes,
     landmark_pieces,
 )
@@ -28,8 +29,8 @@ from streampca.models.registry import estimator
 from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions
-from streampca.passes import Execution, Plan, SolverInput, follow, make_plan
-from streampca.sources import as_matrix, counted
+from streampca.passes import Candidate, Outcome
+from streampca.sources import counted
 
 LANDMARKS = 500  # of so many rows, where none are asked
 PER_COMPONENT = 10  # of them, at least
@@ -198,35 +199,28 @@ class NystroemPCA(Estimator):
     threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
+    result_: NystroemResult
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        return self._plan(matrix, self._request(matrix, seed_of(self.random_state)))
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        return super()._opened(counted(X), dim)
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        request = self._request(matrix, seed := seed_of(self.random_state))
-        self.plan_ = plan = self._plan(matrix, request)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        sums = follow(ROUTE, SolverInput(plan, matrix, request), execution)
-        execution.finished()
-        self.cost_, self.dim_ = execution.costs, dim
+    def _result(
+        self, matrix: ChunkedMatrix, request: LandmarkRequest, done: Outcome[LandmarkSums]
+    ) -> NystroemResult:
+        sums = done.answer
         values, vectors, mean = sums.components(request.count)
         features = sums.features
-        self.result_: NystroemResult = NystroemResult(
+        return NystroemResult(
             method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": seed}, plan=plan.to_dict(),
-            provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
+            settings=self.stored_params() | {"random_state": request.seed},
+            plan=done.plan.to_dict(),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
             eigenvalues=values, vectors=vectors, landmarks=features.landmarks,
             places=sums.places, shift=features.shift, mean=mean,
             kernel=features.kernel.name, gamma=features.kernel.gamma,
             gamma_found=features.kernel.found, degree=features.kernel.degree,
             coef0=features.kernel.coef0, function=features.kernel.function, **sums.errors(),
         )  # fmt: skip
-        self.n_features_in_ = self.result_.n_features
-        return self
 
     @property
     def eigenvalues_(self) -> Array:
@@ -258,7 +252,7 @@ class NystroemPCA(Estimator):
         """Of the kernel, as it was used."""
         return self.result_.gamma
 
-    def _request(self, matrix: ChunkedMatrix, seed: int) -> LandmarkRequest:
+    def _request(self, matrix: ChunkedMatrix) -> LandmarkRequest:  # type: ignore[override]
         """The parameters, checked."""
         n, k, m = matrix.shape[0], self.n_components, self.n_landmarks
         if self.landmarks not in METHODS:
@@ -275,10 +269,11 @@ class NystroemPCA(Estimator):
             raise InvalidInputError(
                 "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"
             )
-        kernel = checked_kernel(self, matrix, seed)
+        kernel = checked_kernel(self, matrix, seed := seed_of(self.random_state))
         numbers = candidate_rows(n, int(m), self.landmarks, seed)
         return LandmarkRequest(kernel, self.landmarks, int(m), int(k), numbers, seed)
 
-    def _plan(self, matrix: ChunkedMatrix, request: LandmarkRequest) -> Plan:
-        found = ROUTE.candidates(matrix, request)
-        return make_plan(matrix, "NystroemPCA", found, self.memory_limit)
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: LandmarkRequest
+    ) -> list[Candidate[LandmarkSums]]:
+        return landmark_candidates(matrix, request)

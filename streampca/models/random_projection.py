@@ -26,7 +26,7 @@ from streampca.models.registry import estimator
 from streampca.models.request import seed_of, whole_number
 from streampca.models.result import Result
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, score_dtype
-from streampca.passes import Candidate, PassSpec, Plan, make_plan, single_threaded_blas
+from streampca.passes import Candidate, PassSpec, Plan, choose, single_threaded_blas
 from streampca.sources import as_matrix, counted
 
 DISTRIBUTIONS = ("gaussian", "sparse", "sign")
@@ -279,7 +279,8 @@ class RandomProjection(Estimator):
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``transform`` of X, (n, p), would do, since fitting reads nothing: reads, memory."""
-        return self._plan(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
+        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
+        return self._choose(matrix)[0]
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Draw the seed of a matrix for X (n, p); reads no values. Raises InvalidInputError."""
@@ -290,13 +291,14 @@ class RandomProjection(Estimator):
                 f"eps={self.eps} takes {k} components for {n} samples, more than the {p} "
                 "features: give n_components, or a larger eps"
             )
-        self.plan_, self.cost_, self.dim_ = self._plan(matrix), [], dim
+        self.plan_, at_once = self._choose(matrix)
+        self.cost_, self.dim_ = [], dim
         self.result_: RandomResult = RandomResult(
             method=self.registered_name, n_samples=n, labels=matrix.labels,
             settings=self.stored_params(), plan=self.plan_.to_dict(),
             provenance=provenance([], matrix.fingerprint()), width=k,
             seed=seed_of(self.random_state) % 2**63, distribution=self.distribution,
-            density=self._density(matrix), at_once=self.plan_.sizes["at_once"],
+            density=self._density(matrix), at_once=at_once,
         )  # fmt: skip
         self.n_features_in_ = self.result_.n_features
         return self
@@ -330,12 +332,13 @@ class RandomProjection(Estimator):
         """Share of the entries that are not 0."""
         return self.result_.density
 
-    def _plan(self, matrix: ChunkedMatrix) -> Plan:
-        """The matrix held, or ever fewer of its rows at once."""
+    def _choose(self, matrix: ChunkedMatrix) -> tuple[Plan, int]:
+        """The plan of ``transform``, and how many rows of the random matrix are held at once: all,
+        or ever fewer."""
         k, p = self._count(matrix), matrix.shape[1]
         random = RandomMatrix(0, k, p, self.distribution, self._density(matrix))
         sizes = [k] + [size for size in (k // 4, k // 16, k // 64, 1) if 0 < size < k]
-        candidates = []
+        ways: dict[int, Candidate[Any]] = {}
         for at_once in dict.fromkeys(sizes):
             held = at_once == k
             reason = "the random matrix is held" if held else f"made {at_once} rows at a time"
@@ -343,8 +346,9 @@ class RandomProjection(Estimator):
                 "transform", 0, 0, 0, RandomScores(random, at_once).scratch_nbytes(matrix),
                 kept_nbytes=8 * k * p if held else 0, stored=True,
             )  # fmt: skip
-            candidates.append(Candidate("random", reason, (spec,), sizes={"at_once": at_once}))
-        return make_plan(matrix, "RandomProjection", candidates, self.memory_limit)
+            ways[at_once] = Candidate("random", reason, (spec,), sizes={"at_once": at_once})
+        planned = choose(matrix, "RandomProjection", list(ways.values()), self.memory_limit)
+        return planned.plan, next(m for m, one in ways.items() if one is planned.candidate)
 
     def _count(self, matrix: ChunkedMatrix) -> int:
         k = self.n_components

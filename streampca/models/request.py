@@ -22,7 +22,7 @@ from streampca.models.by_name import (
     with_columns,
 )
 from streampca.models.design import Design
-from streampca.models.row_weights import as_counts, split
+from streampca.models.row_weights import as_counts, refuse_few, split
 from streampca.solvers import check_n_components
 from streampca.sources.row_keys import rows_named_as
 
@@ -322,6 +322,17 @@ class Request:
                 if n == 1
                 else f"n_samples={n} with ddof={self.ddof} leaves no degree of freedom"
             )
+
+    def with_side_data(
+        self, matrix: ChunkedMatrix, *, weights: Any, remove: Any, sample_weight: Any
+    ) -> Self:
+        """This request, checked, with the side data of a matrix. Raises InvalidInputError."""
+        exact = self.center and self.svd_solver not in ("randomized", "arpack")
+        self.check(matrix.shape, least=0 if exact else 1)
+        side = side_data(matrix, weights=weights, remove=remove, sample_weight=sample_weight)
+        refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")
+        self.divisor(side.count(matrix.shape[0]))
+        return self.bound(side=side)
 
     def divisor(self, weight: float) -> float:
         """n - ddof for rows of total weight n. Raises InvalidInputError if nothing is left."""

@@ -15,7 +15,7 @@ import zarr
 import streampca
 from streampca import KernelPCA
 from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
-from streampca.models import kernel_krylov, kernel_scratch
+from streampca.models import kernel_plan, kernel_scratch
 from streampca.models.pca import panels, routes
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
@@ -98,7 +98,7 @@ def test_panels_of_rows(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_small_space_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_krylov, "BASES", (2,))
+    monkeypatch.setattr(kernel_plan, "BASES", (2,))
     model = quiet(kernel="laplacian", gamma=0.05, tol=1e-8, max_passes=40).fit(X)
     assert sum(one.name.startswith("step") for one in model.cost_) > 2
     exact = KernelPCA(4, kernel="laplacian", gamma=0.05, solver="exact", progress=False).fit(X)

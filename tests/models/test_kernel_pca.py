@@ -20,10 +20,9 @@ from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.kernels import symmetrize
 from streampca.models import kernel_functions, kernel_matrix
-from streampca.models.kernel_functions import Kernel, KernelRequest
-from streampca.models.kernel_routes import plan_kernel
+from streampca.models.kernel_functions import Kernel
 from streampca.models.pca import panels
-from streampca.passes import Execution, SolverInput, follow
+from streampca.passes import Running, choose, execute
 from streampca.sources import as_matrix
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
@@ -54,7 +53,7 @@ def laplace(a: np.ndarray, b: np.ndarray, **_: Any) -> float:
 
 
 def only(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_matrix, "ROUTES", {route: kernel_matrix.ROUTES[route]})
+    monkeypatch.setattr(kernel_matrix, "WAYS", {route: kernel_matrix.WAYS[route]})
 
 
 @pytest.mark.parametrize("route", ["features", "rows"])
@@ -121,12 +120,10 @@ def test_the_kernel_matrix_is_symmetric_to_the_bit(
 ) -> None:
     if kernel == "laplacian":
         route = "rows"  # absolute distances do not follow from products
-    only(route, monkeypatch)
     monkeypatch.setattr(panels, "PANELS", (3,))
     matrix, asked = as_matrix(stored(tmp_path, X, (10, 3))), Kernel(kernel, 0.1, 3.0, 1.0)
-    plan = plan_kernel(matrix, KernelRequest(asked, 4), "exact", None)
-    way = kernel_matrix.ROUTES[plan.solver]
-    sums = follow(way, SolverInput(plan, matrix, asked), Execution())
+    candidates = kernel_matrix.WAYS[route](matrix, asked)
+    sums = execute(choose(matrix, "kernel", candidates), Running(progress=False)).answer
     whole, shift = symmetrize(sums.lower), sums.shift
     np.testing.assert_array_equal(whole, whole.T)
     np.testing.assert_allclose(whole, asked.of_rows(X - shift, X - shift), atol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,11 @@ from streampca.kernels.least_squares import packed, pair_columns, posterior, unp
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.passes import (
     Candidate,
-    Execution,
     Pass,
-    Plan,
-    Route,
-    SolverInput,
+    PassSpec,
+    Planned,
     Steps,
     easier_axis,
-    follow,
-    make_plan,
     pass_spec,
     single_threaded_blas,
 )
@@ -53,18 +50,22 @@ class EmSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class EmRequest:
-    """The request of an EM.
+    """The request of an EM, which begins at ``state``.
 
     scale : (p,) divisors of the columns, 0 for those that are left out, or None.  shared, lower :
     as :func:`expanded_step`.  tol : the gain of the log-likelihood at which EM stops.
+    max_passes : steps.  made : those of other EMs of the same fit, before this one.
     weights : (n,) of the samples, or None.
     """
 
+    state: LatentState
     scale: Array | None
     shared: bool
     lower: float
     tol: float
+    max_passes: int
     weights: Array | None
+    made: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ class EmResult:
     """Parameters, their log-likelihood, and its trace.
 
     seen : (p,) weights of the observed cells.
-    trace : (passes,) log-likelihood at each pass; the last is that of ``state``.
-    gain : what it may still lack, extrapolated.
+    trace : (steps,) log-likelihood at each pass; the last is that of ``state``.
+    gain : what it may still lack, extrapolated.  passes : that were made.
     """
 
     state: LatentState
@@ -81,20 +82,16 @@ class EmResult:
     trace: Array
     gain: float
     converged: bool
+    passes: int
 
 
-def em_plan(matrix: ChunkedMatrix, sizes: EmSizes, memory_limit: int | str | None) -> Plan:
-    """The plan of at most ``max_passes`` steps, along the axis with the smaller blocks."""
-    return make_plan(matrix, "EM", EM.candidates(matrix, sizes), memory_limit)
-
-
-def em_candidates(matrix: ChunkedMatrix, sizes: EmSizes) -> list[Candidate]:
-    """Candidates along both axes, that of the smaller blocks first."""
+def em_candidates(matrix: ChunkedMatrix, sizes: EmSizes) -> list[Candidate[EmResult]]:
+    """Candidates along both axes, that of the smaller blocks first; each starts at an EmRequest."""
     axes = (1, 0) if easier_axis(matrix) == 1 else (0, 1)
     return [_candidate(matrix, sizes, axis) for axis in axes]
 
 
-def _candidate(matrix: ChunkedMatrix, sizes: EmSizes, axis: int) -> Candidate:
+def _candidate(matrix: ChunkedMatrix, sizes: EmSizes, axis: int) -> Candidate[EmResult]:
     k, max_passes = sizes.width, sizes.max_passes
     n, p = matrix.shape
     pairs = k * (k + 1) // 2
@@ -115,87 +112,50 @@ def _candidate(matrix: ChunkedMatrix, sizes: EmSizes, axis: int) -> Candidate:
         "normal equations": side * (2 * pairs + (k + 1) * (k + 3) + 4 * k + 8) * 8,
     }
     reason = f"one read for each step of EM, at most {max_passes}, {SIDES[axis]} streamed"
-    return Candidate("em", reason, (spec,), solve)
+    return Candidate("em", reason, (spec,), solve, solve=partial(em, spec=spec))
 
 
-def joined_plan(first: Plan, second: Plan, method: str) -> Plan:
-    """One plan for the passes of two plans that run one after the other."""
-    memory: dict[str, dict[str, int]] = {"process": {}}
-    for term in {**first.memory["process"], **second.memory["process"]}:
-        both = [one.memory["process"].get(term, 0) for one in (first, second)]
-        memory["process"][term] = max(both)
-    memory |= {name: dict(terms) for name, terms in first.memory.items() if name != "process"}
-    for name, terms in second.memory.items():
-        if name != "process":
-            memory[f"{second.solver} solver" if name == "solver" else name] = dict(terms)
-    return replace(
-        first,
-        method=method,
-        solver=f"{first.solver}, {second.solver}",
-        reason=f"{first.reason}; where there are holes, {second.reason}",
-        passes=first.passes + second.passes,
-        memory=memory,
-        solve_flops=first.solve_flops + second.solve_flops,
-    )
-
-
-def run_em(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    state: LatentState,
-    request: EmRequest,
-    execution: Execution,
-    warn: bool = True,
-) -> EmResult:
-    """EM from ``state``, one read a step; the trace is the log-likelihood of the data.
-
-    plan : of the steps alone; ``execution.first_pass`` counts those before it.
-    Warns (AccuracyWarning), if asked, where the likelihood may still gain more than ``tol``.
-    """
-    execution.n_passes = execution.first_pass + plan.n_passes
-    inputs = SolverInput(plan, matrix, request, state)
-    found = follow(EM, inputs, execution, weights=request.weights)
-    execution.finished()
-    if warn and not found.converged:
-        warn_caller(
-            f"EM has not converged in max_passes={plan.n_passes}: the log-likelihood may still "
-            f"gain about {found.gain:.2g} (tol={request.tol:g})",
-            AccuracyWarning,
-        )
-    if (scale := request.scale) is None:
-        return found
-    logs = np.log(scale, out=np.zeros_like(scale), where=scale > 0)
-    return replace(found, trace=found.trace - float(found.seen @ logs))
-
-
-def em(inputs: SolverInput[EmRequest]) -> Steps[EmResult]:
-    """EM until the log-likelihood has at most ``tol`` to gain.
+def em(planned: Planned[Any], *, spec: PassSpec) -> Steps[EmResult]:
+    """EM until the log-likelihood of the data has at most ``tol`` to gain, one read a step.
 
     The gain is extrapolated from the last two: a rate a leaves a / (1 - a) times the last one.
     A likelihood that fell, which only rounding can do, ends it at the state before.
     """
-    one, tol = inputs.plan.passes[0], inputs.request.tol
-    stepper = (_ByFeatures if one.axis else _BySamples)(inputs.request, inputs.start)
+    asked: EmRequest = planned.start
+    stepper = (_ByFeatures if spec.axis else _BySamples)(spec, asked, asked.state)
     trace: list[float] = []
-    while True:
-        before = stepper.state
-        likelihood = yield from stepper.step(len(trace) + 1)
+    passes, going = 0, True
+    while going:
+        before, passes = stepper.state, passes + 1
+        likelihood = yield from stepper.step(asked.made + passes)
         if trace and not likelihood >= trace[-1]:  # only by rounding
-            gain = trace[-1] - likelihood
-            return EmResult(before, stepper.seen, np.array(trace), gain, gain <= tol)
-        trace.append(likelihood)
-        gain = _left_to_gain(trace)
-        if gain <= tol or len(trace) >= one.times:
-            return EmResult(stepper.state, stepper.seen, np.array(trace), gain, gain <= tol)
+            state, gain, going = before, trace[-1] - likelihood, False
+        else:
+            trace.append(likelihood)
+            state, gain = stepper.state, _left_to_gain(trace)
+            going = not gain <= asked.tol and passes < asked.max_passes
+    values = np.array(trace)
+    if (scale := asked.scale) is not None:
+        logs = np.log(scale, out=np.zeros_like(scale), where=scale > 0)
+        values = values - float(stepper.seen @ logs)
+    return EmResult(state, stepper.seen, values, gain, gain <= asked.tol, passes)
 
 
-EM: Route[Any, EmResult] = Route(em_candidates, em)  # planned by EmSizes, run by EmRequest
+def warn_unless_converged(found: EmResult, asked: EmRequest) -> None:
+    """Warn (AccuracyWarning) where the likelihood may still gain more than ``tol``."""
+    if not found.converged:
+        warn_caller(
+            f"EM has not converged in max_passes={asked.max_passes}: the log-likelihood may still "
+            f"gain about {found.gain:.2g} (tol={asked.tol:g})",
+            AccuracyWarning,
+        )
 
 
 @dataclass
 class _BySamples:
     """Steps of EM over streamed samples: the equations of all columns, then their solution."""
 
+    spec: PassSpec
     request: EmRequest
     state: LatentState
     sums: LatentEquations | None = None
@@ -210,7 +170,7 @@ class _BySamples:
         width = self.state.loadings.shape[1]
         sizes = {"width": width, "scale": None if scale is None else "scale"}
         operands = _operands(scale) | vars(self.state)
-        done = yield Pass("em", number, changed={"sums": sizes}, operands=operands)
+        done = yield Pass(self.spec, number, changed={"sums": sizes}, operands=operands)
         sums: LatentEquations = done["sums"]
         self.sums = sums
         return sums.likelihood
@@ -226,6 +186,7 @@ class _BySamples:
 class _ByFeatures:
     """Steps of EM over streamed features: a column is solved for, and used, in one read."""
 
+    spec: PassSpec
     request: EmRequest
     state: LatentState
     rows: RowPosteriors | None = None
@@ -236,7 +197,7 @@ class _ByFeatures:
         asked, (p, k) = self.request, self.state.loadings.shape
         table = MemorySink(p, k + BESIDE)
         done = yield Pass(
-            "em",
+            self.spec,
             number,
             changed={"sums": {"width": k}},
             operands=_operands(asked.scale) | ({} if self.rows is None else self.rows.operands),

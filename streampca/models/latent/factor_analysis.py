@@ -14,16 +14,14 @@ from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
 from streampca.models.estimator import attach
-from streampca.models.latent.em import EmSizes, em_plan, joined_plan
 from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
-from streampca.models.latent.factor_routes import fit_around_holes, fit_factors, plan_factors
+from streampca.models.latent.factor_routes import factor_candidates
 from streampca.models.latent.latent import FactorDecomposition, LatentModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom, sample_weights
 from streampca.models.row_weights import refuse_few
-from streampca.passes import Execution, Plan
-from streampca.sources import as_matrix, counted
+from streampca.passes import Candidate, Outcome, Plan
 
 
 @estimator
@@ -144,28 +142,22 @@ class FactorAnalysis(LatentModel):
     whiten = False
     reconstructs = False
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        return self._plans(matrix, FactorRequest.of(self, matrix.shape[1]))[0]
+        return self._plan_for(X, dim, sample_weight=sample_weight)
 
-    def _plans(
-        self, matrix: ChunkedMatrix, request: FactorRequest
-    ) -> tuple[Plan, Plan, Plan | None]:
-        """(the whole plan, that of the factors without holes, that of EM or None)."""
-        if self.missing != "em":
-            plan = plan_factors(matrix, request)
-            return plan, plan, None
-        possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
-        first = plan_factors(matrix, replace(request, missing="mean" if possible else "raise"))
-        if not possible:
-            return first, first, None
-        k, most = request.n_components, request.max_passes
-        steps = em_plan(matrix, EmSizes(k, most, scaled=True), self.memory_limit)
-        return joined_plan(first, steps, "FactorAnalysis"), first, steps
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, **_: Any
+    ) -> FactorRequest:
+        """The checked parameters, and the weights of the samples of this matrix."""
+        request = FactorRequest.of(self, matrix.shape[1])
+        request = replace(request, weights=sample_weights(sample_weight, matrix))
+        refuse_few(request.weights, max(self.ddof, 1), "a row, which has no covariance")
+        degrees_of_freedom(request.count(matrix.shape[0]), self.ddof)
+        return request
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
@@ -173,35 +165,22 @@ class FactorAnalysis(LatentModel):
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         Warns (HeywoodWarning) of uniquenesses at their bound.
         """
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        request = FactorRequest.of(self, matrix.shape[1])
-        request = replace(request, weights=sample_weights(sample_weight, matrix))
-        refuse_few(request.weights, max(self.ddof, 1), "a row, which has no covariance")
-        degrees_of_freedom(request.count(matrix.shape[0]), self.ddof)
-        whole, plan, steps = self._plans(matrix, request)
-        execution = Execution.begun(
-            plan, matrix, self.scheduler, self.progress, self.checkpoint, whole=whole
-        )
-        execution.n_passes = whole.n_passes
-        self.n_features_in_ = matrix.shape[1]
-        how = request if steps is None else replace(request, missing="mean")
-        found = fit_factors(plan, matrix, how, execution)
-        holes = found.partly_missing
-        if steps is not None and self._has_holes(matrix, holes, request.weights, execution.costs):
-            again = execution.continued(steps)
-            again.first_pass = plan.n_passes
-            found = fit_around_holes(steps, matrix, found, request, again)
-        execution.finished()
-        self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim
-        self.result_: FactorDecomposition = factor_result(
-            found,
+        return self._fit_to(X, dim, sample_weight=sample_weight)
+
+    def _candidates(self, matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[Any]]:
+        return factor_candidates(matrix, request)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: FactorRequest, done: Outcome[Any]
+    ) -> FactorDecomposition:
+        return factor_result(
+            done.answer,
             request,
             matrix.labels,
             matrix.shape[0],
-            plan=whole.to_dict(),
-            provenance=provenance(execution.costs, matrix.fingerprint(), execution.memory),
+            plan=done.plan.to_dict(),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
         )
-        return self
 
     @classmethod
     def from_covariance(

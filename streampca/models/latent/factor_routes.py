@@ -1,8 +1,10 @@
-"""The ways to a factor analysis: a row each, how one of them is planned, and how a plan is run."""
+"""The ways to a factor analysis, a row each, and how one of them is chosen."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +22,8 @@ from streampca.accumulators.base import refuse_partly_missing
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Resolution, Standardize, constant_columns
-from streampca.models.latent.em import EmRequest, run_em
+from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
+from streampca.models.latent.em import EmRequest, EmSizes, warn_unless_converged
 from streampca.models.latent.factor_fit import (
     FactorFit,
     FactorRequest,
@@ -33,15 +36,11 @@ from streampca.models.pca.scatter import stats_of_sums
 from streampca.models.request import degrees_of_freedom
 from streampca.passes import (
     Candidate,
-    Execution,
     Pass,
-    Plan,
+    PassSpec,
+    Planned,
     Rates,
-    Route,
-    SolverInput,
     Steps,
-    follow,
-    make_plan,
     pass_spec,
     single_threaded_blas,
 )
@@ -51,12 +50,51 @@ from streampca.solvers.latent import LOG_2_PI
 PATIENCE = 10.0  # seconds: "streamed" must save more than this, because it cannot test k
 
 
-def plan_factors(matrix: ChunkedMatrix, request: FactorRequest) -> Plan:
-    """The plan of a requested factor analysis.
+def factor_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[FactorFit]]:
+    """The ways to the factors, the preferred first, and EM after each wherever there may be holes.
 
-    Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
+    Raises InvalidInputError for an unsuitable solver.
     """
-    solver, known = request.solver, ("auto", *ROUTES)
+    if request.missing != "em":
+        return filled_candidates(matrix, request)
+    possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
+    first = filled_candidates(matrix, replace(request, missing="mean" if possible else "raise"))
+    sizes = EmSizes(request.n_components, request.max_passes, scaled=True)
+    after = em_after(matrix, sizes, request.weights) if possible else []
+    return around_holes(first, after, partial(fit_factors, request=request))
+
+
+def fit_factors(
+    planned: Planned[Any],
+    *,
+    first: Candidate[FactorFit],
+    after: EmAfter | None,
+    request: FactorRequest,
+) -> Steps[FactorFit]:
+    """The factors, with holes by EM that starts at those of the mean-filled matrix.
+
+    Warns (AccuracyWarning) where EM has not converged.
+    """
+    start = yield from first.solve(planned)
+    if after is None or not (yield from after.needed(start.partly_missing)):
+        return start
+    asked = EmRequest(
+        state=first_factors(start, request.min_uniqueness),
+        scale=start.deviation,
+        shared=False,
+        lower=request.min_uniqueness,
+        tol=request.tol,
+        max_passes=request.max_passes,
+        weights=request.weights,
+    )
+    found = yield from after.run(planned, asked)
+    warn_unless_converged(found, asked)
+    return factors_of_em(start, found)
+
+
+def filled_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[FactorFit]]:
+    """The ways to the factors, the preferred first. Holes, if allowed, are filled with means."""
+    solver, known = request.solver, ("auto", *WAYS)
     if solver not in known:
         raise InvalidInputError(f"solver={solver!r}; expected one of {known}")
     rates = Rates.of(None)
@@ -67,22 +105,13 @@ def plan_factors(matrix: ChunkedMatrix, request: FactorRequest) -> Plan:
                 "'streamed' begins at what its look finds"
             )
         solver = "scatter"
-    wanted = ROUTES if solver == "auto" else (solver,)
-    candidates = [one for name in wanted for one in ROUTES[name].candidates(matrix, request)]
-    candidates = [replace(one, seconds=rates.seconds(matrix, one)) for one in candidates]
-    candidates.sort(key=lambda one: one.seconds + PATIENCE * (one.solver == "streamed"))
-    return make_plan(matrix, "FactorAnalysis", candidates, request.memory_limit)
+    wanted = WAYS if solver == "auto" else (solver,)
+    made = [WAYS[name](matrix, request).weighted(request.weights) for name in wanted]
+    made = [replace(one, seconds=rates.seconds(matrix, one)) for one in made]
+    return sorted(made, key=lambda one: one.seconds + PATIENCE * (one.solver == "streamed"))
 
 
-def fit_factors(
-    plan: Plan, matrix: ChunkedMatrix, request: FactorRequest, execution: Execution
-) -> FactorFit:
-    """Run the plan's passes and solve. Holes, if allowed, are filled with means."""
-    inputs = SolverInput(plan, matrix, request)
-    return follow(ROUTES[plan.solver], inputs, execution, weights=request.weights)
-
-
-def scatter_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate]:
+def scatter_candidate(matrix: ChunkedMatrix, request: FactorRequest) -> Candidate[FactorFit]:
     """One pass that sums the scatter matrix."""
     n, p = matrix.shape
     imputed = request.missing == "mean"
@@ -95,16 +124,18 @@ def scatter_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Ca
     }
     flops = 8.0 * (9.0 + 2.0 * request.n_components + 4.0) * p**3
     reason = "one pass; p x p correlations, then Newton steps to the largest likelihood"
-    return [Candidate("scatter", reason, (spec,), solve, flops)]
+    solver = partial(solve_scatter, matrix=matrix, request=request, spec=spec)
+    return Candidate("scatter", reason, (spec,), solve, flops, solve=solver)
 
 
-def solve_scatter(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
+def solve_scatter(
+    planned: Planned[Any], *, matrix: ChunkedMatrix, request: FactorRequest, spec: PassSpec
+) -> Steps[FactorFit]:
     """The factors of the correlations in the accumulated sums."""
-    request = inputs.request
-    sums = (yield Pass("scatter"))["scatter"]
+    sums = (yield Pass(spec))["scatter"]
     stats = stats_of_sums(sums)
     dropped = np.flatnonzero(sums.missing >= sums.count)
-    still = constant_columns(stats, Resolution.of(inputs.matrix.dtype).eps)
+    still = constant_columns(stats, Resolution.of(matrix.dtype).eps)
     live = np.setdiff1d(np.flatnonzero(~still), dropped)
     divisor = degrees_of_freedom(sums.weight, request.ddof)
     lower = sums.lower()
@@ -112,28 +143,6 @@ def solve_scatter(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
     found = fit_covariance(lower, np.array(sums.mean), sums.weight, request, live, dropped)
     found.missing = np.asarray(sums.missing)
     return found
-
-
-def fit_around_holes(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    start: FactorFit,
-    request: FactorRequest,
-    execution: Execution,
-) -> FactorFit:
-    """EM that starts with the factors of the mean-filled matrix, one read for each step.
-
-    plan : of the steps alone.  Warns (AccuracyWarning) where it has not converged.
-    """
-    asked = EmRequest(
-        scale=start.deviation,
-        shared=False,
-        lower=request.min_uniqueness,
-        tol=request.tol,
-        weights=request.weights,
-    )
-    state = first_factors(start, asked.lower)
-    return factors_of_em(start, run_em(plan, matrix, state, asked, execution))
 
 
 BLOCKS = 8  # of the basis that are kept, beside the first
@@ -146,7 +155,7 @@ SLOWEST = 0.9  # assumed rate at which expected gains fall
 # Too many features for a p x p matrix: one product pair for each read.
 
 
-def streamed_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate]:
+def streamed_candidate(matrix: ChunkedMatrix, request: FactorRequest) -> Candidate[FactorFit]:
     """A look, and reads that multiply a block of vectors each."""
     p = matrix.shape[1]
     k = int(request.n_components)
@@ -187,14 +196,27 @@ def streamed_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[C
     )
     work = 12.0 * p * held * k * 100 * LIKELY
     sizes = {"width": width}
-    return [Candidate("streamed", reason, (first, again), solve, work, sizes)]
+    solver = partial(
+        fit_streamed, matrix=matrix, request=request, look=first, step=again, width=width
+    )
+    return Candidate("streamed", reason, (first, again), solve, work, sizes, solve=solver)
 
 
-def fit_streamed(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
-    """One first pass, then passes until the likelihood converges."""
-    plan, matrix, request = inputs.plan, inputs.matrix, inputs.request
+def fit_streamed(
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: FactorRequest,
+    look: PassSpec,
+    step: PassSpec,
+    width: int,
+) -> Steps[FactorFit]:
+    """One first pass, then passes until the likelihood converges.
+
+    width : of the first block of vectors.
+    """
     weight = request.count(matrix.shape[0])
-    done = yield Pass("look")
+    done = yield Pass(look)
     stats = done["columns"].columns()
     if request.missing == "raise":
         refuse_partly_missing(stats.missing, matrix.shape[0])
@@ -209,11 +231,11 @@ def fit_streamed(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
         nothing = FactorSolution(np.zeros((0, 0)), np.zeros(0), 0.0, 0, 0.0, True)
         return FactorFit(nothing, live, mean, deviation, weight, 0.0, 0.0, dropped)
     start = None if matrix.sparse else done["start"].directions()[0]
-    reader = _Reader(live, stats.mean, deviation, freedom, space_dtype(matrix))
+    reader = _Reader(step, live, stats.mean, deviation, freedom, space_dtype(matrix))
     surrogate = FactorSurrogate(len(live), request.min_uniqueness)
     with single_threaded_blas():
-        block = reader.first_block(start, min(plan.sizes["width"], len(live)))
-        best, trace, gain = yield from _climbed(surrogate, reader, block, request, plan, weight)
+        block = reader.first_block(start, min(width, len(live)))
+        best, trace, gain = yield from _climbed(surrogate, reader, block, request, width, weight)
     steps, share = reader.passes, freedom / weight
     converged = gain <= request.tol
     solution = solution_of(best, request.min_uniqueness, steps, converged)
@@ -230,6 +252,7 @@ def fit_streamed(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
 class _Reader:
     """Multiplies S with a few vectors, one pass each, on the features that vary."""
 
+    step: PassSpec
     live: Array
     mean: Array
     deviation: Array
@@ -250,7 +273,7 @@ class _Reader:
         full = np.zeros((len(self.deviation), block.shape[1]), self.dtype)
         full[self.live] = block
         read = yield Pass(
-            "step",
+            self.step,
             self.passes,
             changed={"step": {"width": block.shape[1]}},
             operands={"q": full, "center": self.mean, "scale": self.deviation},
@@ -265,7 +288,7 @@ def _climbed(
     reader: _Reader,
     block: Array,
     request: FactorRequest,
-    plan: Plan,
+    width: int,
     weight: float,
 ) -> Steps[tuple[FactorPoint, list[float], float]]:
     """(the best parameters with known likelihood, the trace of it, the gain still expected).
@@ -280,8 +303,8 @@ def _climbed(
     surrogate.add(*(yield from reader.product(block)))
     best, trace, gains, share = None, [], [], reader.freedom / weight
     promised, _ = surrogate.climb(surrogate.point(*surrogate.start(k), exact=False), tol)
-    while reader.passes < plan.named("step").times and not surrogate.complete:
-        surrogate.keep(BLOCKS * k + plan.sizes["width"], best or promised)
+    while reader.passes < reader.step.times and not surrogate.complete:
+        surrogate.keep(BLOCKS * k + width, best or promised)
         fresh = surrogate.residual(promised.loadings / promised.uniquenesses[:, None])
         if fresh.shape[1]:
             surrogate.add(*(yield from reader.product(fresh)), promised.uniquenesses)
@@ -309,7 +332,7 @@ def _left_to_gain(gains: list[float]) -> float:
     return gains[-1] / (1.0 - min(rate, SLOWEST))
 
 
-ROUTES: dict[str, Route[FactorRequest, FactorFit]] = {
-    "scatter": Route(scatter_candidates, solve_scatter),
-    "streamed": Route(streamed_candidates, fit_streamed),
+WAYS: dict[str, Callable[[ChunkedMatrix, FactorRequest], Candidate[FactorFit]]] = {
+    "scatter": scatter_candidate,
+    "streamed": streamed_candidate,
 }

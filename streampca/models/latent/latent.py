@@ -10,20 +10,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streampca.accumulators import Moments
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.kernels.least_squares import unpacked_triangle
-from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.matrix import AxisLabels
 from streampca.models.decomposition import Decomposition, scaled_matrix
 from streampca.models.latent.rows import FactorScores, LatentLikelihood, PosteriorRows
 from streampca.models.linear import LinearModel
 from streampca.models.projection import BackProjection
 from streampca.models.request import whole_number
 from streampca.models.result import places, shaped
-from streampca.models.row_passes import RowOptions, plan_one_pass
+from streampca.models.row_passes import RowOptions
 from streampca.models.value_attributes import of_values
-from streampca.passes import Execution, PassCost, easier_axis, pass_spec, run
 from streampca.solvers import FactorModel
 
 # --------------------------------------------------------------------------------------------------
@@ -153,24 +151,6 @@ class LatentModel(LinearModel):
     @abstractmethod
     def _fitted(self) -> LatentDecomposition:
         """The result, of the kind of the model."""
-
-    def _has_holes(
-        self, matrix: ChunkedMatrix, features: Array, weights: Array | None, costs: list[PassCost]
-    ) -> bool:
-        """Whether samples of positive weight have holes; if some weigh 0, this takes another read.
-
-        features : numbers of those that have missing cells in any sample.
-        """
-        if not len(features) or weights is None or weights.all():
-            return len(features) > 0
-        spec = pass_spec("holes", matrix, easier_axis(matrix), {"columns": Moments()}, stored=True)
-        plan = plan_one_pass(matrix, spec, self.memory_limit)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress)
-        counts = (weights > 0).astype(np.float64)
-        done = run(plan.passes[0], matrix, weights=counts, execution=execution)
-        costs += execution.costs
-        seen = done["columns"].columns().weight[features]
-        return bool(np.any((seen > 0) & (seen < counts.sum())))
 
     # -- rows -------------------------------------------------------------------------------
 

@@ -14,27 +14,24 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
-from streampca.models.latent.em import EmSizes, em_plan, joined_plan
+from streampca.models.empty_samples import fit_observed
+from streampca.models.estimator import attach
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.ppca_fit import (
-    LARGEST,
+    PpcaRequest,
     ProbabilisticDecomposition,
     bic_of,
-    fewest_around_holes,
-    fewest_by_bic,
-    fit_by_em,
-    leading,
     mean_log_likelihood,
-    partly_missing,
+    ppca_candidates,
 )
 from streampca.models.parameters import parameter
-from streampca.models.pca.pca import PCA
+from streampca.models.pca.pca import GENES
+from streampca.models.preprocessing import warn_of_counts
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
-from streampca.models.request import sample_weights, whole_number
-from streampca.passes import Execution, Plan
-from streampca.solvers import known_count
-from streampca.sources import as_matrix, counted
+from streampca.models.request import iteration_limits, seed_of, whole_number
+from streampca.passes import Candidate, Outcome, Plan, execute
+from streampca.sources import counted
 
 BIC = "bic"
 
@@ -101,45 +98,49 @@ class PPCA(LatentModel):
     weights: Any = shared.WEIGHTS
     remove: Any = shared.REMOVE
 
-    def _pca(self, matrix: ChunkedMatrix) -> PCA:
-        """The PCA that is the closed form, or where EM begins."""
-        if self.missing not in ("raise", "em"):
-            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'em'")
-        alike = {name: getattr(self, name) for name in self._alike()}
-        k = None if self.n_components == BIC else self.n_components
-        missing = "mean" if self._iterates(matrix) else "raise"
-        return PCA(k, missing=missing, ddof=self.ddof, **alike)
-
-    def _iterates(self, matrix: ChunkedMatrix) -> bool:
-        """Whether EM may be needed: holes are allowed, and there may be some."""
-        possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
-        return self.missing == "em" and self.remove is None and possible
-
     def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
 
         Steps of EM are planned wherever there may be holes; without holes none is made.
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        return self._plan(matrix, sample_weight)
+        return self._plan_for(X, dim, sample_weight=sample_weight)
 
-    def _plan(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> Plan:
-        first = self._pca(matrix)._plan(matrix, sample_weight)
-        if not self._iterates(matrix):
-            return replace(first, method="PPCA")
-        return joined_plan(first, self._em_plan(matrix, whole=True), "PPCA")
+    def _iterates(self, matrix: ChunkedMatrix) -> bool:
+        """Whether EM may be needed: holes are allowed, and there may be some."""
+        possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
+        return self.missing == "em" and self.remove is None and possible
 
-    def _em_plan(self, matrix: ChunkedMatrix, whole: bool = False) -> Plan:
-        """The plan of the steps of one EM, or of all EMs of a fit."""
-        k = known_count(self.n_components, *matrix.shape)
-        k = min(*matrix.shape, LARGEST) if k is None else k
-        scaled = self.scale is not None or self.weights is not None
-        if isinstance(self.tol, bool) or not isinstance(self.tol, Real) or not self.tol >= 0:
-            raise InvalidInputError(f"tol={self.tol!r}; expected a log-likelihood from 0")
-        runs = k + 1 if whole and self.n_components == BIC else 1
-        sizes = EmSizes(k, runs * whole_number("max_passes", self.max_passes), scaled)
-        return em_plan(matrix, sizes, self.memory_limit)
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0, **_: Any
+    ) -> PpcaRequest:
+        """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
+        if self.missing not in ("raise", "em"):
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'em'")
+        by_bic, iterates = self.n_components == BIC, self._iterates(matrix)
+        more: dict[str, Any] = {"missing": "raise"}
+        if iterates:
+            tol, most = self.tol, whole_number("max_passes", self.max_passes)
+            if isinstance(tol, bool) or not isinstance(tol, Real) or not tol >= 0:
+                raise InvalidInputError(f"tol={tol!r}; expected a log-likelihood from 0")
+            more = {"missing": "mean", "em_tol": tol, "em_passes": most}
+        tol, max_passes = iteration_limits(solver=self.svd_solver)
+        request = PpcaRequest.of(
+            self,
+            n_components=None if by_bic else self.n_components,
+            tol=tol,
+            max_passes=max_passes,
+            random_state=seed,
+            by_bic=by_bic,
+            iterates=iterates,
+            **more,
+        )
+        return request.with_side_data(
+            matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
+        )
+
+    def _candidates(self, matrix: ChunkedMatrix, request: PpcaRequest) -> list[Candidate[Any]]:
+        return ppca_candidates(matrix, request)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
@@ -147,40 +148,37 @@ class PPCA(LatentModel):
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         Warns (AccuracyWarning) where EM has not converged in ``max_passes``.
         """
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        plan = self._plan(matrix, sample_weight)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
-        base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
-        start, costs = base.result_, execution.costs
-        costs += base.cost_
-        weights = sample_weights(sample_weight, matrix)
-        iterates = self._iterates(matrix)
-        if iterates and self._has_holes(matrix, partly_missing(start), weights, costs):
-            em = self._em_plan(matrix)
-            steps = execution.continued(em)
-            steps.first_pass = base.plan_.n_passes
-            given = (steps, weights)
-            if self.n_components == BIC:
-                count = fewest_around_holes(em, matrix, start, self.tol, *given)
-                start = leading(start, count)
-            found = fit_by_em(em, matrix, start, self.tol, *given)
-        else:
-            if self.n_components == BIC:
-                start = leading(start, fewest_by_bic(start))
-            found = ProbabilisticDecomposition.closed_form(start, "PPCA")
-        own = {n: getattr(self, n) for n in self.parameters.keys() - self._alike()}
-        settings = {**start.settings, **own}
-        source = provenance(costs, matrix.fingerprint(), execution.memory)
-        self.result_: ProbabilisticDecomposition = replace(
-            found, settings=settings, plan=plan.to_dict(), provenance=source
+        matrix, seed = self._opened(counted(X), dim), seed_of(self.random_state)
+        result, found_by = fit_observed(
+            matrix,
+            matrix,
+            sample_weight,
+            request_of=lambda weights: self._request(matrix, sample_weight=weights, seed=seed),
+            fit=self._fit,
+            running=self._running,
         )
-        self.plan_, self.cost_, self.dim_ = plan, costs, dim
-        self.n_features_in_ = matrix.shape[1]
-        return self
+        self.cost_, self.dim_ = found_by + self.cost_, dim
+        return attach(self, result)  # type: ignore[no-any-return]
 
-    def _alike(self) -> set[str]:
-        """The parameters that this estimator shares with PCA."""
-        return {n for n, one in self.parameters.items() if PCA.parameters.get(n) == one}
+    def _fit(self, matrix: ChunkedMatrix, request: PpcaRequest) -> ProbabilisticDecomposition:
+        """Fit to this matrix."""
+        planned = self._planned(matrix, request)
+        if matrix.labels.features.dims == GENES:
+            warn_of_counts(matrix)
+        done = execute(planned, self._running)
+        self.plan_, self.cost_ = done.plan, done.costs
+        return self._result(matrix, request, done)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: PpcaRequest, done: Outcome[Any]
+    ) -> ProbabilisticDecomposition:
+        found: ProbabilisticDecomposition = done.answer
+        return replace(
+            found,
+            settings=self.stored_params() | {"random_state": request.random_state},
+            plan=done.plan.to_dict(),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
+        )
 
     @property
     def trace_(self) -> Array:

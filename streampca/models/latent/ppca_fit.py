@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,18 @@ import numpy as np
 from streampca.errors import AccuracyWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
+from streampca.models.assemble import Fitted, assemble
 from streampca.models.decomposition import Decomposition, OrthogonalProjection
-from streampca.models.latent.em import EmRequest, run_em
+from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
+from streampca.models.latent.em import EmRequest, EmResult, EmSizes, warn_unless_converged
 from streampca.models.latent.latent import LatentDecomposition
 from streampca.models.latent.rows import LatentLikelihood
+from streampca.models.pca.routes import pca_candidates
+from streampca.models.request import Request
 from streampca.models.result import shaped
 from streampca.models.row_passes import RowOptions
-from streampca.passes import Execution, Plan, single_threaded_blas
-from streampca.solvers import FactorModel, LatentState, signs_of_components
+from streampca.passes import Candidate, Planned, Steps, single_threaded_blas
+from streampca.solvers import FactorModel, LatentState, known_count, signs_of_components
 from streampca.solvers.latent import LOG_2_PI
 
 # --------------------------------------------------------------------------------------------------
@@ -60,13 +65,9 @@ class ProbabilisticDecomposition(
         return cls(**kept, noise=noise)
 
     @classmethod
-    def of_state(
-        cls, result: Decomposition, state: LatentState, trace: Array, converged: bool, gain: float
-    ) -> ProbabilisticDecomposition:
-        """The result of an EM that began at ``result``; its components span the loadings.
-
-        trace : (passes,) log-likelihood of the data.
-        """
+    def of_state(cls, result: Decomposition, found: EmResult) -> ProbabilisticDecomposition:
+        """The result of an EM that began at ``result``; its components span the loadings."""
+        state = found.state
         used = np.flatnonzero(state.noise > 0)
         noise = float(state.noise[used[0]]) if used.size else 0.0
         with single_threaded_blas():
@@ -83,9 +84,11 @@ class ProbabilisticDecomposition(
             "scores": None,
             "spectrum": None,
             "certificate": None,
-            "log_likelihood": float(trace[-1]),
+            "log_likelihood": float(found.trace[-1]),
         }
-        return cls(**kept, noise=noise, trace=trace, converged=converged, gain=gain)
+        return cls(
+            **kept, noise=noise, trace=found.trace, converged=found.converged, gain=found.gain
+        )
 
     def _factor_model(self) -> FactorModel:
         used = np.ones(self.n_features) if self.divisors is None else self.divisors
@@ -204,63 +207,129 @@ LEAST_NOISE = 1e-10  # of the mean variance of a feature: with less, EM loses pr
 LOOSE = 1.0  # of the log-likelihood, where numbers of components are compared
 
 
-def fit_by_em(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    start: Decomposition,
-    tol: float,
-    execution: Execution,
-    weights: Array | None,
-    warn: bool = True,
-) -> ProbabilisticDecomposition:
-    """Steps of EM, one read each, from a PCA of the mean-filled matrix.
+@dataclass(frozen=True, kw_only=True)
+class PpcaRequest(Request):
+    """The request of the PCA that is the closed form, or where EM begins, and of EM.
 
-    plan : of the steps alone; ``execution.first_pass`` counts those before it.
+    by_bic : whether Schwarz's criterion chooses the number of components.
+    iterates : whether there may be holes, and EM for them.
+    em_tol, em_passes : ``tol`` and ``max_passes`` of one EM.
+    """
+
+    by_bic: bool = False
+    iterates: bool = False
+    em_tol: float = 0.0
+    em_passes: int = 0
+
+
+def ppca_candidates(
+    matrix: ChunkedMatrix, request: PpcaRequest
+) -> list[Candidate[ProbabilisticDecomposition | Fitted]]:
+    """The ways of a PCA, and EM after each wherever there may be holes.
+
+    The answer has no settings, plan and provenance; it is a Fitted, which has a doubt, where the
+    fit goes over to another way. Raises InvalidInputError for an unsuitable solver.
+    """
+    after = []
+    if request.iterates:
+        k = None if request.by_bic else known_count(request.n_components, *matrix.shape)
+        k = min(*matrix.shape, LARGEST) if k is None else k
+        runs = k + 1 if request.by_bic else 1
+        scaled = request.scale is not None or request.side.weights is not None
+        sizes = EmSizes(k, runs * request.em_passes, scaled)
+        after = em_after(matrix, sizes, request.side.sample_weight)
+    solve = partial(fit_ppca, matrix=matrix, request=request)
+    return around_holes(pca_candidates(matrix, request), after, solve)
+
+
+def fit_ppca(
+    planned: Planned[Any],
+    *,
+    first: Candidate[Fitted],
+    after: EmAfter | None,
+    matrix: ChunkedMatrix,
+    request: PpcaRequest,
+) -> Steps[ProbabilisticDecomposition | Fitted]:
+    """The PCA, and with holes EM that begins there.
+
     Warns (AccuracyWarning) where the likelihood may still gain more than ``tol``, and where the
     noise fell to LEAST_NOISE: such a likelihood has no maximum, it grows as the noise falls.
     """
-    mean = float(start.total_variance) / max(start.n_dimensions, 1)
-    lower = max(LEAST_NOISE * mean, smallest_variance(start))
-    scale = start.divisors
-    asked = EmRequest(scale=scale, shared=True, lower=lower, tol=tol, weights=weights)
-    found = run_em(plan, matrix, first_state(start), asked, execution, warn)
-    made = ProbabilisticDecomposition.of_state(
-        start, found.state, found.trace, found.converged, found.gain
-    )
-    if warn and mean > 0.0 and made.noise <= 10.0 * lower:
-        k = start.n_components
-        warn_caller(
-            f"{k} components fit the observed cells to {made.noise / mean:.1g} of their variance, "
-            "where the likelihood has no maximum: it measures how little noise there may be, not "
-            f"the fit. Take fewer components: n_components={max(k - 1, 1)} or 'bic'",
-            AccuracyWarning,
-        )
-    return made
+    fitted = yield from first.solve(planned)
+    if fitted.doubt and planned.then is not None:
+        return fitted
+    n, labels = matrix.shape[0], matrix.labels
+    start: Decomposition = assemble("PPCA", fitted, n, labels, request, {}, planned.plan)
+    del fitted
+    if after is None or not (yield from after.needed(partly_missing(start))):
+        start = leading(start, fewest_by_bic(start)) if request.by_bic else start
+        return ProbabilisticDecomposition.closed_form(start, "PPCA")
+    climbs = _Climbs(planned, after, request)
+    if request.by_bic:
+        start = leading(start, (yield from climbs.fewest(start)))
+    return (yield from climbs.model(start, request.em_tol))
 
 
-def fewest_around_holes(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    start: Decomposition,
-    tol: float,
-    execution: Execution,
-    weights: Array | None,
-) -> int:
-    """The number of components from which one more makes Schwarz's criterion larger.
+@dataclass
+class _Climbs:
+    """EMs of one fit, one after another, one read for each step.
 
-    Each has an EM of its own, to LOOSE of the log-likelihood, which is little beside the penalty of
-    a component. The mean-filled matrix, where holes look like directions, would take too many.
-    start : with all components.  plan : of the steps of one EM.
+    made : passes of those before.
     """
-    best, most = np.inf, min(start.n_components, start.rank, start.n_dimensions, LARGEST + 1) - 1
-    for k in range(1, most + 1):
-        one = leading(start, k)
-        found = fit_by_em(plan, matrix, one, max(tol, LOOSE), execution, weights, warn=False)
-        execution.first_pass += plan.n_passes  # the next EM has a plan of its own
-        if found.bic >= best:
-            return k - 1
-        best = found.bic
-    return max(most, 1)
+
+    planned: Planned[Any]
+    after: EmAfter
+    request: PpcaRequest
+    made: int = 0
+
+    def model(
+        self, start: Decomposition, tol: float, warn: bool = True
+    ) -> Steps[ProbabilisticDecomposition]:
+        """From a PCA of the mean-filled matrix to the largest likelihood."""
+        mean = float(start.total_variance) / max(start.n_dimensions, 1)
+        lower = max(LEAST_NOISE * mean, smallest_variance(start))
+        asked = EmRequest(
+            state=first_state(start),
+            scale=start.divisors,
+            shared=True,
+            lower=lower,
+            tol=tol,
+            max_passes=self.request.em_passes,
+            weights=self.request.side.sample_weight,
+            made=self.made,
+        )
+        found = yield from self.after.run(self.planned, asked)
+        self.made += found.passes
+        made = ProbabilisticDecomposition.of_state(start, found)
+        if warn:
+            warn_unless_converged(found, asked)
+        if warn and mean > 0.0 and made.noise <= 10.0 * lower:
+            k = start.n_components
+            warn_caller(
+                f"{k} components fit the observed cells to {made.noise / mean:.1g} of their "
+                "variance, where the likelihood has no maximum: it measures how little noise there "
+                f"may be, not the fit. Take fewer components: n_components={max(k - 1, 1)} or "
+                "'bic'",
+                AccuracyWarning,
+            )
+        return made
+
+    def fewest(self, start: Decomposition) -> Steps[int]:
+        """The number of components from which one more makes Schwarz's criterion larger.
+
+        Each has an EM of its own, to LOOSE of the log-likelihood, which is little beside the
+        penalty of a component. The mean-filled matrix, where holes look like directions, would take
+        too many.  start : with all components.
+        """
+        most = min(start.n_components, start.rank, start.n_dimensions, LARGEST + 1) - 1
+        best = np.inf
+        for k in range(1, most + 1):
+            tol = max(self.request.em_tol, LOOSE)
+            found = yield from self.model(leading(start, k), tol, warn=False)
+            if found.bic >= best:
+                return k - 1
+            best = found.bic
+        return max(most, 1)
 
 
 def first_state(result: Decomposition) -> LatentState:

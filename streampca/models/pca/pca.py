@@ -17,13 +17,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, NonFiniteError
+from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.completion.impute import HardImpute
 from streampca.models.decomposition import Decomposition, PrincipalComponents
-from streampca.models.empty_samples import ObservedSamples, ScoresEmptySamples, is_field
+from streampca.models.empty_samples import ScoresEmptySamples, fit_observed
 from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
@@ -35,9 +35,7 @@ from streampca.models.request import (
     iteration_limits,
     no_tolerance,
     seed_of,
-    side_data,
 )
-from streampca.models.row_weights import refuse_few
 from streampca.passes import Plan, execute
 from streampca.sources import as_matrix, counted
 
@@ -222,14 +220,9 @@ class PCA(ScoresEmptySamples, LinearModel):
         )
         if self.remove is not None and not self.center:
             raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
-        exact = self.center and self.svd_solver not in ("randomized", "arpack")
-        request.check(matrix.shape, least=0 if exact else 1)
-        side = side_data(
+        return request.with_side_data(
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )
-        refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")
-        request.divisor(side.count(matrix.shape[0]))
-        return request.bound(side=side)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X.
@@ -259,20 +252,16 @@ class PCA(ScoresEmptySamples, LinearModel):
             return self._fit_completed(X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         seed = seed_of(self.random_state)
-        request = self._request(matrix, sample_weight, seed)
-        self.n_features_in_, self.dim_ = matrix.shape[1], dim
-        try:
-            self.result_ = self._fit(matrix, request, seed, method)
-            return self
-        except NonFiniteError:
-            field = self.missing == "raise" and is_field(X, matrix.labels)
-            observed = ObservedSamples.of(matrix, self._running) if field else None
-            if observed is None:
-                raise
-        request = self._request(matrix, observed.weights(sample_weight), seed)
-        request = observed.request(request, sample_weight is not None)
-        self.result_ = observed.result(self._fit(observed.matrix, request, seed, method))
-        self.cost_ = observed.costs + self.cost_
+        self.result_, found_by = fit_observed(
+            X,
+            matrix,
+            sample_weight,
+            request_of=lambda weights: self._request(matrix, weights, seed),
+            fit=lambda matrix, request: self._fit(matrix, request, seed, method),
+            running=self._running,
+        )
+        self.cost_, self.dim_ = found_by + self.cost_, dim
+        self.n_features_in_ = matrix.shape[1]
         return self
 
     def _fit(

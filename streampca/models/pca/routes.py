@@ -100,6 +100,14 @@ def choose_pca(matrix: ChunkedMatrix, request: Request, method: str = "PCA") -> 
 
     Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
     """
+    return choose(matrix, method, pca_candidates(matrix, request), request.memory_limit)
+
+
+def pca_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+    """The ways to a requested PCA, the preferred first, with the weights of the request.
+
+    Raises InvalidInputError for an unsuitable solver.
+    """
     if request.ploidy is not None or request.scale in ALLELE_SCALES:
         refuse_other_ploidy(matrix, request.standardize.ploidy)
     solver = ALIASES.get(request.svd_solver, request.svd_solver)
@@ -122,8 +130,7 @@ def choose_pca(matrix: ChunkedMatrix, request: Request, method: str = "PCA") -> 
         ]
         for kind in (True, False)
     )
-    ordered = _ordered(matrix, request, exact, iterative)
-    return choose(matrix, method, ordered, request.memory_limit)
+    return _ordered(matrix, request, exact, iterative)
 
 
 def _needs(request: Request) -> Iterator[Need]:
