@@ -33,7 +33,6 @@ from streampca.passes import (
     Plan,
     Planned,
     Steps,
-    choose,
     execute,
     single_threaded_blas,
 )
@@ -124,6 +123,14 @@ class RegressionResult(Result, kind="regression"):
         return [f"rows       {self.left_out_x} of X and {self.left_out_y} of Y had no partner"]
 
 
+@dataclass(frozen=True)
+class RegressionRequest:
+    """pair : X and Y.  weights : (n,) of their rows, or None."""
+
+    pair: Pair
+    weights: Array | None = None
+
+
 class Regression(Estimator):
     """What regressions share: rows of X and Y paired, one read of both, predictions."""
 
@@ -146,17 +153,17 @@ class Regression(Estimator):
     def plan(self, X: Any, y: Any = None, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X (n, p) and y. Reads nothing. Raises MemoryLimitError."""
         pair = self._pair(X, y, dim)
-        return self._choose(pair.joint(), pair.x.shape[1]).plan
+        return self._planned(pair.joint(), RegressionRequest(pair)).plan
 
-    def _choose(
-        self, joint: ChunkedMatrix, p: int, weights: Array | None = None
-    ) -> Planned[dict[str, Any]]:
-        """The one way.  weights : (n,) of the rows."""
-        spec, terms = self._specs(joint, p)
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: RegressionRequest
+    ) -> list[Candidate[dict[str, Any]]]:
+        p = request.pair.x.shape[1]
+        spec, terms = self._specs(matrix, p)
         reason = "one read of both; the rest in memory"
         solver = partial(self._steps, spec=spec, p=p)
-        candidate = Candidate(spec.name, reason, (spec,), terms, solve=solver).weighted(weights)
-        return choose(joint, type(self).__name__, [candidate], self.memory_limit)
+        candidate = Candidate(spec.name, reason, (spec,), terms, solve=solver)
+        return [candidate.weighted(request.weights)]
 
     def _steps(self, planned: Planned[Any], *, spec: PassSpec, p: int) -> Steps[dict[str, Any]]:
         """The read, and what follows from its sums."""
@@ -176,7 +183,7 @@ class Regression(Estimator):
             warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
         joint, p = pair.joint(), pair.x.shape[1]
         weights = sample_weights(sample_weight, joint)
-        planned = self._choose(joint, p, weights)
+        planned = self._planned(joint, RegressionRequest(pair, weights))
         least = self._fewest(p)
         refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
         if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:

@@ -44,16 +44,15 @@ from streampca.models.sparse_routes import (
 )
 from streampca.models.sparse_sweeps import sweep_candidates
 from streampca.passes import (
+    Candidate,
     Plan,
-    Planned,
     Rates,
-    choose,
     execute,
     single_threaded_blas,
 )
 from streampca.solvers import eigh_lower, numerical_rank, signs_of_components
 from streampca.solvers.sparse_components import Penalty, adjusted_variances
-from streampca.sources import as_matrix, counted
+from streampca.sources import counted
 
 REGRESSED = 5000  # features up to which regressions are the default
 SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
@@ -144,15 +143,14 @@ class SparsePCA(ScoresEmptySamples):
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        return self._choose(matrix, self._request(matrix, 0)).plan
+        return super().plan(counted(X), dim=dim)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost.
 
         Samples of a field without any observation are left out, with a warning that counts them.
         """
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
+        matrix = self._opened(counted(X), dim)
         try:
             return self._fit(matrix, dim)
         except NonFiniteError:
@@ -167,8 +165,8 @@ class SparsePCA(ScoresEmptySamples):
 
     def _fit(self, matrix: ChunkedMatrix, dim: Any) -> Self:
         """Fit to this matrix."""
-        request = self._request(matrix, seed_of(self.random_state))
-        done = execute(self._choose(matrix, request), self._running)
+        request = self._request(matrix, seed=seed_of(self.random_state))
+        done = execute(self._planned(matrix, request), self._running)
         self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         fitted, several = done.answer.fitted, done.answer.several
         self._finish(
@@ -233,7 +231,7 @@ class SparsePCA(ScoresEmptySamples):
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _request(self, matrix: ChunkedMatrix, seed: int) -> SparseRequest:
+    def _request(self, matrix: ChunkedMatrix, *, seed: int = 0, **side: Any) -> SparseRequest:
         pca = Request(
             n_components=self.n_components, center=self.center, scale=self.scale,
             missing=self.missing, random_state=seed, memory_limit=self.memory_limit,
@@ -242,10 +240,8 @@ class SparsePCA(ScoresEmptySamples):
         groups = self.groups
         if isinstance(groups, str):
             groups = named_column(matrix, 1, "groups", "an array of (p,)", groups)
-        side = side_data(matrix, weights=self.weights)
-        return self._checked(
-            matrix.shape, pca.bound(side=side), numbered_groups(groups, matrix.labels.features)
-        )
+        pca = pca.bound(side=side_data(matrix, weights=self.weights))
+        return self._checked(matrix.shape, pca, numbered_groups(groups, matrix.labels.features))
 
     def _checked(self, shape: tuple[int, int], pca: Request, groups: Array | None) -> SparseRequest:
         (n, p), k = shape, pca.count
@@ -303,7 +299,9 @@ class SparsePCA(ScoresEmptySamples):
             whole_number("n_nonzero", one, 1, most, why=why)
         return nonzero
 
-    def _choose(self, matrix: ChunkedMatrix, request: SparseRequest) -> Planned[SparseFit]:
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: SparseRequest
+    ) -> list[Candidate[SparseFit]]:
         """With the covariance where that is the quicker, or the only way."""
         if self.algorithm not in ("auto", *WAYS):
             raise InvalidInputError(
@@ -317,8 +315,7 @@ class SparsePCA(ScoresEmptySamples):
                 "hold whole samples, and these hold all samples of some features; give "
                 "ridge=float('inf') or algorithm='covariance'"
             )
-        timed = Rates.of(None).timed(matrix, candidates)
-        return choose(matrix, "SparsePCA", timed, self.memory_limit)
+        return Rates.of(None).timed(matrix, candidates)
 
     def _finish(
         self, request: SparseRequest, several: list[Alternated], labels: Labels, n: int, **more: Any

@@ -46,7 +46,7 @@ from streampca.models.view_routes import (
     sums_candidates,
 )
 from streampca.models.view_samples import sample_candidates
-from streampca.passes import Candidate, Plan, Planned, Rates, Running, choose, execute
+from streampca.passes import Candidate, Outcome, Plan, Rates, Running, execute
 from streampca.sources import as_pair
 
 MISSING = parameter(
@@ -135,8 +135,8 @@ class TwoViewModel(Estimator):
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix, request = self._request(*self._opened_views(X, Y, dim), sample_weight)
-        return self._choose(matrix, request).plan
+        matrix, request = self._joint_request(*self._both(X, Y, dim), sample_weight)
+        return self._planned(matrix, request).plan
 
     def fit(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
@@ -150,7 +150,7 @@ class TwoViewModel(Estimator):
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
         InvalidInputError after it where nothing varies in a view.
         """
-        x, y = self._opened_views(X, Y, dim)
+        x, y = self._both(X, Y, dim)
         try:
             return self._fit(x, y, dim, sample_weight)
         except NonFiniteError:
@@ -170,12 +170,18 @@ class TwoViewModel(Estimator):
 
     def _fit(self, x: ChunkedMatrix, y: ChunkedMatrix, dim: Any, sample_weight: Any) -> Self:
         """Fit to these matrices."""
-        matrix, request = self._request(x, y, sample_weight)
-        pair, planned, side = request.pair, self._choose(matrix, request), request.side
+        matrix, request = self._joint_request(x, y, sample_weight)
+        pair, planned = request.pair, self._planned(matrix, request)
         if any(pair.left_out):
             warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
         done = execute(planned, self._running)
-        found, self.plan_, self.cost_, self.dim_ = done.answer, done.plan, done.costs, dim
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
+        return attach(self, self._result(matrix, request, done))  # type: ignore[no-any-return]
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: ViewRequest, done: Outcome[Found]
+    ) -> TwoViewResult:
+        found, pair, side = done.answer, request.pair, request.side
         weight = None if side.sample_weight is None else side.count(matrix.shape[0])
         self._warn(found, matrix, weight, side.rank)
         solved, total = found.solved, found.solved.total
@@ -183,10 +189,10 @@ class TwoViewModel(Estimator):
         removal = None
         if side.design is not None and found.removed is not None:
             removal = Removal(side.design, found.removed)
-        return attach(self, TwoViewResult(  # type: ignore[no-any-return]
+        return TwoViewResult(
             method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
             settings=self.stored_params(), plan=done.plan.to_dict(),
-            provenance=provenance(self.cost_, matrix.fingerprint(), done.memory),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
             values=solved.values[: found.vectors.shape[1]], spectrum=solved.values,
             vectors=found.vectors, loadings=found.loadings, cross_loadings=found.cross_loadings,
             mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
@@ -194,9 +200,9 @@ class TwoViewModel(Estimator):
             y_rank=solved.ranks[1], left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
             total=total, estimated=solved.estimated, removal=removal, weight=weight,
             **solved.more,
-        ))  # fmt: skip
+        )  # fmt: skip
 
-    def _opened_views(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
+    def _both(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
         if Y is None:
             raise InvalidInputError(
                 f"a {type(self).__name__} relates two views; expected fit(X, Y), on the command "
@@ -205,7 +211,7 @@ class TwoViewModel(Estimator):
             )
         return as_pair(X, Y, dim=dim, missing_value=self.missing_value)
 
-    def _request(
+    def _joint_request(
         self, x: ChunkedMatrix, y: ChunkedMatrix, sample_weight: Any
     ) -> tuple[ChunkedMatrix, ViewRequest]:
         pair = paired(x, y)
@@ -243,8 +249,8 @@ class TwoViewModel(Estimator):
                 "solver='scatter'"
             )
 
-    def _choose(self, matrix: ChunkedMatrix, request: ViewRequest) -> Planned[Found]:
-        """The quickest of the exact ways that fit the memory, else of the iterative ones."""
+    def _candidates(self, matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate[Found]]:
+        """The exact ways, the quickest first, then the iterative ones."""
         exact: list[Candidate[Found]] = []
         iterative: list[Candidate[Found]] = []
         asked = _asked(request)
@@ -256,8 +262,7 @@ class TwoViewModel(Estimator):
             for one in WAYS[name](matrix, request):
                 kind += [replace(one, then=other) for other in (*others, None)]
         rates = Rates.of(None)
-        ordered = rates.timed(matrix, exact) + rates.timed(matrix, iterative)
-        return choose(matrix, type(self).__name__, ordered, self.memory_limit)
+        return rates.timed(matrix, exact) + rates.timed(matrix, iterative)
 
     def _warn(
         self, found: Found, matrix: ChunkedMatrix, weight: float | None, removed: int
