@@ -33,7 +33,7 @@ from streampca.sources.tables.ledger import FileLedger, FileSource
 from streampca.sources.zarr.chunks import carries_checksum
 from streampca.sources.zarr.ledger import NOTHING, VANISHED, Ledger, LedgerSource, Seen
 from streampca.sources.zarr.looks import Look, look_at
-from streampca.sources.zarr.watermark import Rows, rows_written
+from streampca.sources.zarr.watermark import Rows, declaring, rows_written
 from streampca.store import check_fields, understood
 
 # --------------------------------------------------------------------------------------------------
@@ -75,10 +75,8 @@ def last_look(place: str, source: LedgerSource) -> Look | None:
 
 
 def keep_look(place: str, look: Look | None) -> None:
-    """Store a look for the next refresh, once there is a store. Cost: a read, a write if it is new.
-
-    Before anything is published: a row that is noted as removed must not count if this refresh dies.
-    """
+    """Store a look for the next refresh, once there is a store, before anything is published: a
+    removed row must not count if this refresh dies. Cost: a read, a write if it is new."""
     store = ModelStore(place)
     if look is None or not store.exists():
         return
@@ -120,8 +118,8 @@ class State:
     settings and the data, as exactly as they are known.  content : digest of all files, for a
     source without a ledger under the full check.  changed : ranges (first, last) of old rows in
     changed chunks.  lengthened : whether the array's length may have changed too.  look : for the
-    next refresh.  same_rows : whether the rows of the promoted version are known to be there as they
-    were.
+    next refresh.  same_rows : whether the rows of the promoted version are known to be there as
+    they were.
     """
 
     matrix: Any
@@ -163,8 +161,8 @@ class State:
             if (first := next((one for one in lost if one is not None), None)) is not None:
                 raise DamagedSourceError(
                     f"row {first} of the source, which the promoted version has, holds only the "
-                    "fill value now. Write it again; or, if that is what it holds, "
-                    "streampca.commit_rows(place, rows)"
+                    f"fill value now. Write it again; or, if that is what it holds, "
+                    f"{declaring(self.source)}"
                 )
         return row
 
@@ -172,9 +170,7 @@ class State:
         self.key = self.key or self.stat
 
 
-def look(
-    job: Job, old: Ledger | None, limit: int | None = None, keep: bool = True
-) -> State:
+def look(job: Job, old: Ledger | None, limit: int | None = None, keep: bool = True) -> State:
     """Open the source and list its chunks; read only those at the end of the old rows.
 
     old : the ledger of the promoted version.  limit : a row that may never have been written.

@@ -1,9 +1,10 @@
-"""F32: arrays are shortened, extended, half written, by writers with old handles too, in any order.
+"""F32: arrays are shortened, extended and half written, also with old handles, in any order.
 
-Beside the array stands a model of it in plain NumPy: of every cell what was written last, and whether
-that happened since a refresh last saw the array end before it. A version holds no other row. Once
-nothing is being written it holds all rows before the first one with such a cell, and says so of the
-others.
+Beside the array stands a model of it in plain NumPy: what was last written to every cell, and
+whether that happened since a refresh last saw the array end before it. A version holds no row with
+another cell. Once nothing is being written it holds all rows before the first such one, and says
+that it is behind. Of some rows bytes cannot tell: those that were written again as they were, or
+were written behind the end and never seen there. These may count, or not.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import zarr
 from dying_writers import Died, dying
 
 import streampca
-from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError
+from streampca.errors import ChangingSourceError, DamagedSourceError, NonFiniteError, SourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
+from streampca.sources.zarr.marks import RowMark
 
 P, CHUNK, LEAST, MOST = 4, (7, 2), 8, 120
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -81,9 +83,9 @@ class History:
 
     STEPS = (
         ("refresh", 6), ("rollback", 1), ("shrink", 3), ("resize", 3), ("append", 2),
-        ("append_by_streampca", 2), ("append_by_xarray", 1), ("write_a_part", 4), ("write_the_end", 3),
-        ("rewrite", 1), ("write_as_it_was", 1), ("write_what_is_left", 2), ("commit", 1), ("die", 2),
-        ("stale", 2), ("consolidate", 1),
+        ("append_by_streampca", 2), ("append_by_xarray", 1), ("write_a_part", 4),
+        ("write_the_end", 3), ("rewrite", 1), ("write_as_it_was", 1), ("write_what_is_left", 2),
+        ("commit", 1), ("die", 2), ("stale", 2), ("consolidate", 1),
     )  # fmt: skip
 
     def __init__(self, folder: Path, layout: str, seed: int) -> None:
@@ -91,7 +93,9 @@ class History:
         self.storage, self.layout = Storage(folder, layout), layout
         self.value, self.there = np.zeros((2 * MOST, P)), np.zeros((2 * MOST, P), bool)
         self.in_doubt = np.zeros(2 * MOST, bool)  # rows of which the bytes cannot tell
-        self.old: list[Any] = []  # handles
+        self.committed = 0  # rows of which a writer has said so, whatever they hold
+        self.old: list[Any] = []  # handles, with that number
+        self.calls: set[str] = set()  # of streampca, that a refresh has seen
         self.entries: dict[str, Any] = {
             "source": {"path": self.storage.place}, "model": {"n_components": 2},
             "store": str(folder / "models"), "keep": 4,
@@ -121,16 +125,17 @@ class History:
         self.value[rows, columns], self.there[rows, columns] = values, True
         self.in_doubt[rows] &= columns != slice(None)
 
-    def ends(self, doubtful: bool) -> int:
+    def ends(self, cells: Any, doubtful: bool = False) -> int:
         """Rows before the first that was not written.  doubtful : take those in doubt."""
-        cells = self.cells
-        right = self.there[: len(cells)] & (cells == self.value[: len(cells)]) & (cells != 0)
-        whole = right.all(axis=1)
-        whole = whole | (self.in_doubt[: len(cells)] & (cells != 0).all(axis=1)) if doubtful else (
-            whole & ~self.in_doubt[: len(cells)]
-        )  # fmt: skip
-        missing = np.flatnonzero(~whole)
-        return int(missing[0]) if len(missing) else len(cells)
+        n, there = len(cells), (cells != 0).all(axis=1)
+        right = (self.there[:n] & (cells == self.value[:n])).all(axis=1) & there
+        if doubtful:
+            right |= self.in_doubt[:n] & there
+            right[: self.committed] = True
+        else:
+            right &= ~self.in_doubt[:n]
+        missing = np.flatnonzero(~right)
+        return int(missing[0]) if len(missing) else n
 
     # -- writers --------------------------------------------------------------------------------
 
@@ -148,7 +153,8 @@ class History:
         if size < self.size:
             self.storage.array.resize((size, P))
             if self.rng.random() < 0.3:
-                self.storage.called(streampca.commit_rows, min(size, self.ends(False)))
+                self.committed = min(size, self.ends(self.cells))
+                self.storage.called(streampca.commit_rows, self.committed)
 
     def append(self, n: int | None = None) -> None:
         first = self.size
@@ -200,12 +206,13 @@ class History:
         self.write(first, self.size)
 
     def rewrite(self) -> None:
-        a, b = np.sort(self.rng.integers(0, min(self.size, self.ends(False)) + 1, 2)).tolist()
+        a, b = np.sort(self.rng.integers(0, min(self.size, self.ends(self.cells)) + 1, 2)).tolist()
         self.write(a, b)
 
     def write_as_it_was(self) -> None:
         """Rows that are there again, as they were when they were removed: bytes cannot tell."""
-        first, cells = self.ends(False), self.cells
+        cells = self.cells
+        first = self.ends(cells)
         rows = [i for i in range(first, len(cells)) if (cells[i] != 0).all()][:5]
         for i in rows:
             self.storage.array[i : i + 1] = cells[i : i + 1]
@@ -217,8 +224,9 @@ class History:
         """A writer that comes to its end."""
         cells = self.cells
         right = self.there[: len(cells)] & (cells == self.value[: len(cells)]) & (cells != 0)
-        for i in np.flatnonzero(~right.all(axis=1) | self.in_doubt[: len(cells)]).tolist():
-            self.write(i, i + 1)
+        rows = np.flatnonzero(~right.all(axis=1) | self.in_doubt[: len(cells)])
+        for some in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
+            self.write(int(some[0]), int(some[-1]) + 1) if len(some) else None
 
     def commit(self) -> None:
         """What is truly written, whatever bytes can tell."""
@@ -227,7 +235,7 @@ class History:
         wrong = np.flatnonzero(~right)
         rows = int(wrong[0]) if len(wrong) else len(cells)
         self.storage.called(streampca.commit_rows, rows)
-        self.in_doubt[:rows] = False
+        self.in_doubt[:rows], self.committed = False, rows
 
     def die(self) -> None:
         """At some write of an append."""
@@ -243,10 +251,9 @@ class History:
             else:
                 self.storage.array.append(values)
         if self.size > before:
-            cells = self.cells[first:]
-            self.value[first:end] = values
-            self.there[first:end] = cells == values
-            self.in_doubt[first:end] = False
+            done = self.cells[first:] == values
+            self.value[first:end][done], self.there[first:end][done] = values[done], True
+            self.in_doubt[first:end] &= ~done.all(axis=1)
         else:
             self.behind_the_end(first, values)
 
@@ -258,14 +265,18 @@ class History:
     def stale(self) -> None:
         """A writer whose handle has the length of an earlier day."""
         if len(self.old) < 3 or self.layout == "icechunk":
-            self.old.append(self.storage.array)
+            self.old.append((self.storage.array, self.committed))
             return
-        array, size = self.old.pop(0), self.size
+        (array, committed), size = self.old.pop(0), self.size
+        mark = RowMark.of(array.attrs)
         first = int(array.shape[0])
         values = self.rows(first, first + int(self.rng.integers(1, 12)))
         if self.rng.random() < 0.5:
             array.append(values)
             self.written(first, values)
+            if not {*mark.ids} <= self.calls:  # a mark that nobody has seen comes back with it
+                self.in_doubt[: mark.end] |= ~self.there[: mark.end].all(axis=1)
+                self.committed = max(self.committed, committed)
             return
         first = max(0, first - len(values))
         values = values[: int(array.shape[0]) - first]
@@ -292,7 +303,7 @@ class History:
         self.write_what_is_left()
         self.storage.commit()
         self.refresh(settle=0)
-        assert self.ends(False) == self.size
+        assert self.ends(self.cells) == self.size
 
     def rollback(self) -> None:
         with contextlib.suppress(SourceError):
@@ -301,9 +312,10 @@ class History:
     def refresh(self, settle: float | None = None) -> None:
         settle = float(self.rng.choice([0, 0, 60])) if settle is None else settle
         verify = str(self.rng.choice(["stat", "full"]))
-        gate = {"max_removed": float(self.rng.choice([0.3, 1.0]))} if settle else {"max_removed": 1.0}
+        gate = {"max_removed": float(self.rng.choice([0.3, 1.0])) if settle else 1.0}
         job = check_job({**self.entries, "settle": settle, "verify": verify, "gate": gate}, "job")
-        cells, least, most = self.cells, self.ends(False), self.ends(True)
+        cells = self.cells
+        least, most = self.ends(cells), self.ends(cells, True)
         there = streampca.ModelStore(self.entries["store"])
         served = there.latest().result().n_samples if self.served else 0
         try:
@@ -312,12 +324,18 @@ class History:
             self.counts["later"] += 1
             assert not served
             assert settle
+        except NonFiniteError:  # of a row that a writer vouches for
+            self.counts["NaN"] += 1
+            assert self.layout in ("NaN", "xarray")
+            assert least < self.committed
         except DamagedSourceError:
             self.counts["refused"] += 1
             assert least < served
         else:
             self.counts[f"{done.status} {done.how}"] += 1
             self.judge(done, settle, cells, least, most)
+        self.calls |= {*RowMark.of(self.storage.array.attrs).ids}
+        self.committed = min(self.committed, len(cells))
         self.there[len(cells) :] = False  # seen behind the end
         self.in_doubt[len(cells) :] = False
 

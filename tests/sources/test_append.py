@@ -130,7 +130,7 @@ def test_rows_that_were_vouched_for_stay_so_behind_a_gap(tmp_path: Path) -> None
     longer, shorter = mark.extended(60, 65, (61, 64)), mark.extended(40, 45)
     assert (longer[MARK], longer[FILLED]) == ([[0, 50], [56, 65]], [[0, 50], [61, 64]])
     assert (shorter[MARK], shorter[FILLED]) == ([0, 45], [[0, 40]])
-    assert [one[:2] for one in shorter[CALLS]] == [[0, 40], [40, 45]]
+    assert [one[:2] for one in shorter[CALLS]] == [[0, 40], [40, 40], [40, 40], [40, 45]]
 
 
 @pytest.mark.parametrize(("told", "spans"), [

@@ -14,9 +14,9 @@ from zarr.core.sync import sync
 
 from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.paths import OBJECTS, has_obstore, no_obstore, open_objects, scheme_of
-from streampca.sources.zarr.opening import pick_array
 from streampca.sources.zarr.location import snapshot_of
 from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
+from streampca.sources.zarr.opening import is_repository, pick_array
 
 Place = str | os.PathLike[str] | zarr.Array[Any]
 
@@ -124,6 +124,11 @@ def _writable(place: str, options: dict[str, Any]) -> Any:
         raise InvalidInputError(f"storage_options are for URLs, and {place} is a path")
     if place.endswith(".zip"):
         raise InvalidInputError(f"{place}: nothing is appended to an archive; unpack it")
+    if not scheme and is_repository(place):
+        raise InvalidInputError(
+            f"{place} is an Icechunk repository: pass zarr.open_array(session.store) of a writable "
+            "session, then session.commit(...)"
+        )
     if not scheme:
         return zarr.storage.LocalStore(place)
     if scheme in OBJECTS and has_obstore():

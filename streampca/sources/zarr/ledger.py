@@ -23,11 +23,9 @@ from streampca.sources.zarr.location import listing, place_of, snapshot_of
 from streampca.sources.zarr.marks import RowMark
 from streampca.sources.zarr.reader import ZarrReader
 
-# For every chunk its length, what the store says of its last writing (time or ETag), and a
-# checksum (see ``zarr_guard.checksum``), which is taken of the bytes that a pass reads anyway.
-# Beside that how many rows were there (the watermark: never ``shape[0]`` alone, which grows before
-# the rows are written), a digest of how the array is stored, and the checksum of the decoded rows
-# of a last chunk that was not full: appending writes that chunk anew.
+# Of every chunk its length, what the store says of its last writing (time or ETag), and a checksum
+# of the bytes that a pass reads anyway. And how many rows counted (see ``watermark``), a digest of
+# how the array is stored, and the checksum of the decoded rows of a last chunk that was not full.
 
 Array = np.ndarray[Any, Any]
 Place = tuple[int, ...]
@@ -384,8 +382,7 @@ def _names(axis: AxisLabels) -> str:
 
 def _places(chosen: Array) -> Iterator[Place]:
     """The grid places where a boolean array is True."""
-    for place in np.argwhere(chosen):
-        yield tuple(int(i) for i in place)
+    yield from map(tuple, np.argwhere(chosen).tolist())
 
 
 def _time(about: tuple[Any, ...]) -> float:

@@ -1,10 +1,11 @@
 """What a look at a Zarr array leaves for the next one: rows that lay behind its end, and marks.
 
 Zarr deletes the chunks that lie outside of a shortened array, and leaves the rows that the last
-chunk, or shard, still holds. Extended again, the array shows them, and a writer that fills only its
-last rows writes that chunk anew, with them. So does an append that died before it made the array
-longer, and a writer with an old handle. Such rows are known by their bytes: they do not count until
-a part of them that is another has been written in every chunk, or a new mark vouches for them.
+chunk, or shard, still holds. Extended again, the array shows them, and a writer that fills only
+its last rows writes that chunk anew, with them. The same holds for the rows of an append that died
+before it made the array longer, and of a writer with an old handle. Such rows are known by their
+bytes: they do not count before every chunk holds something else of them, or a new mark vouches for
+them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import base64
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -36,8 +38,8 @@ MOST_IDS = 256
 class Part:
     """Rows of a chunk that do not count.
 
-    version : of the chunk.  sums : uint32 for each of its rows: the checksum of what does not
-    count, 0 where nothing does not.
+    version : of the chunk.  sums : (rows, columns of chunks in a shard) uint32, the checksum of
+    what does not count, 0 elsewhere.
     """
 
     version: int
@@ -50,8 +52,8 @@ class Look:
 
     grid : of what the array's rows are made.  length : how many there are.
     vouched : rows for which a writer vouches; a look at a shorter array takes the others away.
-    committed : the attribute of a writer that decides alone, None without; only up to row ``least``,
-    the smallest length that was seen with this value.
+    committed : the attribute of a writer that decides alone, None without; it holds up to row
+    ``least``, the smallest length that was seen with this value.
     calls : ids of the calls that were seen.  stat : digest of the chunks with rows behind the end.
     parts : by place, the rows of chunks that do not count.
     """
@@ -71,9 +73,9 @@ class Look:
         return RowMark(self.vouched, decides, own.may_be_blank)
 
     def first_left(self, source: LedgerSource) -> int | None:
-        """The first row of the array that does not count because it is as it lay behind its end."""
+        """The first row of the array that is as it was when it lay behind its end, or None."""
         starts = [
-            place[source.dim] * source.step + int(np.flatnonzero(part.sums)[0])
+            place[source.dim] * source.step + int(np.flatnonzero(part.sums.any(axis=1))[0])
             for place, part in self.parts.items()
         ]
         return min((row for row in starts if row < self.length), default=None)
@@ -107,9 +109,9 @@ def _packed(place: Place, part: Part) -> list[Any]:
 def _unpacked(packed: Any, source: LedgerSource) -> tuple[Place, Part]:
     place, version, text = packed
     sums = np.frombuffer(base64.b64decode(text), "<u4").astype(np.uint32)
-    if len(place) != len(source.shape) or len(sums) != source.step or not sums.any():
+    if len(place) != len(source.shape) or not sums.any():
         raise ValueError("no rows of this array")
-    return tuple(map(int, place)), Part(int(version), sums)
+    return tuple(map(int, place)), Part(int(version), sums.reshape(source.step, -1))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def _grid(source: LedgerSource) -> str:
 
 
 def _marks(mark: RowMark, size: int, last: Look | None) -> dict[str, Any]:
-    """What is vouched for: that of the last look, if the array was never shorter, and what is new."""
+    """What is vouched for: what was at the last look and is still there, and what is new."""
     before = () if last is None else last.calls
     calls = tuple(dict.fromkeys([*before, *mark.ids]))[-MOST_IDS:]
     new, there = mark.new(before), ((0, size),)
@@ -197,10 +199,11 @@ def _still_left(
         inside = all(i < n for i, n in zip(place, seen.nbytes.shape, strict=True))
         if not inside or seen.nbytes[place] == ABSENT:
             continue
-        start, sums, now = place[source.dim] * source.step, part.sums.copy(), _version(seen, place, 0)
+        start, sums = place[source.dim] * source.step, part.sums.copy()
+        now = _version(seen, place, 0)
         sums[max(0, size - start) :] = 0
         if now != part.version and sums.any():
-            rows = np.flatnonzero(sums)
+            rows = np.flatnonzero(sums.any(axis=1))
             low, high = int(rows[0]), int(rows[-1]) + 1
             again = _sums(source, place, start + low, start + high)
             sums[low:high] = np.where(again == sums[low:high], again, 0)
@@ -217,9 +220,9 @@ def _lying(
     for place in hidden:
         start = place[source.dim] * source.step
         first = max(0, size - start)
-        sums = np.zeros(source.step, np.uint32)
+        sums = np.zeros((source.step, len(_columns(source))), np.uint32)
         if not first:
-            left -= int(np.prod(source.reader.unit)) * source.reader.stored.itemsize
+            left -= math.prod(source.reader.unit) * source.reader.stored.itemsize
         if not first and left < 0:
             sums[:] = ANY
         else:
@@ -232,22 +235,38 @@ def _lying(
             yield place, sums
 
 
+def _columns(source: LedgerSource) -> list[tuple[slice, ...]]:
+    """Of a chunk, or of a shard those of the chunks in it, along the other dimensions."""
+    array = source.reader.array
+    sizes = list(zip(source.reader.unit, array.chunks, strict=True))
+    del sizes[source.dim]
+    parts = [[slice(i, i + n) for i in range(0, unit, n)] for unit, n in sizes]
+    return list(itertools.product(*parts))
+
+
 def _sums(source: LedgerSource, place: Place, first: int, end: int) -> Array:
-    """A checksum of each of the rows of one chunk, which may lie behind the end; 0 of blank ones."""
+    """Checksums of some rows of a chunk, also behind the end; 0 where they are blank."""
     reader, dim = source.reader.longer(source.dim, end), source.dim
     index = [
         slice(i * step, min((i + 1) * step, n))
         for i, step, n in zip(place, reader.unit, reader.shape, strict=True)
     ]
-    sums = np.zeros(end - first, np.uint32)
-    cells = [part.stop - part.start for d, part in enumerate(index) if d != dim]
-    inner = int(reader.array.chunks[dim])
-    step = max(1, AT_ONCE // max(1, int(np.prod(cells)) * reader.stored.itemsize * inner)) * inner
-    bounds = [first, *range(first // step * step + step, end, step), end]
+    inner, columns = int(reader.array.chunks[dim]), _columns(source)
+    sums = np.zeros((end - first, len(columns)), np.uint32)
+    row = math.prod(reader.unit) // reader.unit[dim] * reader.stored.itemsize
+    step = max(1, AT_ONCE // max(1, row * inner)) * inner
+    bounds = [first, *range((first // step + 1) * step, end, step), end]
     for low, high in itertools.pairwise(bounds):
         index[dim] = slice(low, high)
-        rows = np.moveaxis(reader.read(tuple(index)), dim, 0).reshape(high - low, -1)
-        crc = [google_crc32c.value(row.tobytes()) or 1 for row in rows]
-        blank = {*blank_rows(rows, reader.fill), *blank_rows(rows, reader.array.fill_value or 0)}
-        sums[low - first : high - first] = [0 if i in blank else c for i, c in enumerate(crc)]
+        values = np.moveaxis(reader.read(tuple(index)), dim, 0)
+        for number, part in enumerate(columns):
+            rows = values[(slice(None), *part)]
+            rows = rows.reshape(high - low, math.prod(rows.shape[1:]))
+            if not rows.size:
+                continue
+            crc = [google_crc32c.value(row.tobytes()) or 1 for row in rows]
+            found = np.array(crc, np.uint32)
+            for fill in (reader.fill, reader.array.fill_value or 0):
+                found[blank_rows(rows, fill)] = 0
+            sums[low - first : high - first, number] = found
     return sums

@@ -10,7 +10,7 @@ from typing import Any, Self
 COMMITTED = "streampca_rows_committed"  # of a writer of its own, set last: it decides
 MARK = "streampca_rows"  # of streampca.append: [first, end] of the rows it vouches for, or several
 CALLS = "streampca_rows_calls"  # [first, end, id] of the last calls that vouched for rows
-FILLED = "streampca_rows_filled"  # spans of these rows that were written with the fill value in them
+FILLED = "streampca_rows_filled"  # spans of those of them that were written with fill values
 MOST_CALLS = MOST_SPANS = 64
 Span = tuple[int, int]
 
@@ -60,8 +60,7 @@ class RowMark:
         filled : the first and the last of them in which the fill value was written, None if it was
         nowhere. Earlier marks of rows from ``first`` on are dropped: these rows did not exist.
         """
-        kept = [(a, min(b, first), name) for a, b, name in self.calls if a < first]
-        calls = {CALLS: [*map(list, kept[1 - MOST_CALLS :]), [first, end, _new_id()]]}
+        calls = self._called(first, first, end)
         if self.decides:
             return {COMMITTED: end, **calls}
         before = ((0, first),)
@@ -74,7 +73,13 @@ class RowMark:
     def committed(self, rows: int) -> dict[str, Any]:
         """The attributes of an array of which the first ``rows`` rows are written."""
         mark = {COMMITTED: rows} if self.decides else {MARK: [0, rows], FILLED: [[0, rows]]}
-        return {**mark, CALLS: [[0, rows, _new_id()]]}
+        return {**mark, **self._called(rows, 0, rows)}
+
+    def _called(self, before: int, first: int, end: int) -> dict[str, Any]:
+        """One more call; the ids of all stay, so that a refresh sees them once: a writer with an
+        old handle may put an old mark back."""
+        kept = [[min(a, before), min(b, before), name] for a, b, name in self.calls]
+        return {CALLS: [*kept[1 - MOST_CALLS :], [first, end, uuid.uuid4().hex[:12]]]}
 
     @property
     def may_be_blank(self) -> tuple[Span, ...]:
@@ -136,7 +141,3 @@ def _is_span(value: Any) -> bool:
 
 def _is_call(value: Any) -> bool:
     return isinstance(value, list) and [type(one) for one in value] == [int, int, str]
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex[:12]

@@ -89,17 +89,17 @@ def _bits(low: int, high: int) -> int:
 # 3. A row that holds only the fill value does not count. Nor does one that is so in one of its
 #    chunks while no other row of that chunk holds the fill value at all.
 # 4. A row that lay behind the end of the array when a refresh looked does not count, served or not,
-#    before every chunk of it holds something else, or its writer vouches for it anew. Marks of rows
-#    behind the end are void likewise (see ``looks``).
+#    before every chunk of it holds something else, or its writer vouches for it anew. Marks of
+#    rows behind the end are void likewise (see ``looks``).
 # 5. The accepted rows end before the first one that does not count, however many follow.
 # 6. Rows that exist but are not accepted are reported: how many, since when, why, and the remedy.
 #
 # That a chunk was written is no evidence for its rows, and is not used. Where the fill value is
 # common among the values (3.), a writer that dies between two chunks of the same rows can go
 # undetected. So can one that fills a chunk, or a shard, column by column. Where
-# ``missing_chunks="fill"`` declares the fill value to be data, only (1.) and (4.) are known. An array
-# that was shortened and extended between two looks shows the rows that its last chunk still holds
-# as they were: nothing in the store tells that they were removed, and they count.
+# ``missing_chunks="fill"`` declares the fill value to be data, only (1.) and (4.) are known. An
+# array that was shortened and extended between two looks shows the rows that its last chunk still
+# holds as they were: nothing in the store tells that they were removed, and they count.
 
 __all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
 
@@ -182,7 +182,7 @@ def rows_written(
     known = min(old.rows, most) if old is not None and old.rows <= size else 0
     rows, why = _before_absent(source, seen)
     if left is not None and left < rows:
-        rows, why = left, _left(left)
+        rows, why = left, _left(source, left)
     older = (rows - 1) // source.step if seen.snapshot else _last_older(source, seen, rows)
     proven = mark.proves(known if old is None else min(old.rows, most))
     waiting = proven < min((older + 1) * source.step, rows) and _age(seen) < settle
@@ -190,14 +190,14 @@ def rows_written(
         rows = min(max(older * source.step, proven), rows)
         why = f"rows from {rows} on may still be being written"
     if limit is not None and limit < rows:
-        rows, why = limit, _blank(limit)
+        rows, why = limit, _blank(source, limit)
     renewed = RowMark(own.new(() if old is None else old.calls), filled=own.may_be_blank)
     found = Rows(max(rows, known), why, size, mark, known, waiting, renewed)
     near = {known // source.step, older} if known else {older}
     for number in sorted(near):
         span = max(known, number * source.step), (number + 1) * source.step
         if (row := found.first_in_doubt(source, within=span)) is not None:
-            return replace(found, count=row, why=_blank(row))
+            return replace(found, count=row, why=_blank(source, row))
     return found
 
 
@@ -235,17 +235,24 @@ def _others(source: LedgerSource, seen: Seen) -> tuple[int, ...]:
     return tuple(d for d in range(seen.nbytes.ndim) if d != source.dim)
 
 
-def _blank(row: int) -> str:
+def _blank(source: LedgerSource, row: int) -> str:
     return (
         f"rows from {row} on have not been written, as far as can be seen: row {row} holds only "
-        "the fill value. Write them; or, if that is what they hold, streampca.commit_rows(place, "
-        "rows); source.missing_chunks: fill takes all such rows"
+        f"the fill value. Write them; or, if that is what they hold, {declaring(source)}; "
+        "source.missing_chunks: fill takes all such rows"
     )
 
 
-def _left(row: int) -> str:
+def _left(source: LedgerSource, row: int) -> str:
     return (
-        f"rows from {row} on have not been written again: row {row} is, in a chunk at least, as it "
-        "lay behind the end of the array when that was shorter. Write them; or, if that is what "
-        "they hold, streampca.commit_rows(place, rows)"
+        f"rows from {row} on have not been written again, as far as can be seen: row {row} is, in "
+        "one chunk at least, as it lay behind the end of the array when that was shorter. Write "
+        f"them; or, if that is what they hold, {declaring(source)}"
     )
+
+
+def declaring(source: LedgerSource) -> str:
+    """The line with which a writer says that rows are written."""
+    if source.reader.history is not None:
+        return "streampca.commit_rows(array, rows) in a writable session, and session.commit(...)"
+    return "streampca.commit_rows(place, rows)"
