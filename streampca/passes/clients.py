@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError, hide_secrets
+from streampca.passes.calls import identities
 from streampca.passes.settings import SETTINGS, setting, task_worker
 
 # --------------------------------------------------------------------------------------------------
@@ -186,8 +187,8 @@ def _unless_inside(client: Any) -> Any | None:
     worker = task_worker()
     if worker is None:
         return client
-    there = client.scheduler_info(n_workers=-1)["workers"]  # a scheduler has several addresses
-    return None if worker.address in there else client
+    # a scheduler has several addresses
+    return None if worker.address in identities(client) else client
 
 
 # --------------------------------------------------------------------------------------------------

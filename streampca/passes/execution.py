@@ -19,6 +19,7 @@ from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError, SourceError
 from streampca.html import card, text
 from streampca.matrix import ChunkedMatrix, ReadCount
+from streampca.passes.calls import cluster_id
 from streampca.passes.clients import ambient_client, find_client
 from streampca.passes.door import MemoryUse, check_room, check_workers, room_for
 from streampca.passes.memory import size
@@ -377,7 +378,7 @@ def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:
     own = futures[0].client
     if client is None:
         return None if asked == "threads" or in_task() else _open(own)
-    if scheduler is not None and _cluster(client) != _cluster(_open(own)):
+    if scheduler is not None and cluster_id(client) != cluster_id(_open(own)):
         raise InvalidInputError(
             f"X lies on the cluster at {own.scheduler.address}, and scheduler= names the one at "
             f"{client.scheduler.address}. Leave scheduler= out; or say scheduler='threads', and X "
@@ -393,8 +394,3 @@ def _open(client: Any) -> Any:
             "and persist X again."
         )
     return client
-
-
-def _cluster(client: Any) -> str:
-    """The scheduler's id, which is the same for all its addresses."""
-    return str(client.scheduler_info(n_workers=0)["id"])

@@ -21,7 +21,7 @@ from streampca import PCA
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
 from streampca.passes import Advance, Execution, PassResult, cluster, parcel, run
-from streampca.passes.cluster import RemoteTotal
+from streampca.passes.merging import RemoteTotal
 from streampca.passes.door import memory_used_where_room
 from streampca.passes.execution import Checkpoint
 from streampca.passes.flight import Flight
@@ -507,7 +507,7 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
 
 
 def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.cluster.memory_used_where_room", lambda *args: {})
+    monkeypatch.setattr("streampca.passes.merging.memory_used_where_room", lambda *args: {})
     assert same_bits(state(summed("threads")), state(summed(workers)))
     assert not log.merged
     assert log.came == list(range(SPANS))
