@@ -21,6 +21,7 @@ from streampca.passes.memory import size
 from streampca.passes.settings import setting
 
 LEAST_SECONDS = 5.0  # that a call may take, however short ``pause-timeout`` is
+LOOK_SECONDS = 0.5  # between looks at the connection while a call is waited for
 BEATS = 3.0  # seconds: workers report every half a second, and less often where there are many
 BEATS_PER_WORKER = 0.02  # seconds more
 SHOWN = 4  # workers that a message names
@@ -59,21 +60,18 @@ def reply(client: Any, call: Callable[[Any], Any], seconds: float | None = None)
         return await call(client.scheduler)
 
     try:
-        return client.sync(asked, callback_timeout=seconds)
-    except StreamPCAError:
-        raise
+        return answer_of(client, asked(), seconds, lambda: lost(client), LOOK_SECONDS)
     except Exception as error:
-        raise _gone(client, error, seconds) or error from None
+        if isinstance(error, StreamPCAError) or not (lost(client) or isinstance(error, OSError)):
+            raise
+        if isinstance(error, TimeoutError) and not lost(client):
+            raise silent_scheduler(client, seconds) from None
+        raise lost_scheduler(client) from error
 
 
-def _gone(client: Any, error: BaseException, seconds: float) -> SchedulerGoneError | None:
-    """The error of ours for one of Dask's, if the scheduler is to blame."""
-    lost = client.status != "running"
-    if not (lost or isinstance(error, OSError)):
-        return None
-    if isinstance(error, TimeoutError) and not lost:
-        return silent_scheduler(client, seconds)
-    return lost_scheduler(client, str(error))
+def lost(client: Any) -> bool:
+    """Whether a client is not connected to its scheduler, or not any more."""
+    return bool(client.status != "running")
 
 
 def silent_scheduler(client: Any, seconds: float) -> SchedulerGoneError:
@@ -84,12 +82,11 @@ def silent_scheduler(client: Any, seconds: float) -> SchedulerGoneError:
     )
 
 
-def lost_scheduler(client: Any, why: str = "") -> SchedulerGoneError:
-    """The error for a scheduler whose connection is closed.  why : what Dask says."""
-    why = f" ({why})" if why else ""
+def lost_scheduler(client: Any) -> SchedulerGoneError:
+    """The error for a scheduler whose connection is closed."""
     return SchedulerGoneError(
-        f"the connection to the scheduler is lost: {address_of(client)} does not answer any more"
-        f"{why}. Start the cluster again, or name another one."
+        f"the connection to the scheduler is lost: {address_of(client)} does not answer any more. "
+        "Start the cluster again, or name another one; or use scheduler='threads'."
     )
 
 

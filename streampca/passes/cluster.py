@@ -41,7 +41,7 @@ from dataclasses import replace
 from typing import Any
 
 from streampca.errors import ClusterError
-from streampca.passes.calls import SchedulerGoneError, lost_scheduler, running
+from streampca.passes.calls import SchedulerGoneError, lost, lost_scheduler, running
 from streampca.passes.execution import Execution
 from streampca.passes.flight import Flight
 from streampca.passes.fold import Fold
@@ -93,9 +93,8 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
             merging.rescue(error)
             at, kind = fold.next, type(error).__name__
             attempts = attempts + 1 if at == before else 1  # in a row, at the same span
-            if client.status != "running" or LOST in str(error):
-                ours = isinstance(error, SchedulerGoneError)
-                gone = error if ours else lost_scheduler(client, str(error))
+            if lost(client) or LOST in str(error):
+                gone = lost_scheduler(client)
                 await_scheduler(client, gone)
                 if attempts == ATTEMPTS:
                     raise gone from error

@@ -16,6 +16,7 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.passes.calls import (
+    SchedulerGoneError,
     answer_of,
     cancel,
     computes,
@@ -144,7 +145,7 @@ class Flight:
                 elif (result := self._taken(span, merge, 4 * patience)) is not None:
                     self.longest = max(self.longest, time.monotonic() - begun)
                     return result
-            except LostError:
+            except (LostError, SchedulerGoneError):
                 raise
             except Exception as error:
                 if self._version_to_blame(span, error):

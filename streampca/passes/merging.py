@@ -15,7 +15,7 @@ from typing import Any
 
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, StreamPCAError
-from streampca.passes.calls import SchedulerGoneError, answer_of, running
+from streampca.passes.calls import SchedulerGoneError, answer_of, lost, running
 from streampca.passes.door import memory_used_where_room
 from streampca.passes.execution import Execution
 from streampca.passes.flight import COUNT_SECONDS, Flight, Merge
@@ -167,9 +167,7 @@ class Merging:
 
     def rescue(self, error: BaseException) -> None:
         """Fetch the total if possible, after an error that stops or restarts the pass."""
-        if self.total is not None and (
-            isinstance(error, SchedulerGoneError) or self.client.status != "running"
-        ):
+        if self.total is not None and (isinstance(error, SchedulerGoneError) or lost(self.client)):
             return self.lost()
         try:
             self._fetch(LAST_SECONDS)

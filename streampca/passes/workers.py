@@ -27,6 +27,7 @@ from streampca.passes.calls import (
     answer_of,
     cancel,
     finished,
+    lost,
     lost_scheduler,
     named,
     retrieved,
@@ -153,7 +154,7 @@ def await_all(client: Any, tasks: Sequence[Any], what: str, seconds: float = mat
             return
         except TimeoutError:
             todo = sum(one.status == "pending" for one in tasks)
-        if client.status != "running":
+        if lost(client):
             raise lost_scheduler(client)
         states = running(client)
         if todo < left or worker.for_worker(states):
@@ -190,9 +191,9 @@ def gathered(client: Any, tasks: Any, what: str) -> Any:
             f"{setting('read-timeout'):g} s (streampca.read-timeout)"
         ) from None
     except (OSError, AttributeError) as error:
-        if isinstance(error, StreamPCAError) or client.status == "running":
+        if isinstance(error, StreamPCAError) or not lost(client):
             raise
-        raise lost_scheduler(client, str(error)) from None
+        raise lost_scheduler(client) from error
 
 
 def await_scheduler(client: Any, gone: Exception) -> None:
@@ -209,7 +210,7 @@ def await_scheduler(client: Any, gone: Exception) -> None:
     end = time.monotonic() + most
     while client.status == "connecting" and time.monotonic() < end:
         time.sleep(RETRY_SECONDS)
-    if client.status != "running":
+    if lost(client):
         raise gone
 
 

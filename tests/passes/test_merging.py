@@ -21,10 +21,10 @@ from streampca import PCA
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
 from streampca.passes import Advance, Execution, PassResult, cluster, parcel, run
-from streampca.passes.merging import RemoteTotal
 from streampca.passes.door import memory_used_where_room
 from streampca.passes.execution import Checkpoint
 from streampca.passes.flight import Flight
+from streampca.passes.merging import RemoteTotal
 from streampca.passes.parcel import LostError, Parcel
 from streampca.passes.read_ahead import SpanResult
 
