@@ -434,9 +434,7 @@ def test_paused_workers(two_threads: Any) -> None:
         second.status = Status.paused
         with (
             pytest.warns(NoWorkerWarning, match=r"is paused, worker .* is paused; no other"),
-            pytest.raises(
-                ClusterError, match=r"for 1.2 s: worker .*paused, worker .* is paused"
-            ),
+            pytest.raises(ClusterError, match=r"for 1.2 s: worker .*paused, worker .* is paused"),
         ):
             summed(ToyMatrix(x), two_threads)
     first.status = second.status = Status.running
