@@ -90,8 +90,8 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
         except LostError:
             merging.lost()
         except Exception as error:
-            merging.rescue(error)
             at, kind = fold.next, type(error).__name__
+            merging.rescue(error)
             attempts = attempts + 1 if at == before else 1  # in a row, at the same span
             if lost(client) or LOST in str(error):
                 gone = lost_scheduler(client)
