@@ -4,7 +4,16 @@ What can fail, and how it is handled. One function sends a span again, ``Flight.
 span is given up by raising an exception, which :func:`run_on_cluster` handles.
 
 - No workers: wait up to ``worker-timeout``, warn after ``pause-timeout``, then raise ClusterError.
-  ``workers.await_worker``, ``Flight._trouble``.
+  Workers that are all silent or paused: a warning after ``pause-timeout``, ClusterError after three
+  times that, both with their names; if one goes on, so does the pass. ``workers.Wait``.
+- A worker whose memory limit is less than the plan needs: MemoryLimitError as soon as the scheduler
+  knows of it, before it can pause or die. ``door.check_workers``.
+- The scheduler does not answer for ``pause-timeout`` (at least 5 s): ClusterError. No call to a
+  cluster waits longer, whatever Dask's own time-outs are. ``calls.reply``, ``calls.answer_of``.
+- The connection to the scheduler is lost: a warning, and ClusterError if none comes within
+  ``pause-timeout``. If a scheduler starts anew at the address, the pass goes on with its workers.
+  The checkpoint stays, and the same fit resumes from it on a new cluster.
+  ``workers.await_scheduler``, ``execution.Checkpoint``.
 - A worker without streampca, or with another version: refused before the first pass. One that
   joins later gets no work, and what it was sent is sent again. ``workers.other_versions``,
   ``Flight._version_to_blame``.
@@ -22,11 +31,12 @@ span is given up by raising an exception, which :func:`run_on_cluster` handles.
   the start and while a span waits. ``Placement.refuse_lost``.
 - A worker dies that holds the total: the pass goes back to where it last fetched the total.
   ``Merging.lost``, ``RemoteTotal``.
-- A worker is paused, silent, slower than all others, or cannot read a block: its span moves to
-  another worker, at most ``span-retries`` times, and it gets no more spans of this pass.
-  ``Flight._move``.
-- The scheduler or the client is gone: ClusterError. The checkpoint stays, and the same fit resumes
-  from it on a new cluster. ``workers.scheduler_answers``, ``execution.Checkpoint``.
+- A worker is paused, silent, slower than all others, or cannot read a block: its spans move to
+  other workers, with a warning that names it, the first at most ``span-retries`` times, and it gets
+  no more spans of this pass. ``Flight._move``, ``Flight._leave_silent``.
+- A silent worker has the operands: they are sent again to others. It has chunks of a persisted X
+  that no other has: a warning, and ClusterError after three times ``pause-timeout``.
+  ``Flight._leave``, ``Flight._chunks_wait``; when X is opened, ``workers.await_all``.
 - Ctrl-C, or an error in the data: spans in flight are cancelled, and the total is fetched for the
   checkpoint. ``Merging.rescue``.
 
