@@ -212,7 +212,7 @@ class StaleMetadataWarning(UserWarning):
 
 
 class StuckWorkerWarning(UserWarning):
-    """Part of a pass moved to another worker, because its worker was paused, silent or stuck."""
+    """A worker is paused, silent or stuck: its part of a pass moved to others; or it cannot end."""
 
 
 class UncountedRowsWarning(UserWarning):
@@ -220,7 +220,7 @@ class UncountedRowsWarning(UserWarning):
 
 
 class NoWorkerWarning(UserWarning):
-    """A pass waits, because the cluster has no worker."""
+    """A pass waits, because no worker of the cluster takes tasks, or its scheduler is gone."""
 
 
 class LocalSourceWarning(UserWarning):

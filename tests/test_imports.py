@@ -30,7 +30,16 @@ ALLOWED: dict[str, set[str]] = {
     "solvers": {"errors", "html", "kernels"},
     "store": {"errors", "paths"},
     "matrix": {"errors", "html", "kernels"},
-    "sources": {"errors", "kernels", "matrix", "paths", "imported"},
+    "sources": {
+        "errors",
+        "kernels",
+        "matrix",
+        "paths",
+        "imported",
+        "passes.calls",  # what lies on a cluster is asked for in the way of the passes
+        "passes.settings",
+        "passes.workers",
+    },
     "passes": {"errors", "html", "matrix", "accumulators", "store", "kernels", "imported"},
     "report": {"errors", "html", "matrix", "passes", "store"},  # how models look: a room below them
     "models": {

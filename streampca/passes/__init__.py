@@ -37,6 +37,13 @@ those that join later get nothing, with a warning that names them. The span (up 
 worker that dies is folded again. That of one that is paused, silent, or stuck in a read goes to
 another worker, with a warning, at most `span-retries` times.
 
+Nothing waits in silence for longer than `pause-timeout`. A worker that is silent for so long (no
+heartbeat; 3 seconds at least) is named, and the others go on. Where none is left, or silent workers
+alone have chunks of a persisted X, the pass waits for them, three times as long, and ends with a
+`ClusterError` (exit code 69) that names them. So does one whose scheduler has not answered for that
+time (5 seconds at least). If its connection breaks, a scheduler that starts anew at the same
+address within `pause-timeout` is taken. A worker with less memory than the plan needs is refused.
+
 Partial sums are merged, in the order of the plan, on a worker that has room for the total. The
 client fetches it once per checkpoint interval, and before the last spans in flight, which it merges
 itself; if that worker dies, what came since is folded again. What sinks on the client write (scores

@@ -5,14 +5,24 @@ from __future__ import annotations
 import importlib
 import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError, hide_secrets
+from streampca.errors import (
+    ClusterError,
+    InvalidInputError,
+    MissingDependencyError,
+    StuckWorkerWarning,
+    hide_secrets,
+    warn_caller,
+)
+from streampca.passes.calls import call_seconds, identities
 from streampca.passes.settings import SETTINGS, setting, task_worker
 
 # --------------------------------------------------------------------------------------------------
@@ -186,8 +196,8 @@ def _unless_inside(client: Any) -> Any | None:
     worker = task_worker()
     if worker is None:
         return client
-    there = client.scheduler_info(n_workers=-1)["workers"]  # a scheduler has several addresses
-    return None if worker.address in there else client
+    # a scheduler has several addresses
+    return None if worker.address in identities(client) else client
 
 
 # --------------------------------------------------------------------------------------------------
@@ -228,7 +238,7 @@ def started(cluster: Mapping[str, Any] | None, scheduler: Any = None) -> Iterato
         stack.enter_context(dask.config.set(timeouts))
         where = cluster.get("address") or stack.enter_context(_running(cluster, security))
         client = connect(where, CONNECT_SECONDS, security, repair="name a class")
-        stack.callback(client.close)
+        stack.callback(_closed, client.close, "the client")
         yield client
 
 
@@ -256,7 +266,29 @@ def _running(cluster: Mapping[str, Any], security: Any) -> Iterator[Any]:
             one.adapt(**cluster["adapt"])
         yield one
     finally:
-        one.close()
+        _closed(one.close, name)
+
+
+def _closed(close: Callable[[], Any], name: str) -> None:
+    """Close a client or a cluster, in ``pause-timeout`` at most: what is stopped never answers.
+
+    Its thread goes on meanwhile. The work is done, or its error is on the way: this one is a
+    warning.
+    """
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(close())
+        except Exception as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="dask-close", daemon=True).start()
+    try:
+        done.result(call_seconds())
+    except Exception as error:
+        why = f": {error}" if str(error) else f" within {call_seconds():g} s"
+        warn_caller(f"{name} did not close{why}", StuckWorkerWarning)
 
 
 def cluster_class(name: str) -> Any:

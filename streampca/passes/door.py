@@ -14,6 +14,7 @@ from streampca.errors import MemoryLimitError, MemoryPlanWarning, warn_caller
 from streampca.imported import weighing
 from streampca.kernels import give_back
 from streampca.passes import door, memory
+from streampca.passes.calls import call_seconds, identities
 from streampca.passes.memory import (
     WORKER_NBYTES,
     MiB,
@@ -25,7 +26,7 @@ from streampca.passes.memory import (
     unforeseen,
 )
 from streampca.passes.records import KEPT, PassPlan, Plan
-from streampca.passes.workers import ask_each, scheduler_answers
+from streampca.passes.workers import ask_each, await_worker, refuse_other_versions, unheard
 
 # --------------------------------------------------------------------------------------------------
 # Whether a plan fits here: the memory of its libraries in this process, and that of the machine.
@@ -225,20 +226,34 @@ _known: WeakKeyDictionary[Any, dict[str, AtRest]] = WeakKeyDictionary()  # clien
 def check_workers(client: Any, plan: Plan) -> None:
     """Refuse a plan whose lanes need more memory than workers have before they pause.
 
-    What the workers already hold is measured. Cost: they import the libraries of the plan.
-    Raises MemoryLimitError.
+    Waits for a worker; those that are too small to begin with may never take tasks, and are refused
+    as soon as the scheduler knows of them. What the workers already hold is measured. Cost: they
+    import the libraries of the plan. Raises MemoryLimitError, and ClusterError as ``await_worker``.
     """
-    workers = _workers(client)
-    limited = [address for address, worker in workers.items() if worker.get("memory_limit")]
+    await_worker(client, seen=lambda: _check_all(plan, _limited(client), {}))
+    refuse_other_versions(client)
+    limited = _limited(client)
+    heard = [address for address in limited if address not in unheard(client)]
     measured: dict[str, AtRest] = {}
-    if limited:
+    if heard:
         libraries = list(imports(plan.memory["process"]))
-        measured = client.sync(_ask, client, limited, libraries)
+        measured = client.sync(_ask, client, heard, libraries)
         _known.setdefault(client, {}).update(measured)
+    _check_all(plan, limited, measured)
+
+
+def _limited(client: Any) -> dict[str, Any]:
+    """The workers that have a memory limit."""
+    return {one: worker for one, worker in identities(client).items() if worker.get("memory_limit")}
+
+
+def _check_all(
+    plan: Plan, workers: Mapping[str, Mapping[str, Any]], measured: Mapping[str, AtRest]
+) -> None:
     each: Plan | None = plan
     while each is not None:
-        for address in limited:
-            _check(each, address, workers[address], measured.get(address, AtRest()))
+        for address, worker in workers.items():
+            _check(each, address, worker, measured.get(address, AtRest()))
         each = each.then
 
 
@@ -264,7 +279,7 @@ def memory_used_where_room(client: Any, plan: Plan | None, one: PassPlan) -> dic
     """Worker -> bytes in use, for workers with room for the total of a pass beside their lanes."""
     measured = _known.get(client, {})
     found = {}
-    for address, worker in _workers(client).items():
+    for address, worker in identities(client).items():
         limit, rest = worker.get("memory_limit"), measured.get(address, AtRest())
         if not limit or plan is None or _with_total(plan, one, worker, rest) <= limit * rest.pause:
             found[address] = int(worker.get("metrics", {}).get("memory", 0))
@@ -275,11 +290,6 @@ def _with_total(plan: Plan, one: PassPlan, worker: Mapping[str, Any], rest: AtRe
     named = (one,) if one.name in plan.memory else plan.passes  # "step 2" of "step"
     spans = max(_spans(plan, each, worker["nthreads"], total=True) for each in named)
     return max(_code(plan), rest.held) + spans
-
-
-@scheduler_answers()
-def _workers(client: Any) -> dict[str, Any]:
-    return dict(client.scheduler_info(n_workers=-1)["workers"])
 
 
 def _code(plan: Plan) -> int:
@@ -304,7 +314,8 @@ def _spans(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> int:
 
 async def _ask(client: Any, addresses: Sequence[str], libraries: list[str]) -> dict[str, AtRest]:
     """The memory of each worker, without those that do not answer."""
-    answers = await ask_each(client, addresses, MEASURE_SECONDS, at_rest, libraries)
+    seconds = min(MEASURE_SECONDS, call_seconds())
+    answers = await ask_each(client, addresses, seconds, at_rest, libraries)
     return {one: answer for one, answer in answers.items() if isinstance(answer, AtRest)}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from streampca.errors import ClusterError, InvalidInputError
 from streampca.matrix import ChunkedMatrix
+from streampca.passes.calls import cluster_id
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.clients import ambient_client, find_client
 from streampca.passes.costs import PassCost
@@ -118,7 +119,7 @@ def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:
     own = futures[0].client
     if client is None:
         return None if asked == "threads" or in_task() else _open(own)
-    if scheduler is not None and _cluster(client) != _cluster(_open(own)):
+    if scheduler is not None and cluster_id(client) != cluster_id(_open(own)):
         raise InvalidInputError(
             f"X lies on the cluster at {own.scheduler.address}, and scheduler= names the one at "
             f"{client.scheduler.address}. Leave scheduler= out; or say scheduler='threads', and X "
@@ -134,8 +135,3 @@ def _open(client: Any) -> Any:
             "and persist X again."
         )
     return client
-
-
-def _cluster(client: Any) -> str:
-    """The scheduler's id, which is the same for all its addresses."""
-    return str(client.scheduler_info(n_workers=0)["id"])

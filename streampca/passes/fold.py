@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from streampca.accumulators import Accumulator
+from streampca.errors import ClusterError
 from streampca.kernels import Team
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.costs import PassCost
@@ -141,10 +142,21 @@ class Fold:
             self.go_back()
             if self.checkpoint is not None and self._whole:
                 self.checkpoint.save(self.next, self.total)
+            if isinstance(error, ClusterError) and (self.next or self.execution.checkpoints):
+                error.add_note(self._kept())
         except Exception as failure:  # the first error is the one to report
             error.add_note(f"and no checkpoint could be written: {failure}")
         finally:
             self._lock.release()
+
+    def _kept(self) -> str:
+        """What is left of the work of this fit, and how to use it."""
+        if self.checkpoint is None:
+            return "nothing of this fit is kept; with a checkpoint, the same call would go on"
+        return (
+            f"what was folded is kept in {self.execution.checkpoint}: the same call goes on from "
+            "there, on any cluster or in threads"
+        )
 
     def finish(self) -> None:
         """End the pass: finish accumulators and sinks; save the checkpoint, or remove all of them.

@@ -16,11 +16,12 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, StreamPCAError
 from streampca.matrix import ChunkedMatrix
+from streampca.passes.calls import answer_of, identities, retrieved, running
 from streampca.passes.placement import Lay, unpacked
 from streampca.passes.read_ahead import SpanResult, fold_span
-from streampca.passes.settings import read_by_a_core, single_threaded_blas, usable_cores
+from streampca.passes.settings import read_by_a_core, setting, single_threaded_blas, usable_cores
 from streampca.passes.work import Work, confirm
-from streampca.passes.workers import other_version, our_version
+from streampca.passes.workers import LOOK_SECONDS, other_version, our_version
 
 # --------------------------------------------------------------------------------------------------
 # What a pass sends to its workers, and the task that folds a span.
@@ -73,14 +74,34 @@ class Parcel:
         return Parcel.received, (self._packed or dumps(self._content),)
 
 
-async def placed(client: Any, parcel: Parcel, workers: list[str] | None, broadcast: bool) -> Any:
-    """The future of a parcel, scattered to workers under a key of its own.
+def handed_over(client: Any, parcel: Parcel, workers: list[str], direct: bool | None = None) -> Any:
+    """The future of a parcel on one of these workers.
+
+    Raises TimeoutError if one of them is silent meanwhile, or after four times ``pause-timeout``.
+    """
+    pause = setting("pause-timeout")
+
+    def silent() -> bool:
+        states = running(client)
+        return any(states.get(one, "gone") in ("gone", "silent") for one in workers)
+
+    call = placed(client, parcel, workers, direct)
+    return answer_of(client, call, 4 * pause, silent, min(LOOK_SECONDS, pause / 4))
+
+
+async def placed(
+    client: Any, parcel: Parcel, workers: list[str], direct: bool | None = None
+) -> Any:
+    """The future of a parcel, scattered to one of these workers under a key of its own.
 
     A scattered dictionary would use its keys on the scheduler, where another pass or client may
     have the same "v". The scatter is shielded from cancellation: without a future, nothing would
     ever release the data.
     """
-    found = client.scatter([parcel], workers=workers, broadcast=broadcast, hash=False)
+    found = asyncio.ensure_future(
+        client.scatter([parcel], workers=workers, hash=False, direct=direct)
+    )
+    found.add_done_callback(retrieved)
     (future,) = await asyncio.shield(found)
     return future
 
@@ -195,6 +216,10 @@ def _here() -> str:
 # What runs on the worker that keeps the total of a pass: merge spans into it, and send it.
 
 EXPIRY_SECONDS = 0.2  # between checks that the client still keeps a total
+
+
+class NotStoredError(ClusterError):
+    """The workers did not receive operands, or a part of X, in time."""
 
 
 class LostError(ClusterError):
@@ -332,7 +357,7 @@ class Scattered:
     the scheduler if the client cannot reach them.
     """
 
-    _parts: dict[Any, Any] = field(default_factory=dict)
+    _parts: dict[Any, tuple[Any, str]] = field(default_factory=dict)  # and the worker that took it
     _direct: bool = True
 
     def part(self, client: Any, work: Work, span: range, workers: list[str], keep: bool,
@@ -344,28 +369,32 @@ class Scattered:
         matrix, axis = work.matrix, work.matrix.streamed_axis
         edges = matrix.edges[span[0] : span[-1] + 2]
         name = (client.id, matrix.fingerprint(), axis, edges.tobytes())
-        if (known := self._parts.get(name)) is not None and known.status == "finished":
+        known, there = self._parts.get(name, (None, ""))
+        if known is not None and known.status == "finished" and there in workers:
             return known, 0
         parcel = Parcel(work.cut(span).matrix)
-        future = self._sent(client, parcel, workers[span[0] // len(span) % len(workers)])
+        first = span[0] // len(span) % len(workers)
+        future, there = self._sent(client, parcel, [*workers[first:], *workers[:first]])
         if keep:
-            self._parts[name] = future
+            self._parts[name] = future, there
         return future, int(matrix.spans_nbytes(axis, np.array([edges[0], edges[-1]])).sum())
 
-    def _sent(self, client: Any, parcel: Parcel, worker: str) -> Any:
+    def _sent(self, client: Any, parcel: Parcel, workers: list[str]) -> tuple[Any, str]:
         try:
-            return client.scatter(
-                parcel, workers=[worker], hash=False, direct=self._direct, broadcast=False
-            )
-        except OSError:
+            return handed_over(client, parcel, workers[:1], self._direct), workers[0]
+        except TimeoutError as error:  # it is silent
+            if workers[1:]:
+                return self._sent(client, parcel, workers[1:])
+            raise NotStoredError(f"no worker took a part of X: {error}") from error
+        except OSError as error:
             if not self._direct:
-                raise
+                raise NotStoredError(f"no worker took a part of X: {error}") from error
             self._direct = False
-            return self._sent(client, parcel, worker)
+            return self._sent(client, parcel, workers)
 
 
 def worth_keeping(client: Any, matrix: ChunkedMatrix, n_passes: int) -> bool:
     """Whether other passes will use the parts, and the workers have room for them."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = identities(client).values()
     limits = [int(one.get("memory_limit") or 0) for one in workers]
     return n_passes > 1 and (not all(limits) or matrix.carried_nbytes <= SHARE * sum(limits))

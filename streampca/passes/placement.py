@@ -12,7 +12,7 @@ import pickle
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,10 @@ from streampca.accumulators import OPEN_BLOCKS
 from streampca.errors import ClusterError
 from streampca.matrix import work_dtype
 from streampca.matrix.location import Brought, Held
+from streampca.passes.calls import reply, running, threads, who_has
 from streampca.passes.memory import MiB
-from streampca.passes.settings import setting
 from streampca.passes.work import Work
-from streampca.passes.workers import await_worker, running, scheduler_answers
+from streampca.passes.workers import await_all
 
 AHEAD_NBYTES = 128 * MiB  # of span results that wait on workers to be merged
 MOST_AHEAD = 256  # spans
@@ -160,19 +160,23 @@ class Placement:
         """A worker went: ask where the chunks are before the next span."""
         self._looked, self._workers = -LOOK_SECONDS, set()
 
-    @scheduler_answers()
+    def only_on(self, workers: Collection[str]) -> int:
+        """How many chunks no other worker holds."""
+        self._look()
+        return sum(bool(who) and set(who).issubset(workers) for who in self._who.values())
+
     def _look(self) -> None:
         """Ask where the chunks are, if workers joined or left, or some were being computed."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
-        threads, self._ill = self.client.nthreads(), running(self.client)
+        there, self._ill = threads(self.client), running(self.client)
         self._looked = time.monotonic()
-        if threads.keys() == self._workers and all(self._who.values()):
+        if there.keys() == self._workers and all(self._who.values()):
             return
-        self._workers = set(threads)
-        self._who = dict(self.client.who_has(list(self._futures.values())))
+        self._workers, keys = set(there), list(self._futures)
+        self._who = who_has(self.client, keys)
         try:
-            self._nbytes = self.client.nbytes(keys=list(self._futures), summary=False)
+            self._nbytes = reply(self.client, lambda s: s.nbytes(keys=keys, summary=False))
         except KeyError:  # the scheduler does not know a chunk
             self.refuse_lost()
             raise
@@ -180,36 +184,25 @@ class Placement:
         for key, holders in self._who.items():
             for address in holders:
                 load[address] += self._nbytes.get(key, 0) / len(holders)
-        mean = sum(load.values()) / max(1, sum(threads.values()))
-        self._crowded = {one for one, n in threads.items() if load[one] > CROWDED * n * mean}
+        mean = sum(load.values()) / max(1, sum(there.values()))
+        self._crowded = {one for one, n in there.items() if load[one] > CROWDED * n * mean}
 
     def _finished(self) -> None:
         """Wait until all chunks are computed: only then is it known where they are.
 
         Raises ClusterError if some are lost for good.
         """
-        from distributed import CancelledError, wait
-
         by_client: defaultdict[Any, list[Any]] = defaultdict(list)
         for one in self._futures.values():
             by_client[one.client].append(one)
         for client, futures in by_client.items():
-            while True:
-                try:
-                    with client.as_current():
-                        wait(futures, timeout=setting("pause-timeout"))
-                    break
-                except TimeoutError:
-                    await_worker(client)
-                except CancelledError:
-                    break
+            await_all(client, futures, "chunks of X")
         self.refuse_lost()
 
-    @scheduler_answers()
     def refuse_lost(self) -> None:
         """Raise ClusterError if chunks are lost for good: the pass would wait for ever."""
-        asked = self.client.scheduler.get_task_status
-        states = self.client.sync(asked, keys=list(self._futures))
+        keys = list(self._futures)
+        states = reply(self.client, lambda s: s.get_task_status(keys=keys))
         lost = [
             key for key, one in self._futures.items()
             if one.status == "cancelled" or states.get(key) is None

@@ -126,7 +126,9 @@ SETTINGS = {
     "threads": Setting(None, "of passes and solvers, if a call names no number", 1.0),
     "checkpoint-interval": Setting(60.0, "seconds between the checkpoints of a pass", 0.0),
     "read-timeout": Setting(600.0, "seconds that a worker waits for one block", 0.1),
-    "pause-timeout": Setting(60.0, "seconds that a worker with work may be paused or silent", 0.1),
+    "pause-timeout": Setting(
+        60.0, "seconds that a worker may be paused or silent (3 at least), or a scheduler (5)", 0.1
+    ),
     "span-timeout": Setting(
         3600.0, "seconds for a span, or eight times the longest so far, if that is more", 0.1
     ),

@@ -168,6 +168,14 @@ class Candidate(Generic[T]):
         compare=False,
     )
 
+    def __post_init__(self) -> None:
+        keys = [one.key for one in self.passes]
+        if len(set(map(id, keys))) < len(keys):
+            raise ValueError(
+                f"two passes of {self.solver!r} were made from one by replace(); give the second a "
+                "key of its own: key=object()"
+            )
+
     def weighted(self, weights: Any, feature_weights: Any = None) -> Candidate[T]:
         """The candidate whose passes count samples, and weigh features, so."""
         passes = tuple(

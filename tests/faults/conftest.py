@@ -42,8 +42,8 @@ def server() -> Iterator[Any]:
 def new_cluster(tmp_path: Path) -> Iterator[Callable[[], Cluster]]:
     made: list[Cluster] = []
 
-    def start() -> Cluster:
-        made.append(Cluster(tmp_path / f"cluster {len(made)}"))
+    def start(workers: int = 1, memory: str = "") -> Cluster:
+        made.append(Cluster(tmp_path / f"cluster {len(made)}", workers, memory))
         return made[-1]
 
     yield start

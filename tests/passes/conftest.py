@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ if HERE not in sys.path:
 from local_clusters import start_client, stop_client  # noqa: E402
 from pass_matrices import same_bits  # noqa: E402
 
-from streampca.passes import Execution, clients  # noqa: E402
+from streampca.passes import Execution, calls, clients, door, placement  # noqa: E402
 
 
 @pytest.fixture
@@ -86,6 +87,45 @@ def everywhere(two_processes: Any) -> Callable[..., dict[str, Any]]:
         return first
 
     return go
+
+
+class Told:
+    """The scheduler of a client that is none: the methods of the client, awaited."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    async def identity(self, n_workers: int) -> Any:
+        return self.client.scheduler_info(n_workers=n_workers)
+
+    async def ncores(self, workers: Any) -> Any:
+        return self.client.nthreads()
+
+    async def who_has(self, keys: Any) -> Any:
+        return self.client.who_has(keys)
+
+    async def nbytes(self, keys: Any, summary: bool) -> Any:
+        return self.client.nbytes(keys, summary)
+
+    async def get_task_status(self, keys: Any) -> Any:
+        return self.client.scheduler.get_task_status(keys)
+
+
+@pytest.fixture(autouse=True)
+def clients_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no event loop, and their workers any version."""
+    reply, refuse = calls.reply, door.refuse_other_versions
+
+    def replied(client: Any, call: Any, seconds: float | None = None) -> Any:
+        if hasattr(client, "loop"):
+            return reply(client, call, seconds)
+        return asyncio.run(call(Told(client)))
+
+    monkeypatch.setattr(calls, "reply", replied)
+    monkeypatch.setattr(placement, "reply", replied)
+    monkeypatch.setattr(
+        door, "refuse_other_versions", lambda c: refuse(c) if hasattr(c, "loop") else None
+    )
 
 
 @pytest.fixture(autouse=True)

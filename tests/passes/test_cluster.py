@@ -384,7 +384,7 @@ class Crowd:
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
         assert n_workers == -1  # all, not the first five
         return {"workers": {
-            f"tcp://worker:{i}": {"memory_limit": limit, "nthreads": threads}
+            f"tcp://worker:{i}": {"memory_limit": limit, "nthreads": threads, "last_seen": 0.0}
             for i, (limit, threads) in enumerate(self.workers)
         }}  # fmt: skip
 
@@ -522,7 +522,7 @@ class FakeFuture:
     def __init__(self, client: FakeClient, task: Callable[[], Any], key: str) -> None:
         self.client, self.task, self.key, self.state = client, task, key, "pending"
 
-    def result(self, timeout: float) -> Any:
+    def result(self) -> Any:
         if self.client.loses and (error := self.client.loses.pop(0)):
             raise error
         return self.task()
@@ -539,6 +539,8 @@ class FakeFuture:
 class FakeClient:
     """A client that works when asked for results, and counts what is outstanding."""
 
+    status = "running"
+
     def __init__(self, loses: list[Exception | None] | None = None) -> None:
         self.flying: set[FakeFuture] = set()
         self.futures: list[FakeFuture] = []
@@ -549,11 +551,14 @@ class FakeClient:
         return {"a": 2, "b": 1}
 
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
-        return {"workers": {}}  # none that could merge
+        return {"workers": {one: {"last_seen": 0.0} for one in self.nthreads()}}
 
     def stored(self, common: Any) -> Any:
         self.scatters += 1
         return common
+
+    def gather(self, future: FakeFuture, asynchronous: bool) -> Any:
+        return future.result
 
     def submit(self, function: Any, *args: Any, key: str, **kwargs: Any) -> FakeFuture:
         assert key not in {future.key for future in self.futures}
@@ -581,6 +586,8 @@ def fake(monkeypatch: Any) -> FakeClient:
     monkeypatch.setattr(cluster, "_stored", FakeClient.stored)
     monkeypatch.setattr("streampca.passes.flight.other_versions", lambda client, again=False: set())
     monkeypatch.setattr("streampca.passes.flight.finished", lambda future, seconds: True)
+    monkeypatch.setattr("streampca.passes.flight.answer_of", lambda client, call, *rest: call())
+    monkeypatch.setattr("streampca.passes.merging.memory_used_where_room", lambda *asked: {})
     return client
 
 

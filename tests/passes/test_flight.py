@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -26,7 +27,8 @@ from streampca.errors import (
     OtherVersionWarning,
     StuckWorkerWarning,
 )
-from streampca.passes import Advance, Execution, PassResult, flight, run, workers
+from streampca.passes import Advance, Execution, PassResult, calls, flight, run, workers
+from streampca.passes.calls import SchedulerGoneError
 from streampca.passes.flight import Flight
 from streampca.passes.parcel import Parcel, Terms, fold_on_worker
 from streampca.passes.workers import await_worker, refuse_other_versions
@@ -38,7 +40,7 @@ class Future:
     status = "pending"
 
     def __init__(self, key: str) -> None:
-        self.key, self.cancelled = key, False
+        self.key, self.cancelled, self.client = key, False, self
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -61,14 +63,17 @@ class Cluster:
         self.sent: list[tuple[int, Any]] = []
         self.strange: set[str] = set()
 
-    def scheduler_info(self, n_workers: int) -> Any:
-        return {"workers": self.info}
+    def heard(self) -> dict[str, Any]:
+        """All workers are heard of as time goes on, at the distances of ``last_seen``."""
+        return {name: one | {"last_seen": one["last_seen"] + self.now}
+                for name, one in self.info.items()}  # fmt: skip
 
-    def nthreads(self) -> dict[str, int]:
-        return dict.fromkeys(self.info, 1)
-
-    def processing(self) -> dict[str, list[str]]:
-        return self.where
+    def scheduler_says(self) -> dict[str, Any]:
+        """By the functions of ``calls`` that ask for it."""
+        return {
+            "threads": lambda client: dict.fromkeys(self.info, 1),
+            "processing": lambda client: self.where,
+        }
 
     def send(self, number: int, blocks: range, trial: int, workers: Any) -> tuple[Future, Any]:
         self.sent.append((trial, workers))
@@ -84,9 +89,16 @@ class Cluster:
         return False
 
 
+def answering(cluster: Cluster, monkeypatch: Any) -> None:
+    monkeypatch.setattr(flight, "answer_of", lambda client, future, *rest: future.result(0.0))
+    monkeypatch.setattr(calls, "identities", lambda client: cluster.heard())
+    for name, said in cluster.scheduler_says().items():
+        monkeypatch.setattr(flight, name, said)
+
+
 def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
     monkeypatch.setattr(flight, "finished", cluster.finished)
-    monkeypatch.setattr(flight, "answer_of", lambda client, future, *rest: future.result(0.0))
+    answering(cluster, monkeypatch)
     monkeypatch.setattr(flight, "other_versions", lambda client, again=False: cluster.strange)
     monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
     named = {f"streampca.{name.replace('_', '-')}": value for name, value in settings.items()}
@@ -106,7 +118,7 @@ def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
             "worker a is paused: 250 MiB of its 300 MiB of memory are in use",
             60,
         ),
-        ({"last_seen": 930.0}, "blocks 4 to 5 wait after 60 s: worker a is silent", 60),
+        ({"last_seen": 930.0}, "blocks 4 to 5 wait after 15 s: worker a is silent", 15),
         ({}, "blocks 4 to 5 were not done within 3600 s on worker a", 3600),
     ],
 )
@@ -149,6 +161,7 @@ def test_a_span_does_not_wait_for_the_only_worker_that_was_left(monkeypatch: Any
     monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
     monkeypatch.setattr(flight, "finished", lambda f, s: cluster.__dict__.update(
         now=cluster.now + s) or cluster.now > 10_000 or cluster.sent[-1][1] is None)  # fmt: skip
+    answering(cluster, monkeypatch)
     one = Flight(cluster, cluster.send)
     one.avoided = {"b"}
     assert one.has_room()
@@ -159,15 +172,30 @@ def test_a_span_does_not_wait_for_the_only_worker_that_was_left(monkeypatch: Any
 
 @pytest.mark.filterwarnings("ignore::streampca.errors.StuckWorkerWarning")
 def test_retries_are_bounded(monkeypatch: Any) -> None:
-    cluster = Cluster(a={"status": "paused"}, b={"status": "paused"})
-    cluster.where = {}
-    with pytest.raises(ClusterError, match="worker a is paused, worker b is paused") as caught:
-        flown(cluster, monkeypatch, span_retries=3)
+    cluster = Cluster()
+    cluster.where = {"a": ["0"], "b": ["0"]}
+    monkeypatch.setattr(cluster, "finished", lambda f, s: cluster.__dict__.update(
+        now=cluster.now + s))  # fmt: skip
+    with pytest.raises(ClusterError, match="were not done within 100 s") as caught:
+        flown(cluster, monkeypatch, span_retries=3, span_timeout=100)
     assert caught.value.__notes__ == ["after it was given to another worker 3 times"]
     assert [trial for trial, _ in cluster.sent] == [0, 1, 2, 3]
     cluster = Cluster(a={"status": "paused"})
     with pytest.raises(ClusterError, match="worker a is paused"):
         flown(cluster, monkeypatch, span_retries=0)
+
+
+def test_workers_that_all_pause_are_waited_for_three_times(monkeypatch: Any) -> None:
+    cluster = Cluster(a={"status": "paused"}, b={"last_seen": 930.0})
+    monkeypatch.setattr(cluster, "heard", lambda: cluster.info)  # nothing comes any more
+    with (
+        pytest.warns(NoWorkerWarning, match="a is paused, worker b is silent; no other") as said,
+        pytest.raises(ClusterError, match="for 180 s: worker a is silent, worker b is silent"),
+    ):
+        flown(cluster, monkeypatch)
+    assert 180 <= cluster.now <= 180 + 2 * 15
+    assert len(said) == 1
+    assert len(cluster.sent) == 1
 
 
 def test_a_cluster_that_lost_all_workers(monkeypatch: Any) -> None:
@@ -182,22 +210,41 @@ def test_a_cluster_that_lost_all_workers(monkeypatch: Any) -> None:
     assert len(said) == 1
 
 
-def test_a_scheduler_that_is_gone_is_a_cluster_error(monkeypatch: Any) -> None:
-    """Whatever it is that it is being asked then; errors of tasks stay what they are."""
-    for question in ("nthreads", "processing", "scheduler_info"):
+def test_a_scheduler_that_is_gone_is_asked_no_more(monkeypatch: Any) -> None:
+    for question in ("threads", "processing", "identities"):
         cluster = Cluster()
         one = Flight(cluster, cluster.send)
+        answering(cluster, monkeypatch)
         monkeypatch.setattr(flight, "finished", cluster.finished)
         monkeypatch.setattr(flight, "other_versions", lambda client, again=False: set())
+        asked: list[str] = []
 
-        def gone(*asked: Any, question: str = question, **more: Any) -> None:
-            raise ConnectionResetError(104, f"{question}: connection reset by peer")
+        def gone(client: Any, question: str = question, asked: list[str] = asked) -> None:
+            asked.append(question)
+            raise SchedulerGoneError(question)
 
-        setattr(cluster, question, gone)
+        monkeypatch.setattr(calls if question == "identities" else flight, question, gone)
         one.add(0, range(2))
-        ask = one.has_room if question == "nthreads" else one.first
-        with pytest.raises(ClusterError, match=f"connection to the scheduler is lost.*{question}"):
-            ask()
+        with pytest.raises(SchedulerGoneError, match=question):
+            (one.first if question == "processing" else one.has_room)()
+        assert asked == [question]
+
+
+def test_every_call_ends_in_an_error_of_ours(two_threads: Any, monkeypatch: Any) -> None:
+    """Errors of what was asked stay what they are."""
+    monkeypatch.setattr(calls, "LEAST_SECONDS", 0.3)
+
+    async def fails(error: Exception) -> None:
+        raise error
+
+    where = re.escape(two_threads.scheduler.address)
+    with dask.config.set({"streampca.pause-timeout": 0.3}):
+        with pytest.raises(ClusterError, match=f"scheduler is lost: {where} does not answer"):
+            calls.reply(two_threads, lambda s: fails(ConnectionResetError(104, "reset by peer")))
+        with pytest.raises(ClusterError, match=f"the scheduler at {where} has not answered for 0."):
+            calls.reply(two_threads, lambda s: asyncio.sleep(3600))
+        with pytest.raises(KeyError):
+            calls.reply(two_threads, lambda s: fails(KeyError("chunk")))
 
 
 @pytest.mark.parametrize(
@@ -386,8 +433,8 @@ def test_paused_workers(two_threads: Any) -> None:
         assert same_bits(state(here), state(there))
         second.status = Status.paused
         with (
-            dask.config.set({"streampca.span-retries": 0}),
-            pytest.raises(ClusterError, match=r"is paused, worker .* is paused"),
+            pytest.warns(NoWorkerWarning, match=r"is paused, worker .* is paused; no other"),
+            pytest.raises(ClusterError, match=r"for 1.2 s: worker .*paused, worker .* is paused"),
         ):
             summed(ToyMatrix(x), two_threads)
     first.status = second.status = Status.running

@@ -20,11 +20,11 @@ from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
 from streampca import PCA
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
-from streampca.passes import Advance, Execution, PassResult, cluster, parcel, run
+from streampca.passes import Advance, Execution, PassResult, merging, parcel, run
 from streampca.passes.checkpoint import Checkpoint
-from streampca.passes.cluster import RemoteTotal
 from streampca.passes.door import memory_used_where_room
 from streampca.passes.flight import Flight
+from streampca.passes.merging import RemoteTotal
 from streampca.passes.parcel import LostError, Parcel
 from streampca.passes.read_ahead import SpanResult
 
@@ -345,7 +345,7 @@ def test_a_span_that_its_worker_has_not_is_not_merged(workers: Any) -> None:
 
 
 def test_a_worker_that_is_gone_has_lost_it(workers: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(cluster, "TOTAL_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(merging, "TOTAL_LOOK_SECONDS", 0.1)
     keeper = min(workers.nthreads())
     total, (first, _) = held(workers, keeper)
     workers.retire_workers([keeper])
@@ -366,8 +366,8 @@ class Hangs(Sum):
 def test_a_worker_that_is_not_heard_of_has_lost_it(workers: Any, monkeypatch: Any) -> None:
     """It does not answer, and its connection is still there."""
     keeper = min(workers.nthreads())
-    monkeypatch.setattr(cluster, "TOTAL_LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(cluster, "running", lambda client: {keeper: "silent"})
+    monkeypatch.setattr(merging, "TOTAL_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(merging, "running", lambda client: {keeper: "silent"})
     total, (first, _) = held(workers, keeper, Hangs())
     try:
         with pytest.raises(LostError, match="not heard of"):
@@ -481,7 +481,8 @@ class Crowd:
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
         assert n_workers == -1
         return {"workers": {
-            f"w{i}": {"memory_limit": limit, "nthreads": 1, "metrics": {"memory": i * 2**20}}
+            f"w{i}": {"memory_limit": limit, "nthreads": 1, "last_seen": 0.0,
+                      "metrics": {"memory": i * 2**20}}
             for i, limit in enumerate(self.limits)
         }}  # fmt: skip
 
@@ -507,7 +508,7 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
 
 
 def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.cluster.memory_used_where_room", lambda *args: {})
+    monkeypatch.setattr("streampca.passes.merging.memory_used_where_room", lambda *args: {})
     assert same_bits(state(summed("threads")), state(summed(workers)))
     assert not log.merged
     assert log.came == list(range(SPANS))

@@ -443,7 +443,7 @@ class Somewhere:
         return self.threads
 
     def who_has(self, futures: Any) -> dict[str, Any]:
-        return {one.key: self.where[one.key] for one in futures}
+        return {one: self.where[one] for one in futures}
 
     def nbytes(self, keys: Any, summary: bool) -> dict[str, int]:
         return dict.fromkeys(keys, 10)

@@ -79,7 +79,7 @@ class Crowd:
         self.limit, self.rest = limit, rest
 
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
-        return {"workers": {"a": {"memory_limit": self.limit, "nthreads": 1}}}
+        return {"workers": {"a": {"memory_limit": self.limit, "nthreads": 1, "last_seen": 0.0}}}
 
     def sync(self, *args: Any) -> dict[str, AtRest]:
         return {"a": self.rest}

@@ -20,9 +20,11 @@ from streampca.errors import InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.entries import sparse_nbytes
 from streampca.matrix.kinds import CHUNKS, as_scipy, check_dtype, is_sparse, refuse_gpu
+from streampca.passes.settings import setting
+from streampca.passes.workers import await_all, gathered
 from streampca.sources.dask import sharing as dask_sharing
 from streampca.sources.dask.chunks import Spot, check_numbers, floats_of_masked
-from streampca.sources.dask.graph import await_all, is_future
+from streampca.sources.dask.graph import is_future
 from streampca.sources.dask.sharing import MiB, Window
 from streampca.sources.dask.strips import DaskReader
 from streampca.sources.frames import (
@@ -291,8 +293,8 @@ def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
     """
     client = futures[0].client
     tasks = [client.submit(_tell, one, pure=False) for one in futures]
-    await_all(client, tasks, "futures given as X")
-    told: list[Description] = client.gather(tasks)
+    await_all(client, tasks, what := "futures given as X", float(setting("read-timeout")))
+    told: list[Description] = gathered(client, tasks, what)
     for future, one in zip(futures, told, strict=True):
         if one.dtype is None:
             raise InvalidTypeError(

@@ -18,8 +18,11 @@ from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.array.chunk import getitem
 from dask.core import flatten, get_dependencies, istask
 
-from streampca.errors import InvalidInputError, NoAnswerError
+from streampca.errors import InvalidInputError
 from streampca.matrix.location import Held, laid_out
+from streampca.passes.calls import reply
+from streampca.passes.settings import setting
+from streampca.passes.workers import await_all, gathered
 
 # --------------------------------------------------------------------------------------------------
 # Futures in a Dask graph: chunks of a persisted or scattered array, which lie on a cluster.
@@ -28,7 +31,6 @@ Key = Any
 BETWEEN_WORKERS = ("rechunk-transfer-", "shuffle-p2p-")  # names of tasks that send to others
 SLICES = (operator.getitem, dask.array.chunk.getitem)
 PLAIN = {slice, int, float, str, bool, type(None), type, FunctionType, TaskRef}  # hold no futures
-READ_TIMEOUT = 600.0  # seconds, where Dask's configuration names none
 
 
 class Fetch(Held):
@@ -55,7 +57,11 @@ class Fetch(Held):
     def __call__(self) -> Any:
         if self.future.client is None:
             self.bind()
-        return super().__call__()
+        if self.in_task:  # the scheduler knows what its workers wait for
+            return super().__call__()
+        client, what = self.future.client, "chunks of X"
+        await_all(client, [self.future], what, float(setting("read-timeout")))
+        return laid_out(gathered(client, self.future, what))
 
     def __reduce__(self) -> Any:
         return Fetch, (self.future,)
@@ -144,32 +150,11 @@ def computed_there(
         return None
     client = next(iter(held.values())).future.client
     graph = {**nodes, **{key: one.future for key, one in held.items()}}
-    futures = client.get(graph, keys, sync=False)
-    await_all(client, futures, "operands that all strips of X share")
-    sizes = client.nbytes(keys=[one.key for one in futures], summary=False)
+    futures, what = client.get(graph, keys, sync=False), "operands that all strips of X share"
+    await_all(client, futures, what, float(setting("read-timeout")))
+    sizes = reply(client, lambda s: s.nbytes(keys=[one.key for one in futures], summary=False))
     take(sum(sizes.values()))
-    return [laid_out(value) for value in client.gather(futures)]
-
-
-def await_all(client: Any, futures: Sequence[Any], what: str) -> None:
-    """Wait until these are computed, or have failed.
-
-    Raises NoAnswerError where none of them is in the time that a worker has for one block.
-    """
-    from distributed import wait
-
-    patience = float(dask.config.get("streampca.read-timeout", None) or READ_TIMEOUT)
-    todo = list(futures)
-    with client.as_current():
-        while todo:
-            try:
-                todo = list(wait(todo, timeout=patience, return_when="FIRST_COMPLETED").not_done)
-            except TimeoutError:
-                raise NoAnswerError(
-                    f"{what} were not computed within {patience:g} s on the cluster that holds X "
-                    f"({client.scheduler.address}). Wait longer: "
-                    'dask.config.set({"streampca.read-timeout": seconds})'
-                ) from None
+    return [laid_out(value) for value in gathered(client, futures, what)]
 
 
 def _futures(node: Any) -> Iterator[Any]:
