@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -14,6 +15,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix.labels import AxisLabels
 
+WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")  # "001" is a name, and no number
 GENERIC = ("sample", "feature", "obs", "var")  # dimensions that were not named by the data
 
 
@@ -48,9 +50,20 @@ def counts(names: Any) -> bool:
 
 
 def reordered_numbers(names: Any) -> bool:
-    """Whether these are the numbers 0, 1, 2, ... in another order."""
-    array = np.asarray(() if names is None else names)
-    return array.dtype.kind in "iu" and not counts(array) and counts(np.sort(array))
+    """Whether these are the numbers 0, 1, 2, ... in another order, as numbers or as text."""
+    array = whole_numbers(names)
+    return array is not None and not counts(array) and counts(np.sort(array))
+
+
+def whole_numbers(names: Any) -> Array | None:
+    """Names as whole numbers, or None where one is none; "7" is the number 7, "07" is not."""
+    array = _plain(() if names is None else names)
+    if array.dtype.kind in "iu" or not len(array):
+        return array if array.dtype.kind in "iu" else None
+    if array.dtype.kind not in "UT" or not WHOLE.fullmatch(str(array[0])):
+        return None
+    text = array.tolist()
+    return np.array(text, np.int64) if all(map(WHOLE.fullmatch, text)) else None
 
 
 def difference(one: AxisLabels, other: AxisLabels, kind: str) -> str:

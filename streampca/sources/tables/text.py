@@ -21,6 +21,7 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix import Location
+from streampca.matrix.names import whole_numbers
 from streampca.sources.columns import as_strings
 from streampca.sources.identifiers import FIRST_ROWS
 from streampca.sources.tables.arrow import opened
@@ -49,7 +50,6 @@ from streampca.sources.tables.reader import TableMatrix, TableReader
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
 LEAST_LINES = 4  # of a wide table, whatever they take
-WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")  # "001" is a name, and no number
 DIGITS = re.compile(r"[0-9]+")
 UNCLOSED_NBYTES = 64 << 20  # that a field in quotes may have
 
@@ -128,7 +128,8 @@ class TextReader(TableReader):
                 f"{self.where}: column {name!r} is empty at row {text.index('')}; expected a name "
                 "for every one"
             )
-        return np.array(text, np.int64) if all(map(WHOLE.fullmatch, text)) else as_strings(text)
+        numbers = whole_numbers(text)
+        return as_strings(text) if numbers is None else numbers
 
     def edges(self, dim: int) -> Any:
         return self.begins if dim == 0 else np.array([0, self.shape[1]])
