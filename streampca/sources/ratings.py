@@ -27,7 +27,7 @@ from streampca.sources.frames import column_names, is_frame
 from streampca.sources.rating_store import RULES, RatingsMatrix, Spill
 from streampca.sources.rating_tables import DELIMITERS
 from streampca.sources.tables.header import ROWS, decide
-from streampca.sources.tables.written import Written
+from streampca.sources.tables.written import Written, stated_delimiter
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
 PIECE_NBYTES = 8 << 20  # of text
@@ -274,6 +274,8 @@ def _first_line(
     at = next((i for i, line in enumerate(lines) if line.strip("\ufeff \t\r\n")), None)
     if at is None:
         raise SourceError(f"{where}: the first line is empty; expected a rating, or names")
+    if (stated := stated_delimiter(lines[at])) is not None and at + 1 < len(lines):
+        delimiter, at = delimiter or stated, at + 1
     mark = delimiter or next((one for one in DELIMITERS if one in lines[at]), ",")
     first, *rows = (_split(line, mark) for line in lines[at : at + 1 + ROWS] if line.strip())
     header = written.header
