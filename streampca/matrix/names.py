@@ -26,13 +26,30 @@ def index_names(index: Any, counted: bool = False) -> Any:
     """
     if getattr(index, "nlevels", 1) > 1:
         return index_tuples([index.get_level_values(i) for i in range(index.nlevels)])
-    values = np.asarray(index)
+    values = index_values(index)
     if values.dtype.kind in "iuf":
         whole = counted or not counts(values)
         return values if whole and not np.isnan(values.astype(float)).any() else None
     if values.dtype.kind == "M":
         return values if not np.isnat(values).any() else None
+    if len(values) and all(map(_zone, values)):
+        return values
     return [str(_decoded(name)) for name in values]
+
+
+def index_values(index: Any) -> Array:
+    """What an index of pandas holds: periods as the dates at which they begin, dates of a time
+    zone as objects, which know their hour there."""
+    values = np.asarray(index.to_timestamp() if hasattr(index, "to_timestamp") else index)
+    if values.dtype.kind != "O" or not len(values):
+        return values
+    zoned = getattr(index, "tz", None) is not None
+    naive = not zoned and all(isinstance(one, datetime.date) and not _zone(one) for one in values)
+    return np.asarray(values.tolist(), "M8[us]") if naive else values
+
+
+def _zone(date: Any) -> Any:
+    return getattr(date, "tzinfo", None)
 
 
 def index_tuples(levels: Sequence[Any]) -> Array:
@@ -180,7 +197,7 @@ def _plain(values: Any) -> Array:
     if all(isinstance(one, Real) for one in every):
         return np.asarray(every, np.float64)
     if all(isinstance(one, datetime.date) for one in every):
-        return np.asarray(every, "M8[us]")
+        return _instants(every)
     if all(isinstance(one, str) for one in every):
         return np.asarray(every, np.dtypes.StringDType())
     return array
@@ -191,11 +208,13 @@ def _decoded(one: Any) -> Any:
 
 
 def _as_dates(values: Array) -> Array:
-    if values.dtype.kind == "M":
-        return values
+    return values if values.dtype.kind == "M" else _instants(values.tolist())
+
+
+def _instants(dates: list[Any]) -> Array:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*timezones")  # dates of a time zone become UTC
-        return np.asarray(values.tolist(), "M8[us]")
+        return np.asarray(dates, "M8[us]")
 
 
 def _as_text(values: Array) -> Array:
