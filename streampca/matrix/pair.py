@@ -138,10 +138,10 @@ def paired(x: ChunkedMatrix, y: ChunkedMatrix) -> Pair:
                 "frame with an index"
             )
         if reordered_numbers(left) or reordered_numbers(right):
-            which, other = ("Y", "X") if left is None else ("X", "Y")
+            which, plain = ("Y", "X") if left is None else ("X", "Y")
             raise InvalidInputError(
                 f"the rows of {which} are named by the numbers from 0 in another order, and those "
-                f"of {other} have no names: expected names of both, or of neither. Put the "
+                f"of {plain} have no names: expected names of both, or of neither. Put the "
                 f"rows of {which} in the order of their numbers, or go by position: "
                 f"{which}.to_numpy()"
             )

@@ -32,7 +32,9 @@ def as_pair(
     does not tell which rows belong together.
     """
     x, y = (as_matrix(counted(one), dim=dim, missing_value=missing_value) for one in (X, Y))
-    return _by_numbers(X, Y, x, y) if dim in (None, 0) else named_rows((x, y), ("X", "Y"))
+    if dim in (None, 0):
+        return _by_numbers(X, Y, x, y)
+    return named_rows((x, y), ("X", "Y"))  # type: ignore[return-value]
 
 
 def same_rows(
