@@ -149,13 +149,13 @@ class FeatureProjection(Accumulator):
 
     def update(self, block: Any) -> None:
         self._check(block)
-        if self.counts is not None:
-            self.counts.refuse_block(block)
         v, part = block[self.components], block.columns
+        center = None if self.center is None else block[self.center][part]
+        if self.counts is not None:
+            self.counts.refuse_block(block, center)
         self._check_width(self.scores, block.shape[0])
         if self.scores is None:
             self.scores, self.norms = np.zeros((block.shape[0], len(v))), np.zeros(block.shape[0])
-        center = None if self.center is None else block[self.center][part]
         scale = None if self.scale is None else block[self.scale][part]
         if block.sparse and block.weights is None:
             if self.missing == "raise":

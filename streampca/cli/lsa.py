@@ -31,7 +31,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     fit.add_argument(
         "source",
         nargs="+",
-        help="a folder of texts, a pattern, files of text, JSON lines or CSV; or counts: Zarr, "
+        help="a folder of texts, a pattern, files of text, JSON or CSV; or counts: Zarr, "
         ".h5ad, .mtx, .npz",
     )
     fit.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
@@ -64,7 +64,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def _text_options(fit: argparse.ArgumentParser) -> None:
     """How texts are read and counted."""
-    fit.add_argument("--column", metavar="NAME", help="of JSON lines, CSV or Parquet: the text")
+    fit.add_argument("--column", metavar="NAME", help="of JSON, CSV or Parquet: the text")
     fit.add_argument("--names", metavar="NAME", help="of such a file: names of documents")
     fit.add_argument("--encoding", metavar="NAME", help="of files (default utf-8)")
     fit.add_argument("--delimiter", metavar="C", help="of CSV (default: what its header has)")

@@ -22,7 +22,13 @@ from streampca.cli.options import (
 )
 from streampca.cli.outputs import check_writable
 from streampca.cli.terminal import shown
-from streampca.cli.view_options import field_of, field_options, two_views_of, with_options
+from streampca.cli.view_options import (
+    field_of,
+    field_options,
+    scores_of_both,
+    two_views_of,
+    with_options,
+)
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import AxisLabels
@@ -254,7 +260,9 @@ def run_report(arguments: argparse.Namespace) -> int:
     labels = None if arguments.labels is None else read_labels(arguments.labels)
     result = streampca.load(arguments.model).result_
     scores, samples = None, result.labels.samples
-    if arguments.scores:
+    if arguments.scores and getattr(result, "kind", "") == "two-view":
+        scores = scores_of_both(arguments.scores)
+    elif arguments.scores:
         samples, scores = read_scores(arguments.scores, samples, result)
     if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, samples, arguments.panel_column)

@@ -84,9 +84,13 @@ def two_views_of(arguments: argparse.Namespace, kind: str, labels: Any) -> dict[
         raise InvalidInputError("--kind projected is of one view; draw --kind scores")
     options: dict[str, Any] = {} if kind == "pcs" else {"labels": labels}
     if arguments.scores:
-        paths = score_paths(arguments.scores, len(VIEWS))
-        matrices = [streampca.open(path) for path in paths]
-        both = [np.asarray(one.read(0, 0, one.shape[0])) for one in matrices]
+        both = scores_of_both(arguments.scores)
         one = VIEWS.index(arguments.view or "x")
         options["scores"] = both[one] if arguments.view or kind in ("pairs", "biplot") else both
     return options
+
+
+def scores_of_both(path: str) -> list[Any]:
+    """The scores of X and of Y that ``fit --scores`` wrote."""
+    matrices = [streampca.open(one) for one in score_paths(path, len(VIEWS))]
+    return [np.asarray(one.read(0, 0, one.shape[0])) for one in matrices]

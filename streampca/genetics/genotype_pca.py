@@ -20,13 +20,14 @@ from streampca.genetics.counts import (
 )
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names, sample_mask
-from streampca.kernels import Array, ColumnStats
-from streampca.matrix import ALLELE_SCALES, Block, ChunkedMatrix, Labels, Standardize, select
+from streampca.kernels import Array
+from streampca.matrix import ALLELE_SCALES, Block, ChunkedMatrix, Labels, select
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import Fitted, assemble
 from streampca.models.decomposition import PrincipalComponents
 from streampca.models.linear import LinearModel
 from streampca.models.linear_result import COMPONENTS
+from streampca.models.new_rows import LazyRows
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.routes import choose_pca
 from streampca.models.projection import Projection
@@ -37,7 +38,12 @@ from streampca.models.views import eigenvalues, eigenvectors, frequencies
 from streampca.passes import PassCost, Plan, Planned, easier_axis, execute
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
-from streampca.sources.allele_counts import MISSING_CALL, coding_is_assumed, with_missing_calls
+from streampca.sources.allele_counts import (
+    MISSING_CALL,
+    coding_is_assumed,
+    copies_are_unstated,
+    with_missing_calls,
+)
 from streampca.store import labelled_rows, occupied
 
 
@@ -283,19 +289,14 @@ class GenotypePCA(LinearModel):
             )
         return filter_genotypes(matrix, self.variants, self.keep, self.remove)
 
-    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
-        matrix = super()._matrix(X, dim, remove)
-        kinds = "biuf" if self.scale in ALLELE_SCALES else "i"
-        calls = isinstance(X, np.ndarray) and X.dtype.kind in kinds and X.size
-        if calls and np.fmax.reduce(X, None) < self.ploidy:
-            seen = np.isfinite(X)  # none has all copies: is that what the fit lets expect?
-            if X.dtype.kind == "i":
-                seen &= X != MISSING_CALL
-            count, mean, nothing = seen.sum(axis=0), np.asarray(self._fitted().mean), np.zeros(1)
-            lost, extremes = len(X) - count, (np.fmin.reduce(X), np.fmax.reduce(X))
-            stats = ColumnStats(count, lost, count, mean, nothing, *extremes)
-            Standardize(ploidy=self.ploidy, code_assumed=True).refuse_other_counts(stats)
-        return matrix
+    def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
+        counts = self.scale in ALLELE_SCALES
+        if isinstance(rows, LazyRows):
+            unstated = rows.matrix is None or copies_are_unstated(rows.matrix)
+            unstated &= counts or rows.rows.dtype.kind == "i"
+        else:
+            unstated = coding_is_assumed(rows, counts)
+        return replace(super()._options(rows), unstated=unstated and rows.design is None)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
         return MISSING_CALL if dtype.kind == "i" else None

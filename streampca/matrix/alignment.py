@@ -211,9 +211,11 @@ def _refuse_reordered(names: Array | None, known: Array | None, name: str) -> No
     one, counted = (names, True) if known is None else (known, counts(names))
     if counted and reordered_numbers(one) and len(names) == len(one):
         where = f"the index of {name}" if known is None else "the index of X"
+        text = np.asarray(one).dtype.kind not in "iu"
+        kind = f".astype({'str' if known is None else 'int'})" if text else ""
         raise InvalidInputError(
             f"{where} holds the numbers from 0 in another order, and the other side counts from 0: "
-            f"expected one order. By index: {name}.loc[X.index]; by position: "
+            f"expected one order. By index: {name}.loc[X.index{kind}]; by position: "
             f"{name}.to_numpy()"
         )
 

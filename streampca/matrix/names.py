@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -14,6 +15,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix.labels import AxisLabels
 
+WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")  # "001" is a name, and no number
 GENERIC = ("sample", "feature", "obs", "var")  # dimensions that were not named by the data
 
 
@@ -24,13 +26,30 @@ def index_names(index: Any, counted: bool = False) -> Any:
     """
     if getattr(index, "nlevels", 1) > 1:
         return index_tuples([index.get_level_values(i) for i in range(index.nlevels)])
-    values = np.asarray(index)
+    values = index_values(index)
     if values.dtype.kind in "iuf":
         whole = counted or not counts(values)
         return values if whole and not np.isnan(values.astype(float)).any() else None
     if values.dtype.kind == "M":
         return values if not np.isnat(values).any() else None
+    if len(values) and all(map(_zone, values)):
+        return values
     return [str(_decoded(name)) for name in values]
+
+
+def index_values(index: Any) -> Array:
+    """What an index of pandas holds: periods as the dates at which they begin, dates of a time
+    zone as objects, which know their hour there."""
+    values = np.asarray(index.to_timestamp() if hasattr(index, "to_timestamp") else index)
+    if values.dtype.kind != "O" or not len(values):
+        return values
+    zoned = getattr(index, "tz", None) is not None
+    naive = not zoned and all(isinstance(one, datetime.date) and not _zone(one) for one in values)
+    return np.asarray(values.tolist(), "M8[us]") if naive else values
+
+
+def _zone(date: Any) -> Any:
+    return getattr(date, "tzinfo", None)
 
 
 def index_tuples(levels: Sequence[Any]) -> Array:
@@ -48,9 +67,20 @@ def counts(names: Any) -> bool:
 
 
 def reordered_numbers(names: Any) -> bool:
-    """Whether these are the numbers 0, 1, 2, ... in another order."""
-    array = np.asarray(() if names is None else names)
-    return array.dtype.kind in "iu" and not counts(array) and counts(np.sort(array))
+    """Whether these are the numbers 0, 1, 2, ... in another order, as numbers or as text."""
+    array = whole_numbers(names)
+    return array is not None and not counts(array) and counts(np.sort(array))
+
+
+def whole_numbers(names: Any) -> Array | None:
+    """Names as whole numbers, or None where one is none; "7" is the number 7, "07" is not."""
+    array = _plain(() if names is None else names)
+    if array.dtype.kind in "iu" or not len(array):
+        return array if array.dtype.kind in "iu" else None
+    if array.dtype.kind not in "UT" or not WHOLE.fullmatch(str(array[0])):
+        return None
+    text = array.tolist()
+    return np.array(text, np.int64) if all(map(WHOLE.fullmatch, text)) else None
 
 
 def difference(one: AxisLabels, other: AxisLabels, kind: str) -> str:
@@ -167,7 +197,7 @@ def _plain(values: Any) -> Array:
     if all(isinstance(one, Real) for one in every):
         return np.asarray(every, np.float64)
     if all(isinstance(one, datetime.date) for one in every):
-        return np.asarray(every, "M8[us]")
+        return _instants(every)
     if all(isinstance(one, str) for one in every):
         return np.asarray(every, np.dtypes.StringDType())
     return array
@@ -178,11 +208,13 @@ def _decoded(one: Any) -> Any:
 
 
 def _as_dates(values: Array) -> Array:
-    if values.dtype.kind == "M":
-        return values
+    return values if values.dtype.kind == "M" else _instants(values.tolist())
+
+
+def _instants(dates: list[Any]) -> Array:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*timezones")  # dates of a time zone become UTC
-        return np.asarray(values.tolist(), "M8[us]")
+        return np.asarray(dates, "M8[us]")
 
 
 def _as_text(values: Array) -> Array:

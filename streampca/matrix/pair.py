@@ -15,7 +15,7 @@ from streampca.matrix.alignment import axis_names
 from streampca.matrix.chunked_matrix import ChunkedMatrix
 from streampca.matrix.derived import MatrixView
 from streampca.matrix.join import JoinedMatrix
-from streampca.matrix.names import comparable
+from streampca.matrix.names import comparable, reordered_numbers
 from streampca.matrix.select import select
 
 VIEWS = ("x", "y")  # variables of the joint features
@@ -136,6 +136,14 @@ def paired(x: ChunkedMatrix, y: ChunkedMatrix) -> Pair:
                 f"X has {len(a)} rows and Y {len(b)}; rows without labels are paired by their "
                 "number. Give both the same rows, or labels: a DataArray with a coordinate, a data "
                 "frame with an index"
+            )
+        if reordered_numbers(left) or reordered_numbers(right):
+            which, plain = ("Y", "X") if left is None else ("X", "Y")
+            raise InvalidInputError(
+                f"the rows of {which} are named by the numbers from 0 in another order, and those "
+                f"of {plain} have no names: expected names of both, or of neither. Put the "
+                f"rows of {which} in the order of their numbers, or go by position: "
+                f"{which}.to_numpy()"
             )
         return Pair(x, y, (0, 0), "")
     mine, others = comparable(left, right)

@@ -153,18 +153,28 @@ class Standardize:
 
     @classmethod
     def of_new_counts(
-        cls, scale: str | None = None, ploidy: int | None = None, **others: Any
+        cls, unstated: bool, scale: str | None = None, ploidy: int | None = None, **others: Any
     ) -> Standardize | None:
-        """For ``refuse_block`` of new rows, from the settings of a fit; None of other data."""
-        return cls(scale=scale, ploidy=ploidy or 2, fitted=True) if scale in ALLELE_SCALES else None
+        """For ``refuse_block`` of new rows, from the settings of a fit; None of other data.
 
-    def refuse_block(self, block: Block) -> None:
-        """As ``refuse_other_counts``; makes statistics only where the extremes are others."""
+        unstated : nothing says how many copies their calls have, or which number is missing.
+        """
+        if not unstated and scale not in ALLELE_SCALES:
+            return None
+        return cls(scale=scale, ploidy=ploidy or 2, fitted=True, code_assumed=unstated)
+
+    def refuse_block(self, block: Block, mean: Array | None = None) -> None:
+        """As ``refuse_other_counts``; makes statistics only where the extremes are others.
+
+        mean : (columns,) of the fit, by which some calls of new rows have all copies.
+        """
         values = block.values if isinstance(block.values, np.ndarray) else block.values.data
         if values.size:
             low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
             if (low < 0 and low != block.missing_value) or high > self.ploidy:
                 self.refuse_other_counts(block.stats)
+            elif self.code_assumed and high < self.ploidy and mean is not None:
+                self._refuse_other_coding(replace(block.stats, mean=mean))
 
     def refuse_other_counts(self, stats: ColumnStats) -> None:
         """Raise InvalidInputError for columns that hold no allele counts where those are needed.

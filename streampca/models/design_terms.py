@@ -151,7 +151,8 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
     wanted = f"the coordinate {dim!r}" if dim else "a coordinate"
     raise InvalidInputError(
         f"remove={word!r} needs {wanted} of the samples with {kind}; the samples have "
-        f"{list(samples.coords) or 'none'}. Give X as an xarray.DataArray with its time, or the "
+        f"{list(samples.coords) or 'none'}. Give X as an xarray.DataArray with its time, or a "
+        "pandas frame whose index holds dates (of text, pandas.to_datetime(X.index)), or the "
         "numbers themselves, remove=array of (n_samples, columns)"
     )
 

@@ -189,7 +189,8 @@ class Estimator(Parameters):
         """Everything about this fit as one HTML page that needs no network.
 
         path : of the file to write; None writes nothing: ``model.report().save("report.html")``.
-        scores : (n, k) to draw; None takes those of the rows of the fit, if it kept them.
+        scores : (n, k) to draw, of two views those of X and of Y; None takes those of the rows of
+            the fit, if it kept them.
         labels : (n,) one label per sample to colour by, or several by name.  title : of the page.
 
         Cost: no pass. All scores are read into memory; 50,000 are drawn, and the page says so.

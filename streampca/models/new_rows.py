@@ -40,6 +40,7 @@ from streampca.models.result import Result
 from streampca.models.row_passes import RowMap
 from streampca.passes import PassCost, Running
 from streampca.sources import as_matrix, open
+from streampca.sources.allele_counts import with_assumed_code
 from streampca.sources.identifiers import called_id, known_features
 from streampca.sources.lazy import (
     frame_rows,
@@ -90,7 +91,7 @@ class NewRows:
                 arranged(X, self.features), dim=dim, missing_value=self.missing_value
             )
         if matrix.missing_value is None and (code := self.missing_code(matrix.dtype)) is not None:
-            matrix = as_matrix(matrix, missing_value=code)
+            matrix = with_assumed_code(matrix, code)
         p = len(self.features)
         matrix = prepared(matrix, self.labels.preprocessing, p, self.running)
         matrix = self.checked(X, matrix)

@@ -52,7 +52,7 @@ class Projection(RowMap):
             result.score_deviation if options.whiten else None,
             options.missing,
             tuple(result.dropped.tolist()),
-            Standardize.of_new_counts(**result.settings),
+            Standardize.of_new_counts(options.unstated, **result.settings),
         )
 
     @property
@@ -86,7 +86,7 @@ class Projection(RowMap):
     def __call__(self, block: Block) -> Array:
         """(rows, k) scores of a block of samples."""
         if self.counts is not None:
-            self.counts.refuse_block(block)
+            self.counts.refuse_block(block, self.center)
         dtype = block.work_dtype
         if block.sparse:
             out = self._of_sparse(block).astype(dtype, copy=False)
@@ -299,7 +299,7 @@ class Likelihood(RowMap):
     def __call__(self, block: Block) -> Array:
         one = self.projection
         if one.counts is not None:
-            one.counts.refuse_block(block)
+            one.counts.refuse_block(block, one.center)
         v = one.components
         if block.sparse:
             scores = one._of_sparse(block)

@@ -51,12 +51,14 @@ class RowOptions:
 
     missing : "raise" refuses holes.  whiten : scores have variance 1.  scores : which ones, of
         factors.  centre : False where blocks come without the mean, and what else was removed.
+    unstated : nothing says what calls of genotypes mean: of how many copies, which is missing.
     """
 
     missing: str = "raise"
     whiten: bool = False
     scores: str = "regression"
     centre: bool = True
+    unstated: bool = False
 
 
 @dataclass(frozen=True)

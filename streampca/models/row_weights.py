@@ -20,7 +20,7 @@ def relative_weights(values: Any) -> RelativeWeights:
     are no weights, and a few large ones leave few degrees of freedom.
 
     values : (n,) finite and not negative: what ``sample_weight`` takes, a name of a column too.
-        ``IncrementalPCA`` scales those of each batch by themselves.
+        ``IncrementalPCA.partial_fit`` refuses them, since it does not know the other batches.
 
     Source: Kish 1965, "Survey Sampling", section 11.7.
     """
@@ -50,6 +50,20 @@ def split(weights: Any) -> tuple[Any, bool]:
     if isinstance(weights, RelativeWeights):
         return weights.values, True
     return weights, False
+
+
+def refuse_relative(weights: Any) -> None:
+    """Refuse relative weights of one batch of several. Raises InvalidInputError.
+
+    Plain ones, multiplied by sum(w) / sum(w^2) over all rows, are what they would be.
+    """
+    if split(weights)[1]:
+        raise InvalidInputError(
+            "partial_fit with relative_weights: they compare the rows of one fit, and those of "
+            "other batches are not known. Scale the weights of all batches by one number, "
+            "sample_weight=w * c, where c = w.sum() / (w @ w) of the weights of all rows; or "
+            "fit(X, sample_weight=streampca.relative_weights(w)) to all rows at once"
+        )
 
 
 def of_some(weights: Any, checked: Array | None, rows: Array) -> Any:

@@ -150,6 +150,24 @@ class TwoViewResult(Result, kind="two-view"):
     def scores_of(self, options: RowOptions) -> RowMap:
         raise InvalidInputError(f"a {self.method} has two views; use view('x') or view('y')")
 
+    def both_scores(self, scores: Any = None) -> list[Array] | None:
+        """(n, k) scores of X and of Y: these, or those that the fit kept; None where there are
+        none. Raises InvalidInputError for others than of the same samples."""
+        if scores is None and self.x_scores is not None and self.y_scores is not None:
+            scores = self.x_scores, self.y_scores
+        if scores is None:
+            return None
+        found = [np.asarray(one) for one in scores] if isinstance(scores, (tuple, list)) else []
+        shapes = [one.shape for one in found]
+        k = (self.n_components,)
+        if len(found) != 2 or len(set(shapes)) > 1 or shapes[0][1:] != k or not len(found[0]):
+            raise InvalidInputError(
+                f"scores of a {self.method} are those of X and of Y, (n, {k[0]}) each, of the same "
+                f"samples; got {' and '.join(map(str, shapes)) or type(scores).__name__}: "
+                "scores=model.transform(X, Y)"
+            )
+        return found
+
     @property
     def redundancy(self) -> Redundancy:
         """Mean squares of loadings; features that do not vary do not count."""

@@ -47,7 +47,7 @@ from streampca.models.view_routes import (
 )
 from streampca.models.view_samples import sample_candidates
 from streampca.passes import Candidate, Outcome, Plan, Rates, Running, execute
-from streampca.sources import as_pair
+from streampca.sources import as_pair, same_rows
 
 MISSING = parameter(
     default="raise", choices=("raise", "mean"),
@@ -172,8 +172,7 @@ class TwoViewModel(Estimator):
         """Fit to these matrices."""
         matrix, request = self._joint_request(x, y, sample_weight)
         pair, planned = request.pair, self._planned(matrix, request)
-        if any(pair.left_out):
-            warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
+        _warn_of_lost(pair)
         done = execute(planned, self._running)
         self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         return attach(self, self._result(matrix, request, done))  # type: ignore[no-any-return]
@@ -308,8 +307,9 @@ class TwoViewModel(Estimator):
     ) -> Any:
         """(scores of X, scores of Y), (n, k) each; without Y those of X alone.
 
-        X, Y : rows of each view, as ``PCA.transform`` takes them; their rows need not be the same.
-            Lazy where they are, labelled where they are. Without ``dim`` that of the fit.
+        X, Y : rows of each view, as ``PCA.transform`` takes them. Lazy where they are, labelled
+            where they are. Without ``dim`` that of the fit. Rows of both with names are paired as
+            in ``fit``: those that both have, in the order of X. Others need not be the same.
         out : paths of two new Zarr arrays, or of one without Y.
         Cost: one pass over each. Raises InvalidInputError.
         """
@@ -317,6 +317,13 @@ class TwoViewModel(Estimator):
         paths = out if many and out is not None else (out, None)
         if many and (isinstance(paths, (str, os.PathLike)) or len(paths) != 2):
             raise InvalidInputError(f"out={out!r}; expected two paths, of scores of X and of Y")
+        if many and X is not None:
+            dims = [
+                self.view(name)._new_rows(None).dim_for(rows) if dim is None else dim
+                for name, rows in zip(VIEWS, (X, Y), strict=True)
+            ]
+            X, Y, pair = same_rows(X, Y, dims, self.missing_value)
+            _warn_of_lost(pair)
         made = [
             self.view(name).transform(rows, dim=dim, out=path, overwrite=overwrite, remove=remove)
             for name, rows, path in zip(VIEWS, (X, Y), paths, strict=True)
@@ -337,6 +344,11 @@ class TwoViewModel(Estimator):
         """(k,) shares of the variance of each view that the scores of either explain, in the mean
         over its features (standardised ones count alike)."""
         return self.result_.redundancy
+
+
+def _warn_of_lost(pair: Pair | None) -> None:
+    if pair is not None and any(pair.left_out):
+        warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
 
 
 def of_view(name: str, field: str, meaning: str) -> Any:

@@ -165,20 +165,24 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
     if values is not None and not values.shape[1]:
         return '<p class="soft">This fit kept no component, so that there are no scores.</p>'
     if values is None:
+        given = "X, Y" if result.kind == "two-view" else "X"
         return (
             '<p class="soft">This fit kept no scores, since it streamed the samples. Give them: '
-            "model.report(scores=model.transform(X)), or --scores FILE.</p>"
+            f"model.report(scores=model.transform({given})), or --scores FILE.</p>"
         )
     n, rows = len(values), thinned(len(values))
     named = {} if labels is None else labels if isinstance(labels, Mapping) else {"label": labels}
-    samples = rows_of(result.labels.samples, scores, n)
+    first = scores[0] if result.kind == "two-view" and scores is not None else scores
+    samples = rows_of(result.labels.samples, first, n)
     named = {name: along(one, samples, f"labels {name!r}") for name, one in named.items()}
     names = samples.names(rows.tolist()) if samples.named and len(samples) == n else None
     if names and np.asarray(samples.coords.get(samples.dims[0], ())).dtype.kind == "M":
         names = [one.removesuffix(".000000000").removesuffix("T00:00:00") for one in names]
     shares = getattr(result, "explained_variance_ratio", None)
     titles = [f"PC{j + 1}" if shares is None else f"PC{j + 1} ({100 * shares[j]:.1f} %)"
-              for j in range(values.shape[1])]  # fmt: skip
+              for j in range(result.n_components)]  # fmt: skip
+    if result.kind == "two-view":
+        titles = [f"{one} {j + 1}" for j in range(result.n_components) for one in "XY"]
     points = packed(values, rows, names, named, titles)
     drawn = f"All {n:,} samples are drawn." if n <= MOST else (
         f"{len(rows):,} of {n:,} samples are drawn, chosen at random with a fixed seed."
@@ -317,6 +321,9 @@ def scores_of(result: Any, scores: Any) -> Array | None:
     """(n, k) scores to draw, or None where there are none. Raises InvalidInputError."""
     if scores is None:
         scores = getattr(result, "scores", None)
+    if result.kind == "two-view":
+        both = result.both_scores(scores)
+        return None if both is None else np.dstack(both).reshape(len(both[0]), -1)
     if scores is None:
         return None
     values = np.asarray(result.given_scores(scores))

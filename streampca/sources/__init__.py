@@ -50,7 +50,16 @@ head of `main` by default) and read to the end, whoever commits meanwhile.
 
 from streampca.sources.images import open_images
 from streampca.sources.opening import as_matrix, counted, open
-from streampca.sources.pairs import as_pair
+from streampca.sources.pairs import as_pair, same_rows
 from streampca.sources.zarr.appending import append, commit_rows
 
-__all__ = ["append", "as_matrix", "as_pair", "commit_rows", "counted", "open", "open_images"]
+__all__ = [
+    "append",
+    "as_matrix",
+    "as_pair",
+    "commit_rows",
+    "counted",
+    "open",
+    "open_images",
+    "same_rows",
+]

@@ -38,7 +38,12 @@ def with_missing_calls(matrix: ChunkedMatrix) -> ChunkedMatrix:
     """
     if matrix.missing_value is not None or matrix.dtype.kind != "i":
         return matrix
-    coded = with_code(matrix, MISSING_CALL)
+    return with_assumed_code(matrix, MISSING_CALL)
+
+
+def with_assumed_code(matrix: ChunkedMatrix, code: float) -> ChunkedMatrix:
+    """The matrix with a missing code that nobody stated."""
+    coded = with_code(matrix, code)
     coded.labels = replace(coded.labels, attrs={**coded.labels.attrs, ASSUMED: True})
     return coded
 

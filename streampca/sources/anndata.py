@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from streampca.errors import InvalidInputError, SourceError
+from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.labels import SYMBOL
 from streampca.sources.array_files import HDF5Reader, open_hdf5, refuse_external
@@ -87,6 +87,9 @@ def open_anndata(
     """X, or the element ``variable`` ("layers/counts", "raw/X") of an AnnData group."""
     name = variable or "X"
     node = group.get(name)
+    inner = f"{name.strip('/')}/X"  # "raw" is the group of raw/X, and of its own variables
+    if node is not None and is_group(node) and _format(node) is None and inner in group:
+        name, node = inner, group[inner]
     if node is None:
         known = ["X", *(f"layers/{layer}" for layer in group.get("layers", ()))]
         known += [one for one in ("raw/X", "raw.X") if one in group]
@@ -250,8 +253,10 @@ def _element(
     if is_group(node):
         kind = _format(node)
         if kind not in FORMATS:
+            held = shorten(sorted(map(str, node))) or "nothing"
             raise InvalidInputError(
-                f"{source} is a group of kind {kind!r}; expected an array or a sparse matrix"
+                f"{source} is a group of {held}; expected an array or a sparse matrix. Name one in "
+                "it, variable='GROUP/NAME'"
             )
         shape = node.attrs.get("shape", node.attrs.get("h5sparse_shape"))
         if shape is None or len(shape) != 2:

@@ -117,6 +117,9 @@ class Decoding:
 def _coded(attributes: Mapping[str, Any], stored: np.dtype[Any]) -> dict[str, Any]:
     """The attributes that change something, without those that xarray drops with a warning."""
     known = {name: attributes[name] for name in PACKED if name in attributes}
+    for name in ("scale_factor", "add_offset"):
+        if np.ndim(value := known.get(name, 0)) and np.size(value) == 1:
+            known[name] = np.asarray(value).item()  # of a list xarray takes the number, as object
     nothing = {name for name in FILLS if name in known and not _numbers(known[name])}
     scaled = "scale_factor" in known or "add_offset" in known
     if stored.kind != "f" or not scaled:  # of packed floats, it keeps their dtype

@@ -11,6 +11,7 @@ import xarray
 from streampca.errors import InvalidInputError, InvalidTypeError, hide_secrets
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.matrix.kinds import as_scipy, check_dtype, is_sparse, refuse_gpu
+from streampca.matrix.names import index_values
 from streampca.sources.arrays import ArrayReader
 from streampca.sources.cf import refuse_undecoded, related
 from streampca.sources.columns import DatasetColumns
@@ -165,6 +166,12 @@ def _several_variables(
     return [str(name) for name in names]
 
 
+def _coordinate_values(coordinate: xarray.DataArray) -> np.ndarray[Any, Any]:
+    if isinstance(coordinate.dtype, np.dtype):
+        return np.asarray(coordinate.values)
+    return index_values(coordinate.to_index())  # periods and dates of a time zone
+
+
 def _axis_labels(
     array: xarray.DataArray, numbers: Sequence[int], loose: bool = False
 ) -> AxisLabels:
@@ -175,7 +182,7 @@ def _axis_labels(
         name, dims = str(key), tuple(str(d) for d in coordinate.dims)
         if not set(dims) <= set(names) or not (dims or loose):
             continue
-        values = np.asarray(coordinate.values)
+        values = _coordinate_values(coordinate)
         attrs[name] = dict(coordinate.attrs)
         if dims == (name,):
             coords[name] = values

@@ -27,11 +27,10 @@ from streampca.sources.frames import column_names, is_frame
 from streampca.sources.rating_store import RULES, RatingsMatrix, Spill
 from streampca.sources.rating_tables import DELIMITERS
 from streampca.sources.tables.header import ROWS, decide
-from streampca.sources.tables.written import Written
+from streampca.sources.tables.written import Written, stated_delimiter
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
-PIECE_NBYTES = 8 << 20  # of text
-HEAD_NBYTES = 1 << 16  # of text that the delimiter and the names are taken from
+PIECE_NBYTES, HEAD_NBYTES = 8 << 20, 1 << 16  # of text; of its head, that names are taken from
 SEPARATOR = b"\x1f"  # stands for a delimiter of several characters
 
 
@@ -271,10 +270,12 @@ def _first_line(
 
     written, delimiter = said
     lines = decoded_lines(head, len(head) < HEAD_NBYTES, written, where, "open_ratings")
-    at = next((i for i, line in enumerate(lines) if line.strip("\ufeff \t\r\n")), None)
-    if at is None:
+    at = next((i for i, line in enumerate(lines) if line.strip("\ufeff \t\r\n")), -1)
+    if at < 0:
         raise SourceError(f"{where}: the first line is empty; expected a rating, or names")
-    mark = delimiter or next((one for one in DELIMITERS if one in lines[at]), ",")
+    stated = stated_delimiter(lines[at]) if len(lines) > at + 1 else None
+    at += stated is not None
+    mark = delimiter or stated or next((one for one in DELIMITERS if one in lines[at]), ",")
     first, *rows = (_split(line, mark) for line in lines[at : at + 1 + ROWS] if line.strip())
     header = written.header
     if header is None:

@@ -1,4 +1,4 @@
-"""Texts in a column of JSON lines, CSV or Parquet: their records, one after another."""
+"""Texts in a column of JSON, CSV or Parquet: their records, one after another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +18,9 @@ from typing import Any, NamedTuple
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.paths import PARQUET
 from streampca.sources.frames import column_names, is_frame
+from streampca.sources.tables.written import stated_delimiter
 
-JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+JSON = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 DELIMITERS = (",", "\t", ";", "|")
 PIECE = 1 << 16  # characters that are read at a time
@@ -26,6 +28,8 @@ COPIES = 3  # of a record: its line, its parsed text, and what grows while it is
 PARSED_NBYTES = 8  # of a character of CSV beside them: its parser holds a field as UCS-4
 LOOKED_AT = 50  # records, to find a column of texts
 ROWS = 256  # of Parquet, at a time
+BETWEEN = re.compile(r"[\s,]*")  # the records of an array
+TEXT = "text"  # the column of records that are no more than a text
 WORDS = 2  # of a value on average, from which a column holds texts
 
 
@@ -56,7 +60,9 @@ class Records:
     def __iter__(self) -> Iterator[Record]:
         if self.kind.endswith(PARQUET):
             return self._parquet()
-        return self._json_lines() if self.kind.endswith(JSON_LINES) else self._table()
+        if not self.kind.endswith(JSON):
+            return self._table()
+        return self._json_array() if self._is_array() else self._json_lines()
 
     def _take(self, nbytes: int, where: str) -> None:
         """Count the bytes of a record. Raises MemoryLimitError."""
@@ -71,10 +77,16 @@ class Records:
     def _lines(self, newline: str | None) -> Iterator[str]:
         """The lines of the file, whose errors name it."""
         number = 0
+        with self._opened(newline) as file:
+            while line := self._line(file, number := number + 1):
+                yield line
+
+    @contextmanager
+    def _opened(self, newline: str | None) -> Iterator[Any]:
+        """The file, in a context whose errors name it."""
         try:
             with opened(self.path, self.encoding, newline) as file:
-                while line := self._line(file, number := number + 1):
-                    yield line
+                yield file
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{self.path} is not {self.encoding} ({error.reason}); say its encoding="
@@ -92,7 +104,7 @@ class Records:
         while part := file.readline(PIECE):
             parts.append(part)
             length, width = length + len(part), max(width, _width(part))
-            parsed = PARSED_NBYTES * (not self.kind.endswith(JSON_LINES))
+            parsed = PARSED_NBYTES * (not self.kind.endswith(JSON))
             self._take(length * (COPIES * width + parsed), f"{self.path}, line {number}")
             if part[-1:] in ("\n", "\r"):
                 break
@@ -111,10 +123,46 @@ class Records:
                 raise SourceError(f"{where}: {line[:60]!r}; expected an object")
             yield Record(record, where)
 
+    def _is_array(self) -> bool:
+        """Whether the file is a JSON array, and no object a line."""
+        with self._opened(None) as file:
+            while piece := file.read(PIECE):
+                if piece.strip():
+                    return bool(piece.lstrip()[0] == "[")
+        return False
+
+    def _json_array(self) -> Iterator[Record]:
+        """The objects of an array; a text among them is an object of :data:`TEXT`."""
+        decode, number, at, wanted = json.JSONDecoder().raw_decode, 0, 0, PIECE
+        with self._opened(None) as file:
+            held = file.read(PIECE).lstrip()[1:]
+            while True:
+                where = f"{self.path}, record {number} of its array"
+                at = BETWEEN.match(held, at).end()  # type: ignore[union-attr]
+                if held[at : at + 1] == "]":
+                    return
+                try:
+                    record, at = decode(held, at)
+                except ValueError as error:  # it is cut where what was read ends, or is no JSON
+                    more = file.read(wanted)
+                    if not more:
+                        raise SourceError(f"{where}: not JSON ({error})") from None
+                    held, at, wanted = held[at:] + more, 0, 2 * wanted
+                    self._take(COPIES * len(held) * _width(held), where)
+                    continue
+                number, wanted = number + 1, PIECE
+                record = {TEXT: record} if isinstance(record, str) else record
+                if not isinstance(record, dict):
+                    raise SourceError(f"{where}: {record!r:.60}; expected an object")
+                yield Record(record, where)
+
     def _table(self) -> Iterator[Record]:
         lines = self._lines("")
         head = next(lines, "")
-        rows = csv.DictReader(_behind(head, lines), delimiter=self.delimiter or self._mark(head))
+        if (stated := stated_delimiter(head)) is not None:
+            head = next(lines, "")
+        mark = self.delimiter or stated or self._mark(head)
+        rows = csv.DictReader(_behind(head, lines), delimiter=mark)
         while True:
             try:
                 with _long_fields(self.room):

@@ -1,4 +1,4 @@
-"""Texts, one after another: a folder of files, a column of JSON lines or CSV, or any iterable."""
+"""Texts, one after another: a folder of files, a column of JSON or CSV, or any iterable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, s
 from streampca.paths import PARQUET, check_readable, refuse_special
 from streampca.sources.several import STORES, holds_parquet
 from streampca.sources.text_tables import (
-    JSON_LINES,
+    JSON,
     LOOKED_AT,
     PIECE,
     TABLES,
@@ -45,7 +45,7 @@ class Document(NamedTuple):
 def is_texts(source: Any) -> bool:
     """Whether a source without further options holds texts, rather than a matrix.
 
-    A folder that is no store, a pattern or list of files of text, JSON lines, and whatever is
+    A folder that is no store, a pattern or list of files of text, JSON, and whatever is
     iterated over and begins with a text, or with missing ones before it.
     """
     if isinstance(source, (str, os.PathLike)):
@@ -68,7 +68,7 @@ def _is_texts_at(path: str) -> bool:
         return not (stored or is_repository(path) or holds_parquet(path))
     if glob.has_magic(path) and not os.path.exists(path):
         path = next(glob.iglob(path, recursive=True), "")
-    return path.lower().endswith((*TEXTS, *JSON_LINES))
+    return path.lower().endswith((*TEXTS, *JSON))
 
 
 def _is_file(one: Any) -> bool:
@@ -87,9 +87,10 @@ class Texts:
     """The documents of a source, each read when it is asked for, in pieces.
 
     source : a folder (files in it and below it, but hidden ones; the name of a document is its
-        path there, such as "sci.med/58046"), a pattern, a list of files, a file of JSON lines, CSV
-        or Parquet, or an iterable of texts: a list, a Series, an open file of a text a line.
-    column : of JSON lines, CSV or Parquet, the key or the title of the text.
+        path there, such as "sci.med/58046"), a pattern, a list of files, a file of JSON (an array,
+        or an object a line), CSV or Parquet, or an iterable of texts: a list, a Series, an open
+        file of a text a line.
+    column : of JSON, CSV or Parquet, the key or the title of the text.
     names : of the documents: of such a file the key or title, else a sequence.
     delimiter : of CSV.  lines : whether each line of a file is a document.
     room : bytes that a record of a table may take, None: any.  held : of the largest that came.
@@ -112,7 +113,7 @@ class Texts:
         if isinstance(source, (str, os.PathLike)):
             path = os.fspath(source)
             refuse_special(path)
-            if path.lower().endswith((*JSON_LINES, *TABLES, *PARQUET)) and not self.lines:
+            if path.lower().endswith((*JSON, *TABLES, *PARQUET)) and not self.lines:
                 return self._of_table(path)
             self._refuse_options("files of text")
             if self.lines:
@@ -126,7 +127,7 @@ class Texts:
         if not isinstance(source, Iterable) or isinstance(source, (bytes, dict)):
             raise InvalidTypeError(
                 f"texts are a {type(source).__name__}; expected a folder, a pattern, a file of "
-                "JSON lines, CSV or Parquet, or a list of texts"
+                "JSON, CSV or Parquet, or a list of texts"
             )
         return _in_memory(source, self.names)
 
@@ -279,7 +280,7 @@ def _files(path: str) -> tuple[list[str], str]:
                                 "over: LSA().fit(texts)")  # fmt: skip
     else:
         check_readable(path)
-        expected = "expected a folder, a pattern such as 'docs/*.txt', or JSON lines or CSV"
+        expected = "expected a folder, a pattern such as 'docs/*.txt', or JSON or CSV"
         if os.path.isfile(path):
             raise SourceError(
                 f"{path}: one file is one document; {expected}. With a document a line: lines=True"
@@ -288,7 +289,7 @@ def _files(path: str) -> tuple[list[str], str]:
     if not found:
         raise SourceError(
             f"{path}: no file of text is there; expected a folder of them, a pattern such as "
-            "'docs/*.txt', or JSON lines or CSV"
+            "'docs/*.txt', or JSON or CSV"
         )
     return sorted(found), root
 

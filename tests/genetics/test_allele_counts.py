@@ -2,9 +2,11 @@
 
 import dask.array
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import xarray
+import xarray as xr
 import zarr
 
 import streampca
@@ -125,8 +127,9 @@ def test_rare_alleles_without_a_homozygote_are_no_other_coding():
     assert GenotypePCA(2).fit(calls).result_.missing.sum() > 0
 
 
-@pytest.mark.parametrize("kind", ["float", "bool", "uint8", "dask", "sparse"])
-def test_haploid_calls_of_any_kind_are_refused_by_fit_unless_that_is_said(kind):
+@pytest.mark.parametrize("kind", ["float", "bool", "uint8", "dask", "sparse", "zarr", "path",
+                                  "variants", "xarray", "frame"])  # fmt: skip
+def test_haploid_calls_of_any_kind_are_refused_unless_that_is_said(kind, tmp_path):
     calls = random_calls(n=60, p=40, missing=0.0) > 0
     made = {
         "float": lambda: np.where(np.arange(40) == np.arange(60)[:, None], np.nan, calls),
@@ -134,13 +137,20 @@ def test_haploid_calls_of_any_kind_are_refused_by_fit_unless_that_is_said(kind):
         "uint8": lambda: calls.astype(np.uint8),
         "dask": lambda: dask.array.from_array(calls.astype(float), chunks=(20, 15)),
         "sparse": lambda: scipy.sparse.csr_array(calls.astype(float)),
+        "zarr": lambda: zarr.create_array(str(tmp_path / "z"), data=calls.astype("i1")),
+        "variants": lambda: zarr.create_array(
+            str(tmp_path / "z"), data=calls.astype("i1"), chunks=(60, 10)
+        ),
+        "path": lambda: np.save(tmp_path / "x.npy", calls.astype("i1")) or tmp_path / "x.npy",
+        "xarray": lambda: xr.DataArray(calls.astype("i1"), dims=("s", "v")).chunk(s=30),
+        "frame": lambda: pd.DataFrame(calls.astype("i1")),
     }[kind]()
     with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
         GenotypePCA(2).fit(made)
     diploid = GenotypePCA(2).fit(random_calls(n=60, p=40, missing=0.0))
-    if isinstance(made, np.ndarray):
+    for out in ({}, {"out": tmp_path / "out"}):
         with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
-            diploid.transform(made)
+            np.asarray(diploid.transform(made, **out))
     f = np.nanmean(made, axis=0) if kind == "float" else calls.mean(0)
     np.testing.assert_allclose(GenotypePCA(2, ploidy=1).fit(made).frequencies_, f, rtol=1e-6)
 

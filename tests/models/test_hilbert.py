@@ -93,7 +93,10 @@ def test_two_modes_of_one_variance_are_split_into_two() -> None:
     np.testing.assert_allclose((z @ c.T) @ c.conj(), z, atol=1e-12)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("xeofs") is None, reason="xeofs is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("xeofs") is None,
+    reason="xeofs is not installed: pip install 'streampca[bench]'",
+)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("padding", [None, "exp"])
 @pytest.mark.parametrize("coslat", [False, True])

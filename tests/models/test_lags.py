@@ -119,7 +119,10 @@ def test_several_variables_keep_their_dimensions(tmp_path: Path) -> None:
     assert streampca.load(tmp_path / "m").result_.labels.features.parts["sst"].dims[0] == "lag"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("xeofs") is None, reason="xeofs is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("xeofs") is None,
+    reason="xeofs is not installed: pip install 'streampca[bench]'",
+)
 @pytest.mark.filterwarnings("ignore")
 def test_as_extended_eofs_of_xeofs() -> None:
     from xeofs.single import ExtendedEOF

@@ -10,7 +10,16 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 import streampca
-from streampca import CCA, MCA, PCA, PPCA, FactorAnalysis, TotalLeastSquares, relative_weights
+from streampca import (
+    CCA,
+    MCA,
+    PCA,
+    PPCA,
+    FactorAnalysis,
+    IncrementalPCA,
+    TotalLeastSquares,
+    relative_weights,
+)
 from streampca.cli.commands import main
 from streampca.errors import InvalidInputError
 
@@ -140,3 +149,20 @@ def test_what_is_said_of_bad_weights_works_when_typed() -> None:
     with pytest.raises(InvalidInputError, match=r"np\.nan_to_num\(sample_weight\)\.clip\(0\)"):
         PCA(2).fit(X, sample_weight=bad)
     PCA(2).fit(X, sample_weight=np.nan_to_num(bad).clip(0))
+
+
+def test_batches_take_weights_of_one_scale() -> None:
+    """Relative weights of a batch would be scaled by the rows of that batch alone."""
+    w = np.concatenate([W[:20], 9 * W[20:40], W[40:]])
+    scaled = w * w.sum() / (w @ w)
+    batched = IncrementalPCA(2)
+    for rows in (slice(0, 20), slice(20, 40), slice(40, None)):
+        with pytest.raises(InvalidInputError, match=r"sample_weight=w \* c, where c = w\.sum"):
+            batched.partial_fit(X[rows], sample_weight=relative_weights(w[rows]))
+        batched.partial_fit(X[rows], sample_weight=scaled[rows])
+    mean = w @ X / w.sum()
+    root = np.sqrt(scaled)[:, None] * (X - mean)  # n is the effective number, (sum w)^2 / sum w^2
+    expected = np.linalg.svd(root, compute_uv=False)[:2] ** 2 / (w.sum() ** 2 / (w @ w) - 1)
+    whole = IncrementalPCA(2).fit(X, sample_weight=relative_weights(w))
+    for model in (batched, whole, PCA(2).fit(X, sample_weight=relative_weights(w))):
+        np.testing.assert_allclose(model.explained_variance_, expected, rtol=1e-6)

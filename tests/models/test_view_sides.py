@@ -14,7 +14,7 @@ import zarr
 
 import streampca
 from streampca import CCA, MCA
-from streampca.errors import DroppedFeaturesWarning, InvalidInputError
+from streampca.errors import AbsentNamesWarning, DroppedFeaturesWarning, InvalidInputError
 
 RNG = np.random.default_rng(5)
 N, P, Q = 90, 7, 5
@@ -254,3 +254,70 @@ def test_frames_whose_indices_differ_are_refused(
         mca().fit(x, y)
     with pytest.raises(InvalidInputError, match=message):
         mca().plan(x, y)
+
+
+@pytest.mark.parametrize("turned", ["x", "y"])
+def test_text_that_counts_is_paired_with_an_index_that_counts(turned: str) -> None:
+    """Rows named "0", "1", ... in another order are those of a plain index, or are refused."""
+    x, y = pd.DataFrame(X), pd.DataFrame(Y)
+    order = np.random.default_rng(0).permutation(N)
+    text = [str(i) for i in order]
+    x = x.iloc[order].set_axis(text) if turned == "x" else x
+    y = y.iloc[order].set_axis(text) if turned == "y" else y
+    for model, names in ((cca, NAMES), (mca, PATTERNS)):
+        alike(model().fit(x, y), model().fit(X, Y), names)
+    with pytest.raises(InvalidInputError, match="the numbers from 0 in another order"):
+        mca().fit(x.to_numpy() if turned == "y" else x, y.to_numpy() if turned == "x" else y)
+
+
+# -- scores of both --------------------------------------------------------------------------------
+
+
+def as_kind(kind: str, values: np.ndarray, names: list[str], path: Path) -> Any:
+    """(n, p) values with names of their rows, as one of several kinds."""
+    if kind == "integers":
+        return pd.DataFrame(values, index=[int(name[1:]) for name in names])
+    frame = pd.DataFrame(values, index=names).add_prefix("v")
+    if kind == "xarray":
+        array = xr.DataArray(values, dims=("row", "v"), coords={"row": names})
+        return array.chunk(row=40) if len(names) == N else array
+    if kind == "csv":
+        frame.to_csv(path / f"{len(names)}-{values.shape[1]}.csv")
+        return str(path / f"{len(names)}-{values.shape[1]}.csv")
+    return frame
+
+
+@pytest.mark.parametrize("kind", ["frame", "integers", "xarray", "csv"])
+def test_scores_of_both_come_in_one_order(kind: str, tmp_path: Path) -> None:
+    """Rows are paired as in the fit, whatever holds them."""
+    order = np.random.default_rng(1).permutation(N)
+    x = as_kind(kind, X, [f"r{i}" for i in range(N)], tmp_path)
+    y = as_kind(kind, Y[order], [f"r{i}" for i in order], tmp_path)
+    plain = cca().fit(X, Y)
+    expected = plain.transform(X, Y)
+    model = cca().fit(x, y)
+    for found in (model.transform(x, y), cca().fit_transform(x, y)):
+        for own, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(own), other, atol=1e-9)
+    paths = str(tmp_path / "a"), str(tmp_path / "b")
+    np.testing.assert_allclose(model.transform(x, y, out=paths)[1][:], expected[1], atol=1e-9)
+    if kind == "integers":
+        return  # other integers are refused
+    some = as_kind(kind, Y[order[:50]], [f"r{i}" for i in order[:50]], tmp_path)
+    with pytest.warns(AbsentNamesWarning, match="50 rows are in both; 40 of X and 0 of Y"):
+        found = model.transform(x, some)
+    both = np.sort(order[:50])
+    for own, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(own), other[both], atol=1e-9)
+
+
+def test_scores_of_both_keep_their_labels_and_alone_their_order() -> None:
+    names = [f"r{i}" for i in range(N)]
+    x, y = (pd.DataFrame(one, index=names) for one in (X, Y[::-1]))
+    y.index = names[::-1]
+    model = mca().fit(x, y).set_output(transform="pandas")
+    a, b = model.transform(x, y)
+    assert list(a.index) == list(b.index) == names
+    alone = model.view("y").transform(y)
+    assert list(alone.index) == names[::-1]
+    pd.testing.assert_frame_equal(alone.loc[names], b)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streampca import PCA, HardImpute, KernelPCA
+from streampca import CCA, MCA, PCA, HardImpute, KernelPCA
 from streampca.cli import main
 from streampca.errors import InvalidInputError
 from streampca.report.document import MOST, MOST_GROUPS, report_of, thinned
@@ -57,6 +57,26 @@ def test_the_page_holds_the_scores_to_16_bits(model: PCA, scores: Any, labels: A
     codes = np.frombuffer(base64.b64decode(side["codes"]), np.uint8)
     assert [side["groups"][i] for i in codes] == labels.tolist()
     np.testing.assert_allclose(decoded(length), gap[:, 0], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [CCA, MCA])
+def test_the_scores_of_two_views_are_axes_of_the_same_samples(kind: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((60, 4))
+    y = x[:, :3] + rng.standard_normal((60, 3))
+    model = kind(2, progress=False).fit(x, y)
+    both = model.transform(x, y)
+    told = points(model.report(scores=both, labels={"side": ["a", "b"] * 30}).html)
+    assert [one["title"] for one in told["axes"]] == ["X 1", "Y 1", "X 2", "Y 2"]
+    for one, expected in zip(told["axes"], np.dstack(both).reshape(60, 4).T, strict=True):
+        np.testing.assert_allclose(decoded(one), expected, atol=1e-3)
+    with pytest.raises(InvalidInputError, match=r"got ndarray: scores=model\.transform\(X, Y"):
+        model.report(scores=both[0])
+    model.save(tmp_path / "m")
+    model.transform(x, y, out=(tmp_path / "s-x.zarr", tmp_path / "s-y.zarr"))
+    words = ["report", str(tmp_path / "m"), "-o", str(tmp_path / "r.html")]
+    assert main([*words, "--scores", str(tmp_path / "s.zarr")]) == 0
+    assert len(points((tmp_path / "r.html").read_text())["axes"]) == 4
 
 
 def test_nothing_of_the_data_is_markup(model: PCA, scores: Any, labels: Any) -> None:

@@ -255,6 +255,18 @@ def test_attributes_of_a_plain_array_count(tmp_path: Path) -> None:
         streampca.open(array)
 
 
+@pytest.mark.parametrize("name", ["scale_factor", "add_offset"])
+def test_a_list_of_one_number_is_that_number(name: str) -> None:
+    """As xarray decodes it, whose dtype is then object."""
+    held = SMALL.astype("i2")
+    decoded = xr.decode_cf(xr.Dataset({"v": (("a", "b"), held, {name: [0.1]})}))["v"]
+    found = Decoding.of({name: [0.1]}, held.dtype)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found.decode(held), decoded.astype("f8"))
+    with pytest.raises(SourceError, match="cannot be decoded"):
+        Decoding.of({name: [0.1, 0.2]}, held.dtype)
+
+
 def test_a_field_of_dates_is_refused_alike(tmp_path: Path) -> None:
     there = raw(SMALL.astype("i8"), {"units": "days since 2000-01-01"})
     there.to_netcdf(tmp_path / "x.nc")

@@ -299,6 +299,32 @@ def test_sparse_columns_as_samples() -> None:
         streampca.open(scipy.sparse.csr_array(X), dim="obs")
 
 
+def test_the_group_raw_is_its_matrix_with_its_own_names(store: Store) -> None:
+    path = store(scipy.sparse.csr_array(X), 40)
+    held = path.endswith("h5ad")
+    file: Any = h5py.File(path, "r+") if held else zarr.open_group(path, mode="r+")
+    raw = file.create_group("raw")
+    wide = np.hstack([X, X[:, :4]])
+    if held:
+        raw.create_dataset("X", data=wide)
+    else:
+        raw.create_array("X", data=wide)
+    names = raw.create_group("var")
+    names.attrs["_index"] = "gene"
+    text = np.array([f"raw {i}" for i in range(27)], "S8")
+    if held:
+        names.create_dataset("gene", data=text)
+        file.close()
+    else:
+        names.create_array("gene", data=text.astype(np.dtypes.StringDType()))
+    for name in ("raw", "raw/X"):
+        matrix = streampca.open(path, variable=name)
+        np.testing.assert_array_equal(matrix.read(0, 0, 57), wide)
+        assert matrix.labels.features.name(26) == "raw 26"
+    with pytest.raises(InvalidInputError, match="layers is a group of twice; expected an array"):
+        streampca.open(path, variable="layers")
+
+
 def test_real_files(shared_data: Path) -> None:
     """Older AnnData (tables, h5sparse), Zarr 3 in a zip, and 10x Genomics .h5 and .mtx."""
     old = shared_data / "pbmc68k_reduced" / "10x_pbmc68k_reduced.h5ad"

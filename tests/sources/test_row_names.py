@@ -15,6 +15,7 @@ import xarray as xr
 import streampca
 from streampca.errors import (
     AbsentNamesWarning,
+    IncompleteSourceWarning,
     InvalidInputError,
     InvalidTypeError,
     RowNumbersWarning,
@@ -143,6 +144,14 @@ def test_names_of_text_keep_zeros_and_words_that_mean_missing(tmp_path: Path) ->
     words = ["NA", "null", "nan", "None", "NaN", "N/A", *(f"{i:03d}" for i in range(6, N))]
     path = stored(named(X, words), tmp_path / "x", "csv")
     assert streampca.open(path, index="sample").labels.samples.names() == words
+    nothing = ["NA", "null", "nan", "None"]  # nothing else, and names yet
+    path = stored(named(X[:4], nothing), tmp_path / "z", "csv")
+    with pytest.warns(IncompleteSourceWarning, match="'sample' .string. are not numeric"):
+        assert streampca.open(path).shape == (4, X.shape[1])
+    assert streampca.open(path, index="sample").labels.samples.names() == nothing
+    path = stored(named(X[:4], ["4", "NA", "2", "9"]), tmp_path / "n", "csv")
+    with pytest.raises(InvalidInputError, match="'sample' holds another whole number in every row"):
+        streampca.open(path)
     path = stored(named(X, ["", *words[1:]]), tmp_path / "y", "csv")
     with pytest.raises(InvalidInputError, match="column 'sample' is empty at row 0"):
         streampca.open(path, index="sample")

@@ -148,6 +148,7 @@ class PPCA(LatentModel):
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         Warns (AccuracyWarning) where EM has not converged in ``max_passes``.
         """
+        self.result_: ProbabilisticDecomposition
         matrix, seed = self._opened(counted(X), dim), seed_of(self.random_state)
         result, found_by = fit_observed(
             matrix,

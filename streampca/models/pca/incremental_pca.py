@@ -27,7 +27,7 @@ from streampca.models.pca.scatter import solve_accumulator
 from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
 from streampca.models.result import Result
-from streampca.models.row_weights import refuse_few
+from streampca.models.row_weights import refuse_few, refuse_relative
 from streampca.passes import Plan, execute
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
@@ -112,7 +112,7 @@ class IncrementalPCA(LinearModel):
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Discard the state, then add X, (n, p). Equals a single ``partial_fit``."""
         self._reset()
-        self.partial_fit(X, dim=dim, sample_weight=sample_weight)
+        self._take(X, dim, sample_weight)
         if not self._solvable():
             seen, weight = self._accumulator.count, self._accumulator.weight
             self._reset()
@@ -128,8 +128,14 @@ class IncrementalPCA(LinearModel):
     ) -> Self:
         """Add more rows, (n, p): one pass. If reading fails half-way, the state is unchanged.
 
-        sample_weight : (rows,) how often each row counts, as :meth:`PCA.fit`.
+        sample_weight : (rows,) how often each row counts, as :meth:`PCA.fit`. Refuses
+            :func:`streampca.relative_weights`, which need the rows of all batches.
         """
+        refuse_relative(sample_weight)
+        return self._take(X, dim, sample_weight)
+
+    def _take(self, X: Any, dim: Any, sample_weight: Any) -> Self:
+        """Add rows, whatever their weights mean."""
         seen = hasattr(self, "_accumulator")
         batches = self._new_rows(None) if seen else None
         where = batches.dim_for(X) if batches is not None and dim is None else dim

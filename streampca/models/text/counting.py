@@ -64,11 +64,11 @@ def open_texts(
     """Count the terms of texts: a sparse matrix (documents, terms) that every model takes.
 
     source : a folder of files (a document each; sub-folders are part of their names), a pattern
-        such as ``docs/*.txt``, a list of files, a file of JSON lines, CSV (``.gz`` too) or Parquet,
+        such as ``docs/*.txt``, a list of files, a file of JSON, CSV (``.gz`` too) or Parquet,
         or an iterable of texts: a list, a Series, a generator, an open file of a document a line.
     out : a new Zarr directory for the counts, which ``streampca.open`` opens again; None: a scratch
         folder, which is removed with the matrix.
-    column : of JSON lines, CSV or Parquet, the key or title of the text.
+    column : of JSON, CSV or Parquet, the key or title of the text.
     names : of the documents: of such a file the key or title, else a name for each.
     encoding : of files.  delimiter : of CSV; None: the one that its header has.
     lines : whether each line of the file is a document.

@@ -14,7 +14,7 @@ from streampca.errors import InvalidTypeError, SourceError
 from streampca.matrix.columns import is_number
 from streampca.sources.tables.coding import Coding, line_ends, not_utf8
 from streampca.sources.tables.header import ROWS, Decision, decide
-from streampca.sources.tables.written import BLANKS, Written
+from streampca.sources.tables.written import BLANKS, Written, stated_delimiter
 
 DELIMITERS = ",\t;|"
 SNIFFED = 20  # rows that the delimiter is taken from
@@ -89,17 +89,19 @@ def heading(head: bytes, whole: bool, coding: Coding, written: Written, path: st
     Raises SourceError (nothing there, no UTF-8) and InvalidTypeError (lines that do not agree).
     """
     lines = decoded_lines(head, whole, written, path)
-    start = _leading(lines, written.comment or HASH)
+    stated = stated_delimiter(lines[0]) if lines else None
+    above = int(stated is not None)
+    start = above + _leading(lines[above:], written.comment or HASH)
     body = lines[start:]
     if not body:
         held = "it holds comments and empty lines" if start and any(map(str.strip, lines)) else (
             "the first line is empty, and there are no others"
         )  # fmt: skip
         raise SourceError(f"{path} has no row: {held}; expected names of columns, and rows")
-    delimiter = written.delimiter or sniffed(body, written.comment)
+    delimiter = written.delimiter or stated or sniffed(body, written.comment)
     rows = records(body, delimiter, written.comment)
-    if (above := _names_above(lines[:start], delimiter, rows, written)) is not None:
-        return _text(lines, start, above, rows, delimiter, coding, written, path)
+    if (names := _names_above(lines[above:start], delimiter, rows, written)) is not None:
+        return _text(lines, start, names, rows, delimiter, coding, written, path)
     named = _is_named(body, rows, written)
     begin, first = (start + rows[0][0], rows[0][1]) if named.names else (start, None)
     rest = rows[1:] if named.names else rows

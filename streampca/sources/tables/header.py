@@ -24,6 +24,7 @@ COARSER = 1  # two decimals less than nine rows of ten
 APART = 2  # all its numbers lie outside the range of their column by three times that range
 EVEN = 1, 2  # steps are equal, as in hardly any row; of five numbers or more
 RISING = 1  # five or more rise or fall, as in hardly any row
+POWERS = 2  # written with exponents, as in hardly any row
 COUNTING = 1  # 0, 1, 2, ...: what pandas writes for columns without names
 CALENDAR = 1  # even steps within the calendar
 ENOUGH, SURE = 2, 3
@@ -91,7 +92,7 @@ def decide(first: Sequence[str], rows: Sequence[Sequence[str]], quoted: bool = F
 def _points(tokens: Sequence[str], cells: Sequence[Sequence[str]], values: Any) -> tuple[int, str]:
     """(points for names, the reasons)."""
     first = np.array([float(token) for token in tokens])
-    if len(set(tokens)) < len(tokens) or not np.isfinite(first).all():
+    if not np.isfinite(first).all():
         return 0, ""
     found: list[tuple[int, str]] = []
     whole = all(WHOLE.fullmatch(token) for token in tokens)
@@ -108,15 +109,21 @@ def _points(tokens: Sequence[str], cells: Sequence[Sequence[str]], values: Any) 
     counting = whole and np.array_equal(first, np.arange(len(first)))
     years = whole and YEARS[0] <= first.min() and first.max() <= YEARS[1]
     even = _even(first[None])[0] and _even(values).mean() <= RARE
+    ratios = _in_ratios(first[None])[0] and _in_ratios(values).mean() <= RARE
     if even:
         found.append((EVEN[len(first) > 4], "in equal steps"))
+    elif ratios:
+        found.append((EVEN[len(first) > 4], "in equal ratios"))
     elif len(first) > 4 and _rising(first[None])[0] and _rising(values).mean() <= RARE:
         found.append((RISING, "in order"))
     if counting:
         found.append((COUNTING, "counting from 0"))
     if even and years:
         found.append((CALENDAR, "years"))
-    points = sum(one for one, _ in found)
+    written = [any("e" in cell.lower() for cell in row) for row in (tokens, *cells)]
+    if written[0] and np.mean(written[1:]) <= RARE:
+        found.append((POWERS, "with exponents over numbers without"))
+    points = sum(one for one, _ in found) - (len(set(tokens)) < len(tokens))
     points = min(points, ENOUGH) if len(first) == 1 else points  # one number tells little
     return points, ", ".join(reason for _, reason in found)
 
@@ -128,6 +135,11 @@ def _even(rows: Any) -> Any:
         return np.zeros(len(rows), bool)
     mean = steps.mean(axis=1, keepdims=True)
     return (np.abs(steps - mean) <= 0.01 * np.abs(mean)).all(axis=1) & (mean[:, 0] != 0)
+
+
+def _in_ratios(rows: Any) -> Any:
+    """(rows,) whether the ratios of three or more positive numbers are equal."""
+    return _even(np.log(np.where(rows > 0, rows, np.nan)))
 
 
 def _rising(rows: Any) -> Any:

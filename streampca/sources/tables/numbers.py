@@ -20,6 +20,7 @@ from streampca.sources.tables.dialect import Text
 from streampca.sources.tables.written import SIGNS, WORDS, Written, line_to_open
 
 UNITS = "$\u20ac\u00a3\u00a5%"  # characters that people write beside numbers
+QUOTES = "'`\u2018\u2019\u201c\u201d\""  # that are none in a CSV, around a number
 # (decimal mark, mark of thousands) in the order in which they are tried
 MARKS = (
     (".", None), (".", ","), (",", None), (",", "."), (".", " "), (",", " "), (".", "'"),
@@ -157,7 +158,10 @@ def repairs(mixed: Sequence[Cells], others: Sequence[Cells], written: Written) -
     Two, where a mark may be the decimal one or that of thousands. None, where nothing does.
     """
     words = [cell for one in mixed for cell in one.others if _is_word(cell)]
-    signs = "".join(one for one in UNITS if any(one in c for m in mixed for c in m.shapes.values()))
+    held = [cell.strip() for one in mixed for cell in one.shapes.values()]
+    signs = "".join(one for one in UNITS if any(one in cell for cell in held))
+    signs += "".join(one for one in QUOTES if any(one in (c[:1], c[-1:]) for c in held))
+    signs += "=" * any(cell.startswith('="') for cell in held)  # a formula of Excel
     na_values = tuple(dict.fromkeys([*written.na_values, *words]))
     strip = "".join(dict.fromkeys(written.strip + signs))
     tried = {replace(written, na_values=na_values, strip=strip): None}

@@ -374,7 +374,7 @@ def _first_rows(reader: TableReader, choice: Choice) -> dict[str, Array]:
     if batch is None:
         return {}
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    known = {name: one for name, one in columns.items() if not one.null_count}
+    known = {n: one.drop_null() for n, one in columns.items() if called_id(n) or not one.null_count}
     return {name: plain(one) for name, one in known.items() if not pa.types.is_decimal(one.type)}
 
 

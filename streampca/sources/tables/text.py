@@ -21,8 +21,9 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix import Location
+from streampca.matrix.names import whole_numbers
 from streampca.sources.columns import as_strings
-from streampca.sources.identifiers import FIRST_ROWS
+from streampca.sources.identifiers import FIRST_ROWS, called_id
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.coding import (
     coding_of,
@@ -49,7 +50,6 @@ from streampca.sources.tables.reader import TableMatrix, TableReader
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
 LEAST_LINES = 4  # of a wide table, whatever they take
-WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")  # "001" is a name, and no number
 DIGITS = re.compile(r"[0-9]+")
 UNCLOSED_NBYTES = 64 << 20  # that a field in quotes may have
 
@@ -128,7 +128,8 @@ class TextReader(TableReader):
                 f"{self.where}: column {name!r} is empty at row {text.index('')}; expected a name "
                 "for every one"
             )
-        return np.array(text, np.int64) if all(map(WHOLE.fullmatch, text)) else as_strings(text)
+        numbers = whole_numbers(text)
+        return as_strings(text) if numbers is None else numbers
 
     def edges(self, dim: int) -> Any:
         return self.begins if dim == 0 else np.array([0, self.shape[1]])
@@ -274,6 +275,7 @@ def _types(body: bytes, text: Text, wanted: Wanted, where: str, whole: bool) -> 
     ])  # fmt: skip
     if any(types.is_binary(kind) for kind in schema.types):
         raise _why(where, body, text, lambda _: False, text.line, ValueError("no text"))
+    schema = _with_names_of_nothing(schema, table, body, text)
     index = "" if wanted.index is None and text.rowed else wanted.index
     names = [n for n in schema.names if n != index] if wanted.columns is None else wanted.columns
     known = set(schema.names)
@@ -287,6 +289,18 @@ def _types(body: bytes, text: Text, wanted: Wanted, where: str, whole: bool) -> 
     for name, words in told.items():
         place = schema.get_field_index(name)
         schema = schema.set(place, schema.field(place).with_metadata({TOLD: words}))
+    return schema
+
+
+def _with_names_of_nothing(schema: Any, table: Any, body: bytes, text: Text) -> Any:
+    """The schema in which a column that is called as names are holds text, where all its cells
+    are words that mean a missing number: NA, nan, null may be names."""
+    empty = [name for name in table.schema.names if pa.types.is_null(table.column(name).type)]
+    for name in filter(called_id, empty):
+        cells = parsed(body, text, {name: pa.string()}, [name], literal=True).column(0)
+        if pc.any(pc.not_equal(pc.utf8_trim_whitespace(cells), "")).as_py():
+            place = schema.get_field_index(name)
+            schema = schema.set(place, pa.field(name, pa.string()))
     return schema
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +13,9 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 BLANKS = r"\s+"  # a delimiter: one or more blanks or tabs, as of pandas
 SAID = {"\t": "tab", BLANKS: "blanks"}  # as messages name them
 NAMED = {"\\t": "\t", "tab": "\t", "blanks": BLANKS, " ": BLANKS}  # delimiters as people type them
+
+STATED = re.compile(r'("?)sep=([^"\r\n])\1[\r\n]*', re.IGNORECASE)
+MOST_BLANKS = 40  # of a cell that holds nothing else
 
 # What stands for a missing number, as pandas.read_csv has it
 NULLS = frozenset(
@@ -102,14 +106,21 @@ class Written:
 
     @property
     def nulls(self) -> list[str]:
-        """The same, and those with a blank at a side."""
-        words = sorted(self.nulls_set)
-        return [*words, *(f" {one}" for one in words if one), *(f"{one} " for one in words if one)]
+        """The same, those with a blank at a side, and blanks alone."""
+        words = [*sorted(self.nulls_set), *(" " * i for i in range(1, MOST_BLANKS + 1))]
+        sides = [word for word in words if word.strip()]
+        return [*words, *(f" {one}" for one in sides), *(f"{one} " for one in sides)]
 
     @property
     def plain(self) -> bool:
         """Whether numbers are written as Arrow reads them."""
         return self.thousands is None and not self.strip
+
+
+def stated_delimiter(line: str) -> str | None:
+    """The delimiter that a first line states for Excel, such as "sep=;", and holds no more."""
+    found = STATED.fullmatch(line.lstrip("\ufeff"))
+    return None if found is None else found[2]
 
 
 TEXT_OPTIONS = tuple(one.name for one in fields(Written))

@@ -113,6 +113,27 @@ def test_a_cycle_and_a_trend_and_both_views() -> None:
         np.testing.assert_allclose(views.result_.values, plain.result_.values, rtol=1e-9)
 
 
+@pytest.mark.parametrize("word", ["hour", "month"])
+@pytest.mark.parametrize("kind", ["Asia/Kolkata", "Europe/Berlin", "UTC", "period", "objects"])
+def test_dates_of_a_time_zone_and_periods_go_by_their_own_clock(kind: str, word: str) -> None:
+    """Berlin leaves the winter time, and its hours of UTC move to other groups."""
+    time = pd.date_range("2001-03-01", periods=900, freq="h")
+    index = time.to_period("h") if kind == "period" else pd.Index(list(time), dtype=object)
+    if kind not in ("period", "objects"):
+        index = pd.date_range("2001-03-01", periods=900, freq="h", tz=kind)
+    plain = field(time)
+    part = getattr(pd.DatetimeIndex(index) if kind == "objects" else index, word)
+    wanted = anomalies(plain.assign_coords(part=("time", np.asarray(part))), "part")
+    frame = pd.DataFrame(plain.values, index=index)
+    check(PCA(2, remove=word).fit(frame), wanted)
+    labelled = plain.drop_vars("time").assign_coords(time=index)
+    check(PCA(2, remove=word).fit(labelled, dim="time"), wanted)
+    turned = frame.iloc[::-1]
+    turned = turned if getattr(index, "tz", None) is None else turned.tz_convert("America/Lima")
+    found, expected = MCA(1).fit(frame, turned), MCA(1).fit(plain.values, plain.values)
+    np.testing.assert_allclose(found.result_.values, expected.result_.values, rtol=1e-9)
+
+
 def test_numbers_that_are_no_cycle_are_asked_about() -> None:
     x = field(SIX_HOURS)
     hour = np.arange(len(x))

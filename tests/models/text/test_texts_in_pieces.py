@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 import streampca
 from streampca import LSA
 from streampca.cli import main
-from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError
+from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError, SourceError
 from streampca.passes.memory import peak_nbytes
 from streampca.sources import text_tables
 from streampca.sources.text_tables import Records
@@ -152,3 +153,44 @@ def test_a_long_line_keeps_to_the_limit_and_the_printed_peak_is_the_systems(
     assert tokens == int(np.count_nonzero(draw > -1))
     assert peak <= planned <= 500 << 20
     assert abs(peak - told) < 8 << 20
+
+
+@pytest.mark.parametrize("form", ["lines", "array", "indented", "texts"])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".json.gz"])
+def test_json_is_an_array_or_an_object_a_line(
+    form: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_tables, "PIECE", 37)  # records are cut at every place
+    records = TABLE.to_dict("records")
+    if form == "texts":
+        records = list(TABLE["abstract"])
+    text = json.dumps(records, indent=2 if form == "indented" else None)
+    if form == "lines":
+        text = "\n".join(map(json.dumps, records))
+    data = f"\ufeff\n {text}\n".encode()
+    path = tmp_path / f"table{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix.endswith(".gz") else data)
+    expected = streampca.open_texts(list(TABLE["abstract"]))
+    found = streampca.open_texts(path, column="text" if form == "texts" else "abstract")
+    np.testing.assert_array_equal(*(one.read(0, 0, 12).toarray() for one in (found, expected)))
+
+
+def test_json_that_is_none_is_named(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps(TABLE.to_dict("records")))
+    assert main(["lsa", "fit", str(path), "-k", "1"]) == 65
+    assert "which is the text? --column abstract" in capsys.readouterr().err
+    assert main(["lsa", "fit", str(path), "-k", "1", "--column", "abstract", "-q"]) == 0
+    for text, told in (("[{}, 7]", "record 1 of its array: 7; expected an object"),
+                       ('[{"a": "b"}, {"a"', "record 1 of its array: not JSON")):  # fmt: skip
+        path.write_text(text)
+        with pytest.raises(SourceError, match=told):
+            list(Records(str(path), "utf-8", None, None))
+
+
+def test_a_first_line_for_excel_states_the_delimiter(tables: Any) -> None:
+    path = Path(tables["semicolons"])
+    path.write_text("sep=;\n" + path.read_text())
+    expected = streampca.open_texts(tables["csv"], column="abstract")
+    found = streampca.open_texts(path, column="abstract", names="id")
+    np.testing.assert_array_equal(*(one.read(0, 0, 12).toarray() for one in (found, expected)))
