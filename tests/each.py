@@ -11,7 +11,8 @@ from typing import Any
 def each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """As ``pytest.mark.parametrize``, in a loop: where a case fails, a note names it.
 
-    Fixtures are the same for all cases, and a skip skips those that follow.
+    A case has a ``tmp_path`` of its own. Other fixtures are the same for all of them, and a skip
+    skips those that follow.
     """
     keys = [name.strip() for name in names.split(",")]
     cases = [dict(zip(keys, value if len(keys) > 1 else (value,), strict=True)) for value in values]
@@ -23,7 +24,11 @@ def each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], C
 
         @functools.wraps(test)
         def looped(*args: Any, **kwargs: Any) -> None:
-            for case in cases:
+            folder = kwargs.get("tmp_path")
+            for number, case in enumerate(cases):
+                if folder is not None:
+                    kwargs["tmp_path"] = folder / str(number)
+                    kwargs["tmp_path"].mkdir()
                 try:
                     test(*args, **kwargs, **case)
                 except BaseException as error:

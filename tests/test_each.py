@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +29,16 @@ def test_every_case_runs_and_the_one_that_fails_is_named() -> None:
 def test_a_name_of_no_parameter_is_an_error() -> None:
     with pytest.raises(AssertionError, match="names of no parameters"):
         each("colour", ["red"])(lambda place: None)
+
+
+def test_each_case_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    folders = []
+
+    @each("number", [1, 2])
+    @each("letter", ["a", "b"])
+    def test(tmp_path: Path, number: int, letter: str) -> None:
+        assert list(tmp_path.iterdir()) == []
+        folders.append(tmp_path)
+
+    test(tmp_path=tmp_path)
+    assert len(set(folders)) == 4

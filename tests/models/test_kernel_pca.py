@@ -25,6 +25,7 @@ from streampca.models.kernel_routes import plan_kernel
 from streampca.models.pca import panels
 from streampca.passes import Execution, SolverInput, follow
 from streampca.sources import as_matrix
+from tests.each import each
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
 RNG = np.random.default_rng(0)
@@ -57,9 +58,9 @@ def only(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_matrix, "ROUTES", {route: kernel_matrix.ROUTES[route]})
 
 
-@pytest.mark.parametrize("route", ["features", "rows"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kernel", KERNELS)
+@each("route", ["features", "rows"])
+@each("layout", LAYOUTS)
+@each("kernel", KERNELS)
 def test_numbers_of_scikit_learn(
     kernel: str, layout: str, route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
