@@ -18,6 +18,7 @@ import streampca
 from streampca.cli.commands import build_parser
 from streampca.models.registry import all_kinds
 from tests import cover
+from tests.each import each
 
 ROOT = Path(__file__).parents[1]
 TOPICS = (
@@ -56,7 +57,7 @@ def parsers() -> dict[str, Any]:
     return build_parser()._subparsers._group_actions[0].choices
 
 
-@pytest.mark.parametrize("line", commands())
+@each("line", commands())
 def test_the_real_parser_takes_the_line(line):
     _, *words = shlex.split(line)
     if len(words) == 2 and words[1].startswith("--"):  # `streampca project --loadings`: no line

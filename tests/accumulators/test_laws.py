@@ -20,6 +20,7 @@ from streampca.accumulators import Accumulator, Moments, Reconstruction
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.matrix import Block, Standardize, work_dtype
 from streampca.store import read_bundle, write_bundle
+from tests.each import each
 
 DTYPES = ("float32", "float64", "int8", "int16")
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
@@ -121,8 +122,8 @@ def test_merge_in_any_order_or_tree_changes_only_rounding(case: Case, draw: Any,
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
-@pytest.mark.parametrize("seen_empty_block", [False, True])
+@each("dtype", ["float32", "float64", "int8"])
+@each("seen_empty_block", [False, True])
 def test_empty_is_neutral(case: Case, dtype: str, seen_empty_block: bool) -> None:
     d = data(3, 11, 5, dtype)
     full = fold(case, d, (0, 4, d.x.shape[case.axis]))
@@ -145,7 +146,7 @@ def test_empty_is_neutral(case: Case, dtype: str, seen_empty_block: bool) -> Non
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("dtype", ["float32", "float64"])
 def test_empty_with_empty_is_empty(case: Case, dtype: str) -> None:
     a, b = case.make(), case.make()
     a.merge(b)
@@ -157,8 +158,8 @@ def test_empty_with_empty_is_empty(case: Case, dtype: str) -> None:
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("settled", [False, True])
+@each("dtype", ["float32", "float64"])
+@each("settled", [False, True])
 def test_merge_leaves_its_argument_alone(case: Case, dtype: str, settled: bool) -> None:
     d = data(5, 12, 6, dtype)
     length = d.x.shape[case.axis]
@@ -204,12 +205,13 @@ def test_state_round_trips_bit_for_bit(case: Case, how: Any) -> None:
 
 
 @every
-@pytest.mark.parametrize("filled", [False, True])
+@each("filled", [False, True])
 def test_state_survives_a_bundle_bit_for_bit(case: Case, filled: bool, tmp_path: Any) -> None:
     d = data(6, 9, 4, "float32")
     accumulator = fold(case, d, (0, 2, d.x.shape[case.axis])) if filled else case.make()
-    write_bundle(tmp_path / "state", accumulator.state(), {})
-    arrays, _ = read_bundle(tmp_path / "state")
+    path = tmp_path / f"filled {filled}"
+    write_bundle(path, accumulator.state(), {})
+    arrays, _ = read_bundle(path)
     assert frozen(arrays) == frozen(accumulator.state())
     assert frozen(case.make().from_state(arrays).state()) == frozen(accumulator.state())
 
@@ -236,7 +238,7 @@ def test_unknown_state_is_refused(case: Case) -> None:
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("dtype", ["float32", "float64"])
 def test_reading_twice_gives_equal_unshared_arrays(case: Case, dtype: str) -> None:
     accumulator = fold(case, data(8, 9, 4, dtype))
     before = frozen(accumulator)
@@ -250,7 +252,7 @@ def test_reading_twice_gives_equal_unshared_arrays(case: Case, dtype: str) -> No
 
 
 @every
-@pytest.mark.parametrize("dtype", DTYPES)
+@each("dtype", DTYPES)
 def test_one_row_one_column_and_empty_blocks_count(case: Case, dtype: str) -> None:
     for n, p in ((1, 1), (1, 5), (7, 1), (2, 2)):
         d = data(9, n, p, dtype)
@@ -260,7 +262,7 @@ def test_one_row_one_column_and_empty_blocks_count(case: Case, dtype: str) -> No
 
 
 @every
-@pytest.mark.parametrize("dtype", DTYPES)
+@each("dtype", DTYPES)
 def test_what_is_kept_is_float64(case: Case, dtype: str) -> None:
     accumulator = fold(case, data(10, 9, 4, dtype), None)
     for values in (accumulator.state(), case.read(accumulator)):
@@ -281,7 +283,7 @@ def with_nan(d: Data, cells: Any) -> Data:
 
 
 @pytest.mark.parametrize("case", REFUSING, ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("dtype", ["float32", "float64"])
 def test_a_partly_missing_column_is_refused_by_name(case: Case, dtype: str) -> None:
     d = with_nan(data(11, 12, 6, dtype), ([7, 8], [3, 3]))
     length = d.x.shape[case.axis]
@@ -297,8 +299,8 @@ def test_a_partly_missing_column_is_refused_by_name(case: Case, dtype: str) -> N
 
 
 @pytest.mark.parametrize("case", [c for c in REFUSING if c.axis == 0], ids=str)
-@pytest.mark.parametrize("missing_first", [True, False])
-@pytest.mark.parametrize("how", ["update", "merge"])
+@each("missing_first", [True, False])
+@each("how", ["update", "merge"])
 def test_a_column_missing_in_some_blocks_only_is_refused(
     case: Case, missing_first: bool, how: str
 ) -> None:
@@ -319,7 +321,7 @@ def test_a_column_missing_in_some_blocks_only_is_refused(
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("dtype", ["float32", "float64"])
 def test_a_column_without_observations_is_allowed(case: Case, dtype: str) -> None:
     d = with_nan(data(13, 12, 6, dtype), (slice(None), [0, 4]))
     edges = (0, 0, 1, 5, d.x.shape[case.axis])
@@ -327,8 +329,8 @@ def test_a_column_without_observations_is_allowed(case: Case, dtype: str) -> Non
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("value", "beside_nan"), [(np.inf, False), (-np.inf, True)])
+@each("dtype", ["float32", "float64"])
+@each("value, beside_nan", [(np.inf, False), (-np.inf, True)])
 def test_infinity_is_refused_by_name(
     case: Case, dtype: str, value: float, beside_nan: bool
 ) -> None:
@@ -343,8 +345,8 @@ def test_infinity_is_refused_by_name(
 
 
 @pytest.mark.parametrize("case", FILLING, ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("share", [0.05, 0.6])
+@each("dtype", ["float32", "float64"])
+@each("share", [0.05, 0.6])
 def test_holes_are_left_out_or_filled(case: Case, dtype: str, share: float) -> None:
     d = data(15, 21, 6, dtype)
     d = with_nan(d, np.random.default_rng(0).random(d.x.shape) < share)
@@ -359,7 +361,7 @@ def test_holes_are_left_out_or_filled(case: Case, dtype: str, share: float) -> N
 
 
 @pytest.mark.parametrize("case", FILLING, ids=str)
-@pytest.mark.parametrize("how", ["code", "hidden", "both", "nan and hidden"])
+@each("how", ["code", "hidden", "both", "nan and hidden"])
 def test_codes_and_hidden_cells_are_missing(case: Case, how: str) -> None:
     dtype = "float32" if how == "nan and hidden" else "int8"
     d = data(16, 21, 6, dtype)
@@ -383,7 +385,7 @@ def test_codes_and_hidden_cells_are_missing(case: Case, how: str) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSING, ids=str)
-@pytest.mark.parametrize("how", ["code", "hidden"])
+@each("how", ["code", "hidden"])
 def test_codes_and_hidden_cells_are_refused(case: Case, how: str) -> None:
     d = data(17, 12, 6, "int8")
     d.x[d.x == -9] = 0
@@ -432,7 +434,7 @@ def test_integer_weights_are_repeated_rows(case: Case, draw: Any, how: Any) -> N
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("dtype", ["float32", "float64"])
 def test_weights_need_not_be_integers(case: Case, dtype: str) -> None:
     d = data(19, 17, 5, dtype)
     d = Data(d.x, d.missing, np.random.default_rng(3).random(len(d.x)) * 5)
@@ -457,7 +459,7 @@ def test_a_row_of_weight_zero_may_hold_nan(case: Case) -> None:
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@each("dtype", ["float32", "float64", "int8"])
 def test_sparse_blocks_equal_dense_ones(case: Case, dtype: str) -> None:
     d = data(21, 23, 6, dtype)
     d.x[np.random.default_rng(5).random(d.x.shape) < 0.7] = 0
@@ -526,8 +528,8 @@ def test_blank_has_the_same_settings_and_nothing_seen(case: Case) -> None:
 
 
 @every
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("n", "p"), [(40, 30), (70, 7), (7, 70), (1, 1)])
+@each("dtype", ["float32", "float64"])
+@each("n, p", [(40, 30), (70, 7), (7, 70), (1, 1)])
 def test_memory_stays_under_its_projection(case: Case, dtype: str, n: int, p: int) -> None:
     d = data(25, n, p, dtype)
     length = d.x.shape[case.axis]

@@ -21,6 +21,7 @@ from streampca.accumulators import (
 )
 from streampca.errors import InvalidInputError
 from streampca.matrix import Block, Standardize, constant_columns
+from tests.each import each
 
 EPS32 = float(np.finfo(np.float32).eps)
 
@@ -75,8 +76,8 @@ CENTRED = [Scatter, RFactor, MeanImputedScatter]
 # -- large means -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", CENTRED)
-@pytest.mark.parametrize("step", [1, 37, 500, 2000])
+@each("make", CENTRED)
+@each("step", [1, 37, 500, 2000])
 def test_float64_with_means_of_a_million_keeps_twelve_digits(make: Any, step: int) -> None:
     x = normal(0, 2000, 6, 1e6)
     exact = exact_covariance(x)
@@ -95,8 +96,8 @@ def test_gram_and_moments_keep_twelve_digits_too() -> None:
     assert np.max(np.abs(top / np.linalg.eigvalsh(exact_covariance(x[:300])) - 1)) <= 1e-12
 
 
-@pytest.mark.parametrize("p", [1, 2, 30])
-@pytest.mark.parametrize("step", [500, 20_000])
+@each("p", [1, 2, 30])
+@each("step", [500, 20_000])
 def test_float32_with_means_of_ten_thousand_keeps_five_digits(p: int, step: int) -> None:
     x = normal(2, 20_000, p, 1e4, np.float32)
     exact = exact_covariance(x)
@@ -118,8 +119,8 @@ def test_float32_gram_with_means_of_ten_thousand_keeps_five_digits() -> None:
     )
 
 
-@pytest.mark.parametrize("p", [1, 2, 30])
-@pytest.mark.parametrize("drift", [1.0, 1e4, -1.37])
+@each("p", [1, 2, 30])
+@each("drift", [1.0, 1e4, -1.37])
 def test_a_mean_that_marches_away_inside_a_span(p: int, drift: float) -> None:
     step = 40_000 if p <= 2 else 2000  # a narrow block has the longest columns
     rng = np.random.default_rng(4)
@@ -141,7 +142,7 @@ def test_uncentred_float32_sums_of_long_columns() -> None:
 # -- constant columns ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [777, 20_000, 100_000])
+@each("step", [777, 20_000, 100_000])
 def test_a_column_of_a_tenth_has_no_variance_at_all(step: int) -> None:
     x = np.random.default_rng(5).normal(size=(100_000, 3)).astype(np.float32)
     x[:, 1] = 0.1
@@ -155,8 +156,8 @@ def test_a_column_of_a_tenth_has_no_variance_at_all(step: int) -> None:
     assert constant_columns(columns, EPS32).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"),
+@each(
+    "value, dtype",
     [
         (0.1, "f8"),
         (1e6 + 0.1, "f8"),
@@ -195,8 +196,8 @@ def test_constant_columns_contribute_nothing_to_a_scaled_gram() -> None:
 # -- small singular values -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mean", [0.0, 10.0])
-@pytest.mark.parametrize("step", [10, 100, 400])
+@each("mean", [0.0, 10.0])
+@each("step", [10, 100, 400])
 def test_the_factor_resolves_what_the_scatter_cannot(mean: float, step: int) -> None:
     rng = np.random.default_rng(8)
     s = np.logspace(0, -10, 11)
@@ -239,9 +240,9 @@ def test_fewer_rows_than_columns() -> None:
 # -- forgetting ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mean", [0.0, 100.0])
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("weighted", [False, True])
+@each("mean", [0.0, 100.0])
+@each("center", [True, False])
+@each("weighted", [False, True])
 def test_forget_is_the_inverse_of_merge(mean: float, center: bool, weighted: bool) -> None:
     x = normal(11, 900, 5, mean)
     weights = np.random.default_rng(0).random(900) + 0.1 if weighted else np.ones(900)
@@ -261,11 +262,11 @@ def test_forget_is_the_inverse_of_merge(mean: float, center: bool, weighted: boo
     assert both.missing.tolist() == [0] * 5
 
 
-@pytest.mark.parametrize("mean", [0.0, 1.0, 1e3, 1e6])
-@pytest.mark.parametrize("share", [0.5, 0.99, 0.9999])
-@pytest.mark.parametrize("louder", [1.0, 1e4])
-@pytest.mark.parametrize("away", [0.0, 50.0])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("mean", [0.0, 1.0, 1e3, 1e6])
+@each("share", [0.5, 0.99, 0.9999])
+@each("louder", [1.0, 1e4])
+@each("away", [0.0, 50.0])
+@each("dtype", ["float32", "float64"])
 def test_the_certified_loss_bounds_the_true_loss(
     mean: float, share: float, louder: float, away: float, dtype: str
 ) -> None:
@@ -321,9 +322,7 @@ def test_forgetting_nothing_changes_nothing() -> None:
     assert np.array_equal(scatter.scatter(), before)
 
 
-@pytest.mark.parametrize(
-    "impossible", ["more rows", "never there", "wider", "heavier", "from nothing"]
-)
+@each("impossible", ["more rows", "never there", "wider", "heavier", "from nothing"])
 def test_an_impossible_forget_is_refused_and_changes_nothing(impossible: str) -> None:
     x = normal(15, 60, 3, 0.0)
     scatter = fold(Scatter(), x[:40], 20)
@@ -360,7 +359,7 @@ def test_a_missing_column_stays_missing_after_forgetting() -> None:
 # -- integers --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "?"])
+@each("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "?"])
 def test_integers_do_not_overflow(dtype: str) -> None:
     rng = np.random.default_rng(17)
     if dtype == "?":
@@ -386,10 +385,10 @@ def test_integers_do_not_overflow(dtype: str) -> None:
 # -- mean imputation -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.8])
-@pytest.mark.parametrize("mean", [0.0, 1e4])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("span", [1, 3])
+@each("share", [0.01, 0.3, 0.8])
+@each("mean", [0.0, 1e4])
+@each("weighted", [False, True])
+@each("span", [1, 3])
 def test_mean_imputation_equals_numpy(share: float, mean: float, weighted: bool, span: int) -> None:
     rng = np.random.default_rng(18)
     n, p = 700, 8
@@ -427,8 +426,8 @@ def test_mean_imputation_without_holes_is_the_scatter() -> None:
 # -- the truncated factor --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8])
-@pytest.mark.parametrize("span", [1, 4])
+@each("rows", [1, 3, 8])
+@each("span", [1, 4])
 def test_a_truncated_factor_bounds_what_it_lost(rows: int, span: int) -> None:
     """B'B <= S <= B'B + lost I, and nothing of the total variance is lost."""
     x = normal(20, 600, 12, 5.0) * np.logspace(1, -2, 12)
@@ -445,7 +444,7 @@ def test_a_truncated_factor_bounds_what_it_lost(rows: int, span: int) -> None:
     assert factor.lost > 0
 
 
-@pytest.mark.parametrize("step", [1, 37, 500])
+@each("step", [1, 37, 500])
 def test_a_truncated_factor_with_means_of_a_million(step: int) -> None:
     x = normal(21, 1000, 6, 1e6)
     b = merged(lambda: TruncatedFactor(rows=8), x, step, 4).factor()

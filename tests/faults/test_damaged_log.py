@@ -69,7 +69,7 @@ def alter(backend: MemoryBackend, draw: random.Random) -> set[str]:
 
 @pytest.mark.parametrize(
     "trials",
-    [40, pytest.param(150, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.soak)],
+    [40, pytest.param(400, marks=pytest.mark.soak)],
 )
 def test_every_intact_version_stays_reachable(trials: int) -> None:
     original, ids, served = a_long_log()

@@ -108,7 +108,7 @@ def test_a_killed_refresh_is_made_good_by_the_next(tmp_path: Path, server: Any) 
 @pytest.mark.parametrize(
     ("how", "kills"),
     [
-        slow(signal.SIGKILL, 10),
+        slow(signal.SIGKILL, 6),
         soak(signal.SIGKILL, 200),
         soak(signal.SIGTERM, 20),
         soak(signal.SIGINT, 20),
@@ -137,7 +137,7 @@ def test_of_eight_at_once_one_publishes(tmp_path: Path, server: Any) -> None:
     race(tmp_path, server, 1, locked=False)
 
 
-@pytest.mark.parametrize("rounds", [slow(3), soak(100)])
+@pytest.mark.parametrize("rounds", [slow(2), soak(100)])
 @pytest.mark.parametrize("locked", [True, False], ids=["with a lock", "by the log alone"])
 def test_of_eight_at_once_one_publishes_every_time(
     locked: bool, rounds: int, tmp_path: Path, server: Any

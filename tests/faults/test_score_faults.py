@@ -84,9 +84,7 @@ class Job:
 
 
 @pytest.mark.parametrize("name", ["scores.zarr", "scores-{version}.zarr"])
-@pytest.mark.parametrize(
-    "stride", [13, pytest.param(5, marks=SLOW), pytest.param(1, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_at_any_step_it_leaves_no_scores_of_another_model(
     name: str, stride: int, tmp_path: Path, server: Any
 ) -> None:

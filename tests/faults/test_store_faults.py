@@ -177,7 +177,7 @@ def test_killed_writers_leave_the_store_whole(tmp_path: Path, server: Any) -> No
 
 @pytest.mark.parametrize(
     "kills",
-    [pytest.param(30, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.soak)],
+    [pytest.param(15, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.soak)],
 )
 def test_many_killed_writers(kills: int, tmp_path: Path, server: Any) -> None:
     kill_writers(tmp_path / "store", server, kills, seed=2)
@@ -218,7 +218,7 @@ def test_of_eight_publishing_the_same_one_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "rounds",
-    [pytest.param(20, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak)],
+    [pytest.param(8, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak)],
 )
 def test_of_eight_publishing_the_same_one_does_every_time(tmp_path: Path, rounds: int) -> None:
     race(tmp_path / "store", 8, rounds)

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from streampca.kernels.call_products import add_image, two_products, whole_vectors
+from tests.each import each
 
 LAYOUTS = {"by sample": np.ascontiguousarray, "by feature": np.asfortranarray}
 SHAPES = [(1, 1), (7, 3), (50, 97), (500, 100), (49, 1100)]  # on both sides of a panel's edges
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("dtype", "missing"), [("int8", -1.0), ("uint8", 255.0), ("int8", None)])
-@pytest.mark.parametrize("width", [1, 16, 35])
+@each("shape", SHAPES)
+@each("dtype, missing", [("int8", -1.0), ("uint8", 255.0), ("int8", None)])
+@each("width", [1, 16, 35])
 def test_products_are_those_of_numpy(layout, shape, dtype, missing, width):
     rng = np.random.default_rng(4)
     n, m = shape

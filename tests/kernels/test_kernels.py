@@ -13,6 +13,7 @@ import pytest
 
 from streampca import kernels
 from streampca.passes.memory import peak_nbytes, resident_nbytes
+from tests.each import each
 
 SIZES = [0, 1, 2, 3, 17, 64]
 
@@ -51,9 +52,9 @@ def lower(c: np.ndarray) -> np.ndarray:
 
 
 @both_routes
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("rows", [True, False])
-@pytest.mark.parametrize("m", SIZES)
+@each("dtype", ["float32", "float64"])
+@each("rows", [True, False])
+@each("m", SIZES)
 def test_rank_k_update(dtype: str, rows: bool, m: int) -> None:
     for k in SIZES:
         check_rank_k_update(dtype, rows, m, k)
@@ -73,9 +74,9 @@ def check_rank_k_update(dtype: str, rows: bool, m: int, k: int) -> None:
 
 
 @both_routes
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("rows", [True, False])
-@pytest.mark.parametrize(("length", "across"), [(1, 5), (5, 1), (1, 1), (7, 5), (0, 5), (5, 0)])
+@each("dtype", ["float32", "float64"])
+@each("rows", [True, False])
+@each("length, across", [(1, 5), (5, 1), (1, 1), (7, 5), (0, 5), (5, 0)])
 def test_rank_k_update_of_part_of_a_larger_buffer(
     dtype: str, rows: bool, length: int, across: int
 ) -> None:
@@ -92,8 +93,8 @@ def test_rank_k_update_of_part_of_a_larger_buffer(
 
 
 @both_routes
-@pytest.mark.parametrize("rows", [True, False])
-@pytest.mark.parametrize("length", [1, 2, 6])
+@each("rows", [True, False])
+@each("length", [1, 2, 6])
 def test_rank_k_update_of_rows_with_a_gap(rows: bool, length: int) -> None:
     """Rows that lie apart: the leading dimension is the stride, not the width."""
     wide = np.random.default_rng(1).normal(size=(length, 20))
@@ -145,8 +146,8 @@ def test_rank_k_update_releases_the_gil() -> None:
 
 
 @both_routes
-@pytest.mark.parametrize("m", SIZES)
-@pytest.mark.parametrize("alpha", [1.0, -0.25, 0.0])
+@each("m", SIZES)
+@each("alpha", [1.0, -0.25, 0.0])
 def test_rank_one_update(m: int, alpha: float) -> None:
     x = np.random.default_rng(m).normal(size=m)
     c = start(m, "float64")
@@ -157,10 +158,9 @@ def test_rank_one_update(m: int, alpha: float) -> None:
 
 
 @both_routes
-@pytest.mark.parametrize(
+@each(
     "shape_x",
     [lambda x: np.repeat(x, 2)[::2], lambda x: x.astype(np.float32), lambda x: x[::-1][::-1]],
-    ids=["strided", "float32", "reversed twice"],
 )
 def test_rank_one_update_takes_any_vector(shape_x: Callable[[np.ndarray], np.ndarray]) -> None:
     x = shape_x(np.arange(5.0))
@@ -173,8 +173,8 @@ def test_rank_one_update_takes_any_vector(shape_x: Callable[[np.ndarray], np.nda
 
 
 @both_routes
-@pytest.mark.parametrize("p", SIZES)
-@pytest.mark.parametrize("m", [*SIZES, 200])
+@each("p", SIZES)
+@each("m", [*SIZES, 200])
 def test_triangular_factor(m: int, p: int) -> None:
     stack = np.asfortranarray(np.random.default_rng(m).normal(size=(m, p)))
     exact = stack.T @ stack
@@ -194,8 +194,8 @@ def test_triangular_factor_of_no_rank() -> None:
 # -- symmetrize ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("m", [*SIZES, 511, 512, 513, 1100])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("m", [*SIZES, 511, 512, 513, 1100])
+@each("dtype", ["float32", "float64"])
 def test_symmetrize(m: int, dtype: str) -> None:
     c = np.random.default_rng(m).normal(size=(m, m)).astype(dtype)
     c[np.triu_indices(m, 1)] = np.nan  # what lies above is never looked at
@@ -209,9 +209,9 @@ def test_symmetrize(m: int, dtype: str) -> None:
 # -- pieces and probe ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [0, 1, 7, 1000])
-@pytest.mark.parametrize("row_nbytes", [0, 1, 64, 10**9])
-@pytest.mark.parametrize("nbytes", [1, 64, 4096])
+@each("n", [0, 1, 7, 1000])
+@each("row_nbytes", [0, 1, 64, 10**9])
+@each("nbytes", [1, 64, 4096])
 def test_row_pieces_cover_all_rows_once(n: int, row_nbytes: int, nbytes: int) -> None:
     pieces = kernels.row_pieces(n, row_nbytes, nbytes)
     assert [i for piece in pieces for i in range(piece.start, piece.stop)] == list(range(n))
@@ -219,8 +219,8 @@ def test_row_pieces_cover_all_rows_once(n: int, row_nbytes: int, nbytes: int) ->
     assert longest <= max(1, nbytes // max(1, row_nbytes))
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (50, 7), (7, 9000), (70_000, 2)])
-@pytest.mark.parametrize("nbytes", [1, 4096, 1 << 18])
+@each("shape", [(0, 3), (3, 0), (1, 1), (50, 7), (7, 9000), (70_000, 2)])
+@each("nbytes", [1, 4096, 1 << 18])
 def test_pieces_cover_all_cells_once(shape: tuple[int, int], nbytes: int) -> None:
     seen = np.zeros(shape, int)
     for rows, columns in kernels.pieces(*shape, 4, nbytes):
@@ -296,10 +296,8 @@ def oracle(
     }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("n", "p"), [(0, 3), (1, 1), (1, 4), (5, 0), (65, 3), (300, 2), (40, 2000)]
-)
+@each("dtype", DTYPES)
+@each("n, p", [(0, 3), (1, 1), (1, 4), (5, 0), (65, 3), (300, 2), (40, 2000)])
 def test_column_stats(dtype: str, n: int, p: int) -> None:
     for masked in (False, True, "all"):
         for weighted in (False, True):
@@ -353,8 +351,8 @@ def test_provisional_mean_uses_what_was_observed() -> None:
     assert kernels.provisional_mean(x[:0], None).tolist() == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (0, 5), (700, 800), (513, 1025)])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@each("shape", [(3, 4), (0, 5), (700, 800), (513, 1025)])
+@each("dtype", ["f4", "f8"])
 def test_zeros_are_arrays_like_any_other(shape, dtype):
     array = kernels.zeros(shape, dtype)
     assert (array.shape, array.dtype) == (shape, dtype)
@@ -375,8 +373,8 @@ def test_large_zeros_go_back_to_the_system_at_once():
     assert held - resident_nbytes() > 100 << 20
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "g"])
-@pytest.mark.parametrize("order", ["C", "F", "part"])
+@each("dtype", ["f2", "f4", "f8", ">f4", "g"])
+@each("order", ["C", "F", "part"])
 def test_masked_cells_are_set_and_no_others(dtype, order):
     rng = np.random.default_rng(0)
     x = np.array(rng.standard_normal((20, 30)), dtype, order="F" if order == "F" else "C")

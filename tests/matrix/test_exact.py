@@ -13,6 +13,7 @@ import zarr
 import streampca
 from streampca.errors import InvalidTypeError
 from streampca.matrix.kinds import inexact
+from tests.each import each
 
 RNG = np.random.default_rng(0)
 NEAR = RNG.integers(-1000, 1000, (60, 5))
@@ -37,7 +38,7 @@ def far(way: str, folder: Any) -> Any:
 
 
 @ways
-@pytest.mark.parametrize("solver", ["scatter", "tsqr", "gram", "randomized", "sketch"])
+@each("solver", ["scatter", "tsqr", "gram", "randomized", "sketch"])
 def test_no_solver_rounds(way: str, solver: str, tmp_path: Any) -> None:
     with pytest.raises(InvalidTypeError, match=r"2\*\*53.*X - X\.min\(axis=0\)"):
         streampca.PCA(2, svd_solver=solver).fit(far(way, tmp_path))

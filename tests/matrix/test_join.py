@@ -21,6 +21,7 @@ from streampca.matrix import (
     concat_samples,
     regular_edges,
 )
+from tests.each import each
 
 
 class Stored(ChunkedMatrix):
@@ -101,7 +102,7 @@ streamed_axes = pytest.mark.parametrize("streamed", [0, 1])
 
 @both_axes
 @streamed_axes
-@pytest.mark.parametrize("step", [1, 3, 4, 100])
+@each("step", [1, 3, 4, 100])
 def test_reading_is_reading_the_joined_array(axis: int, streamed: int, step: int) -> None:
     arrays = pieces(axis)
     whole = np.concatenate(arrays, axis=axis)
@@ -130,7 +131,7 @@ def test_a_read_touches_only_the_parts_that_it_crosses(axis: int) -> None:
 
 @both_axes
 @streamed_axes
-@pytest.mark.parametrize("chunks", [None, (2, 3), (3, 2), (100, 100)])
+@each("chunks", [None, (2, 3), (3, 2), (100, 100)])
 def test_every_stored_chunk_is_read_once(axis: int, streamed: int, chunks: Any) -> None:
     matrix, parts = joined(axis, *pieces(axis), chunks=chunks)
     edges = matrix.chunk_edges(streamed)
@@ -172,9 +173,8 @@ def test_chunk_edges_across_the_join_are_those_that_all_parts_share() -> None:
 
 @both_axes
 @streamed_axes
-@pytest.mark.parametrize(
-    "dtypes",
-    [("int8", "float32"), ("float32", "float64"), ("int8", "float64"), ("int8", "int8")],
+@each(
+    "dtypes", [("int8", "float32"), ("float32", "float64"), ("int8", "float64"), ("int8", "int8")]
 )
 def test_dtypes_are_joined_and_every_block_has_that_dtype(
     axis: int, streamed: int, dtypes: Any

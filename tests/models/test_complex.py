@@ -18,6 +18,7 @@ import zarr
 from streampca import PCA
 from streampca.errors import InvalidTypeError
 from streampca.models.registry import all_kinds
+from tests.each import each
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 6)) + 1j * rng.normal(size=(30, 6))
@@ -54,7 +55,7 @@ def refused(model: Any, data: Any) -> str:
     return str(found.value)
 
 
-@pytest.mark.parametrize("dtype", KINDS)
+@each("dtype", KINDS)
 @pytest.mark.parametrize("kind", sorted(all_kinds()))
 def test_every_estimator_refuses_complex_data(kind: str, dtype: str) -> None:
     for data in KINDS[dtype].values():

@@ -269,8 +269,15 @@ def test_memory_is_kept(n: int, p: int, limit: str, kernel: str, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("solver", ["matrix-free", "scratch"])
+@pytest.mark.parametrize(
+    ("solver", "dtype"),
+    [
+        ("matrix-free", "float64"),
+        ("scratch", "float32"),
+        pytest.param("matrix-free", "float32", marks=pytest.mark.soak),
+        pytest.param("scratch", "float64", marks=pytest.mark.soak),
+    ],
+)
 def test_the_same_bits_on_a_cluster_and_on_any_number_of_threads(
     solver: str, dtype: str, tmp_path: Path, client: Any
 ) -> None:

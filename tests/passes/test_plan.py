@@ -44,6 +44,7 @@ from streampca.passes import (
 from streampca.passes import memory as machine
 from streampca.passes import plan as plan_module
 from streampca.passes.door import check_room
+from tests.each import each
 
 MiB = 2**20
 
@@ -200,8 +201,8 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("more", SETTINGS.values(), ids=SETTINGS.keys())
-@pytest.mark.parametrize("name", ["tall float32", "wide int8", "by time", "small"])
+@each("more", SETTINGS.values())
+@each("name", ["tall float32", "wide int8", "by time", "small"])
 def test_a_refusal_names_the_smallest_limit(name: str, more: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(machine, "weight_of", lambda projected: 0)  # no more than planned
     matrix = SOURCES[name]()
@@ -285,7 +286,7 @@ LIMITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "nbytes"), LIMITS, ids=[repr(text) for text, _ in LIMITS])
+@each("text, nbytes", LIMITS)
 def test_parse_nbytes(text: Any, nbytes: int | None) -> None:
     found = parse_nbytes(text)
     assert found == nbytes
@@ -296,7 +297,7 @@ BAD = ["", "lots", "12 parsecs", "-1GB", "1.2.3MB", ".", "GB", "1e9", 0, -5, 0.3
        float("nan"), float("inf"), True, [1], b"1GB"]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", BAD, ids=repr)
+@each("text", BAD)
 def test_parse_nbytes_refuses(text: Any) -> None:
     with pytest.raises(InvalidInputError, match="memory_limit="):
         parse_nbytes(text)
@@ -439,8 +440,8 @@ STORES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("store", STORES.values(), ids=STORES.keys())
+@each("axis", [0, 1])
+@each("store", STORES.values())
 def test_reads_announced_are_reads_counted(tmp_path: Path, store: dict[str, Any], axis: int,
                                            monkeypatch: Any) -> None:  # fmt: skip
     monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 16 * 1024)

@@ -13,6 +13,7 @@ from streampca.kernels import Team
 from streampca.kernels import band as banded
 from streampca.kernels.band import WIDTH, band_of
 from streampca.solvers import eigh_lower, spectrum
+from tests.each import each
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -57,7 +58,7 @@ SPECTRA = {
 
 
 @pytest.mark.parametrize("name", SPECTRA)
-@pytest.mark.parametrize("count", [1, 6, 30])
+@each("count", [1, 6, 30])
 def test_pairs(name: str, count: int) -> None:
     values = np.asarray(SPECTRA[name])
     a = symmetric(values)

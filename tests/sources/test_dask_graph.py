@@ -17,6 +17,7 @@ import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.sources.dask import sharing as dask_sharing
 from streampca.sources.dask.arrays import from_dask
+from tests.each import each
 from tests.sources.dask_reads import Source, planned, values_of
 
 
@@ -49,8 +50,8 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("inline", [False, True])
+@each("axis", [0, 1])
+@each("inline", [False, True])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_graph_is_read_as_planned(name, inline, axis):
     build, *most = GRAPHS[name]

@@ -18,6 +18,7 @@ from streampca.sources.dask.graph import layer_of
 from streampca.sources.dask.layers import outline_of_layers
 from streampca.sources.dask.lazy_layers import Rechunk
 from streampca.sources.dask.rechunk import looked_through
+from tests.each import each
 from tests.sources.dask_reads import Source, planned, values_of
 
 
@@ -43,8 +44,8 @@ ABOVE = {
 CHUNKS = {"rows": (20, -1), "columns": (-1, 3), "both": (20, 7), "automatic": "auto"}
 
 
-@pytest.mark.parametrize("chunks", CHUNKS)
-@pytest.mark.parametrize("name", ABOVE)
+@each("chunks", CHUNKS)
+@each("name", ABOVE)
 def test_a_rechunk_is_looked_through(name, chunks):
     source = Source()
     x = ABOVE[name](source.array((12, 5)).rechunk(CHUNKS[chunks]))

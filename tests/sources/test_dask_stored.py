@@ -16,6 +16,7 @@ from dask._task_spec import DataNode, Task
 import streampca
 from streampca.sources.dask.chunks import StoredArray, StoredArrays
 from streampca.sources.dask.execution import Once
+from tests.each import each
 
 VALUES = np.random.default_rng(15).normal(size=(50, 6))
 
@@ -43,10 +44,10 @@ def test_zarr_decodes_nothing(
     np.testing.assert_array_equal(matrix.read(0, 0, 50), expected * 2)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "i2", ">f8", "bool"])
-@pytest.mark.parametrize("index", [
+@each("dtype", ["f4", "i2", ">f8", "bool"])
+@each("index", [
     np.s_[:, :], np.s_[3:41, 2:5], np.s_[::2, :], np.s_[4, :], np.s_[5:5, :], np.s_[30:],
-], ids=str)  # fmt: skip
+])  # fmt: skip
 def test_values_are_those_of_zarr(tmp_path: Path, dtype: str, index: Any) -> None:
     array = stored(tmp_path / "x.zarr", dtype=dtype, fill_value=1)
     found = StoredArray.of(array)

@@ -14,6 +14,7 @@ from streampca.matrix import SpanCache, reading_with, select
 from streampca.passes import plan as plans
 from streampca.sources.dask import sharing
 from streampca.sources.dask.arrays import from_dask
+from tests.each import each
 from tests.sources.dask_reads import Source, planned, values_of
 
 
@@ -57,8 +58,8 @@ def by_tasks(build):
     return built
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("name", GRAPHS)
+@each("axis", [0, 1])
+@each("name", GRAPHS)
 def test_each_chunk_is_read_once_in_order(name, axis):
     expected = by_tasks(GRAPHS[name])(Source().array((12, 12))).compute(scheduler="sync")
     source = Source()
@@ -144,12 +145,11 @@ def test_a_part_takes_its_window_along():
     assert part.reads().chunks == whole.count_span(0, np.arange(36, 85, 12)) == 6
 
 
-@pytest.mark.parametrize(
+@each(
     "rows",
     [np.arange(120), np.arange(0, 120, 2), np.arange(0, 120, 18), np.r_[0:13, 30:40, 90:120]],
-    ids=["all", "every other", "of some chunks", "ranges"],
 )
-@pytest.mark.parametrize("name", GRAPHS)
+@each("name", GRAPHS)
 def test_selected_rows_read_what_is_counted(name, rows):
     """What several of the runs need that a selection is read in is read once."""
     source = Source()

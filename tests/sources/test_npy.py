@@ -13,13 +13,14 @@ import streampca
 from streampca.errors import SourceError
 from streampca.passes.memory import peak_nbytes
 from streampca.sources import array_files
+from tests.each import each
 
 SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]
 
 
-@pytest.mark.parametrize("near", [True, False], ids=["grouped", "piece by piece"])
-@pytest.mark.parametrize("dtype", ["<f4", ">f8", "i1", "bool"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@each("near", [True, False])
+@each("dtype", ["<f4", ">f8", "i1", "bool"])
+@each("order", ["C", "F"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_any_part_of_any_order(tmp_path, monkeypatch, shape, order, dtype, near):
     monkeypatch.setattr(array_files, "GAP_NBYTES", 1 << 14 if near else -1)

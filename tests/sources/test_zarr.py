@@ -22,6 +22,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, h
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.zarr import location, opening
 from streampca.sources.zarr.reader import ZarrReader
+from tests.each import each
 
 X = np.random.default_rng(0).standard_normal((53, 21)).astype("f4")
 
@@ -43,8 +44,8 @@ CODECS = {
 }
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("chunks", [(53, 21), (10, 21), (10, 4), (1, 21), (53, 5)])
+@each("axis", [0, 1])
+@each("chunks", [(53, 21), (10, 21), (10, 4), (1, 21), (53, 5)])
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS.keys())
 def test_v3_codecs_and_grids(tmp_path, codec, chunks, axis):
     store = zarr.create_array(
@@ -57,9 +58,9 @@ def test_v3_codecs_and_grids(tmp_path, codec, chunks, axis):
     np.testing.assert_array_equal(matrix.read(1 - axis, 2, 3), X[:, 2:3] if axis == 0 else X[2:3])
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["<f4", ">f8", "i2", "u1", "bool"])
+@each("axis", [0, 1])
+@each("order", ["C", "F"])
+@each("dtype", ["<f4", ">f8", "i2", "u1", "bool"])
 def test_v2_orders_and_dtypes(tmp_path, order, dtype, axis):
     values = (X > 0) if dtype == "bool" else (40 + 10 * X).astype(dtype)
     store = zarr.create_array(
@@ -350,7 +351,7 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("nbytes", [0, 4, 836, 844, 1680])  # whole: 840
+@each("nbytes", [0, 4, 836, 844, 1680])  # whole: 840
 @pytest.mark.parametrize("name", SHORT)
 def test_a_chunk_that_decodes_to_another_size_is_refused(tmp_path, name, nbytes):
     """Whole in itself, with a right checksum, and yet not a chunk of this array."""

@@ -22,6 +22,7 @@ import streampca.store.bundle as bundle_module
 from streampca.errors import InvalidInputError, SourceError
 from streampca.passes.memory import peak_nbytes
 from streampca.store import array_files, is_bundle, read_bundle, write_bundle
+from tests.each import each
 
 ARRAYS = {
     "float64": np.linspace(0, 1, 7),
@@ -58,7 +59,7 @@ STRINGS = {
 }
 
 
-@pytest.mark.parametrize("name", ARRAYS)
+@each("name", ARRAYS)
 def test_arrays_come_back_bit_for_bit(name: str, tmp_path: Path) -> None:
     array = ARRAYS[name]
     write_bundle(tmp_path / "b", {"x": array}, {})
@@ -86,8 +87,8 @@ def test_big_endian_numbers_keep_their_values(tmp_path: Path) -> None:
     assert found.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (5,), (7, 3), (0, 4), (5, 0), (7, 2, 2)], ids=str)
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "f2", "f4", "f8"])
+@each("shape", [(), (0,), (5,), (7, 3), (0, 4), (5, 0), (7, 2, 2)])
+@each("dtype", ["?", "i1", "u2", "i8", "f2", "f4", "f8"])
 def test_numbers_are_written_as_zarr_writes_them(
     dtype: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

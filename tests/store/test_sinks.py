@@ -20,6 +20,7 @@ import streampca
 from streampca.errors import InvalidInputError, SourceError
 from streampca.store import MemorySink, Sink, ZarrSink, bundle, places, sinks
 from streampca.store.sinks import chunk_for
+from tests.each import each
 
 
 def make(kind: str, folder: Path, length: int, width: int, **more: Any) -> Any:
@@ -37,9 +38,9 @@ kinds = pytest.mark.parametrize("kind", ["memory", "zarr"])
 
 
 @kinds
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
-@pytest.mark.parametrize("chunk", [1, 3, 4, 10, 100])
-@pytest.mark.parametrize("edges", [(0, 10), (0, 4, 8, 10), (0, 3, 9, 10), (0, 1, 1, 10)])
+@each("dtype", ["float32", "float64", "int8"])
+@each("chunk", [1, 3, 4, 10, 100])
+@each("edges", [(0, 10), (0, 4, 8, 10), (0, 3, 9, 10), (0, 1, 1, 10)])
 def test_blocks_arrive_where_they_belong(
     kind: str, dtype: str, chunk: int, edges: Any, tmp_path: Path
 ) -> None:

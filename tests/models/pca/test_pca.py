@@ -31,6 +31,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.kernels import probe
+from tests.each import each
 from tests.models.invariants import check_invariants
 
 EXACT = ("scatter", "tsqr", "gram")
@@ -61,8 +62,8 @@ def oracle(X: np.ndarray, scale: bool = False, ddof: int = 1, center: bool = Tru
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("shape", [(200, 12), (12, 200), (40, 40), (3, 2), (2, 7)])
-@pytest.mark.parametrize("scale", [None, "std"])
+@each("shape", [(200, 12), (12, 200), (40, 40), (3, 2), (2, 7)])
+@each("scale", [None, "std"])
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 def test_equals_numpy(solver, shape, scale):
     X = planted(*shape)

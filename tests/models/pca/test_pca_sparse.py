@@ -11,6 +11,7 @@ import scipy.sparse
 import streampca
 from streampca.errors import NonFiniteError
 from streampca.matrix import Block
+from tests.each import each
 
 rng = np.random.default_rng(0)
 COUNTS = rng.poisson(0.3, size=(90, 40)).astype(np.float64)
@@ -28,9 +29,9 @@ def same(sparse: streampca.PCA, dense: streampca.PCA, rtol: float = 1e-9) -> Non
     np.testing.assert_allclose(sparse.mean_, dense.mean_, rtol=rtol)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("solver", ["scatter", "gram", "tsqr"])
-@pytest.mark.parametrize("settings", [{}, {"scale": "std"}, {"center": False}])
+@each("kind", KINDS)
+@each("solver", ["scatter", "gram", "tsqr"])
+@each("settings", [{}, {"scale": "std"}, {"center": False}])
 def test_a_sparse_fit_is_that_of_the_dense_matrix(
     kind: str, solver: str, settings: dict[str, Any]
 ) -> None:

@@ -12,6 +12,7 @@ import scipy.sparse
 import streampca
 from streampca.errors import NonFiniteError, StreamPCAError
 from streampca.solvers.krylov import orthonormalised
+from tests.each import each
 
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
 pytestmark = [
@@ -42,7 +43,7 @@ def still(kind: str, shape: tuple[int, int], dtype: str) -> np.ndarray:
     return (1000 + 0.1 * x).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@each("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("kind", ["zeros", "steps", "large", "subnormal", "few ranks"])
 @pytest.mark.parametrize("shape", [(45, 26), (8, 30)])
 def test_every_solver_ends_with_numbers(shape: tuple[int, int], kind: str, dtype: str) -> None:
@@ -100,7 +101,7 @@ def test_components_of_a_completion_beyond_its_rank_are_no_longer_than_one() -> 
 
 
 @pytest.mark.parametrize("solver", ["scatter", "gram", "randomized", "sketch"])
-@pytest.mark.parametrize("size", [1e-21, 1e-22, 1e-23, 1e-30])
+@each("size", [1e-21, 1e-22, 1e-23, 1e-30])
 def test_squares_that_float32_loses_are_refused(size: float, solver: str) -> None:
     """(12 columns are squared in float64 where samples are streamed: their bounds hold.)"""
     rng = np.random.default_rng(0)
@@ -115,10 +116,10 @@ def test_squares_that_float32_loses_are_refused(size: float, solver: str) -> Non
     assert np.all(error <= found.certificate_.variance_bound)
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@each("wide", [False, True])
 @pytest.mark.parametrize("solver", ["scatter", "tsqr", "gram", "randomized", "sketch"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("power", [160, 120, 30, 18, -18, -30, -120, -160, -200, -300])
+@each("dtype", ["float32", "float64"])
+@each("power", [160, 120, 30, 18, -18, -30, -120, -160, -200, -300])
 def test_values_of_any_size_are_right_or_refused(power, dtype, solver, wide) -> None:
     """Where squares leave the range of the arithmetic the answer is no number and no crash."""
     base = np.random.default_rng(0).standard_normal((200, 6)) * np.arange(1, 7)

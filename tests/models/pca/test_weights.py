@@ -15,6 +15,7 @@ import streampca
 from streampca import PCA, IncrementalPCA
 from streampca.cli.commands import main
 from streampca.errors import InvalidInputError
+from tests.each import each
 from tests.models.paths import PATHS, fit
 
 IGNORED = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
@@ -503,9 +504,9 @@ def test_coordinates_that_do_not_match():
         PCA(1, weights="coslat").fit(field.assign_coords(lat=field.lat * 3))
 
 
-@pytest.mark.parametrize("solver", ["scatter", "tsqr", "gram", "randomized"])
-@pytest.mark.parametrize("form", ["array", "csr", "csc"])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i1"])
+@each("solver", ["scatter", "tsqr", "gram", "randomized"])
+@each("form", ["array", "csr", "csc"])
+@each("dtype", ["f8", "f4", "i1"])
 def test_features_that_vary_only_in_samples_of_weight_0_are_constant(dtype, form, solver):
     rng = np.random.default_rng(0)
     x, counts = rng.integers(0, 5, (40, 12)).astype(float), rng.integers(0, 3, 40)
