@@ -270,12 +270,15 @@ def shrunk(folder: Path, **layout: Any) -> Night:
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "chunks": {}, "v2": {"zarr_format": 2}, "chunks of 20": {"chunks": (20, 4)},
+    "chunks": {}, "v2": {"zarr_format": 2}, "of 20": {"chunks": (20, 4)},
     "shards": {"shards": (80, P)}, "NaN": {"fill_value": np.nan}, "-1": {"fill_value": -1.0},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(one, marks=[] if "s" in one else [pytest.mark.slow]) for one in LAYOUTS],
+)
 def test_removed_rows_do_not_count_before_they_are_written_again(
     layout: str, tmp_path: Path
 ) -> None:
@@ -392,6 +395,22 @@ def test_an_append_that_died_has_left_no_rows(tmp_path: Path) -> None:
     array.resize((200, P))
     assert streampca.append(night.place, data(30, 1)) == 230  # once more, the same rows
     assert (night.run().samples, night.run().behind) == (230, 0)
+
+
+def test_a_look_that_cannot_be_read_is_as_none(tmp_path: Path) -> None:
+    night = shrunk(tmp_path)
+    kept = tmp_path / "models" / "last_look.json"
+    known = json.loads(kept.read_text())
+    assert known["parts"]
+    for name, value in (
+        ("parts", [[[-1, 0], 1, "AAAA"]]), ("parts", 3), ("committed", "x"), ("length", 1e999),
+        ("vouched", [[0]]), ("stat", None), ("more", 1), ("grid", []),
+    ):  # fmt: skip
+        kept.write_text(json.dumps({**known, name: value}))
+        assert night.run().exit_code == 0
+    for text in ("", "[]", "{", "[" * 10**5):
+        kept.write_text(text)
+        assert night.run().exit_code == 0
 
 
 def test_a_dry_run_and_a_move_forget_nothing(tmp_path: Path) -> None:
