@@ -139,7 +139,7 @@ class Faults:
 
 
 KINDS = [name for name in vars(Faults) if name != "mend" and not name.startswith("_")]
-FEW = ["one_worker_stops", "the_scheduler_stops_for_a_while"]
+FEW = ["one_worker_stops"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of distributed, whose connections break
@@ -223,11 +223,18 @@ def test_a_scheduler_that_starts_anew(rounds: int, new_cluster: Any, source: str
     ],
 )
 def test_workers_that_are_too_small(limit: str, rounds: int, new_cluster: Any, source: str) -> None:
+    """Refused; those of 200 MiB hold this small fit, or are too small for what they hold before."""
     cluster = new_cluster(1, limit)
     client = cluster.client()
+    here = streampca.PCA(2, scheduler="threads").fit(source)
     for _ in range(rounds):
-        with pytest.raises(MemoryLimitError, match=r"worker .* may use .* a memory limit of"):
-            streampca.PCA(2, scheduler=client).fit(source)
+        try:
+            there = streampca.PCA(2, scheduler=client).fit(source)
+        except MemoryLimitError as error:
+            assert re.search("worker .* may use .* a memory limit of", str(error))
+        else:
+            assert limit == "200MiB"
+            assert there.components_.tobytes() == here.components_.tobytes()
     client.close()
 
 
