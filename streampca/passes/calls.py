@@ -97,7 +97,11 @@ def answer_of(client: Any, call: Coroutine[Any, Any, Any], seconds: float,
     hopeless : whether to give up; asked every ``look`` seconds. Raises TimeoutError then, and after
     ``seconds``.
     """
-    answer = asyncio.run_coroutine_threadsafe(call, client.loop.asyncio_loop)
+    try:
+        answer = asyncio.run_coroutine_threadsafe(call, client.loop.asyncio_loop)
+    except RuntimeError:  # the client was closed meanwhile, and its loop with it
+        call.close()
+        raise
     begun = time.monotonic()
     try:
         while True:

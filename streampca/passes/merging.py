@@ -102,9 +102,11 @@ class RemoteTotal:
 
         def silent() -> bool:
             states = running(self.client)
+            if states.get(self.keeper, "gone") in ("gone", "silent"):
+                return True
             if needed and all(states.get(one) == "silent" for one in needed):
                 raise HeldUpError
-            return states.get(self.keeper, "gone") in ("gone", "silent")
+            return False
 
         look = min(TOTAL_LOOK_SECONDS, setting("pause-timeout") / 4)
         try:

@@ -31,6 +31,7 @@ from streampca.sources import as_matrix
 PAUSE = 2.0  # seconds
 PASSES, BLOCKS, ROWS, P = 2, 60, 50, 8
 END = 120.0  # seconds, when a test gives up: far beyond what is stated
+LONGEST = PAUSE + calls.BEATS  # that a worker is silent before it is named
 OURS = (StuckWorkerWarning, NoWorkerWarning)
 
 
@@ -58,8 +59,8 @@ def sums(source: str, scheduler: Any, progress: Callable[[Advance], None] | None
     return found
 
 
-def ended(work: Callable[[], Any]) -> tuple[Any, str, float]:
-    """(what the work returned, or its error; its warnings; seconds until the first of these)."""
+def ended(work: Callable[[], Any]) -> tuple[Any, str, list[float]]:
+    """(what the work returned, or its error; its warnings; when each came, and the end)."""
     found: list[Any] = []
     said: list[tuple[float, str]] = []
 
@@ -80,8 +81,8 @@ def ended(work: Callable[[], Any]) -> tuple[Any, str, float]:
         thread.start()
         thread.join(END)
     assert found, f"no end in {END:g} s, after {said}"
-    first = min([time.monotonic(), *(when for when, _ in said)])
-    return found[0], "; ".join(what for _, what in said), first
+    times = [*(when for when, _ in said), time.monotonic()]
+    return found[0], "; ".join(what for _, what in said), times
 
 
 class Faults:
@@ -111,7 +112,7 @@ class Faults:
         self._soon(2.5 * PAUSE, signal.SIGCONT, *self.cluster.workers)
 
     def all_workers_pause(self) -> str:
-        self._status("paused")
+        self._pause(1e-6)
         return r"no worker of the cluster took tasks for .* s: worker .* is paused"
 
     def the_scheduler_stops(self) -> str:
@@ -122,24 +123,24 @@ class Faults:
         self.the_scheduler_stops()
         self._soon(PAUSE / 2, signal.SIGCONT, self.cluster.scheduler)
 
-    def _status(self, name: str) -> None:
-        def change(name: str, dask_worker: Any) -> None:
-            from distributed.core import Status
+    def _pause(self, share: float) -> None:
+        """Where they hold more than this share of their memory; they look ten times a second."""
 
-            dask_worker.status = Status[name]
+        def change(share: float, dask_worker: Any) -> None:
+            dask_worker.memory_manager.memory_pause_fraction = share
 
-        self.client.run(change, name)
+        self.client.run(change, share)
 
     def mend(self) -> None:
         """Everything goes on again."""
         for one in self.later:
             one.join()
         self.cluster.signal(signal.SIGCONT, self.cluster.scheduler, *self.cluster.workers)
-        self._status("running")
+        self._pause(0.8)
 
 
 KINDS = [name for name in vars(Faults) if name != "mend" and not name.startswith("_")]
-FEW = ["one_worker_stops", "the_scheduler_stops_for_a_while"]
+FEW = ["one_worker_stops"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of distributed, whose connections break
@@ -173,17 +174,18 @@ def test_it_goes_on_or_says_why(
                     what.append(getattr(faults, kind)())
                     begun[0] = time.monotonic()
 
-            found, said, first = ended(lambda hook=hook: sums(source, client, hook))
+            found, said, times = ended(lambda hook=hook: sums(source, client, hook))
             if what[0] is None:
                 assert found == whole, (kind, at, found)
             else:
                 assert isinstance(found, ClusterError), (kind, at, found)
                 assert re.search(what[0], str(found)), (kind, at, found)
-            if kind == "one_worker_stops":
-                assert "tcp://127.0.0.1:" in said, (kind, at, said)
-            slowest = max(slowest, first - begun[0])
+            if kind == "one_worker_stops" and times[-1] - begun[0] > 2 * LONGEST:
+                assert "tcp://127.0.0.1:" in said, (kind, at, said)  # else nothing was needed of it
+            first = min(when for when in times if when > begun[0]) - begun[0]
+            slowest = max(slowest, first)
             counts[kind] += 1
-            print(f"{counts[kind]} {kind} at {at}: the first word after {first - begun[0]:.1f} s")
+            print(f"{counts[kind]} {kind} at {at}: first word or end after {first:.1f} s")
             faults.mend()
             client.wait_for_workers(2, timeout=60)
     client.close()
@@ -222,11 +224,19 @@ def test_a_scheduler_that_starts_anew(rounds: int, new_cluster: Any, source: str
     ],
 )
 def test_workers_that_are_too_small(limit: str, rounds: int, new_cluster: Any, source: str) -> None:
+    """Refused; those of 200 MiB hold this small fit, or are too small for what they hold before."""
     cluster = new_cluster(1, limit)
     client = cluster.client()
+    here = streampca.PCA(2, scheduler="threads").fit(source)
     for _ in range(rounds):
-        with pytest.raises(MemoryLimitError, match=r"worker .* may use .* a memory limit of"):
-            streampca.PCA(2, scheduler=client).fit(source)
+        try:
+            there = streampca.PCA(2, scheduler=client).fit(source)
+        except MemoryLimitError as error:
+            said = str(error)
+        else:
+            assert there.components_.tobytes() == here.components_.tobytes()
+            said = "" if limit == "200MiB" else "nothing"
+        assert not said or re.search("worker .* may use .* a memory limit of", said)
     client.close()
 
 
