@@ -37,6 +37,7 @@ from streampca.operations.state import (
     behind_since,
     change_of,
     in_words_of_job,
+    keep_look,
     ledger_of,
     look,
     note_behind,
@@ -142,7 +143,7 @@ class _Run:
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Find out what changed, do the work, publish."""
-        found = look(self.job, self.old, self.limit)
+        found = look(self.job, self.old, self.limit, not dry_run)
         recorded = None if self.current is None else self.current.record.get("job", {})
         self.work_folder.check()
         if not dry_run:
@@ -253,10 +254,9 @@ class _Run:
                 first = self._old_samples(found) if outcome.how == "append" else 0
                 raise in_words_of_job(error, self.job, found.matrix, first) from error
             raise
-        costs = work.costs
-        outcome.chunk_reads = sum(cost.reads for cost in costs)
-        outcome.bytes = sum(cost.nbytes for cost in costs)
-        outcome.resumed_blocks = sum(cost.resumed_blocks for cost in costs) + work.resumed_blocks
+        outcome.chunk_reads = sum(cost.reads for cost in work.costs)
+        outcome.bytes = sum(cost.nbytes for cost in work.costs)
+        outcome.resumed_blocks = sum(one.resumed_blocks for one in work.costs) + work.resumed_blocks
         if (row := found.blank_row(again=outcome.resumed_blocks > 0)) is not None:
             raise _BlankRow(row)
         old = None if self.current is None else self.current.result()
@@ -297,6 +297,7 @@ class _Run:
         outcome.status = REFUSED if outcome.gate else PUBLISHED if version.id == mine else ALREADY
         outcome.by = str(version.record.get("by", "an older streampca"))
         outcome.served = outcome.previous if outcome.gate else version.number
+        keep_look(self.job.store, found.look)  # there was no store before the first version
         self.work_folder.clear()
         if self.job.keep is not None:
             outcome.removed = len(self.store.gc(self.job.keep))

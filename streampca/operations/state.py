@@ -32,12 +32,14 @@ from streampca.sources.reading import files_checksum
 from streampca.sources.tables.ledger import FileLedger, FileSource
 from streampca.sources.zarr.chunks import carries_checksum
 from streampca.sources.zarr.ledger import NOTHING, VANISHED, Ledger, LedgerSource, Seen
-from streampca.sources.zarr.watermark import Rows, rows_written
+from streampca.sources.zarr.looks import Look, look_at
+from streampca.sources.zarr.watermark import Rows, declaring, rows_written
 from streampca.store import check_fields, understood
 
 # --------------------------------------------------------------------------------------------------
-# Since when a job has not used existing rows: stored in its model store between runs.
+# Since when a job has not used existing rows, and what it saw: stored in its model store.
 
+LOOK = "last_look.json"  # likewise, what the last look at the source left for the next one
 SCANNED_NBYTES = 16 << 20  # read at a time in search of a cell that is no number
 NAME = "behind.json"  # in the model store, only while a job lags behind
 
@@ -65,6 +67,22 @@ def note_behind(place: str, first: int, behind: int) -> str:
     elif behind and noted != {"first": first, "since": since}:
         store.backend.put(NAME, json.dumps({"first": first, "since": since}).encode())
     return since
+
+
+def last_look(place: str, source: LedgerSource) -> Look | None:
+    """What the last refresh saw of an array like this one.  place : of the model store."""
+    return Look.from_json(ModelStore(place).backend.get(LOOK) or b"{}", source)
+
+
+def keep_look(place: str, look: Look | None) -> None:
+    """Store a look for the next refresh, once there is a store, before anything is published: a
+    removed row must not count if this refresh dies. Cost: a read, a write if it is new."""
+    store = ModelStore(place)
+    if look is None or not store.exists():
+        return
+    text = look.to_json().encode()
+    if store.backend.get(LOOK) != text:
+        store.backend.put(LOOK, text)
 
 
 def seconds_since(since: str) -> float:
@@ -99,8 +117,9 @@ class State:
     stat : digest of the settings and of the chunks' lengths and times.  key : digest of the
     settings and the data, as exactly as they are known.  content : digest of all files, for a
     source without a ledger under the full check.  changed : ranges (first, last) of old rows in
-    changed chunks.  lengthened : whether the array's length may have changed too.  same_rows :
-    whether the rows of the promoted version are known to be there as they were.
+    changed chunks.  lengthened : whether the array's length may have changed too.  look : for the
+    next refresh.  same_rows : whether the rows of the promoted version are known to be there as
+    they were.
     """
 
     matrix: Any
@@ -113,6 +132,7 @@ class State:
     changed: tuple[tuple[int, int], ...] = ()
     lengthened: bool = False
     written: Rows | None = None
+    look: Look | None = None
     same_rows: bool = False
 
     @property
@@ -137,12 +157,12 @@ class State:
             return None
         row = self.written.first_in_doubt(self.source, again)
         if self.lengthened:
-            lost = (self.written.first_in_doubt(self.source, again, span) for span in self.changed)
+            lost = (self.written.first_lost(self.source, span, again) for span in self.changed)
             if (first := next((one for one in lost if one is not None), None)) is not None:
                 raise DamagedSourceError(
                     f"row {first} of the source, which the promoted version has, holds only the "
-                    "fill value now. Write it again; or, if that is what it holds, "
-                    "streampca.commit_rows(place, rows)"
+                    f"fill value now. Write it again; or, if that is what it holds, "
+                    f"{declaring(self.source)}"
                 )
         return row
 
@@ -150,10 +170,11 @@ class State:
         self.key = self.key or self.stat
 
 
-def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
+def look(job: Job, old: Ledger | None, limit: int | None = None, keep: bool = True) -> State:
     """Open the source and list its chunks; read only those at the end of the old rows.
 
     old : the ledger of the promoted version.  limit : a row that may never have been written.
+    keep : the look, for the next refresh.
     Raises SourceError and ChangingSourceError if there is no row yet.
     """
     matrix = _opened(job)
@@ -164,7 +185,10 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     if old is not None and old.layout != source.layout():
         old = None
     source.keep_checksums()
-    written = rows_written(source, seen, old, job.settle, limit)
+    this_look = look_at(source, seen, last_look(job.store, source))
+    if keep:
+        keep_look(job.store, this_look)
+    written = rows_written(source, seen, old, job.settle, limit, this_look)
     rows = written.count
     if rows == 0:
         why = f": {written.why}" if written.why else ""
@@ -174,7 +198,10 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     listed = (seen.nbytes[part].tobytes(), seen.version[part].tobytes())
     pinned = (seen.snapshot,) if seen.snapshot else ()
     stat = digest_of(settings_of(job), source.layout(), rows, *listed, *pinned)
-    return State(source.first_rows(rows), source, seen, rows, stat, written=written)
+    return State(
+        source.first_rows(rows), source, seen, rows, stat, written=written,
+        look=this_look,
+    )  # fmt: skip
 
 
 def _opened(job: Job) -> Any:
@@ -245,7 +272,7 @@ def change_of(
     if change.content:  # times may be equal: the content decides whether a version has it
         found.key = digest_of(found.key, repr(change.content))
     found.changed, found.same_rows = change.where, change.same_rows
-    found.lengthened = old.written not in (0.0, found.seen.written)
+    found.lengthened = found.seen.written != old.written or found.seen.snapshot != old.snapshot
     stat = "by the diff of their snapshots" if found.seen.snapshot else "by length and time"
     how = {"stat": stat, "full": "byte by byte"}[change.checked]
     return change.kind, f"{change}; old chunks were checked {how}", change.read

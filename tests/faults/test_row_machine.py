@@ -6,10 +6,9 @@ nothing is being written it holds all rows before the first one that was not.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,18 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from zarr.core.sync import sync
+from dying_writers import Died, dying
 
 import streampca
 from streampca.errors import ChangingSourceError, DamagedSourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
-from streampca.sources.zarr.watermark import RowMark
+from streampca.sources.zarr.marks import RowMark
 
 P, CHUNK, LEAST = 4, (7, 2), 8
 LAYOUTS: dict[str, dict[str, Any]] = {
     "v2": {"zarr_format": 2}, "v3": {}, "sharded": {"shards": (14, 4)}, "xarray": {},
 }  # fmt: skip
-
-
-class Died(Exception):
-    """The writer."""
 
 
 def prefix_of(cells: Any) -> int:
@@ -144,30 +139,6 @@ class Writer:
         if RowMark.of(array.attrs).end > size:
             rows = min(self.prefix, size)
             streampca.commit_rows(self.place, rows, variable=self.path or None)
-
-
-@contextlib.contextmanager
-def dying(after: int) -> Iterator[None]:
-    """All writes fail after so many."""
-    put, done = zarr.storage.LocalStore.set, [0]
-
-    async def one(self: Any, key: str, value: Any) -> None:
-        done[0] += 1
-        if done[0] > after:
-            raise Died
-        await put(self, key, value)
-
-    async def quiet() -> None:
-        """Zarr leaves the other writes of one that failed under way."""
-        while len(asyncio.all_tasks()) > 1:
-            await asyncio.sleep(0)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(zarr.storage.LocalStore, "set", one)
-        try:
-            yield
-        finally:
-            sync(quiet())
 
 
 class Walk:

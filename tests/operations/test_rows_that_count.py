@@ -250,3 +250,153 @@ def test_a_first_version_waits_for_the_writer(tmp_path: Path) -> None:
     with pytest.raises(ChangingSourceError, match="no row yet: rows from 0 on may still be"):
         night.run()
     assert night.run(settle=0).samples == 200
+
+
+# -- rows that were removed ------------------------------------------------------------------------
+
+
+def shrunk(folder: Path, **layout: Any) -> Night:
+    """100 rows were served, then 90; the array has 120, of which 100 to 119 are written."""
+    night = Night(folder, 1)
+    options = {"chunks": (40, 4), "dtype": "f8", **layout}
+    night.array = zarr.create_array(night.place, shape=(100, P), overwrite=True, **options)
+    night.array[...] = data(100)
+    assert night.run().samples == 100
+    night.array.resize((90, P))
+    assert (night.run().samples, night.run().status) == (90, "unchanged")
+    night.array.resize((120, P))
+    night.array[100:] = data(20, 1)
+    return night
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "chunks": {}, "v2": {"zarr_format": 2}, "chunks of 20": {"chunks": (20, 4)},
+    "shards": {"shards": (80, P)}, "NaN": {"fill_value": np.nan}, "-1": {"fill_value": -1.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_removed_rows_do_not_count_before_they_are_written_again(
+    layout: str, tmp_path: Path
+) -> None:
+    """The chunk of rows 90 to 99 still held them, and 120 rows were served."""
+    night = shrunk(tmp_path, **LAYOUTS[layout])
+    np.testing.assert_array_equal(night.array[90:100], data(100)[90:])
+    done = night.run(verify="full")
+    assert (done.samples, done.behind, done.status) == (90, 30, "unchanged")
+    assert "row 90 is, in one chunk at least, as it lay behind the end" in done.note
+    night.array[90:95, :4] = data(5, 2)[:, :4]  # a half of the columns is not enough
+    assert night.run().behind == 30
+    night.array[90:95] = data(5, 2)
+    assert night.run().behind == 25
+    night.array[95:100] = data(5, 3)
+    assert night.run().behind == 0
+    night.check(night.array[...])
+
+
+def test_removed_rows_that_are_written_as_they_were_need_a_word(tmp_path: Path) -> None:
+    """Bytes cannot tell; the line of the note can."""
+    night = shrunk(tmp_path)
+    night.array[90:100] = data(100)[90:]
+    assert night.run().behind == 30
+    streampca.commit_rows(night.place, 120)
+    assert (night.run().samples, night.run().behind) == (120, 0)
+    night.check(night.array[...])
+
+
+def test_a_rollback_does_not_bring_removed_rows_back(tmp_path: Path) -> None:
+    night = shrunk(tmp_path)
+    streampca.ModelStore(night.entries["store"]).rollback()
+    assert night.served.n_samples == 100
+    assert night.run().behind == 30
+    night.array[90:100] = data(10, 2)
+    assert (night.run().samples, night.run().behind) == (120, 0)
+    night.check(night.array[...])
+
+
+def test_neither_does_a_mark_from_before(tmp_path: Path) -> None:
+    """Rows 0 to 99 were vouched for once: that says nothing of rows that were removed since."""
+    night = Night(tmp_path, 1)
+    night.array = zarr.create_array(
+        night.place, shape=(40, P), chunks=(40, 4), dtype="f8", overwrite=True
+    )
+    night.array[...] = data(40)
+    streampca.append(night.place, data(60, 1))
+    assert night.run().samples == 100
+    array = zarr.open_array(night.place)
+    array.resize((90, P))
+    assert night.run().samples == 90
+    array.resize((120, P))
+    array[100:] = data(20, 2)
+    assert night.run().behind == 30
+    streampca.append(night.place, data(10, 3))  # a new mark, of other rows
+    assert night.run().behind == 40
+    streampca.append(night.place, np.zeros((10, P)))
+    zarr.open_array(night.place)[90:100] = data(10, 4)
+    assert night.run(gate={"max_variance_ratio": 1e6}).samples == 140
+
+
+def test_a_mark_does_not_hide_that_served_rows_are_lost(tmp_path: Path) -> None:
+    """Removed with their chunk, which a writer made anew for later rows: zeros were served."""
+    night = Night(tmp_path, 1)
+    night.array = zarr.create_array(
+        night.place, shape=(40, P), chunks=(40, 4), dtype="f8", overwrite=True
+    )
+    night.array[...] = data(40)
+    streampca.append(night.place, data(60, 1))
+    night.run()
+    array = zarr.open_array(night.place)
+    array.resize((80, P))
+    array.resize((120, P))
+    array[100:] = data(20, 2)
+    with pytest.raises(DamagedSourceError, match=r"row 80 of the source.*only the fill value"):
+        night.run()
+    array[80:100] = data(20, 3)
+    assert night.run().samples == 120
+    night.check(array[...])
+
+
+def test_whole_chunks_behind_the_end_do_not_count_either(tmp_path: Path) -> None:
+    """A writer with an old handle made the array shorter, and left its chunks where they were."""
+    night = Night(tmp_path, 1)
+    night.array = zarr.create_array(
+        night.place, shape=(40, P), chunks=(20, 4), dtype="f8", overwrite=True
+    )
+    night.array[...] = data(40)
+    old = zarr.open_array(night.place)
+    night.array.append(data(80, 1))
+    night.run()
+    old.append(data(10, 2))
+    assert night.run(gate={"max_removed": 1}).samples == 50
+    old.resize((130, P))
+    old[125:] = data(5, 3)
+    assert night.run().behind == 80
+    old[50:60], old[61:125] = data(10, 4), data(64, 5)
+    assert night.run().behind == 70
+    old[60:61] = data(1, 6)
+    assert (night.run().samples, night.run().behind) == (130, 0)
+    night.check(old[...])
+
+
+def test_an_append_that_died_has_left_no_rows(tmp_path: Path) -> None:
+    night = Night(tmp_path, 200)
+    night.run()
+    metadata = (tmp_path / "x.zarr" / "zarr.json").read_bytes()
+    streampca.append(night.place, data(30, 1))
+    (tmp_path / "x.zarr" / "zarr.json").write_bytes(metadata)
+    assert night.run().samples == 200
+    array = zarr.open_array(night.place)
+    array.resize((240, P))
+    array[230:] = data(10, 2)
+    assert night.run().behind == 40
+    array.resize((200, P))
+    assert streampca.append(night.place, data(30, 1)) == 230  # once more, the same rows
+    assert (night.run().samples, night.run().behind) == (230, 0)
+
+
+def test_a_dry_run_and_a_move_forget_nothing(tmp_path: Path) -> None:
+    night = shrunk(tmp_path)
+    job = check_job({**night.entries}, "job")
+    assert (refresh(job, dry_run=True).behind, refresh(job).behind) == (30, 30)
+    (tmp_path / "x.zarr").rename(tmp_path / "y.zarr")
+    assert night.run(source={"path": str(tmp_path / "y.zarr")}).behind == 30

@@ -14,7 +14,7 @@ import zarr
 import streampca
 from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.sources.zarr import appending
-from streampca.sources.zarr.watermark import COMMITTED, MARK, RowMark
+from streampca.sources.zarr.marks import CALLS, COMMITTED, FILLED, MARK, RowMark
 
 P, ROWS = 5, 16
 KINDS: dict[str, dict[str, Any]] = {
@@ -103,7 +103,9 @@ def test_a_writer_with_a_mark_of_its_own_keeps_it(tmp_path: Path) -> None:
         streampca.append(array, data(3))
     streampca.commit_rows(array, 50)
     streampca.append(array, data(3))
-    assert dict(zarr.open_array(str(tmp_path / "x")).attrs) == {"streampca_rows_committed": 53}
+    attributes = dict(zarr.open_array(str(tmp_path / "x")).attrs)
+    assert [one[:2] for one in attributes.pop(CALLS)] == [[0, 50], [50, 53]]
+    assert attributes == {"streampca_rows_committed": 53}
 
 
 def test_rows_that_were_vouched_for_stay_so_behind_a_gap(tmp_path: Path) -> None:
@@ -118,14 +120,17 @@ def test_rows_that_were_vouched_for_stay_so_behind_a_gap(tmp_path: Path) -> None
     assert attributes[MARK] == [[0, 50], [56, 70]]
     mark = RowMark.of(attributes)
     assert (mark.end, mark.proves(0), mark.proves(53), mark.proves(56)) == (70, 50, 53, 70)
-    assert mark.unproven(0, 90) == [(50, 56), (70, 90)]
+    assert mark.may_be_blank == ((0, 50),)  # no zero was appended: a row of zeros is none of these
+    assert mark.unproven(0, 90) == [(50, 90)]
     assert mark.unproven(40, 54) == [(50, 54)]
-    assert mark.unproven(56, 70) == mark.unproven(3, 3) == []
+    assert mark.unproven(6, 50) == mark.unproven(3, 3) == []
     streampca.commit_rows(place, 70)
     assert zarr.open_array(place).attrs[MARK] == [0, 70]
     # what is said of rows that are not there is forgotten
-    assert mark.extended(60, 65) == {MARK: [[0, 50], [56, 65]]}
-    assert mark.extended(40, 45) == {MARK: [0, 45]}
+    longer, shorter = mark.extended(60, 65, (61, 64)), mark.extended(40, 45)
+    assert (longer[MARK], longer[FILLED]) == ([[0, 50], [56, 65]], [[0, 50], [61, 64]])
+    assert (shorter[MARK], shorter[FILLED]) == ([0, 45], [[0, 40]])
+    assert [one[:2] for one in shorter[CALLS]] == [[0, 40], [40, 40], [40, 40], [40, 45]]
 
 
 @pytest.mark.parametrize(("told", "spans"), [

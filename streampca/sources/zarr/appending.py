@@ -14,8 +14,9 @@ from zarr.core.sync import sync
 
 from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.paths import OBJECTS, has_obstore, no_obstore, open_objects, scheme_of
-from streampca.sources.zarr.opening import pick_array
-from streampca.sources.zarr.watermark import COMMITTED, MARK, RowMark
+from streampca.sources.zarr.location import snapshot_of
+from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
+from streampca.sources.zarr.opening import is_repository, pick_array
 
 Place = str | os.PathLike[str] | zarr.Array[Any]
 
@@ -62,10 +63,16 @@ def append(
     shape = (*array.shape[:dim], end, *array.shape[dim + 1 :])
     index = (slice(None),) * dim + (slice(first, end),)
     longer = array.metadata.update_shape(shape)
+    filled = _filled(array, values, dim, first)
+    marked = longer.update_attributes({**array.attrs, **mark.extended(first, end, filled)})
+    if snapshot_of(array.store):  # Icechunk takes no chunk behind the end; both are seen at once
+        _save(array, marked)
+        _ahead(array, marked)[index] = values
+        return int(end)
     _ahead(array, longer)[index] = values
     if _opened(array).shape != array.shape:
         raise ChangingSourceError(f"{array.store_path} was made longer by another writer meanwhile")
-    _save(array, longer.update_attributes({**array.attrs, **mark.extended(first, end)}))
+    _save(array, marked)
     return int(end)
 
 
@@ -87,7 +94,7 @@ def commit_rows(
     _check_dim(array, dim)
     if not 0 <= rows <= array.shape[dim]:
         raise InvalidInputError(f"rows={rows}; expected 0 to {array.shape[dim]}")
-    marks = {COMMITTED: int(rows)} if RowMark.of(array.attrs).decides else {MARK: [0, int(rows)]}
+    marks = RowMark.of(array.attrs).committed(int(rows))
     _save(array, array.metadata.update_attributes({**array.attrs, **marks}))
 
 
@@ -117,6 +124,11 @@ def _writable(place: str, options: dict[str, Any]) -> Any:
         raise InvalidInputError(f"storage_options are for URLs, and {place} is a path")
     if place.endswith(".zip"):
         raise InvalidInputError(f"{place}: nothing is appended to an archive; unpack it")
+    if not scheme and is_repository(place):
+        raise InvalidInputError(
+            f"{place} is an Icechunk repository: pass zarr.open_array(session.store) of a writable "
+            "session, then session.commit(...)"
+        )
     if not scheme:
         return zarr.storage.LocalStore(place)
     if scheme in OBJECTS and has_obstore():
@@ -145,6 +157,17 @@ def _checked(
         shown = ", ".join(map(str, expected))
         raise InvalidInputError(f"rows have shape {values.shape}; expected ({shown})")
     return values
+
+
+def _filled(
+    array: zarr.Array[Any], values: np.ndarray[Any, Any], dim: int, first: int
+) -> Span | None:
+    """The first and the last of the new rows with the fill value in them, as a span, or None."""
+    fill: Any = array.fill_value or 0
+    rows = np.moveaxis(values, dim, 0).reshape(values.shape[dim], -1)
+    holds = np.isnan(rows) if fill != fill else rows == fill
+    found = np.flatnonzero(holds.any(axis=1))
+    return (first + int(found[0]), first + int(found[-1]) + 1) if len(found) else None
 
 
 def _check_dim(array: zarr.Array[Any], dim: int) -> None:

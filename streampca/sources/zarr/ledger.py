@@ -8,8 +8,9 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,15 +20,15 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.zarr.guard import checksum
 from streampca.sources.zarr.location import listing, place_of, snapshot_of
+from streampca.sources.zarr.marks import RowMark
 from streampca.sources.zarr.reader import ZarrReader
 
-# For every chunk its length, what the store says of its last writing (time or ETag), and a
-# checksum (see ``zarr_guard.checksum``), which is taken of the bytes that a pass reads anyway.
-# Beside that how many rows were there (the watermark: never ``shape[0]`` alone, which grows before
-# the rows are written), a digest of how the array is stored, and the checksum of the decoded rows
-# of a last chunk that was not full: appending writes that chunk anew.
+# Of every chunk its length, what the store says of its last writing (time or ETag), and a checksum
+# of the bytes that a pass reads anyway. And how many rows counted (see ``watermark``), a digest of
+# how the array is stored, and the checksum of the decoded rows of a last chunk that was not full.
 
 Array = np.ndarray[Any, Any]
+Place = tuple[int, ...]
 ABSENT = -1  # as a length: the chunk is absent
 UNKNOWN = -1  # as a checksum: the chunk was never read whole
 NOTHING, APPENDED, CHANGED, REMOVED, VANISHED, RELAID = (
@@ -43,6 +44,7 @@ class Seen:
     is written again, as far as the store reports it.
     times : float64, seconds since 1970 of the last writing, NaN where the store does not say.
     written : of the array's metadata, likewise.  snapshot : of Icechunk, which says what changed.
+    behind : place -> version of chunks that lie wholly behind the end of the array.
     """
 
     nbytes: Array
@@ -50,6 +52,7 @@ class Seen:
     times: Array
     written: float
     snapshot: str = ""
+    behind: Mapping[Place, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Ledger:
     tail : checksum of the decoded rows in the last chunk, where it was not full, else UNKNOWN.
     written : when the array's metadata were, its length among them; 0.0 where that is not known.
     place : of the array, without credentials.
+    calls : ids of the calls that had vouched for rows (:mod:`streampca.sources.zarr.marks`).
     """
 
     rows: int
@@ -74,11 +78,12 @@ class Ledger:
     snapshot: str = ""
     written: float = 0.0
     place: str = ""
+    calls: list[str] = field(default_factory=list)
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """(arrays, JSON-ready document), for a bundle."""
         arrays = {name: getattr(self, name) for name in ("nbytes", "version", "crc32c")}
-        names = ("rows", "dim", "layout", "tail", "written", "place")
+        names = ("rows", "dim", "layout", "tail", "written", "place", "calls")
         numbers = {name: getattr(self, name) for name in names}
         snapshot = {"snapshot": self.snapshot} if self.snapshot else {}
         return arrays, {"kind": "ledger", **numbers, **snapshot}
@@ -144,8 +149,6 @@ class Change:
 # --------------------------------------------------------------------------------------------------
 # The chunks of a Zarr array: listed, recorded in a ledger, and compared with an older one.
 
-Place = tuple[int, ...]
-
 
 class LedgerSource:
     """A matrix in a single Zarr array, of which ledgers are made.
@@ -208,12 +211,25 @@ class LedgerSource:
                 written = _time(about[name])
         encode = self.reader.array.metadata.encode_chunk_key
         for place in itertools.product(*(range(n) for n in counts)):
-            if (found := about.get(encode(place))) is not None:
+            if (found := about.pop(encode(place), None)) is not None:
                 nbytes[place], version[place] = found[0], _version(found)
                 times[place] = _time(found)
+        behind = dict(self._behind(about, counts))
         if snapshot := snapshot_of(store):
-            return Seen(nbytes, version, np.full(counts, np.nan), np.nan, snapshot)
-        return Seen(nbytes, version, times, written)
+            return Seen(nbytes, version, np.full(counts, np.nan), np.nan, snapshot, behind)
+        return Seen(nbytes, version, times, written, behind=behind)
+
+    def _behind(
+        self, about: Mapping[str, tuple[Any, ...]], counts: Place
+    ) -> Iterator[tuple[Place, int]]:
+        """(place, version) of the files that are chunks outside of a grid, along the rows."""
+        encode = self.reader.array.metadata.encode_chunk_key
+        for name, found in about.items():
+            place = tuple(map(int, re.findall(r"\d{1,18}", name)[-len(counts) :]))
+            others = [i < n for d, (i, n) in enumerate(zip(place, counts)) if d != self.dim]
+            inside = len(place) == len(counts) and all(others)
+            if inside and place[self.dim] >= counts[self.dim] and encode(place) == name:
+                yield place, _version(found)
 
     def keep_checksums(self) -> None:
         """From now on take the checksum of every chunk that is read whole, and look for blank rows
@@ -251,7 +267,7 @@ class LedgerSource:
         written = 0.0 if math.isnan(seen.written) else seen.written
         return Ledger(
             rows, self.dim, self.layout(), now.nbytes, now.version, crc, self.tail(rows),
-            now.snapshot, written, self.place,
+            now.snapshot, written, self.place, RowMark.of(self.reader.array.attrs).ids,
         )  # fmt: skip
 
     def tail(self, rows: int) -> int:
@@ -366,8 +382,7 @@ def _names(axis: AxisLabels) -> str:
 
 def _places(chosen: Array) -> Iterator[Place]:
     """The grid places where a boolean array is True."""
-    for place in np.argwhere(chosen):
-        yield tuple(int(i) for i in place)
+    yield from map(tuple, np.argwhere(chosen).tolist())
 
 
 def _time(about: tuple[Any, ...]) -> float:

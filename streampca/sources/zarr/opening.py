@@ -144,7 +144,12 @@ class Snapshots:
             raise SourceError(
                 f"{hide_secrets(self.place)}: no {name} {value!r}: {_first_line(error)}"
             ) from None
-        return zarr.open(session.store, mode="r")
+        with metadata_errors(self.place):
+            try:
+                return zarr.open(session.store, mode="r")
+            except (FileNotFoundError, zarr.errors.NodeNotFoundError) as error:
+                where = hide_secrets(self.place)
+                raise SourceError(f"no Zarr array or group at the root of {where}") from error
 
     def changed(self, path: str, old: str, new: str) -> list[tuple[int, ...]] | None:
         """Places of the chunks of one array that were written from one snapshot to another.

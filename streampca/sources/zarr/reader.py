@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import zarr
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError, hide_secrets
 from streampca.matrix import Location, ReadCount
@@ -284,6 +285,26 @@ class ZarrReader(Reader):
             shorter.array = on_store(self.array, shorter.guard)
         return shorter
 
+    def longer(self, dim: int, size: int) -> ZarrReader:
+        """Stored values of the same array as if it went on to ``size`` along dim.
+
+        Absent chunks are fill values, and nothing is counted.
+        """
+        other, shape = copy.copy(self), list(self.array.shape)
+        shape[dim] = max(size, shape[dim])
+        shards = self.guard.shards and self.guard.shards.limited(dim, shape[dim])
+        other.guard = guard = GuardedStore(
+            self.guard.wrapped, "fill", self.guard.timeout, shards, frames=self.guard.frames
+        )
+        other.tally, other.chunks = guard.tally, EncodedChunks(guard)
+        array = on_store(self.array, guard).async_array
+        longer = zarr.AsyncArray(
+            array.metadata.update_shape(tuple(shape)), array.store_path, array.config
+        )
+        other.array, other.shape = zarr.Array(longer), tuple(shape)
+        other.decoding, other.dtype, other.rows_dim = None, self.stored, None
+        return other
+
 
 # --------------------------------------------------------------------------------------------------
 # Rows that hold only the fill value, as rows do that were never written.
@@ -310,7 +331,7 @@ def note_of(values: Array, dim: int, first: int, fill: Any) -> int:
     rows = np.moveaxis(values, dim, 0)
     if not rows.size:
         return 0
-    blank = _blank(rows, fill)
+    blank = blank_rows(rows, fill)
     if not len(blank):
         return 0
     mask = np.zeros(len(rows), bool)
@@ -341,8 +362,8 @@ def doubtful(notes: Iterable[int], n: int) -> int:
     return dense | everywhere
 
 
-def _blank(rows: Array, fill: Any) -> Array:
-    """The numbers of the blank rows."""
+def blank_rows(rows: Array, fill: Any) -> Array:
+    """The numbers of the rows that hold only the fill value."""
     found = np.arange(len(rows))
     each = PROBES if rows.ndim == 2 else 4
     inner = [np.unique(np.linspace(0, n - 1, each, dtype=int)) for n in rows.shape[1:]]

@@ -3,94 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import numpy as np
 
 from streampca.errors import AbsentChunkError
 from streampca.sources.zarr.ledger import ABSENT, Ledger, LedgerSource, Place, Seen
+from streampca.sources.zarr.looks import Look
+from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
 from streampca.sources.zarr.reader import UNSEEN, doubtful
-
-# --------------------------------------------------------------------------------------------------
-# The mark of a writer for the rows that it has written: an attribute of the array.
-
-COMMITTED = "streampca_rows_committed"  # of a writer of its own, set last: it decides
-MARK = "streampca_rows"  # of streampca.append: [first, end] of the rows it vouches for, or several
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class RowMark:
-    """Rows that a writer certifies: ``first`` to ``end`` - 1 of each span.
-
-    spans : ordered and disjoint.  decides : no other row is written.
-    """
-
-    spans: tuple[Span, ...] = ()
-    decides: bool = False
-
-    @classmethod
-    def of(cls, attributes: Mapping[str, Any]) -> Self:
-        """The mark in the attributes of an array; an empty one if there is none."""
-        committed = attributes.get(COMMITTED)
-        if isinstance(committed, int) and not isinstance(committed, bool):
-            return cls(_joined([(0, committed)]), True)
-        spans = attributes.get(MARK)
-        if _is_span(spans):
-            spans = [spans]
-        if isinstance(spans, list) and all(_is_span(one) for one in spans):
-            return cls(_joined((first, end) for first, end in spans))
-        return cls()
-
-    @property
-    def end(self) -> int:
-        """The end of the last span; 0 where there is none."""
-        return self.spans[-1][1] if self.spans else 0
-
-    def extended(self, first: int, end: int) -> dict[str, Any]:
-        """The attribute of an array to which rows ``first`` to ``end`` - 1 were appended.
-
-        Earlier marks of rows from ``first`` on are dropped: these rows did not exist.
-        """
-        if self.decides:
-            return {COMMITTED: end}
-        kept = [(a, min(b, first)) for a, b in self.spans]
-        spans = [list(one) for one in _joined([*kept, (first, end)])]
-        return {MARK: spans[0] if len(spans) == 1 else spans}
-
-    def proves(self, known: int) -> int:
-        """The end of the rows that count without inspection, if those before ``known`` do."""
-        for first, end in self.spans:
-            if first <= known:
-                known = max(known, end)
-        return known
-
-    def unproven(self, first: int, end: int) -> list[Span]:
-        """The spans of rows ``first`` to ``end`` - 1 that the mark does not hold."""
-        gaps = []
-        for a, b in self.spans:
-            gaps.append((first, min(a, end)))
-            first = max(first, b)
-        return [(a, b) for a, b in (*gaps, (first, end)) if a < b]
-
-
-def _is_span(value: Any) -> bool:
-    return isinstance(value, list) and [type(one) for one in value] == [int, int]
-
-
-def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The spans in order, without empty ones, adjacent ones merged."""
-    joined: list[Span] = []
-    for first, end in sorted(one for one in spans if one[0] < one[1]):
-        if joined and first <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((first, end))
-    return tuple(joined)
-
 
 # --------------------------------------------------------------------------------------------------
 # Inspection of rows of a Zarr array, to find rows without evidence of having been written.
@@ -158,20 +82,24 @@ def _bits(low: int, high: int) -> int:
 # writer died, a reader sees rows of the fill value. The rule:
 #
 # 1. Rows of the served version count, and so do those that the writer certifies: by
-#    ``streampca.append``, by ``streampca.commit_rows``, by the attribute
-#    ``streampca_rows_committed`` (which then decides alone), or by a commit of Icechunk.
+#    ``streampca.append``, by ``streampca.commit_rows``, or by the attribute
+#    ``streampca_rows_committed`` (which then decides alone).
 # 2. A later row counts if all its chunks exist. A chunk that is older than the array's length
-#    counts once nothing has been written for ``settle`` seconds.
+#    counts once nothing has been written for ``settle`` seconds, in Icechunk at once.
 # 3. A row that holds only the fill value does not count. Nor does one that is so in one of its
 #    chunks while no other row of that chunk holds the fill value at all.
-# 4. The accepted rows end before the first one that does not count, however many follow.
-# 5. Rows that exist but are not accepted are reported: how many, since when, why, and the remedy.
+# 4. A row that lay behind the end of the array when a refresh looked does not count, served or not,
+#    before every chunk of it holds something else, or its writer vouches for it anew. Marks of
+#    rows behind the end are void likewise (see ``looks``).
+# 5. The accepted rows end before the first one that does not count, however many follow.
+# 6. Rows that exist but are not accepted are reported: how many, since when, why, and the remedy.
 #
 # That a chunk was written is no evidence for its rows, and is not used. Where the fill value is
 # common among the values (3.), a writer that dies between two chunks of the same rows can go
 # undetected. So can one that fills a chunk, or a shard, column by column. Where
-# ``missing_chunks="fill"`` declares the fill value to be data, only (1.) is known. A shortened
-# array keeps the rows that its last chunk still holds: extended again, it shows them as written.
+# ``missing_chunks="fill"`` declares the fill value to be data, only (1.) and (4.) are known. An
+# array that was shortened and extended between two looks shows the rows that its last chunk still
+# holds as they were: nothing in the store tells that they were removed, and they count.
 
 __all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
 
@@ -187,6 +115,7 @@ class Rows:
     count : their number.  why : the reason where not all rows are accepted, else "".
     there : the length of the array.  mark : of the writer.
     known : rows before this one are in the served version, and are not inspected again.
+    renewed : rows for which a call vouches that is newer than the served version.
     waiting : whether more rows may count within ``settle`` seconds.
     """
 
@@ -196,6 +125,7 @@ class Rows:
     mark: RowMark = UNMARKED
     known: int = 0
     waiting: bool = False
+    renewed: RowMark = UNMARKED
 
     @property
     def behind(self) -> int:
@@ -207,52 +137,67 @@ class Rows:
     ) -> int | None:
         """The first row that counts unless a look at it shows that it is blank, and does.
 
-        again : see ``first_blank``.  within : of these rows, the served ones among them.
+        again : see ``first_blank``.  within : of these rows.
         Cost: none for what a pass has read since ``keep_checksums``.
         """
         if self.mark.decides:
             return None
         first, end = within or (self.known, self.count)
-        spans = self.mark.unproven(first, min(end, self.count))
-        found = (first_blank(source, *span, again) for span in spans)
+        return self._first_blank(source, self.mark, (first, end), again)
+
+    def first_lost(self, source: LedgerSource, served: Span, again: bool = False) -> int | None:
+        """The first of some served rows that is blank now: a mark from before shows nothing."""
+        if self.mark.decides:
+            return None
+        return self._first_blank(source, self.renewed, served, again)
+
+    def _first_blank(
+        self, source: LedgerSource, mark: RowMark, span: Span, again: bool
+    ) -> int | None:
+        spans = mark.unproven(span[0], min(span[1], self.count))
+        found = (first_blank(source, *one, again) for one in spans)
         return next((row for row in found if row is not None), None)
 
 
 def rows_written(
     source: LedgerSource, seen: Seen, old: Ledger | None = None, settle: float = SETTLE,
-    limit: int | None = None,
+    limit: int | None = None, look: Look | None = None,
 ) -> Rows:  # fmt: skip
     """The rows of the growing dimension that count, by the rule of this module.
 
     old : the ledger of the served version, if there is one.  settle : seconds.  limit : a row
-    that is known to be blank.
+    that is known to be blank.  look : what earlier looks have left.
 
     Cost: inspects the row of chunks after the served rows, and the last one that is older than the
     array's length. Later ones are inspected when they are read: ``first_in_doubt``.
     """
     size = source.shape[source.dim]
-    mark = RowMark.of(source.reader.array.attrs)
+    own = RowMark.of(source.reader.array.attrs)
+    mark = own if look is None else look.mark(own)
     if mark.decides:
         why = f"{COMMITTED} says {mark.end} of {size}" if mark.end != size else ""
         return Rows(max(0, min(mark.end, size)), why, size, mark)
-    known = old.rows if old is not None and old.rows <= size else 0
+    left = None if look is None else look.first_left(source)
+    most = size if left is None else left
+    known = min(old.rows, most) if old is not None and old.rows <= size else 0
     rows, why = _before_absent(source, seen)
-    if seen.snapshot:
-        return Rows(max(rows, known), why, size, RowMark(((0, size),)))
-    older = _last_older(source, seen, rows)
-    proven = mark.proves(known if old is None else min(old.rows, size))
+    if left is not None and left < rows:
+        rows, why = left, _left(source, left)
+    older = (rows - 1) // source.step if seen.snapshot else _last_older(source, seen, rows)
+    proven = mark.proves(known if old is None else min(old.rows, most))
     waiting = proven < min((older + 1) * source.step, rows) and _age(seen) < settle
     if waiting:
         rows = min(max(older * source.step, proven), rows)
         why = f"rows from {rows} on may still be being written"
     if limit is not None and limit < rows:
-        rows, why = limit, _blank(limit)
-    found = Rows(max(rows, known), why, size, mark, known, waiting)
+        rows, why = limit, _blank(source, limit)
+    renewed = RowMark(own.new(() if old is None else old.calls), filled=own.may_be_blank)
+    found = Rows(max(rows, known), why, size, mark, known, waiting, renewed)
     near = {known // source.step, older} if known else {older}
     for number in sorted(near):
         span = max(known, number * source.step), (number + 1) * source.step
         if (row := found.first_in_doubt(source, within=span)) is not None:
-            return replace(found, count=row, why=_blank(row))
+            return replace(found, count=row, why=_blank(source, row))
     return found
 
 
@@ -280,7 +225,9 @@ def _last_older(source: LedgerSource, seen: Seen, rows: int) -> int:
 
 
 def _age(seen: Seen) -> float:
-    """Seconds since the last write, by the times of the store."""
+    """Seconds since the last write, by the times of the store: a commit of Icechunk is complete."""
+    if seen.snapshot:
+        return math.inf
     return time.time() - max(float(np.nanmax(seen.times)), seen.written)
 
 
@@ -288,9 +235,24 @@ def _others(source: LedgerSource, seen: Seen) -> tuple[int, ...]:
     return tuple(d for d in range(seen.nbytes.ndim) if d != source.dim)
 
 
-def _blank(row: int) -> str:
+def _blank(source: LedgerSource, row: int) -> str:
     return (
         f"rows from {row} on have not been written, as far as can be seen: row {row} holds only "
-        "the fill value. Write them; or, if that is what they hold, streampca.commit_rows(place, "
-        "rows); source.missing_chunks: fill takes all such rows"
+        f"the fill value. Write them; or, if that is what they hold, {declaring(source)}; "
+        "source.missing_chunks: fill takes all such rows"
     )
+
+
+def _left(source: LedgerSource, row: int) -> str:
+    return (
+        f"rows from {row} on have not been written again, as far as can be seen: row {row} is, in "
+        "one chunk at least, as it lay behind the end of the array when that was shorter. Write "
+        f"them; or, if that is what they hold, {declaring(source)}"
+    )
+
+
+def declaring(source: LedgerSource) -> str:
+    """The line with which a writer says that rows are written."""
+    if source.reader.history is not None:
+        return "streampca.commit_rows(array, rows) in a writable session, and session.commit(...)"
+    return "streampca.commit_rows(place, rows)"
