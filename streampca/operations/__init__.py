@@ -58,15 +58,18 @@ rows are read. A rewritten old chunk is a full fit where the sums are larger tha
 which grows before rows are written:
 
 1. Rows of the served version count, and rows that their writer vouches for: `streampca.append`,
-   `streampca.commit_rows`, an attribute `streampca_rows_committed` that a writer sets last (it then
-   decides alone), or a commit of Icechunk.
+   `streampca.commit_rows`, or an attribute `streampca_rows_committed` that a writer sets last (it
+   then decides alone). A commit of Icechunk vouches for no row.
 2. Any other row counts if all its chunks are there. What a chunk holds that is older than the
    array's length counts once nothing was written for `settle:` seconds.
 3. A row of nothing but the fill value does not count: in all its chunks, or in one chunk whose
    other rows never hold that value.
-4. Rows are taken up to the first that does not count, however many follow. If served rows turn
-   out to be lost, nothing is published.
-5. A job that is behind says so every night: `behind` (how many samples), `behind_since` and `note`
+4. A row that lay behind the end of the array when a refresh looked (removed by a shrink, left by
+   an append that died) does not count, served or not, before every chunk of it holds something
+   else, or its writer vouches for it anew. Marks of rows behind the end are void likewise.
+5. Rows are taken up to the first that does not count, however many follow. If served rows turn
+   out to be lost, nothing is published, whatever an older mark says.
+6. A job that is behind says so every night: `behind` (how many samples), `behind_since` and `note`
    (why, and the line that repairs it) in its JSON, and the same on stderr.
 
 `streampca.append("x.zarr", rows)` writes the chunks first and the length last, in one write: an
@@ -74,8 +77,13 @@ append that dies did not happen, for any reader. After other writers (`to_zarr(a
 `streampca.commit_rows("x.zarr", rows)` says that so many rows are written. Without either, a row of
 zeros cannot be told from one that was lost, so it waits. `missing_chunks: fill` takes all such
 rows, and then only what the writer vouches for is known. The same holds for a writer that fills one
-chunk, or one shard, column by column, and dies. An Icechunk repository needs none of this caution:
-the `diff` of two snapshots names the chunks that were written, and their checksums say whether they
+chunk, or one shard, column by column, and dies. Zarr leaves the rows that the last chunk of a
+shortened array still holds, and shows them when the array grows again. A refresh notes checksums of
+them (`last_look.json` in the model store), so what it has seen removed, it knows. What no refresh
+saw removed is as if it had not been, and rows that are written again byte by byte as they were wait
+for `streampca.commit_rows`: nothing in the store tells. Of an Icechunk repository a commit is
+whole, so nothing settles; `append` and `commit_rows` take the array of a writable session. The
+`diff` of two snapshots names the chunks that were written, and their checksums say whether they
 changed. Where a snapshot has expired, all chunks are read and compared.
 
 **The gate.** Components keep the signs and order of the promoted version. `gate:` refuses a version

@@ -44,6 +44,7 @@ class Writer:
         self.place = str(folder / "x")
         self.path = "X" if layout == "xarray" else ""
         self.told: set[tuple[int, int, float]] = set()
+        self.left: dict[tuple[int, int], float] = {}  # behind the end, when a refresh looked
         if layout == "xarray":
             rows = self.rows(0, 10)
             encoding = {"X": {"chunks": CHUNK}}
@@ -64,8 +65,22 @@ class Writer:
 
     @property
     def cells(self) -> Any:
-        """What is stored: 0 where nothing was written, as no value is 0."""
-        return np.nan_to_num(self.array[...])
+        """What is stored: 0 where nothing was written, as no value is 0, nor again."""
+        cells = np.nan_to_num(self.array[...])
+        for place, value in self.left.items():
+            if place[0] < len(cells) and cells[place] == value:
+                cells[place] = 0
+        return cells
+
+    def seen(self) -> None:
+        """A refresh has looked at the array, and at what lies behind its end."""
+        array = self.array.async_array
+        size = array.shape[0]
+        longer = array.metadata.update_shape((size + 40, P))
+        whole = zarr.Array(zarr.AsyncArray(longer, array.store_path, array.config))
+        behind = np.nan_to_num(whole[size:])
+        for i, j in np.argwhere(behind).tolist():
+            self.left[size + i, j] = behind[i, j]
 
     @property
     def prefix(self) -> int:
@@ -194,6 +209,7 @@ class Walk:
         before = self.store.latest().number if self.published else None
         cells = self.writer.cells
         prefix = prefix_of(cells)
+        self.writer.seen()
         try:
             done = refresh(job)
         except ChangingSourceError:  # nothing is served yet, and the writer may still be at it

@@ -33,6 +33,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "xarray": {}, "icechunk": {},
 }  # fmt: skip
 
+SHORT = ("consolidated v2", "sharded")  # of the default tests
+
 
 class Storage:
     """One array, opened anew by every writer but those that are stale."""
@@ -362,7 +364,10 @@ class History:
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is currently")
 @pytest.mark.parametrize("histories", [1, pytest.param(250, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(one, marks=[] if one in SHORT else [pytest.mark.slow]) for one in LAYOUTS],
+)
 def test_what_was_removed_does_not_count_before_it_is_written_again(
     layout: str, histories: int, tmp_path: Path
 ) -> None:

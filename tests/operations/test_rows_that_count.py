@@ -270,12 +270,15 @@ def shrunk(folder: Path, **layout: Any) -> Night:
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "chunks": {}, "v2": {"zarr_format": 2}, "chunks of 20": {"chunks": (20, 4)},
+    "chunks": {}, "v2": {"zarr_format": 2}, "of 20": {"chunks": (20, 4)},
     "shards": {"shards": (80, P)}, "NaN": {"fill_value": np.nan}, "-1": {"fill_value": -1.0},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(one, marks=[] if "s" in one else [pytest.mark.slow]) for one in LAYOUTS],
+)
 def test_removed_rows_do_not_count_before_they_are_written_again(
     layout: str, tmp_path: Path
 ) -> None:

@@ -228,6 +228,66 @@ def test_what_shrank_and_grew_again_has_lost_its_rows(
             night.run()
 
 
+def test_a_region_that_was_never_written_gets_one_judgement(night: Night) -> None:
+    """Half of it lies in a chunk that is there: its rows were served, and the others waited."""
+    night.run()
+    assert N % ROWS
+    night.repository.commit(lambda array: array.resize((N + 40, P)))
+    done = night.run()
+    assert (done.status, done.samples, done.behind) == ("unchanged", N, 40)
+    assert f"row {N} holds only the fill value" in done.note
+    night.repository.commit(lambda array: array.__setitem__(slice(N, N + 30), data(30, 1)))
+    assert (night.run().samples, night.run().behind) == (N + 30, 10)
+    night.repository.commit(lambda array: streampca.append(array, data(20, 2)))
+    assert night.run().behind == 30
+    line = "streampca.commit_rows(array, rows) in a writable session, and session.commit(...)"
+    assert line in night.run().note
+    night.repository.commit(lambda array: array.__setitem__(slice(N + 30, N + 40), data(10, 3)))
+    assert (night.run().samples, night.run().behind) == (N + 60, 0)
+    night.check()
+    with pytest.raises(InvalidInputError, match=r"an Icechunk repository: pass zarr\.open_array"):
+        streampca.commit_rows(night.repository.place, 3)
+
+
+def zeros(array: Any) -> None:
+    """Rows of zeros, of which their writer says that they are written."""
+    array = zarr.open_array(array.store, path=array.path)
+    array.with_config({"write_empty_chunks": True}).append(np.zeros((9, P)))
+    streampca.commit_rows(array, N + 9)
+
+
+def test_rows_of_the_fill_value_need_a_word_here_too(night: Night) -> None:
+    night.run()
+    night.repository.commit(zeros)
+    assert (night.run().samples, night.run().behind) == (N + 9, 0)
+    night.check()
+
+
+def test_removed_rows_do_not_come_back(night: Night) -> None:
+    """Each snapshot is whole, and the chunk of the removed rows is in all of them."""
+    night.run()
+    night.repository.commit(lambda array: array.resize((N - 5, P)))
+    assert night.run().samples == N - 5
+    night.repository.commit(lambda array: array.resize((N + 10, P)))
+    night.repository.commit(lambda array: array.__setitem__(slice(N, N + 10), data(10, 1)))
+    done = night.run()
+    assert (done.samples, done.behind) == (N - 5, 15)
+    assert "as it lay behind the end of the array" in done.note
+    night.repository.commit(lambda array: array.__setitem__(slice(N - 5, N), data(5, 2)))
+    assert (night.run().samples, night.run().behind) == (N + 10, 0)
+    night.check()
+
+
+def test_served_rows_that_are_blank_now_are_an_error(night: Night) -> None:
+    night.run()
+    night.repository.commit(lambda array: array.resize((ROWS, P)))
+    night.repository.commit(lambda array: array.resize((N, P)))
+    last = slice(ROWS, None, 3)
+    night.repository.commit(lambda array: array.__setitem__(last, data(N)[last]))
+    with pytest.raises(DamagedSourceError, match=f"row {ROWS + 1} of the source"):
+        night.run()
+
+
 def test_other_data_of_the_same_length_are_another_version(night: Night) -> None:
     """Twenty rows, taken back, and twenty others: the numbers alone are the same."""
     night.run()

@@ -36,7 +36,7 @@ def append(
     ``streampca_rows`` of the array certifies them. Only one writer at a time: a second one that
     extends the array meanwhile is detected at the end. After an array has been shortened by other
     means, call ``commit_rows`` with its new length. A ``zarr.Array`` passed as ``store`` shows its
-    old length until it is reopened.
+    old length until it is reopened; for Icechunk it is one of a writable session.
 
     Cost: each chunk with a new row is written once, and the first is read before. The metadata,
     including consolidated metadata, are read twice and written once (v2: twice).
