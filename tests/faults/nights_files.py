@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
-from nights_record import NEVER, ROOM, WRITTEN, Record
+from nights_record import NEVER, REMOVED, ROOM, WRITTEN, Record
 from nights_zarr import Died, P, Writing
 from nights_zarr_steps import ZarrSource
 
@@ -100,6 +100,7 @@ class IcechunkSource(ZarrSource):
         )
         self.record.rows = len(values)
         self.record.write(0, values)
+        self.note_fill(store)
 
     def to_xarray(self, lives: int | None = None) -> str:
         if not self.group:
@@ -149,7 +150,11 @@ class IcechunkSource(ZarrSource):
         name, kept = self.past[i]
         self.repository.reset_branch("main", name)
         self.past = self.past[: i + 1]
+        now = self.record.values.copy(), self.record.state.copy()
         self.restore(kept)
+        again = (now[1] != WRITTEN) | (now[0] != self.record.values)
+        # a refresh may have seen them removed: then nothing tells that they were written
+        self.record.state[again & (self.record.state == WRITTEN)] = REMOVED
         return f"to snapshot {i}"
 
     def expire(self) -> str:

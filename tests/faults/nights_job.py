@@ -36,6 +36,8 @@ class Processes:
         assert self.one.stdin is not None
         self.one.stdin.close()
         self.one.wait()
+        assert self.one.stdout is not None
+        self.one.stdout.close()
 
     def __call__(self, **request: Any) -> list[tuple[int, str]]:
         assert self.one.stdin is not None
@@ -74,5 +76,16 @@ def answered(text: str) -> dict[str, Any]:
 
 def brief(text: str) -> str:
     said = answered(text)
-    keys = ("status", "change", "how", "version", "served", "samples", "behind", "note", "why")
-    return str({key: said[key] for key in keys}) if said else text.strip()[-600:]
+    keys = (
+        "status",
+        "change",
+        "how",
+        "version",
+        "served",
+        "samples",
+        "behind",
+        "note",
+        "why",
+        "gate",
+    )
+    return str({key: said[key] for key in (*keys, "gate")}) if said else text.strip()[-600:]

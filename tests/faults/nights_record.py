@@ -96,12 +96,13 @@ class Record:
             if expected.most > most:
                 expected.least, expected.most = 0, most
                 expected.may_fail = "rows that the attribute vouches for are not there"
-        lost = (state[: min(served, self.rows)] == DAMAGED).any()
+        kept = min(served, self.rows, self.rows if self.committed is None else self.committed)
+        lost = (state[:kept] == DAMAGED).any()
         if expected.least < 2:
             expected.may_fail = "hardly any rows"
         if lost:
             expected.must_fail = "a served chunk is damaged"
-        elif min(served, self.rows) > most:
+        elif kept > most:
             expected.must_fail = "served rows are lost" if same and self.rows >= served else ""
             expected.may_fail = "served rows are lost"
         if (state == DAMAGED).any():

@@ -147,6 +147,11 @@ class ZarrStore:
         finally:
             self.record.rows = self.length(len(values))
             self.note(store.keys[before:], 0, values)
+        self.note_fill(store)
+
+    def note_fill(self, store: Any) -> None:
+        """xarray chooses it where none was named."""
+        self.record.fill = float(self.array(store, "r").fill_value or 0)
 
     def length(self, otherwise: int) -> int:
         try:
@@ -206,10 +211,11 @@ class ZarrStore:
 
     def commit_to(self, store: Any, rows: int) -> None:
         streampca.commit_rows(self.array(store), rows)
-        self.record.certified[:rows] = True
-        self.record.certified[rows:] = False
         if self.record.committed is not None:
             self.record.committed = rows
+            return
+        self.record.certified[:rows] = True
+        self.record.certified[rows:] = False
 
     def set_committed(self, store: Any, rows: int | None) -> None:
         array = self.array(store)
@@ -233,7 +239,7 @@ class ZarrStore:
         array.resize((rows, P))
         self.record.rows = rows
         if self.group:
-            self.stale = True
+            self.stale = self.layout != "icechunk"
             if self.times:
                 self.array(store, name="time").resize((rows,))
 
@@ -255,10 +261,11 @@ class ZarrStore:
             self.stale = False
 
     def appended(self, rows: int) -> None:
-        self.record.certified[self.record.rows : rows] = True
-        self.record.rows = rows
         if self.record.committed is not None:
             self.record.committed = rows
+        else:
+            self.record.certified[self.record.rows : rows] = True
+        self.record.rows = rows
 
 
 class Writing:
