@@ -78,10 +78,11 @@ class Record:
         """Of the next refresh. same : the served version was made of this array."""
         state, values = self.state[: self.rows], self.values[: self.rows]
         most = first(~np.isin(state, (WRITTEN, REMOVED)).all(1))
-        sure = (state == WRITTEN).all(1)
+        sure, blank = (state == WRITTEN).all(1), np.zeros(self.rows, bool)
         for low in range(0, values.shape[1], self.chunk_columns):
             piece = values[:, low : low + self.chunk_columns]
-            sure &= ~self.same(piece, self.fill).all(1)
+            blank |= self.same(piece, self.fill).all(1)
+        sure &= ~blank
         holes = np.isnan(values).any(1)
         hole = first(holes[:most])
         if not (self.quiet or self.by_commits):
@@ -98,6 +99,10 @@ class Record:
                 expected.may_fail = "rows that the attribute vouches for are not there"
         kept = min(served, self.rows, self.rows if self.committed is None else self.committed)
         lost = (state[:kept] == DAMAGED).any()
+        if not same and expected.least < served <= self.rows and self.committed is None:
+            expected.may_fail = "a store that was made anew does not have the served rows yet"
+        if (blank & ~self.certified[: self.rows])[:served].any():
+            expected.may_fail = "a served row holds only the fill value"
         if expected.least < 2:
             expected.may_fail = "hardly any rows"
         if lost:

@@ -220,6 +220,8 @@ class Nights:
         store = streampca.ModelStore(str(self.store))
         numbers = [version.number for version in store.versions()
                    if version.number not in self.strange]  # fmt: skip
+        if not numbers:
+            return
         number = int(self.rng.choice(numbers))
         store.promote(number)
         self.say(f"promote {number}, served was {self.served}")
