@@ -143,7 +143,7 @@ class _Run:
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Find out what changed, do the work, publish."""
-        found = look(self.job, self.old, self.limit, not dry_run)
+        found = look(self.job, self.store, self.old, self.limit, not dry_run)
         recorded = None if self.current is None else self.current.record.get("job", {})
         self.work_folder.check()
         if not dry_run:
@@ -297,7 +297,7 @@ class _Run:
         outcome.status = REFUSED if outcome.gate else PUBLISHED if version.id == mine else ALREADY
         outcome.by = str(version.record.get("by", "an older streampca"))
         outcome.served = outcome.previous if outcome.gate else version.number
-        keep_look(self.job.store, found.look)  # there was no store before the first version
+        keep_look(self.store, found.look)  # there was no store before the first version
         self.work_folder.clear()
         if self.job.keep is not None:
             outcome.removed = len(self.store.gc(self.job.keep))

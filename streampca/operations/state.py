@@ -69,15 +69,14 @@ def note_behind(place: str, first: int, behind: int) -> str:
     return since
 
 
-def last_look(place: str, source: LedgerSource) -> Look | None:
-    """What the last refresh saw of an array like this one.  place : of the model store."""
-    return Look.from_json(ModelStore(place).backend.get(LOOK) or b"{}", source)
+def last_look(store: ModelStore, source: LedgerSource) -> Look | None:
+    """What the last refresh saw of an array like this one."""
+    return Look.from_json(store.backend.get(LOOK) or b"{}", source)
 
 
-def keep_look(place: str, look: Look | None) -> None:
+def keep_look(store: ModelStore, look: Look | None) -> None:
     """Store a look for the next refresh, once there is a store, before anything is published: a
     removed row must not count if this refresh dies. Cost: a read, a write if it is new."""
-    store = ModelStore(place)
     if look is None or not store.exists():
         return
     text = look.to_json().encode()
@@ -170,11 +169,13 @@ class State:
         self.key = self.key or self.stat
 
 
-def look(job: Job, old: Ledger | None, limit: int | None = None, keep: bool = True) -> State:
+def look(
+    job: Job, store: ModelStore, old: Ledger | None, limit: int | None = None, keep: bool = True
+) -> State:
     """Open the source and list its chunks; read only those at the end of the old rows.
 
-    old : the ledger of the promoted version.  limit : a row that may never have been written.
-    keep : the look, for the next refresh.
+    store : of the job.  old : the ledger of its promoted version.  limit : a row that may never
+    have been written.  keep : the look, for the next refresh.
     Raises SourceError and ChangingSourceError if there is no row yet.
     """
     matrix = _opened(job)
@@ -185,9 +186,9 @@ def look(job: Job, old: Ledger | None, limit: int | None = None, keep: bool = Tr
     if old is not None and old.layout != source.layout():
         old = None
     source.keep_checksums()
-    this_look = look_at(source, seen, last_look(job.store, source))
+    this_look = look_at(source, seen, last_look(store, source))
     if keep:
-        keep_look(job.store, this_look)
+        keep_look(store, this_look)
     written = rows_written(source, seen, old, job.settle, limit, this_look)
     rows = written.count
     if rows == 0:

@@ -397,6 +397,22 @@ def test_an_append_that_died_has_left_no_rows(tmp_path: Path) -> None:
     assert (night.run().samples, night.run().behind) == (230, 0)
 
 
+def test_a_look_that_cannot_be_read_is_as_none(tmp_path: Path) -> None:
+    night = shrunk(tmp_path)
+    kept = tmp_path / "models" / "last_look.json"
+    known = json.loads(kept.read_text())
+    assert known["parts"]
+    for name, value in (
+        ("parts", [[[-1, 0], 1, "AAAA"]]), ("parts", 3), ("committed", "x"), ("length", 1e999),
+        ("vouched", [[0]]), ("stat", None), ("more", 1), ("grid", []),
+    ):  # fmt: skip
+        kept.write_text(json.dumps({**known, name: value}))
+        assert night.run().exit_code == 0
+    for text in ("", "[]", "{", "[" * 10**5):
+        kept.write_text(text)
+        assert night.run().exit_code == 0
+
+
 def test_a_dry_run_and_a_move_forget_nothing(tmp_path: Path) -> None:
     night = shrunk(tmp_path)
     job = check_job({**night.entries}, "job")

@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Self
 
 import google_crc32c
@@ -96,8 +97,13 @@ class Look:
             known["vouched"] = joined((int(a), int(b)) for a, b in known["vouched"])
             known["calls"] = tuple(map(str, known["calls"]))
             known["length"], known["least"] = int(known["length"]), int(known["least"])
+            if not isinstance(known["stat"], str) or type(known["committed"]) not in (
+                int,
+                NoneType,
+            ):
+                return None
             return cls(**known)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
 
 
@@ -109,7 +115,7 @@ def _packed(place: Place, part: Part) -> list[Any]:
 def _unpacked(packed: Any, source: LedgerSource) -> tuple[Place, Part]:
     place, version, text = packed
     sums = np.frombuffer(base64.b64decode(text), "<u4").astype(np.uint32)
-    if len(place) != len(source.shape) or not sums.any():
+    if len(place) != len(source.shape) or min(place) < 0 or not sums.any():
         raise ValueError("no rows of this array")
     return tuple(map(int, place)), Part(int(version), sums.reshape(source.step, -1))
 
