@@ -53,7 +53,7 @@ def in_this_process(job: str, options: tuple[str, ...], clock: float = 0) -> tup
     def now() -> float:
         return max(0.0, real() + clock)
 
-    faulthandler.dump_traceback_later(300, exit=True)
+    faulthandler.dump_traceback_later(300, exit=True, file=sys.__stderr__)
     with (
         contextlib.redirect_stdout(out), contextlib.redirect_stderr(out),
         unittest.mock.patch("time.time", now),

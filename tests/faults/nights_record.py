@@ -59,8 +59,8 @@ class Record:
         self.certified[rows:] = False
 
     def published(self, served: int) -> None:
-        """A version of so many rows: what was removed does not count any more."""
-        beyond = self.state[served:]
+        """A version of so many rows: what was seen to be removed does not count any more."""
+        beyond = self.state[max(served, self.rows) :]
         beyond[beyond == REMOVED] = GONE
 
     def anew(self) -> None:
