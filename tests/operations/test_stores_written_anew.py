@@ -160,3 +160,16 @@ def test_chunks_of_rows_that_the_attribute_leaves_out_are_not_lost(tmp_path: Pat
     shutil.rmtree(tmp_path / "x.zarr" / "c" / "4")
     with pytest.raises(DamagedSourceError, match="are gone"):
         refresh(job(tmp_path))
+
+
+@pytest.mark.parametrize(("before", "after"), [((4, 4), (4, 2)), ((4, 2), (4, 4))])
+def test_shards_written_anew_with_other_chunks_in_them(
+    before: tuple[int, int], after: tuple[int, int], tmp_path: Path
+) -> None:
+    """What a look at the old ones left has another shape: it ended with a ValueError and 70."""
+    stored(tmp_path, 60, 60, chunks=before, shards=(16, 4)).resize((50, P))
+    refresh(job(tmp_path))
+    stored(tmp_path, 60, 60, chunks=after, shards=(16, 4))
+    done = refresh(job(tmp_path))
+    assert (done.status, done.samples, done.behind) == ("published", 60, 0)
+    assert served(tmp_path) == 60
