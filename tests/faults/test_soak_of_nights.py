@@ -118,15 +118,15 @@ class Nights:
         self.say(f"{name}: {said}")
         if name in ("lose_chunk", "cut_chunk", "cut", "lose", "other_columns", "times_1000"):
             self.refresh()
-        if name == "times_1000" and max(self.known, default=0) > self.served:  # a candidate
+        last = max(self.known, default=0)
+        if name == "times_1000" and last > self.served and last not in self.strange:  # a candidate
             if self.rng.random() < 0.5:
                 self.say(f"back: {self.source.times_1000()}")
                 self.source.record.quiet = self.settle == 0
             else:
-                number = max(self.known)
-                streampca.ModelStore(str(self.store)).promote(number)
-                self.served, self.rolled_back = number, True
-                self.say(f"promote {number}")
+                streampca.ModelStore(str(self.store)).promote(last)
+                self.served, self.rolled_back = last, True
+                self.say(f"promote {last}")
             self.refresh()
 
     def age(self) -> None:
