@@ -68,7 +68,8 @@ which grows before rows are written:
    an append that died) does not count, served or not, before every chunk of it holds something
    else, or its writer vouches for it anew. Marks of rows behind the end are void likewise.
 5. Rows are taken up to the first that does not count, however many follow. If served rows turn
-   out to be lost, nothing is published, whatever an older mark says.
+   out to be lost, or an array that is long enough for them is stored anew and does not have them
+   yet, nothing is published, whatever an older mark says.
 6. A job that is behind says so every night: `behind` (how many samples), `behind_since` and `note`
    (why, and the line that repairs it) in its JSON, and the same on stderr.
 

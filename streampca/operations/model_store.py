@@ -33,6 +33,12 @@ class Version(StoredVersion):
         """The fitted model, ready to transform."""
         return estimator_of(self.result())
 
+    @property
+    def parent(self) -> str | None:
+        """The id of the version that was served when a refresh made this one."""
+        parent: str | None = self.record.get("lineage", {}).get("parent")
+        return parent
+
     def result(self) -> Result:
         """The decomposition alone; read once."""
         return self._result

@@ -190,13 +190,14 @@ class _Run:
     def _computed_before(self, found: State) -> Version | None:
         """A candidate, or a version that was rolled back, with the same data and settings.
 
-        Only versions newer than the served one count: an older one was replaced, and if data or
-        settings return to its state, it is computed again. If only the times of chunks differ
-        (files that were restored), the bytes decide.
+        Only versions newer than the served one count, and of candidates those that were judged
+        beside it: data or settings that return to an older one's are computed again. If only the
+        times of chunks differ (files that were restored), the bytes decide.
         """
-        first = 0 if self.current is None else self.current.number
+        parent, first = (self.current.id, self.current.number) if self.current else (None, 0)
         there = [one for one in reversed(self.store.versions(self.base))
-                 if isinstance(one, Version) and one.number > first]  # fmt: skip
+                 if isinstance(one, Version) and one.number > first and
+                 (one.id in self.base.served or one.parent == parent)]  # fmt: skip
         for version in there:
             if version.entry.key == found.key:
                 return version
@@ -224,9 +225,8 @@ class _Run:
             outcome.why += f"; version {known.number} was made of these data and rolled back"
             return self._lacking_scores(found, outcome, dry_run)
         lineage = known.record.get("lineage", {})
-        same = self.current is not None and lineage.get("parent") == self.current.id
         facts = Facts(outcome.drift, lineage.get("removed", 0.0), lineage.get("other_source", ""))
-        outcome.gate = self._refusal(facts) if same else known.entry.reason
+        outcome.gate = self._refusal(facts)
         outcome.why += f"; version {known.number} was made of these data before"
         if outcome.gate:
             outcome.status = REFUSED

@@ -31,7 +31,7 @@ from streampca.sources import open as open_source
 from streampca.sources.reading import files_checksum
 from streampca.sources.tables.ledger import FileLedger, FileSource
 from streampca.sources.zarr.chunks import carries_checksum
-from streampca.sources.zarr.ledger import NOTHING, VANISHED, Ledger, LedgerSource, Seen
+from streampca.sources.zarr.ledger import NOTHING, RELAID, VANISHED, Ledger, LedgerSource, Seen
 from streampca.sources.zarr.looks import Look, look_at
 from streampca.sources.zarr.watermark import Rows, declaring, rows_written
 from streampca.store import check_fields, understood
@@ -270,6 +270,8 @@ def change_of(
         raise DamagedSourceError(
             f"{job.source['path']}: {change}. Restore them, or source.missing_chunks: fill or mask"
         )
+    if change.kind == RELAID and found.written is not None:
+        _check_stored_anew(job, found.written, old.rows)
     if change.content:  # times may be equal: the content decides whether a version has it
         found.key = digest_of(found.key, repr(change.content))
     found.changed, found.same_rows = change.where, change.same_rows
@@ -277,6 +279,20 @@ def change_of(
     stat = "by the diff of their snapshots" if found.seen.snapshot else "by length and time"
     how = {"stat": stat, "full": "byte by byte"}[change.checked]
     return change.kind, f"{change}; old chunks were checked {how}", change.read
+
+
+def _check_stored_anew(job: Job, written: Rows, served: int) -> None:
+    """Raise an error for an array that is long enough for the served rows and does not have them
+    yet: whoever writes it anew is not done, or died."""
+    if written.mark.decides or not written.count < served <= written.there:
+        return
+    told = (
+        f"{job.source['path']} was stored anew, and {written.count} of its {written.there} rows "
+        f"count, where the promoted version has {served}: {written.why}"
+    )
+    if written.waiting:
+        raise ChangingSourceError(f"{told}. Try again later")
+    raise DamagedSourceError(f"{told}. Write all rows, or shorten the array to those that it has")
 
 
 def _change_of_files(found: State, recorded: Mapping[str, Any], mode: str) -> tuple[str, str, int]:

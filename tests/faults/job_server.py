@@ -1,14 +1,16 @@
 """Starts refreshes, and writers of stores, in processes forked from one that imported everything.
 
-Reads one line of JSON for each request: ``{"job": path, "processes": n, "file_limit": bytes,
-"locked": true, "kill": signal, "after": seconds, "die_at": number of a system call}``, or
-``{"write": store, "last": i, ...}`` for a writer that publishes i + 1, i + 2, ... and says so;
-answers with the exit codes and the output.
+Reads one line of JSON for each request: ``{"job": path, "options": [of refresh],
+"processes": n, "file_limit": bytes, "locked": true, "kill": signal, "after": seconds, "die_at":
+number of a system call, "clock": seconds ahead, "limit": seconds, after which it counts as hanging
+and answers 124}``, or ``{"write": store, "last": i, ...}`` for a writer that publishes i + 1,
+i + 2, ... and says so; answers with the exit codes and the output.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import resource
@@ -26,6 +28,9 @@ def child(request: dict[str, Any], out: str) -> int:
     if "file_limit" in request:
         limit = request["file_limit"]
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    if request.get("clock"):
+        real, ahead = time.time, request["clock"]
+        time.time = lambda: max(0.0, real() + ahead)
     if "die_at" in request:
         die_at(request["die_at"])
     if not request.get("locked", True):
@@ -39,7 +44,7 @@ def child(request: dict[str, Any], out: str) -> int:
     try:
         if "write" in request:
             write(request["write"], request["last"])
-        code = main(["refresh", request["job"], "-q"])
+        code = main(["refresh", request["job"], *request.get("options", ["-q"])])
     except SystemExit as stop:
         code = int(stop.code or 0)
     except KeyboardInterrupt:
@@ -83,9 +88,27 @@ def write(folder: str, i: int) -> None:
             store.gc(2, grace=3600)
 
 
+def ended(pid: int, limit: float | None) -> int:
+    """The exit code of a process that has ended, or that took too long and is killed."""
+    until = time.monotonic() + limit if limit else float("inf")
+    while time.monotonic() < until:
+        done, status = os.waitpid(pid, os.WNOHANG if limit else 0)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return 124
+
+
 def serve() -> None:
     import streampca.cli
     import streampca.operations.refresh  # noqa: F401
+
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    if sys.argv[1:]:  # many nights: what is killed finds what was written, flushed or not
+        os.fsync = lambda handle: os.fstat(handle) and None  # type: ignore[assignment]
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a child that has not begun dies of it
     folder = tempfile.mkdtemp()
@@ -109,7 +132,7 @@ def serve() -> None:
                 os.kill(pid, request["kill"])
         answers = []
         for pid, out in children:
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            code = ended(pid, request.get("limit"))
             text = ""
             with contextlib.suppress(OSError), open(out) as file:
                 text = file.read()

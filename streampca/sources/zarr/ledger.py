@@ -314,7 +314,11 @@ class LedgerSource:
         whole = old.rows // self.step  # chunk rows that were full
         part = tuple(slice(0, n) for n in old.nbytes.shape)
         here = seen.nbytes[part] != ABSENT
-        vanished = [self.reader.key(p) for p in _places(~here & (old.nbytes != ABSENT))]
+        decided = RowMark.of(self.reader.array.attrs).decides  # what it leaves out is not lost
+        gone = ~here & (old.nbytes != ABSENT)
+        if decided:
+            gone[(slice(None),) * self.dim + (slice(-(-rows // self.step), None),)] = False
+        vanished = [self.reader.key(p) for p in _places(gone)]
         suspect = here & (np.True_ if full else self._written(old, seen, part))
         last = (slice(None),) * self.dim + (slice(whole, None),)
         renewed = bool(suspect[last].any()) or rows > old.rows

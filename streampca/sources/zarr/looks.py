@@ -156,7 +156,8 @@ def look_at(source: LedgerSource, seen: Seen, last: Look | None) -> Look:
 
 def _grid(source: LedgerSource) -> str:
     """What makes the parts of two arrays comparable, wherever they lie and however compressed."""
-    sizes = [n for d, n in enumerate(source.shape) if d != source.dim]
+    others = [d for d in range(len(source.shape)) if d != source.dim]
+    sizes = [(source.shape[d], int(source.reader.array.chunks[d])) for d in others]  # within shards
     return json.dumps([sizes, source.dim, source.reader.unit, source.reader.stored.str])
 
 

@@ -184,7 +184,8 @@ def rows_written(
     if left is not None and left < rows:
         rows, why = left, _left(source, left)
     older = (rows - 1) // source.step if seen.snapshot else _last_older(source, seen, rows)
-    proven = mark.proves(known if old is None else min(old.rows, most))
+    # rows before the last older chunk count anyway
+    proven = mark.proves(max(known if old is None else min(old.rows, most), older * source.step))
     waiting = proven < min((older + 1) * source.step, rows) and _age(seen) < settle
     if waiting:
         rows = min(max(older * source.step, proven), rows)
