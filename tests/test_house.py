@@ -7,10 +7,10 @@ import pytest
 from tests import house
 
 LIMITS = {
-    "files entered by PCA": 57,
-    "files entered by HardImpute": 59,
-    "files entered by GenotypePCA": 64,
-    "longest file": 400,
+    "files entered by PCA": 65,
+    "files entered by HardImpute": 64,
+    "files entered by GenotypePCA": 71,
+    "longest file": 420,
     "functions, 90th percentile": 17,
     "longest function": 59,
     "settings dicts in signatures": 0,
@@ -18,8 +18,8 @@ LIMITS = {
     "saved settings read by name": 9,
     "Request.check in one fit": 1,
     "Standardize.__post_init__ in one fit": 1,
-    "files": 360,
-    "lines of code": 61700,
+    "files": 376,
+    "lines of code": 63900,
     "import cycles": 0,
 }
 

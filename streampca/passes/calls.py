@@ -120,17 +120,27 @@ def answer_of(client: Any, call: Coroutine[Any, Any, Any], seconds: float,
 
 
 def finished(future: Any, seconds: float) -> bool:
-    """Whether a task ends, fails or is cancelled within so many seconds."""
-    from distributed import CancelledError, wait
+    """Whether a task ends, fails or is cancelled within so many seconds.
 
+    ``distributed.wait`` would set Dask's configuration meanwhile, for all threads of this process.
+    """
+    from distributed import CancelledError
+
+    if future.done():
+        return True
     try:
-        with future.client.as_current():
-            wait(future, timeout=seconds)
+        future.exception(timeout=seconds)
     except TimeoutError:
         return False
     except CancelledError:  # ``future.result()`` raises it again
         return True
     return True
+
+
+def all_finished(futures: Iterable[Any], seconds: float) -> bool:
+    """Whether all of these tasks end, fail or are cancelled within so many seconds."""
+    end = time.monotonic() + seconds
+    return all(finished(one, max(0.0, end - time.monotonic())) for one in futures)
 
 
 def cancel(futures: Iterable[Any]) -> None:

@@ -24,6 +24,7 @@ from streampca.errors import (
 from streampca.passes.calls import (
     LONGER,
     address_of,
+    all_finished,
     answer_of,
     cancel,
     finished,
@@ -142,18 +143,11 @@ def await_all(client: Any, tasks: Sequence[Any], what: str, seconds: float = mat
     what : they are, for messages.  seconds : that may pass without any of them.
     Raises NoAnswerError after that, and as :meth:`Wait.for_worker` and :meth:`Wait.for_silent` do.
     """
-    from distributed import CancelledError, wait
-
     worker, silent, left, since = Wait(), Wait(), len(tasks), time.monotonic()
     while True:
-        try:
-            with client.as_current():
-                wait(tasks, timeout=min(LOOK_SECONDS, setting("pause-timeout") / 4))
+        if all_finished(tasks, min(LOOK_SECONDS, setting("pause-timeout") / 4)):
             return
-        except CancelledError:
-            return
-        except TimeoutError:
-            todo = sum(one.status == "pending" for one in tasks)
+        todo = sum(one.status == "pending" for one in tasks)
         if lost(client):
             raise lost_scheduler(client)
         states = running(client)
