@@ -104,7 +104,7 @@ def goes_on(tmp_path: Path, lanes: int, how: dict[str, Any]) -> None:
 
 
 def test_written_at_every_span_if_asked(tmp_path: Path, monkeypatch: Any) -> None:
-    from streampca.passes import execution as checkpoint
+    from streampca.passes import checkpoint
 
     kept = []
 

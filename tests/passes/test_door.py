@@ -21,6 +21,7 @@ from streampca.operations.convert import convert
 from streampca.passes import MemoryUse, Plan, door
 from streampca.passes import memory as machine
 from streampca.passes import memory as process
+from streampca.passes import plan as planning
 from streampca.passes.door import check_room, warn_of_excess
 from streampca.passes.memory import LIBRARY_NBYTES, code_nbytes
 from tests.passes.pass_matrices import ToyMatrix, Unread
@@ -53,13 +54,13 @@ def alone(monkeypatch: pytest.MonkeyPatch, weights: Any) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """No library is installed that others load where it is."""
-    monkeypatch.setattr(process, "installed", lambda name: False)
+    monkeypatch.setattr(planning, "installed", lambda name: False)
 
 
 @pytest.fixture(params=[False, True], ids=["alone", "with sparse"])
 def with_sparse(request: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether ``sparse`` is installed, which Dask loads where it is, and xarray Dask."""
-    monkeypatch.setattr(process, "installed", lambda name: request.param)
+    monkeypatch.setattr(planning, "installed", lambda name: request.param)
     return bool(request.param)
 
 
@@ -317,7 +318,7 @@ def test_numba_is_counted_once(monkeypatch: Any) -> None:
     class Compiled(Netcdf):
         loads = ("xarray", "numba")
 
-    monkeypatch.setattr(process, "installed", lambda name: True)
+    monkeypatch.setattr(planning, "installed", lambda name: True)
     terms = PCA(2).plan(Compiled((20_000, 800), "float32", (1000, 800))).memory["process"]
     assert terms["numba"] + terms["sparse"] == 64 * MiB
 
@@ -327,7 +328,7 @@ def test_what_is_installed_chooses_no_schedule(monkeypatch: Any) -> None:
     for limit in range(210, 480, 15):
         found = []
         for there in (False, True):
-            monkeypatch.setattr(process, "installed", lambda name, there=there: there)
+            monkeypatch.setattr(planning, "installed", lambda name, there=there: there)
             try:
                 found.append(PCA(2, memory_limit=f"{limit}MiB").plan(source()))
             except MemoryLimitError as error:

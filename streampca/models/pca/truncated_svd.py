@@ -106,7 +106,11 @@ class TruncatedSVD(LinearModel):
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
-        return self._pca()._plan_as("TruncatedSVD", X, dim)
+        return self._plan_as("TruncatedSVD", X, dim)
+
+    def _plan_as(self, method: str, X: Any, dim: Any = None) -> Plan:
+        """The plan of a method that is this decomposition."""
+        return self._pca()._plan_as(method, X, dim)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.

@@ -137,7 +137,7 @@ class LSA(LinearModel):
             ones = FeatureWeights(np.ones(matrix.shape[1]), str(self.weighting))
             steps = (ones, RowLengths()) if self.weighting == "tf-idf" else (ones,)
             weighted = Preprocessing(steps).apply(matrix, lambda one, _: np.ones(one.shape[0]))
-        svd = self._svd().plan(weighted)
+        svd = self._svd()._plan_as("LSA", weighted)
         names = OF_COLUMNS.get(self.weighting, ()) if self._named else ()
         before = [columns_planned(matrix, one, limit).plan for one in names]
         before += [rows_planned(matrix, False, limit).plan] * (self.weighting == "tf-idf")
