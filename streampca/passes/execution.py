@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.errors import ClusterError, InvalidInputError
@@ -63,30 +63,29 @@ class Execution:
         scheduler: Any = None,
         progress: Any = None,
         checkpoint: str | None = None,
-        *,
-        whole: Plan | None = None,
     ) -> Execution:
         """The only way to start passes over a matrix; scheduler and progress as models take them.
 
-        whole : the plan of everything that may run, if ``plan`` is only a part of it.
         Raises MemoryLimitError if the plan does not fit into this machine or a worker, ClusterError
         and InvalidInputError if the scheduler cannot be used; all before anything is read.
         """
-        whole = plan if whole is None else whole
         client = client_for(scheduler, matrix)
-        check_room(whole)
+        check_room(plan)
         if client is not None:
-            check_workers(client, whole)
-        made = cls(scheduler=scheduler, progress=resolve(progress), checkpoint=checkpoint)
-        return replace(made.continued(plan), whole=whole)
-
-    def continued(self, plan: Plan) -> Execution:
-        """The same fit, with another plan for the passes that follow."""
+            check_workers(client, plan)
         threads = plan.affordable(thread_count(), room_for(plan))
-        self.memory.more = plan.peak_with(threads) - plan.peak_nbytes
-        return replace(
-            self, lanes=plan.lanes, blocks_ahead=plan.blocks_ahead, plan=plan, threads=threads
+        made = cls(
+            lanes=plan.lanes,
+            blocks_ahead=plan.blocks_ahead,
+            scheduler=scheduler,
+            progress=resolve(progress),
+            checkpoint=checkpoint,
+            plan=plan,
+            whole=plan,
+            threads=threads,
         )
+        made.memory.more = plan.peak_with(threads) - plan.peak_nbytes
+        return made
 
     def crew(self, plan: PassPlan, n_spans: int, matrix: ChunkedMatrix) -> Crew:
         """Who folds a pass of so many spans here."""

@@ -17,6 +17,8 @@ from streampca.errors import (
     InvalidInputError,
     MemoryLimitError,
 )
+from streampca.models import view_samples
+from streampca.models.pca.panels import panel_candidates
 
 RNG = np.random.default_rng(0)
 H = RNG.standard_normal((70, 5))
@@ -147,6 +149,22 @@ def test_fewer_pairs_than_asked(solver: str) -> None:
     with pytest.warns(AccuracyWarning, match="3 pairs were asked, and there are 2"):
         model = quiet(3, solver=solver).fit(X[:, [0, 1, 0]], Y)
     np.testing.assert_allclose(model.singular_values_, explicit(X[:, [0, 1, 0]], Y)[1][:2])
+
+
+@pytest.mark.parametrize("panels", [(True, False), (False, True), (True, True)])
+def test_a_view_by_panels_of_its_rows(panels: tuple[bool, bool], monkeypatch: Any) -> None:
+    """As of stores whose chunks hold whole rows; the other view may stream its features."""
+    ways = view_samples.gram_candidates
+
+    def gram(view: Any, request: Any) -> Any:
+        by_panels = dict(zip((X.shape[1], Y.shape[1]), panels, strict=True))
+        one = panel_candidates if by_panels[view.shape[1]] else ways
+        return one(view, request)
+
+    monkeypatch.setattr(view_samples, "gram_candidates", gram)
+    model = quiet(solver="samples").fit(X, Y)
+    assert any("panel" in one.name for one in model.plan_.passes)
+    np.testing.assert_allclose(model.singular_values_, explicit(X, Y)[1][:4])
 
 
 def test_maps_are_saved(tmp_path: Path) -> None:

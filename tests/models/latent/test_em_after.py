@@ -15,6 +15,7 @@ from tests.models.latent.test_ppca_holes import planted
 from tests.models.pca.test_exact_first import flat_tail, slowed
 
 
+@pytest.mark.slow
 def test_an_interrupted_choice_by_bic_goes_on_in_the_same_em(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 2000)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 20)
