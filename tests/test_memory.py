@@ -37,15 +37,16 @@ from streampca.passes.memory import code_nbytes
 ask = json.loads(sys.argv[1])
 plans = []
 
-def recorded(make):
-    def make_plan(*args, **more):
-        plans.append(make(*args, **more))
-        return plans[-1]
-    return make_plan
+def recorded(choose):
+    def chosen(*args, **more):
+        planned = choose(*args, **more)
+        plans.append(planned.plan)
+        return planned
+    return chosen
 
-row_passes.make_plan = recorded(row_passes.make_plan)
-pca_routes.make_plan = recorded(pca_routes.make_plan)
-incremental_state.make_plan = recorded(incremental_state.make_plan)
+row_passes.choose = recorded(row_passes.choose)
+pca_routes.choose = recorded(pca_routes.choose)
+incremental_state.choose = recorded(incremental_state.choose)
 
 def opened(path):
     if ask["kind"] == "dask":

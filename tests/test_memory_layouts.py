@@ -197,8 +197,8 @@ def zarr_of(shape: tuple[int, int], chunks: tuple[int, int], dtype: str = "f4", 
 
 IN_BATCHES = """
 from streampca.models.pca import incremental_state
-made, make = [], incremental_state.make_plan
-incremental_state.make_plan = lambda *given: made.append(make(*given)) or made[-1]
+made, choose = [], incremental_state.choose
+incremental_state.choose = lambda *given: made.append(choose(*given)) or made[-1]
 def fit(limit):
     made.clear()
     model = streampca.IncrementalPCA(20, memory_limit=limit, progress=False)
@@ -206,7 +206,7 @@ def fit(limit):
     for _ in range(3):
         model.partial_fit(x)
     model.result_
-    return made
+    return [one.plan for one in made]
 """
 GENOTYPES = """
 import tempfile

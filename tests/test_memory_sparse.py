@@ -31,14 +31,15 @@ from streampca.passes.memory import code_nbytes
 ask = json.loads(sys.argv[1])
 plans = []
 
-def recorded(make):
-    def make_plan(*args, **more):
-        plans.append(make(*args, **more))
-        return plans[-1]
-    return make_plan
+def recorded(choose):
+    def chosen(*args, **more):
+        planned = choose(*args, **more)
+        plans.append(planned.plan)
+        return planned
+    return chosen
 
-row_passes.make_plan = recorded(row_passes.make_plan)
-pca_routes.make_plan = recorded(pca_routes.make_plan)
+row_passes.choose = recorded(row_passes.choose)
+pca_routes.choose = recorded(pca_routes.choose)
 
 def made(path, k):
     settings = {"svd_solver": ask["solver"], "max_passes": 4, "memory_limit": ask["limit"]}
