@@ -280,13 +280,6 @@ def check_pruning(rules: PruningRules, matrix: ChunkedMatrix) -> tuple[int, bool
     return length, in_bases
 
 
-def plan_pruning(
-    matrix: ChunkedMatrix, scan: LDScan, memory_limit: int | str | None = None
-) -> Plan:
-    """The plan of the single ordered pass. Raises MemoryLimitError if it does not fit."""
-    return choose_pruning(matrix, scan, memory_limit).plan
-
-
 def choose_pruning(
     matrix: ChunkedMatrix, scan: LDScan, memory_limit: int | str | None
 ) -> Planned[PassResult]:

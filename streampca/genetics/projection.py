@@ -296,11 +296,11 @@ def _choose(
     layout: SumsLayout,
     n_features: int,
     memory_limit: int | str | None,
-    aligned: dict[str, Array] | None = None,
+    aligned: dict[str, Array],
 ) -> Planned[Array]:
     """One pass, along the axis with smaller blocks unless only the other fits.
 
-    aligned : of the variants, None where only the plan is wanted.
+    aligned : center, scale and loadings of the variants.
     """
     n, m = matrix.shape
     held = 2 * m * (layout.k + 2) * 8 + (n_features + m) * VARIANT_NBYTES
@@ -312,7 +312,6 @@ def _choose(
                        kept_nbytes=held + total, flops=flops)  # fmt: skip
     solving = {"sums": total, "scores": n * 4 * layout.k * 8, "equations": SOLVE_NBYTES}
     reason = f"one pass over {{}}; then a system of {layout.k} equations per sample"
-    aligned = aligned or {}
     candidates = [
         Candidate("features", reason.format("variants"), (features,), solving,
                   solve=partial(_by_variants, spec=features, layout=layout, aligned=aligned)),

@@ -20,7 +20,10 @@ class ZarrSource(ZarrStore):
              "scribble", "shrink_and_grow", "to_xarray", "to_region", "times_1000")  # fmt: skip
 
     def grow(self, lives: int | None = None) -> str:
-        low, values = self.record.rows, self.random(self.new_rows())
+        return self.write_behind(self.record.rows, self.random(self.new_rows()), lives)
+
+    def write_behind(self, low: int, values: Any, lives: int | None = None) -> str:
+        """Make the array longer, and write these rows from row ``low`` on."""
         with self.writing(lives) as store:
             array = self.array(store)
             self.extend(array, store, low + len(values))
@@ -182,12 +185,7 @@ class ZarrSource(ZarrStore):
             return "not"
         # not in all features: PCA leaves such samples of a field out, and says so
         values[int(self.rng.integers(0, len(values))), : int(self.rng.integers(1, P))] = np.nan
-        with self.writing() as store:
-            array = self.array(store)
-            self.extend(array, store, low + len(values))
-            self.put(array, store, low, values)
-            self.finish(store)
-        return f"{len(values)} rows from {low}"
+        return self.write_behind(low, values)
 
     def without_nan(self) -> str:
         rows = np.flatnonzero(np.isnan(self.record.values[: self.record.rows]).any(1))
@@ -212,12 +210,7 @@ class ZarrSource(ZarrStore):
         if len(values) < 2:
             return "not"
         values[int(self.rng.integers(0, len(values)))] = 0
-        with self.writing() as store:
-            array = self.array(store)
-            self.extend(array, store, low + len(values))
-            self.put(array, store, low, values)
-            self.finish(store)
-        return f"{len(values)} rows from {low}"
+        return self.write_behind(low, values)
 
     def scribble(self) -> str:
         """Files that do not belong there."""
