@@ -22,8 +22,7 @@ were weighted by themselves are refused. An array in memory counts as raw. `stre
 -o x.zarr` keeps a sparse matrix sparse (AnnData in Zarr).
 """
 
-from streampca.models.highly_variable import HighlyVariable, highly_variable
-from streampca.models.preprocessing import (
+from streampca.models.contract.preprocessing import (
     Log1p,
     LogEntropy,
     NormalizeTotal,
@@ -34,6 +33,7 @@ from streampca.models.preprocessing import (
     normalize_total,
     tf_idf,
 )
+from streampca.models.explore.highly_variable import HighlyVariable, highly_variable
 
 load = Preprocessor.load
 

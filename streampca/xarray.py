@@ -9,10 +9,10 @@ from typing import Any
 
 import xarray
 
-from streampca.models.cca import CCA
-from streampca.models.mca import MCA
 from streampca.models.pca.pca import PCA
 from streampca.models.pca.rotated_pca import rotate
+from streampca.models.two_views.cca import CCA
+from streampca.models.two_views.mca import MCA
 from streampca.passes import Plan
 from streampca.sources import as_matrix
 

@@ -8,7 +8,7 @@ import pytest
 import sklearn.decomposition
 
 import streampca
-from streampca.models.parameters import Kept
+from streampca.models.contract.parameters import Kept
 from tests.benchmarks.drop_in import SUITES, outcome
 
 CLASSES = ("PCA", "IncrementalPCA", "TruncatedSVD", "FactorAnalysis")

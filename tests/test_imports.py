@@ -36,9 +36,9 @@ ALLOWED: dict[str, set[str]] = {
         "matrix",
         "paths",
         "imported",
-        "passes.calls",  # what lies on a cluster is asked for in the way of the passes
+        "passes.cluster.calls",  # what lies on a cluster is asked for in the way of the passes
         "passes.settings",
-        "passes.workers",
+        "passes.cluster.workers",
     },
     "passes": {"errors", "html", "matrix", "accumulators", "store", "kernels", "imported"},
     "report": {"errors", "html", "matrix", "passes", "store"},  # how models look: a room below them
@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
         "solvers",
         "store",
     },
-    "plots": {"errors", "html", "matrix", "models.decomposition", "models.result", "models.text"},
+    "plots": {"errors", "html", "matrix", "models.results", "models.text"},
     "genetics": {
         "errors",
         "kernels",
@@ -77,17 +77,27 @@ ALLOWED: dict[str, set[str]] = {
         "models",
         "genetics",
     },  # genetics: its filters of variants
-    "operations": {
+    "model_store": {
         "errors",
-        "kernels",
         "matrix",
         "models",
         "passes",
         "sources",
         "store",
         "paths",
+    },  # versions and the log that says which is served
+    "operations": {
+        "errors",
+        "kernels",
+        "matrix",
+        "models",
+        "model_store",
+        "passes",
+        "sources",
+        "store",
+        "paths",
         "genetics",
-    },  # versions, refresh, jobs; passes: for the clusters of jobs
+    },  # refresh, jobs; passes: for the clusters of jobs
     "cli": ANYTHING,
     "xarray": {"models", "passes", "sources"},  # the accessor
     "preprocess": {"models"},  # names for users
@@ -96,11 +106,24 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": ANYTHING,
 }
 
-# room of models -> rooms of models that it may import, beside what lies in ``models`` itself
+# room of models -> rooms of models that it may import: first what all share, then the families
+SHARED = {"side_data", "results", "rows", "contract", "decompose"}
 MODELS: dict[str, set[str]] = {
-    "completion": set(),
-    "pca": {"completion"},
-    "latent": {"pca"},
+    "side_data": set(),
+    "results": {"side_data"},
+    "rows": {"side_data", "results"},
+    "contract": {"side_data", "results", "rows"},
+    "decompose": SHARED,
+    "completion": SHARED,
+    "pca": SHARED | {"completion"},
+    "kernel": SHARED,
+    "two_views": SHARED,
+    "sparse": SHARED,
+    "regression": SHARED,
+    "eof": SHARED,
+    "latent": SHARED | {"pca"},
+    "text": SHARED | {"pca"},
+    "explore": SHARED | {"pca", "kernel"},
 }
 
 # library -> rooms that may import it, at the top of a module or inside a function

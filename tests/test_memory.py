@@ -29,8 +29,9 @@ from tests.peaks import runs_until
 SCRIPT = """
 import json, sys
 import streampca
-from streampca.models import row_passes
-from streampca.models.pca import incremental_state, routes as pca_routes
+from streampca.models.results import row_maps as row_passes
+from streampca.models.pca import incremental_state
+from streampca.models.decompose import routes as pca_routes
 from streampca.passes.memory import peak_nbytes, resident_nbytes
 from streampca.passes.memory import code_nbytes
 

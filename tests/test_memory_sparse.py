@@ -23,8 +23,8 @@ import json, sys, warnings
 import numpy as np
 warnings.simplefilter("ignore")
 import streampca
-from streampca.models import row_passes
-from streampca.models.pca import routes as pca_routes
+from streampca.models.results import row_maps as row_passes
+from streampca.models.decompose import routes as pca_routes
 from streampca.passes.memory import peak_nbytes, resident_nbytes
 from streampca.passes.memory import code_nbytes
 

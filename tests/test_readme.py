@@ -16,7 +16,7 @@ import pytest
 
 import streampca
 from streampca.cli.commands import build_parser
-from streampca.models.registry import all_kinds
+from streampca.models.contract.registry import all_kinds
 from tests import cover
 from tests.each import each
 

@@ -71,8 +71,8 @@ from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
 from streampca.matrix.labels import json_of
-from streampca.models.pca.routes import SOLVERS
-from streampca.models.registry import all_kinds, kind_named
+from streampca.models.contract.registry import all_kinds, kind_named
+from streampca.models.decompose.routes import SOLVERS
 from streampca.solvers.rotation import METHODS as ROTATIONS
 
 PLINK = (

@@ -32,7 +32,7 @@ from streampca.genetics.tables import write_eigenvec
 from streampca.genetics.variant_matching import AMBIGUOUS, BY
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.matrix.labels import json_of
-from streampca.sources.variants import refuse_repeated_ids
+from streampca.sources.genotypes.variants import refuse_repeated_ids
 
 # any of these options implies that the matrix holds genotypes
 SIGNS = ("bfile", "maf", "geno", "mind", "keep", "extract", "exclude", "chr",

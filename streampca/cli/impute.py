@@ -23,7 +23,7 @@ from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
 from streampca.models.completion.request import SOLVERS
-from streampca.sources.rating_store import RULES, SPLITS
+from streampca.sources.ratings.store import RULES, SPLITS
 
 CENTERS = {"auto": "auto", "columns": True, "both": "both", "biases": "biases"}
 

@@ -16,10 +16,10 @@ from streampca.cli.options import open_source, source_options
 from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
-from streampca.models.decomposition import Decomposition
-from streampca.models.views import eigenvalues
-from streampca.operations.history import HEAD, History
-from streampca.operations.versions import MARKER
+from streampca.model_store.history import HEAD, History
+from streampca.model_store.versions import MARKER
+from streampca.models.results.decomposition import Decomposition
+from streampca.models.results.views import eigenvalues
 from streampca.passes import PassCost, Plan, size
 from streampca.store import is_bundle
 

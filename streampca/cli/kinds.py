@@ -24,8 +24,8 @@ from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, StreamPCAError, nearest
 from streampca.matrix import ChunkedMatrix
 from streampca.matrix.labels import json_of
-from streampca.models.parameters import Parameter
-from streampca.models.registry import all_kinds, kind_named
+from streampca.models.contract.parameters import Parameter
+from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.operations.config import build
 from streampca.operations.sections import scalar
 from streampca.passes import Plan

@@ -18,8 +18,8 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, RowTotals, select
 from streampca.passes import limited_threads
 from streampca.passes.progress import TerminalProgress
-from streampca.sources.images import are_images
-from streampca.sources.rating_tables import recognised
+from streampca.sources.files.images import are_images
+from streampca.sources.ratings.tables import recognised
 from streampca.sources.several import TABLES, TABULAR
 
 # --------------------------------------------------------------------------------------------------

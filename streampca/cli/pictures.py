@@ -33,12 +33,12 @@ from streampca.errors import InvalidInputError, MissingDependencyError, SourceEr
 from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import AxisLabels
 from streampca.matrix.labels import json_of
-from streampca.models.r2_baselines import RECONSTRUCTIONS
+from streampca.models.explore.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
-from streampca.sources.anndata import stored_scores
-from streampca.sources.encodings import read_text
+from streampca.sources.files.encodings import read_text
 from streampca.sources.side_data import named_column, read_panel
+from streampca.sources.sparse.anndata import stored_scores
 from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")

@@ -36,16 +36,16 @@ from streampca.genetics.tables import (
     write_vmiss,
 )
 from streampca.matrix import ChunkedMatrix, select
-from streampca.models.assemble import provenance
-from streampca.models.linear_result import COMPONENTS
-from streampca.models.views import (
+from streampca.models.decompose.assemble import provenance
+from streampca.models.results.linear_result import COMPONENTS
+from streampca.models.results.views import (
     frequency_column,
     observed_alleles,
     used_variants,
 )
 from streampca.passes import PassCost, Plan
-from streampca.sources.allele_counts import with_missing_calls
-from streampca.sources.variants import refuse_repeated_ids
+from streampca.sources.genotypes.allele_counts import with_missing_calls
+from streampca.sources.genotypes.variants import refuse_repeated_ids
 from streampca.store import labelled_rows
 
 # --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import streampca
 from streampca.cli.options import STEPS
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.models.cycles import CYCLES
+from streampca.models.side_data.cycles import CYCLES
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
 BY_DATE = (*CYCLES, "trend")  # values of --remove that follow from dates

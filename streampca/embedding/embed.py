@@ -25,9 +25,9 @@ from streampca.embedding.quality import Quality, quality
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
-from streampca.models.estimator import Estimator
+from streampca.models.contract.estimator import Estimator
+from streampca.models.contract.request import seed_of, whole_number
 from streampca.models.pca.pca import PCA
-from streampca.models.request import seed_of, whole_number
 from streampca.passes import single_threaded_blas
 from streampca.passes.memory import parse_nbytes
 from streampca.passes.progress import Advance, Progress, resolve

@@ -12,9 +12,9 @@ from streampca.errors import InvalidInputError
 from streampca.genetics.ld_pruning import prune_ld
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, select
-from streampca.models.line_sums import column_stats
+from streampca.models.rows.line_sums import column_stats
 from streampca.passes import Running
-from streampca.sources.allele_counts import refuse_other_ploidy
+from streampca.sources.genotypes.allele_counts import refuse_other_ploidy
 
 FORMS = (
     "variance:2000 or dispersion:2000 (features with the largest), missing:0.05 (at most that "

@@ -9,7 +9,7 @@ from streampca.embedding.layouts import Layout
 from streampca.embedding.quality import judging_nbytes
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.request import whole_number
+from streampca.models.contract.request import whole_number
 from streampca.passes import Plan, size
 from streampca.passes.memory import INTERPRETER_NBYTES, MiB, as_limit
 

@@ -30,8 +30,8 @@ from streampca.passes import (
     execute,
     pass_spec,
 )
-from streampca.sources.allele_counts import code_is_assumed
-from streampca.sources.variants import NO_PARENT
+from streampca.sources.genotypes.allele_counts import code_is_assumed
+from streampca.sources.genotypes.variants import NO_PARENT
 
 # --------------------------------------------------------------------------------------------------
 # Samples and variants that have enough calls, in PLINK's order, before anything else is done.

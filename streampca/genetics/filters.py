@@ -31,7 +31,13 @@ from streampca.matrix.columns import (
     numbered,
     textual,
 )
-from streampca.sources.variants import DIPLOID, HUMAN, LETTERS, chromosome_name, chromosome_names
+from streampca.sources.genotypes.variants import (
+    DIPLOID,
+    HUMAN,
+    LETTERS,
+    chromosome_name,
+    chromosome_names,
+)
 
 BUILDS = {37: 37, 38: 38, "37": 37, "38": 38, "b37": 37, "b38": 38, "hg19": 37, "hg38": 38,
           "grch37": 37, "grch38": 38}  # fmt: skip

@@ -22,23 +22,23 @@ from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.kernels import Array
 from streampca.matrix import ALLELE_SCALES, Block, ChunkedMatrix, Labels, select
-from streampca.models import shared_parameters as shared
-from streampca.models.assemble import Fitted, assemble
-from streampca.models.decomposition import PrincipalComponents
-from streampca.models.linear import LinearModel
-from streampca.models.linear_result import COMPONENTS
-from streampca.models.new_rows import LazyRows
-from streampca.models.parameters import Kept, parameter
-from streampca.models.pca.routes import choose_pca
-from streampca.models.projection import Projection
-from streampca.models.registry import estimator
-from streampca.models.request import Cohort, Request, iteration_limits, seed_of
-from streampca.models.row_passes import RowOptions
-from streampca.models.views import eigenvalues, eigenvectors, frequencies
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.linear import LinearModel
+from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.registry import estimator
+from streampca.models.contract.request import Cohort, Request, iteration_limits, seed_of
+from streampca.models.decompose.assemble import Fitted, assemble
+from streampca.models.decompose.routes import choose_pca
+from streampca.models.results.decomposition import PrincipalComponents
+from streampca.models.results.linear_result import COMPONENTS
+from streampca.models.results.projection import Projection
+from streampca.models.results.row_maps import RowOptions
+from streampca.models.results.views import eigenvalues, eigenvectors, frequencies
+from streampca.models.rows.new_rows import LazyRows
 from streampca.passes import PassCost, Plan, Planned, easier_axis, execute
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
-from streampca.sources.allele_counts import (
+from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
     coding_is_assumed,
     copies_are_unstated,

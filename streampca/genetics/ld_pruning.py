@@ -18,7 +18,7 @@ from streampca.genetics.tables import write_lines
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import as_text, label_array, repeated, textual
-from streampca.models.request import whole_number
+from streampca.models.contract.request import whole_number
 from streampca.passes import (
     Candidate,
     PassCost,
@@ -31,8 +31,8 @@ from streampca.passes import (
     execute,
 )
 from streampca.sources import as_matrix
-from streampca.sources.allele_counts import code_is_assumed
-from streampca.sources.variants import refuse_repeated_ids
+from streampca.sources.genotypes.allele_counts import code_is_assumed
+from streampca.sources.genotypes.variants import refuse_repeated_ids
 
 
 def default_step(window: int | str) -> int:

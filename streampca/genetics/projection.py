@@ -27,8 +27,8 @@ from streampca.genetics.variant_matching import VariantMatch, match_variants
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
-from streampca.models.decomposition import PrincipalComponents
-from streampca.models.views import ploidy_of, used_variants
+from streampca.models.results.decomposition import PrincipalComponents
+from streampca.models.results.views import ploidy_of, used_variants
 from streampca.passes import (
     Candidate,
     Pass,
@@ -45,7 +45,7 @@ from streampca.passes import (
     single_threaded_blas,
 )
 from streampca.sources import as_matrix
-from streampca.sources.allele_counts import refuse_other_ploidy
+from streampca.sources.genotypes.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
 
 
@@ -92,7 +92,7 @@ class GenotypeProjection:
 
     def to_xarray(self) -> Any:
         """``scores`` (sample, component) and ``coverage`` (sample), as an xarray.Dataset."""
-        from streampca.sources.labelled import to_dataset
+        from streampca.sources.labelled.labelled import to_dataset
 
         k = self.scores.shape[1]
         component = AxisLabels.plain("component", k, list(range(1, k + 1)))

@@ -11,7 +11,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import Text, as_text, is_among, joined, numbered
-from streampca.sources.variants import HUMAN, LETTERS, UNNAMED, chromosome_name
+from streampca.sources.genotypes.variants import HUMAN, LETTERS, UNNAMED, chromosome_name
 
 BASES = "ACGT"  # codes 0 to 3: the complement of c is 3 - c
 UNKNOWN = -1  # an allele written "0" or ".": PLINK does so where nobody carries it

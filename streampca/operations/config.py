@@ -22,9 +22,9 @@ from streampca.errors import (
     nearest,
 )
 from streampca.genetics.filters import VariantFilter
+from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
-from streampca.models.registry import all_kinds, kind_named
 from streampca.operations.sections import (
     NUMBER,
     OPTIONAL,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streampca.errors import InvalidInputError
-from streampca.models.feature_names import check_same_features
-from streampca.models.result import Result
+from streampca.models.results.result import Result
+from streampca.models.side_data.feature_names import check_same_features
 
 JUMP = 20.0  # the default largest ratio of total variances, either way
 GONE = 0.3  # the default largest share of samples that may be gone

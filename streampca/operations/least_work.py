@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
-from streampca.models.linear import LinearModel
+from streampca.model_store.model_store import Version
+from streampca.models.contract.linear import LinearModel
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.kept_spans import Rows, Span
 from streampca.operations.config import Job
-from streampca.operations.model_store import Version
 from streampca.operations.state import State, digest_of
 from streampca.sources.zarr.ledger import APPENDED, CHANGED, Ledger
 from streampca.store import is_bundle, read_bundle, understood, write_bundle

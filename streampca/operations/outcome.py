@@ -9,9 +9,9 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
-from streampca.models.decomposition import Decomposition
-from streampca.models.drift import align, compare
-from streampca.models.result import Result
+from streampca.models.explore.drift import align, compare
+from streampca.models.results.decomposition import Decomposition
+from streampca.models.results.result import Result
 
 # --------------------------------------------------------------------------------------------------
 # The outcome of a refresh, as one line of JSON.

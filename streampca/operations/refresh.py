@@ -14,14 +14,15 @@ from typing import Any
 
 from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
 from streampca.matrix.labels import plain
+from streampca.model_store.history import History, now
+from streampca.model_store.model_store import SCORES, ModelStore, Version, record_of_scores
+from streampca.model_store.stored_version import new_id
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
-from streampca.models.result import Result
+from streampca.models.results.result import Result
 from streampca.operations.config import Job
 from streampca.operations.gates import Facts, other_source, refusal, share_gone
-from streampca.operations.history import History, now
 from streampca.operations.least_work import Work
-from streampca.operations.model_store import SCORES, ModelStore, Version, record_of_scores
 from streampca.operations.outcome import (
     ALREADY,
     PLANNED,
@@ -45,7 +46,6 @@ from streampca.operations.state import (
     settings_of,
     stamp_of,
 )
-from streampca.operations.stored_version import new_id
 from streampca.operations.work_folder import WorkFolder, check_store, only_one
 from streampca.passes import started
 from streampca.paths import full_disk_noted

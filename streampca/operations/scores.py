@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from streampca.errors import InvalidInputError
-from streampca.models.registry import estimator_of
-from streampca.models.result import Result
+from streampca.model_store.model_store import SCORES, Version
+from streampca.models.contract.registry import estimator_of
+from streampca.models.results.result import Result
 from streampca.operations.config import Job
-from streampca.operations.model_store import SCORES, Version
 from streampca.operations.state import digest_of
 from streampca.store.bundle import put_folder
 from streampca.store.places import (

@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import Any
 
 from streampca.errors import ConfigError
-from streampca.models.parameters import Parameter
-from streampca.models.registry import all_kinds
+from streampca.models.contract.parameters import Parameter
+from streampca.models.contract.registry import all_kinds
 from streampca.paths import read_regular
 
 # --------------------------------------------------------------------------------------------------

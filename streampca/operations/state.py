@@ -23,10 +23,10 @@ from streampca.errors import (
     SourceError,
     hide_secrets,
 )
-from streampca.models.registry import kind_named
+from streampca.model_store.history import now
+from streampca.model_store.model_store import ModelStore, Version
+from streampca.models.contract.registry import kind_named
 from streampca.operations.config import Job
-from streampca.operations.history import now
-from streampca.operations.model_store import ModelStore, Version
 from streampca.sources import open as open_source
 from streampca.sources.reading import files_checksum
 from streampca.sources.tables.ledger import FileLedger, FileSource

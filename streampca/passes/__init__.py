@@ -56,7 +56,7 @@ held in memory) comes to it.
 (2), `worker-timeout` (1800 s without any worker, after `pause-timeout` with a warning).
 """
 
-from streampca.passes.clients import cluster_class, find_client, is_client, started
+from streampca.passes.cluster.clients import cluster_class, find_client, is_client, started
 from streampca.passes.costs import PassCost, PassResult
 from streampca.passes.door import MemoryUse, check_workers
 from streampca.passes.execute import Outcome, Running, execute, one_pass, with_arrays

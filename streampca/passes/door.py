@@ -14,7 +14,8 @@ from streampca.errors import MemoryLimitError, MemoryPlanWarning, warn_caller
 from streampca.imported import weighing
 from streampca.kernels import give_back
 from streampca.passes import door, memory
-from streampca.passes.calls import call_seconds, identities
+from streampca.passes.cluster.calls import call_seconds, identities
+from streampca.passes.cluster.workers import ask_each, await_worker, refuse_other_versions, unheard
 from streampca.passes.memory import (
     WORKER_NBYTES,
     MiB,
@@ -26,7 +27,6 @@ from streampca.passes.memory import (
     unforeseen,
 )
 from streampca.passes.records import KEPT, PassPlan, Plan
-from streampca.passes.workers import ask_each, await_worker, refuse_other_versions, unheard
 
 # --------------------------------------------------------------------------------------------------
 # Whether a plan fits here: the memory of its libraries in this process, and that of the machine.

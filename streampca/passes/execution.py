@@ -8,12 +8,12 @@ from typing import Any
 
 from streampca.errors import ClusterError, InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.passes.calls import cluster_id
 from streampca.passes.checkpoint import Checkpoint
-from streampca.passes.clients import ambient_client, find_client
+from streampca.passes.cluster.calls import cluster_id
+from streampca.passes.cluster.clients import ambient_client, find_client
+from streampca.passes.cluster.parcel import Scattered, in_memory
 from streampca.passes.costs import PassCost
 from streampca.passes.door import MemoryUse, check_room, check_workers, room_for
-from streampca.passes.parcel import Scattered, in_memory
 from streampca.passes.progress import Progress, resolve
 from streampca.passes.records import PassPlan, Plan
 from streampca.passes.settings import Crew, in_task, read_by_a_core, setting, thread_count

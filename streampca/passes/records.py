@@ -14,7 +14,7 @@ from streampca.accumulators import OPEN_BLOCKS, Accumulator
 from streampca.html import card, memory_bar, preformatted, table, text
 from streampca.matrix import ChunkedMatrix
 from streampca.matrix.labels import json_of
-from streampca.passes.clients import ambient_client
+from streampca.passes.cluster.clients import ambient_client
 from streampca.passes.memory import MiB, brought, size, unforeseen
 from streampca.passes.settings import thread_count
 

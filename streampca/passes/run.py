@@ -12,7 +12,8 @@ from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, spot_checks
-from streampca.passes.cluster import run_on_cluster
+from streampca.passes.cluster.cluster import run_on_cluster
+from streampca.passes.cluster.workers import await_worker, refuse_other_versions
 from streampca.passes.costs import PassCost, PassResult
 from streampca.passes.door import warn_of_excess
 from streampca.passes.execution import Execution, client_for
@@ -20,7 +21,6 @@ from streampca.passes.fold import Fold, run_on_lanes
 from streampca.passes.records import PassPlan
 from streampca.passes.settings import single_threaded_blas
 from streampca.passes.work import Map, Work, workers_can_read
-from streampca.passes.workers import await_worker, refuse_other_versions
 from streampca.store import Sink
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted
 from streampca.matrix import AxisLabels, Labels
-from streampca.models.decomposition import Decomposition
-from streampca.models.result import Result
+from streampca.models.results.decomposition import Decomposition
+from streampca.models.results.result import Result
 
 Array = np.ndarray[Any, Any]
 VIEWS = ("x", "y")

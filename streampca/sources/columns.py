@@ -9,7 +9,7 @@ import numpy as np
 import zarr
 
 from streampca.errors import InvalidInputError
-from streampca.sources.array_files import open_hdf5
+from streampca.sources.files.array_files import open_hdf5
 from streampca.sources.zarr.guard import whole
 from streampca.sources.zarr.labels import decoded, dims_of
 
@@ -96,7 +96,7 @@ class DatasetColumns:
         """A variable as a DataArray in memory, or None."""
         if not isinstance(self.source, str):
             return self.source[name].load() if name in self.source.variables else None
-        from streampca.sources.netcdf import open_netcdf
+        from streampca.sources.labelled.netcdf import open_netcdf
 
         with open_netcdf(self.source, self.group) as dataset:
             return dataset[name].load() if name in dataset.variables else None
@@ -105,7 +105,7 @@ class DatasetColumns:
         """The variables that there are."""
         if not isinstance(self.source, str):
             return [str(one) for one in self.source.variables]
-        from streampca.sources.netcdf import open_netcdf
+        from streampca.sources.labelled.netcdf import open_netcdf
 
         with open_netcdf(self.source, self.group) as dataset:
             return [str(one) for one in dataset.variables]

@@ -8,8 +8,8 @@ from streampca import matrix as matrices
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.matrix.names import reordered_numbers
-from streampca.sources.row_keys import named_rows
 from streampca.sources.several import other_field
+from streampca.sources.tables.row_keys import named_rows
 
 
 def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> ChunkedMatrix:

@@ -25,14 +25,11 @@ from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
 from streampca.paths import PLINK, check_readable, paths_end, plain_errors, refuse_special
-from streampca.sources.anndata import from_anndata, open_h5ad
-from streampca.sources.array_files import NpyReader
-from streampca.sources.arrays import from_array
-from streampca.sources.feature_types import of_feature_types
-from streampca.sources.frames import is_frame
-from streampca.sources.images import are_images, open_images
-from streampca.sources.lazy import LazyReader, is_dask_frame
-from streampca.sources.plink import open_plink
+from streampca.sources.files.array_files import NpyReader
+from streampca.sources.files.images import are_images, open_images
+from streampca.sources.genotypes.plink import open_plink
+from streampca.sources.memory.arrays import from_array
+from streampca.sources.memory.lazy import LazyReader, is_dask_frame
 from streampca.sources.several import (
     TABLES,
     expand,
@@ -41,9 +38,12 @@ from streampca.sources.several import (
     refuse_options,
     table_of,
 )
-from streampca.sources.sparse import from_sparse
-from streampca.sources.sparse_files import open_matrix_market, open_npz
+from streampca.sources.sparse.anndata import from_anndata, open_h5ad
+from streampca.sources.sparse.feature_types import of_feature_types
+from streampca.sources.sparse.files import open_matrix_market, open_npz
+from streampca.sources.sparse.sparse import from_sparse
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
+from streampca.sources.tables.frames import is_frame
 from streampca.sources.zarr.nodes import from_zarr
 from streampca.sources.zarr.opening import (
     Snapshots,
@@ -86,7 +86,7 @@ def open_path(
     if name.endswith(".npz"):
         return open_npz(path, variable, dim)
     if name.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
-        from streampca.sources.labelled import from_netcdf
+        from streampca.sources.labelled.labelled import from_netcdf
 
         return from_netcdf(path, variable, dim, group)
     if not remote and os.path.isfile(path) and not name.endswith(".zip"):
@@ -235,7 +235,7 @@ def _of_one(source: Any, variable: str | None, options: dict[str, Any]) -> Chunk
     if isinstance(source, zarr.Array | zarr.Group):
         return from_zarr(source, variable, dim, policy, str(source.store), group)
     if _is(source, "xarray"):
-        from streampca.sources.labelled import from_xarray
+        from streampca.sources.labelled.labelled import from_xarray
 
         return from_xarray(source, variable, dim)
     if "distributed" in sys.modules and (found := _of_futures(source, dim)) is not None:
@@ -268,7 +268,7 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
     """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
     if path.lower().endswith(TABLES) if path else is_frame(source):
-        from streampca.sources.rating_tables import refuse_ratings
+        from streampca.sources.ratings.tables import refuse_ratings
 
         refuse_ratings(source)
     matrix = open(source, dim=dim, missing_value=missing_value)
@@ -339,6 +339,6 @@ def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
                 "Use X = X.compute_chunk_sizes(), which reads it once."
             )
         return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
-    from streampca.sources.labelled import from_xarray
+    from streampca.sources.labelled.labelled import from_xarray
 
     return from_xarray(X, dim=dim, lazily=True)

@@ -24,10 +24,10 @@ from streampca.errors import (
 from streampca.matrix import ChunkedMatrix, concat_features, concat_samples
 from streampca.matrix.names import difference
 from streampca.paths import PARQUET, PLINK, TEXTS, paths_end
-from streampca.sources.frames import is_frame
-from streampca.sources.row_keys import named_rows
+from streampca.sources.genotypes.variants import refuse_shared_variants
+from streampca.sources.tables.frames import is_frame
+from streampca.sources.tables.row_keys import named_rows
 from streampca.sources.tables.written import TEXT_OPTIONS
-from streampca.sources.variants import refuse_shared_variants
 
 TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)

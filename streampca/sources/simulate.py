@@ -12,7 +12,7 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import InvalidInputError, OccupiedError
-from streampca.sources.allele_counts import MISSING_CALL
+from streampca.sources.genotypes.allele_counts import MISSING_CALL
 
 
 @dataclass(frozen=True)

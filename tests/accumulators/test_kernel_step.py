@@ -10,7 +10,7 @@ import pytest
 
 from streampca.accumulators import KernelStep, kernel_step
 from streampca.matrix import Block, Labels
-from streampca.models.kernel_functions import Kernel, squares
+from streampca.models.kernel.functions import Kernel, squares
 
 N, P = 37, 5
 RNG = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from streampca.sources.allele_counts import MISSING_CALL
+from streampca.sources.genotypes.allele_counts import MISSING_CALL
 from streampca.sources.simulate import GenotypeRecipe
 from tests.benchmarks.measure import plink2_blas, record, recordable
 

@@ -80,7 +80,7 @@ def plain(folder: str) -> dict[str, Any]:
     import zarr
     from threadpoolctl import threadpool_limits
 
-    from streampca.models.kernel_functions import Kernel, squares
+    from streampca.models.kernel.functions import Kernel, squares
     from streampca.passes import thread_count
 
     x = np.asarray(zarr.open_array(f"{folder}/x", mode="r")[:])

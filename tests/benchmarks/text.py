@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.models.request import TOL
+from streampca.models.contract.request import TOL
 from tests.benchmarks.measure import measure, peak_mb, record, recordable
 
 K = 32

@@ -16,8 +16,8 @@ from hypothesis.stateful import (
 )
 
 from streampca.errors import InvalidInputError, SourceError
-from streampca.operations.stored_version import StoredVersion
-from streampca.operations.versions import VersionStore
+from streampca.model_store.stored_version import StoredVersion
+from streampca.model_store.versions import VersionStore
 
 
 class ExpectedVersions(RuleBasedStateMachine):

@@ -75,7 +75,7 @@ def write(folder: str, i: int) -> None:
     """Publish versions of ever larger numbers until killed."""
     import numpy as np
 
-    from streampca.operations.versions import VersionStore
+    from streampca.model_store.versions import VersionStore
     from streampca.store import LocalBackend
 
     store = VersionStore(LocalBackend(folder))

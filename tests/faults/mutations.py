@@ -21,7 +21,7 @@ import numcodecs
 import numpy as np
 
 import streampca
-from streampca.operations.log import FOLD
+from streampca.model_store.log import FOLD
 from streampca.store.checked import sign
 
 BOMB = bytes(numcodecs.Zstd().encode(np.zeros(3 * 10**8, np.uint8)))  # 9 kB

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import streampca
-from streampca.operations import log
+from streampca.model_store import log
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
 

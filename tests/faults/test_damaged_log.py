@@ -16,10 +16,10 @@ from backends import FaultyBackend, MemoryBackend
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.operations import log
+from streampca.model_store import log
+from streampca.model_store.versions import VersionStore
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
-from streampca.operations.versions import VersionStore
 from streampca.store import LocalBackend
 from streampca.store.checked import sign
 
@@ -342,7 +342,7 @@ def test_a_writer_condemned_before_the_last_checkpoint_is_told(
 ) -> None:
     """Though the checkpoint has forgotten what gc had removed."""
     from streampca.errors import BusyError
-    from streampca.operations import versions
+    from streampca.model_store import versions
 
     backend = MemoryBackend()
     store = VersionStore(backend)

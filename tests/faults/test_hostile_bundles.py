@@ -37,7 +37,7 @@ from streampca.errors import (
     hide_secrets,
     printable,
 )
-from streampca.models.registry import all_kinds
+from streampca.models.contract.registry import all_kinds
 from streampca.operations.config import check_job
 from streampca.operations.gates import Facts, refusal
 from streampca.operations.outcome import against
@@ -410,16 +410,16 @@ def test_a_bad_address_is_refused_at_once_and_shows_no_password(address: str) ->
 
 def test_an_address_where_nobody_listens_fails_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """It took 22 s: the client's time-out, and as long again when the client was thrown away."""
-    monkeypatch.setattr("streampca.passes.clients.CONNECT_SECONDS", 100)
-    monkeypatch.setattr("streampca.passes.clients.PATIENCE", 0.1)
+    monkeypatch.setattr("streampca.passes.cluster.clients.CONNECT_SECONDS", 100)
+    monkeypatch.setattr("streampca.passes.cluster.clients.PATIENCE", 0.1)
     with within(60), pytest.raises(ClusterError, match="no Dask scheduler answers"):
         streampca.PCA(2, scheduler="tcp://127.0.0.1:1").fit(X)
 
 
 def test_what_listens_there_may_be_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask waits without end for the rest of an answer that begins with a great length."""
-    monkeypatch.setattr("streampca.passes.clients.CONNECT_SECONDS", 0.5)
-    monkeypatch.setattr("streampca.passes.clients.PATIENCE", 0.1)
+    monkeypatch.setattr("streampca.passes.cluster.clients.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("streampca.passes.cluster.clients.PATIENCE", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

@@ -18,9 +18,9 @@ from backends import MemoryBackend
 import streampca
 from streampca.cli import main
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
-from streampca.operations import log
-from streampca.operations.history import HEAD, PUBLISH, Entry, Table, entry_name
-from streampca.operations.versions import VersionStore
+from streampca.model_store import log
+from streampca.model_store.history import HEAD, PUBLISH, Entry, Table, entry_name
+from streampca.model_store.versions import VersionStore
 from streampca.operations.work_folder import MARKER, WorkFolder
 from streampca.store import LocalBackend, ZarrSink, checked
 from streampca.store.checked import sign

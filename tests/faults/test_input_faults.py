@@ -131,7 +131,7 @@ def test_it_is_refused_before_anything_is_read(name: str, monkeypatch: pytest.Mo
     def read(*_: Any) -> Any:
         raise AssertionError("read")
 
-    monkeypatch.setattr(streampca.sources.arrays.ArrayReader, "read", read)
+    monkeypatch.setattr(streampca.sources.memory.arrays.ArrayReader, "read", read)
     with pytest.raises(StreamPCAError, match=words):
         streampca.PCA(1).fit(values)
 

@@ -73,7 +73,10 @@ JOB = "source: {path: x.zarr}\nmodel: {n_components: 2}\nstore: s\ncluster: {cla
 
 
 COMMAND = ["-m", "streampca", "refresh", "job.yaml"]
-SCRIPT = ["-c", "from streampca.passes.clients import cluster_class; cluster_class('evil.Cluster')"]
+SCRIPT = [
+    "-c",
+    "from streampca.passes.cluster.clients import cluster_class; cluster_class('evil.Cluster')",
+]
 
 
 @pytest.mark.parametrize("program", [COMMAND, SCRIPT])

@@ -16,7 +16,7 @@ import zarr
 from backends import FaultyBackend
 
 import streampca
-from streampca.operations import model_store
+from streampca.model_store import model_store
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
 from streampca.store import LocalBackend

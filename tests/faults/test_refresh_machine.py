@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 import streampca
-from streampca.operations import model_store
+from streampca.model_store import model_store
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
 from streampca.store import LocalBackend

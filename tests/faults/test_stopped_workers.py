@@ -25,7 +25,8 @@ import zarr
 import streampca
 from streampca.accumulators import Moments
 from streampca.errors import ClusterError, MemoryLimitError, NoWorkerWarning, StuckWorkerWarning
-from streampca.passes import Advance, Execution, PassPlan, calls, run
+from streampca.passes import Advance, Execution, PassPlan, run
+from streampca.passes.cluster import calls
 from streampca.sources import as_matrix
 
 PAUSE = 2.0  # seconds

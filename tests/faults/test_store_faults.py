@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from streampca.errors import BusyError
-from streampca.operations.versions import VersionStore
+from streampca.model_store.versions import VersionStore
 from streampca.store import LocalBackend
 
 

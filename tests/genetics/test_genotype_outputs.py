@@ -146,7 +146,7 @@ def test_a_fit_that_breaks_off_leaves_nothing(output, tmp_path, monkeypatch) -> 
     def broken(self, block):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("streampca.models.projection.FeatureLoadings.__call__", broken)
+    monkeypatch.setattr("streampca.models.results.projection.FeatureLoadings.__call__", broken)
     with pytest.raises(OSError, match="the disk is gone"):
         GenotypePCA(3, scheduler="threads", **{output: tmp_path / "v.zarr"}).fit(path)
     gc.collect()

@@ -25,9 +25,9 @@ from streampca.genetics.local_loadings import local_components
 from streampca.kernels import ColumnStats
 from streampca.matrix import AxisLabels, Labels, select
 from streampca.matrix.standardize import Standardize
-from streampca.models.pca import routes
-from streampca.models.pca.panels import panel_candidates
-from streampca.sources.arrays import ArrayReader
+from streampca.models.decompose import routes
+from streampca.models.decompose.panels import panel_candidates
+from streampca.sources.memory.arrays import ArrayReader
 from streampca.sources.stacked import StackedMatrix
 
 TEXT = np.dtypes.StringDType()

@@ -16,8 +16,8 @@ from streampca.errors import DroppedFeaturesWarning, InvalidInputError, MemoryLi
 from streampca.genetics.projection import project_samples, used_features
 from streampca.genetics.sample_scores import LowCoverageWarning, oadp_scores
 from streampca.matrix import AxisLabels, Labels
-from streampca.models.decomposition import PrincipalComponents
-from streampca.sources.arrays import ArrayReader
+from streampca.models.results.decomposition import PrincipalComponents
+from streampca.sources.memory.arrays import ArrayReader
 from streampca.sources.stacked import StackedMatrix
 
 TEXT = np.dtypes.StringDType()

@@ -29,8 +29,8 @@ def path(tmp_path) -> str:
 @pytest.fixture
 def unheld(monkeypatch) -> None:
     """Nothing of a variant is small enough to be kept."""
-    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
-    monkeypatch.setattr("streampca.models.pca.gram_outputs.HELD", 0)
+    monkeypatch.setattr("streampca.sources.genotypes.plink_tables.HELD", 0)
+    monkeypatch.setattr("streampca.models.decompose.gram_outputs.HELD", 0)
 
 
 SETTINGS = {"maf": 0.3, "svd_solver": "gram"}

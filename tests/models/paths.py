@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from streampca import PCA
+from streampca.models.decompose.krylov import krylov_candidates
+from streampca.models.decompose.panels import panel_candidates
 from streampca.models.pca import pca
-from streampca.models.pca.krylov import krylov_candidates
-from streampca.models.pca.panels import panel_candidates
 from streampca.passes import choose
 
 PATHS = ("scatter", "tsqr", "gram", "panels", "krylov samples", "krylov features")

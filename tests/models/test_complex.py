@@ -17,7 +17,7 @@ import zarr
 
 from streampca import PCA
 from streampca.errors import InvalidTypeError
-from streampca.models.registry import all_kinds
+from streampca.models.contract.registry import all_kinds
 from tests.each import each
 
 rng = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from scipy.spatial import KDTree
 from scipy.stats import pearsonr
 
 from streampca import CCA, PCA, FactorAnalysis, TotalLeastSquares
-from streampca.models.intrinsic_dimension import two_nn
+from streampca.models.explore.intrinsic_dimension import two_nn
 from streampca.solvers.canonical import canonical_tests
 from streampca.solvers.tracy_widom import tracy_widom_test
 

@@ -13,7 +13,7 @@ import zarr
 
 from streampca import cross_correlation
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
-from streampca.models import cross_correlation as module
+from streampca.models.two_views import cross_correlation as module
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((80, 30)) + 100.0

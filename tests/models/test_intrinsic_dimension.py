@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 import streampca
 from streampca import PCA, intrinsic_dimension
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.models.intrinsic_dimension import METHODS, levina_bickel, two_nn
+from streampca.models.explore.intrinsic_dimension import METHODS, levina_bickel, two_nn
 
 rng = np.random.default_rng(0)
 N = 2500

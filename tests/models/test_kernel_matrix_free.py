@@ -15,8 +15,9 @@ import zarr
 import streampca
 from streampca import KernelPCA
 from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
-from streampca.models import kernel_plan, kernel_scratch
-from streampca.models.pca import panels, routes
+from streampca.models.decompose import panels, routes
+from streampca.models.kernel import plan as kernel_plan
+from streampca.models.kernel import scratch as kernel_scratch
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
 

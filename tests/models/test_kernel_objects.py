@@ -14,7 +14,7 @@ import pytest
 import streampca
 from streampca import KernelPCA
 from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.sources.objects import objects_in
+from streampca.sources.memory.objects import objects_in
 
 
 @cache

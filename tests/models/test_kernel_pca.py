@@ -19,9 +19,10 @@ from streampca import PCA, KernelPCA
 from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.kernels import symmetrize
-from streampca.models import kernel_functions, kernel_matrix
-from streampca.models.kernel_functions import Kernel
-from streampca.models.pca import panels
+from streampca.models.decompose import panels
+from streampca.models.kernel import functions as kernel_functions
+from streampca.models.kernel import matrix as kernel_matrix
+from streampca.models.kernel.functions import Kernel
 from streampca.passes import Running, choose, execute
 from streampca.sources import as_matrix
 from tests.each import each

@@ -20,15 +20,15 @@ from streampca.cli.commands import main
 from streampca.cli.kinds import named_kind, option_name
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.matrix import ChunkedMatrix
-from streampca.models import shared_parameters as shared
-from streampca.models.assemble import provenance
-from streampca.models.estimator import Estimator, attach
-from streampca.models.linear import LinearModel
-from streampca.models.parameters import Kept, parameter
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import Estimator, attach
+from streampca.models.contract.linear import LinearModel
+from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.registry import KINDS, all_kinds, estimator
+from streampca.models.decompose.assemble import provenance
 from streampca.models.pca.pca import PCA
-from streampca.models.registry import KINDS, all_kinds, estimator
-from streampca.models.result import Result, shaped
-from streampca.models.row_passes import RowMap, RowOptions
+from streampca.models.results.result import Result, shaped
+from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.operations.config import check_job
 from streampca.operations.sections import schema
 from streampca.passes import Candidate, Outcome, pass_spec

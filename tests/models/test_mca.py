@@ -17,8 +17,8 @@ from streampca.errors import (
     InvalidInputError,
     MemoryLimitError,
 )
-from streampca.models import view_samples
-from streampca.models.pca.panels import panel_candidates
+from streampca.models.decompose.panels import panel_candidates
+from streampca.models.two_views import sample_space as view_samples
 
 RNG = np.random.default_rng(0)
 H = RNG.standard_normal((70, 5))

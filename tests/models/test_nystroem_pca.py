@@ -16,8 +16,8 @@ import streampca
 from streampca import KernelPCA, NystroemPCA
 from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
-from streampca.models.kernel_functions import Kernel
-from streampca.models.landmarks import METHODS, candidate_rows
+from streampca.models.kernel.functions import Kernel
+from streampca.models.kernel.landmarks import METHODS, candidate_rows
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 5)) @ RNG.standard_normal((5, 5))

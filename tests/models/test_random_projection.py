@@ -17,7 +17,7 @@ from sklearn.random_projection import johnson_lindenstrauss_min_dim
 import streampca
 from streampca import RandomProjection
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
-from streampca.models.random_projection import (
+from streampca.models.explore.random_projection import (
     DISTRIBUTIONS,
     RandomMatrix,
     RandomScores,

@@ -26,9 +26,9 @@ from streampca import (
     TruncatedSVD,
 )
 from streampca.errors import AccuracyWarning, InvalidInputError
-from streampca.models.registry import all_kinds
-from streampca.models.regression import Regression
-from streampca.models.request import seed_of
+from streampca.models.contract.registry import all_kinds
+from streampca.models.contract.request import seed_of
+from streampca.models.regression.regression import Regression
 
 # repeated rows are more rows: n_components=None gives more components then (beyond the rank)
 MORE_ROWS = {

@@ -12,8 +12,8 @@ import pytest
 import streampca
 from streampca import SparsePCA
 from streampca.errors import InvalidInputError
-from streampca.models import sparse_sweeps
-from streampca.models.sparse_sweeps import WorkingSet
+from streampca.models.sparse import sweeps as sparse_sweeps
+from streampca.models.sparse.sweeps import WorkingSet
 from streampca.solvers.sparse_components import Penalty
 from tests.models.test_sparse_pca import FREE, planted, quiet
 
@@ -189,6 +189,6 @@ def test_what_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     ):
         with pytest.raises(InvalidInputError, match=words):
             quiet(**parameters).fit(x)
-    monkeypatch.setattr("streampca.models.sparse_sweeps.easier_axis", lambda matrix: 1)
+    monkeypatch.setattr("streampca.models.sparse.sweeps.easier_axis", lambda matrix: 1)
     with pytest.raises(InvalidInputError, match="takes chunks that hold whole samples"):
         quiet(algorithm="sweeps", ridge=0.5).plan(x)

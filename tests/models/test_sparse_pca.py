@@ -20,7 +20,7 @@ from streampca.errors import (
     InvalidInputError,
     NonFiniteError,
 )
-from streampca.models import sparse_routes
+from streampca.models.sparse import routes as sparse_routes
 from streampca.solvers.sparse_components import adjusted_variances, elastic_net
 
 FREE = float("inf")
@@ -105,7 +105,7 @@ def test_both_routes_minimise_the_same(asked: dict[str, Any], dtype: str) -> Non
 def test_streamed_features_give_the_same(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streampca.models.sparse_sweeps.easier_axis", lambda matrix: 1)
+    monkeypatch.setattr("streampca.models.sparse.sweeps.easier_axis", lambda matrix: 1)
     x = planted(2)
     if asked:
         x[::7, 3] = np.nan

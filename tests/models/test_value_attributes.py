@@ -12,7 +12,7 @@ import xarray as xr
 
 import streampca
 from streampca import PCA, HardImpute, IncrementalPCA, TruncatedSVD
-from streampca.models.value_attributes import plain_attribute, product
+from streampca.models.results.value_attributes import plain_attribute, product
 from streampca.store.labelled import write_dataset
 
 SST = {

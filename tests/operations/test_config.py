@@ -12,7 +12,7 @@ import pytest
 
 from streampca.cli import main
 from streampca.errors import ConfigError
-from streampca.models.registry import all_kinds
+from streampca.models.contract.registry import all_kinds
 from streampca.operations.config import check_job, read_job
 from streampca.operations.sections import schema
 

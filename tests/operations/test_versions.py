@@ -20,10 +20,10 @@ import zarr
 
 import streampca.store.bundle as bundle_module
 from streampca.errors import BusyError, InvalidInputError, SourceError
-from streampca.operations import versions
-from streampca.operations.history import HEAD
-from streampca.operations.log import FOLD
-from streampca.operations.versions import VersionStore
+from streampca.model_store import versions
+from streampca.model_store.history import HEAD
+from streampca.model_store.log import FOLD
+from streampca.model_store.versions import VersionStore
 from streampca.store import LocalBackend, ObjectBackend, open_backend
 from streampca.store import backend as local
 from streampca.store.checked import sign

@@ -18,7 +18,8 @@ if HERE not in sys.path:
 from local_clusters import start_client, stop_client  # noqa: E402
 from pass_matrices import same_bits  # noqa: E402
 
-from streampca.passes import Execution, calls, clients, door, placement  # noqa: E402
+from streampca.passes import Execution, door  # noqa: E402
+from streampca.passes.cluster import calls, clients, placement  # noqa: E402
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from test_cluster import slow_pass, states
 
 import streampca
 from streampca.errors import ClusterError, InvalidInputError
-from streampca.passes.clients import find_client
+from streampca.passes.cluster.clients import find_client
 
 N, P = 2000, 24
 

@@ -27,17 +27,9 @@ import streampca.sources
 from streampca import PCA
 from streampca.accumulators import CrossProduct, RFactor, Scatter
 from streampca.errors import ClusterError, InvalidInputError, MemoryLimitError, NonFiniteError
-from streampca.passes import (
-    Advance,
-    Execution,
-    PassResult,
-    check_workers,
-    clients,
-    cluster,
-    find_client,
-    run,
-)
-from streampca.passes.parcel import Parcel
+from streampca.passes import Advance, Execution, PassResult, check_workers, find_client, run
+from streampca.passes.cluster import clients, cluster
+from streampca.passes.cluster.parcel import Parcel
 from streampca.passes.records import KEPT
 
 
@@ -584,10 +576,16 @@ def fake(monkeypatch: Any) -> FakeClient:
     monkeypatch.setattr(module, "client_for", lambda scheduler, matrix: client)
     monkeypatch.setattr(module, "refuse_other_versions", lambda client: None)
     monkeypatch.setattr(cluster, "_stored", FakeClient.stored)
-    monkeypatch.setattr("streampca.passes.flight.other_versions", lambda client, again=False: set())
-    monkeypatch.setattr("streampca.passes.flight.finished", lambda future, seconds: True)
-    monkeypatch.setattr("streampca.passes.flight.answer_of", lambda client, call, *rest: call())
-    monkeypatch.setattr("streampca.passes.merging.memory_used_where_room", lambda *asked: {})
+    monkeypatch.setattr(
+        "streampca.passes.cluster.flight.other_versions", lambda client, again=False: set()
+    )
+    monkeypatch.setattr("streampca.passes.cluster.flight.finished", lambda future, seconds: True)
+    monkeypatch.setattr(
+        "streampca.passes.cluster.flight.answer_of", lambda client, call, *rest: call()
+    )
+    monkeypatch.setattr(
+        "streampca.passes.cluster.merging.memory_used_where_room", lambda *asked: {}
+    )
     return client
 
 

@@ -16,7 +16,8 @@ import zarr
 from streampca import PCA
 from streampca.cli.commands import main
 from streampca.errors import InvalidInputError
-from streampca.passes import limited_threads, memory, parcel, settings, thread_count
+from streampca.passes import limited_threads, memory, settings, thread_count
+from streampca.passes.cluster import parcel
 from streampca.passes.work import Work
 from tests.passes.local_clusters import start_client, stop_client
 

@@ -16,7 +16,7 @@ import streampca
 from streampca import PCA, IncrementalPCA, imported
 from streampca.errors import MemoryLimitError, MemoryPlanWarning
 from streampca.genetics.ld_pruning import prune_ld
-from streampca.models.highly_variable import highly_variable
+from streampca.models.explore.highly_variable import highly_variable
 from streampca.operations.convert import convert
 from streampca.passes import MemoryUse, Plan, door
 from streampca.passes import memory as machine

@@ -27,11 +27,12 @@ from streampca.errors import (
     OtherVersionWarning,
     StuckWorkerWarning,
 )
-from streampca.passes import Advance, Execution, PassResult, calls, flight, run, workers
-from streampca.passes.calls import SchedulerGoneError
-from streampca.passes.flight import Flight
-from streampca.passes.parcel import Parcel, Terms, fold_on_worker
-from streampca.passes.workers import await_worker, refuse_other_versions
+from streampca.passes import Advance, Execution, PassResult, run
+from streampca.passes.cluster import calls, flight, workers
+from streampca.passes.cluster.calls import SchedulerGoneError
+from streampca.passes.cluster.flight import Flight
+from streampca.passes.cluster.parcel import Parcel, Terms, fold_on_worker
+from streampca.passes.cluster.workers import await_worker, refuse_other_versions
 
 # -- one worker after another, on a cluster that only answers ----------------------------------
 

@@ -10,7 +10,7 @@ import scipy.sparse
 
 import streampca
 from streampca import PCA
-from streampca.passes.parcel import in_memory, worth_keeping
+from streampca.passes.cluster.parcel import in_memory, worth_keeping
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,13 @@ from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
 from streampca import PCA
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
-from streampca.passes import Advance, Execution, PassResult, merging, parcel, run
+from streampca.passes import Advance, Execution, PassResult, run
 from streampca.passes.checkpoint import Checkpoint
+from streampca.passes.cluster import merging, parcel
+from streampca.passes.cluster.flight import Flight
+from streampca.passes.cluster.merging import RemoteTotal
+from streampca.passes.cluster.parcel import LostError, Parcel
 from streampca.passes.door import memory_used_where_room
-from streampca.passes.flight import Flight
-from streampca.passes.merging import RemoteTotal
-from streampca.passes.parcel import LostError, Parcel
 from streampca.passes.read_ahead import SpanResult
 
 SPANS = 24  # of two blocks
@@ -508,7 +509,7 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
 
 
 def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.merging.memory_used_where_room", lambda *args: {})
+    monkeypatch.setattr("streampca.passes.cluster.merging.memory_used_where_room", lambda *args: {})
     assert same_bits(state(summed("threads")), state(summed(workers)))
     assert not log.merged
     assert log.came == list(range(SPANS))

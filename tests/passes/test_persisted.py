@@ -19,8 +19,8 @@ from streampca import PCA
 from streampca.errors import ClusterError, InvalidInputError, InvalidTypeError, NoAnswerError
 from streampca.matrix.location import Brought, Held, laid_out
 from streampca.passes import Advance
-from streampca.passes import placement as placements
-from streampca.passes.placement import Lay, Placement
+from streampca.passes.cluster import placement as placements
+from streampca.passes.cluster.placement import Lay, Placement
 
 ROWS, COLUMNS, CHUNK = 1200, 12, 100
 
@@ -462,7 +462,7 @@ class Key:
 @pytest.fixture
 def place(monkeypatch: Any) -> Callable[..., Placement]:
     monkeypatch.setattr(Placement, "_finished", lambda self: None)
-    monkeypatch.setattr("streampca.passes.placement.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("streampca.passes.cluster.placement.LOOK_SECONDS", 0.0)
 
     def made(where: dict[str, list[str]], *workers: str) -> Placement:
         client = Somewhere(where, dict.fromkeys(workers, 1))

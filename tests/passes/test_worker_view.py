@@ -21,7 +21,7 @@ import zarr
 
 import streampca
 from streampca.errors import ClusterError, LocalSourceWarning, SourceError
-from streampca.passes.cluster import run_on_cluster
+from streampca.passes.cluster.cluster import run_on_cluster
 
 N, P, ROWS = 600, 12, 50
 

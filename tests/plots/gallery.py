@@ -26,7 +26,7 @@ import streampca
 from streampca import GenotypePCA, HardImpute, plots
 from streampca.errors import DroppedFeaturesWarning, LocalComponentWarning
 from streampca.matrix import AxisLabels, Labels
-from streampca.models.decomposition import Decomposition
+from streampca.models.results.decomposition import Decomposition
 
 # --------------------------------------------------------------------------------------------------
 # The data: each realistic in its shape, all of them seeded.

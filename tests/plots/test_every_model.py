@@ -17,7 +17,7 @@ from pictures import saved
 import streampca
 from streampca import plots
 from streampca.errors import InvalidInputError, InvalidTypeError, StreamPCAError
-from streampca.models.registry import all_kinds
+from streampca.models.contract.registry import all_kinds
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 8)) * np.linspace(3, 1, 8)

@@ -18,7 +18,7 @@ P = 20_000  # more than two pieces
 
 @pytest.fixture
 def unheld(monkeypatch) -> None:
-    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
+    monkeypatch.setattr("streampca.sources.genotypes.plink_tables.HELD", 0)
 
 
 def write(stem: Path, **more) -> str:
@@ -32,7 +32,7 @@ def write(stem: Path, **more) -> str:
 def test_labels_that_are_not_held_are_the_same(tmp_path, monkeypatch) -> None:
     path = write(tmp_path / "x")
     held = streampca.open(path).labels.features
-    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
+    monkeypatch.setattr("streampca.sources.genotypes.plink_tables.HELD", 0)
     lazy = streampca.open(path).labels.features
     assert held.nbytes > 10 * P > 1000 > lazy.nbytes
     columns = {**held.coords, **held.extra}
@@ -48,7 +48,7 @@ def test_several_filesets_and_left_out_variants_too(tmp_path, monkeypatch) -> No
     paths = [write(tmp_path / "a", ids=[f"a{j}" for j in range(P)])]
     paths.append(write(tmp_path / "b", ids=[f"b{j}" for j in range(P)]))
     held = streampca.open(paths).labels.features
-    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
+    monkeypatch.setattr("streampca.sources.genotypes.plink_tables.HELD", 0)
     lazy = streampca.open(paths).labels.features
     for name, values in {**lazy.coords, **lazy.extra}.items():
         np.testing.assert_array_equal(values, {**held.coords, **held.extra}[name], name)
@@ -74,7 +74,7 @@ def test_a_variant_that_lies_in_two_filesets_is_found(tmp_path, unheld) -> None:
 def test_filters_choose_the_same(tmp_path, monkeypatch) -> None:
     path = write(tmp_path / "x", ids=[f"rs{j}" for j in range(P)])
     held = streampca.open(path).labels.features
-    monkeypatch.setattr("streampca.sources.plink_tables.HELD", 0)
+    monkeypatch.setattr("streampca.sources.genotypes.plink_tables.HELD", 0)
     lazy = streampca.open(path).labels.features
     for settings in (
         {"chromosomes": "2-3"},

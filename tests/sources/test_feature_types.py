@@ -11,7 +11,7 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import InvalidInputError
-from streampca.sources.feature_types import GENES
+from streampca.sources.sparse.feature_types import GENES
 
 pytestmark = pytest.mark.filterwarnings("ignore:these cells have raw counts")
 rng = np.random.default_rng(0)

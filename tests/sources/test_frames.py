@@ -10,7 +10,7 @@ import pytest
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
-from streampca.sources.frames import frame_values
+from streampca.sources.tables.frames import frame_values
 
 RNG = np.random.default_rng(0)
 N = 40

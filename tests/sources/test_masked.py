@@ -12,7 +12,7 @@ import xarray as xr
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
-from streampca.sources.arrays import MaskedReader, free_code
+from streampca.sources.memory.arrays import MaskedReader, free_code
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 DTYPES = ["f2", "f4", "f8", ">f4", "i1", "u1", "i2", "u2", "i4", "i8", "u8", "?"]

@@ -14,7 +14,8 @@ import pytest
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.sources import rating_store, ratings
+from streampca.sources.ratings import ratings
+from streampca.sources.ratings import store as rating_store
 
 NAMES = {"user": "userId", "item": "movieId", "rating": "rating"}
 

@@ -14,7 +14,7 @@ import zarr
 import streampca
 from streampca.matrix import select
 from streampca.sources.shared_chunks import SharedChunks
-from streampca.sources.sparse import CompressedMatrix
+from streampca.sources.sparse.sparse import CompressedMatrix
 
 
 def written(path: Path, values: Any, data: int, indices: int) -> str:

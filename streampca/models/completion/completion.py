@@ -11,7 +11,6 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models import shared_parameters as shared
 from streampca.models.completion.filled import Completed
 from streampca.models.completion.fit import choose_completion, fit_completion
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of
@@ -27,14 +26,15 @@ from streampca.models.completion.result import (
 from streampca.models.completion.row_solve import FillHoles, HiddenErrors
 from streampca.models.completion.trace import Sweep, scratch_folder
 from streampca.models.completion.withheld import Withhold
-from streampca.models.labelled_rows import completed_like
-from streampca.models.linear import LinearModel
-from streampca.models.parameters import Kept, declared, parameter
-from streampca.models.request import seed_of
-from streampca.models.row_passes import score_dtype
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.linear import LinearModel
+from streampca.models.contract.parameters import Kept, declared, parameter
+from streampca.models.contract.request import seed_of
+from streampca.models.results.row_maps import score_dtype
+from streampca.models.rows.labelled_rows import completed_like
 from streampca.passes import Plan, Planned
 from streampca.sources import as_matrix, counted
-from streampca.sources.lazy import is_dask_array
+from streampca.sources.memory.lazy import is_dask_array
 
 HIDDEN = 0.2  # share of the observed cells by which a model is scored
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from streampca.models.completion.completion import Completion
-from streampca.models.parameters import parameter
-from streampca.models.registry import estimator
+from streampca.models.contract.parameters import parameter
+from streampca.models.contract.registry import estimator
 
 
 @estimator

@@ -14,10 +14,10 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block
 from streampca.models.completion.result import CompletedDecomposition
 from streampca.models.completion.row_solve import RowSolve
-from streampca.models.request import whole_number
-from streampca.models.row_passes import RowOptions
+from streampca.models.contract.request import whole_number
+from streampca.models.results.row_maps import RowOptions
 from streampca.passes import single_threaded_blas
-from streampca.sources.frames import column_names, is_frame
+from streampca.sources.tables.frames import column_names, is_frame
 
 CELLS = 1 << 22  # users x items that are ranked at a time
 NONE = np.zeros(0, np.int64)  # no item

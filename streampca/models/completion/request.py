@@ -13,7 +13,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.matrix.alignment import refuse_masked
-from streampca.models.request import feature_weights, sample_weights, seed_of, whole_number
+from streampca.models.contract.request import feature_weights, sample_weights, seed_of, whole_number
 
 SOLVERS = ("auto", "als", "impute", "exact")
 AUTO = "auto"

@@ -20,16 +20,16 @@ from streampca.errors import (
 )
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix
-from streampca.models.assemble import provenance
 from streampca.models.completion.filled import PIECE_NBYTES, Completed
 from streampca.models.completion.plan import columns_outside, mean_of_all, observed_range
 from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep, judged
-from streampca.models.decomposition import Decomposition, PrincipalComponents
-from streampca.models.projection import BackProjection
-from streampca.models.result import shaped
-from streampca.models.row_passes import RowOptions, RowPasses
+from streampca.models.decompose.assemble import provenance
+from streampca.models.results.decomposition import Decomposition, PrincipalComponents
+from streampca.models.results.projection import BackProjection
+from streampca.models.results.result import shaped
+from streampca.models.results.row_maps import RowOptions, RowPasses
 from streampca.passes import Outcome
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink

@@ -20,8 +20,8 @@ from streampca.kernels.least_squares import (
 )
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.completion.withheld import Withhold
-from streampca.models.decomposition import Decomposition
-from streampca.models.row_passes import RowMap
+from streampca.models.results.decomposition import Decomposition
+from streampca.models.results.row_maps import RowMap
 
 ENTRIES = 1 << 16  # observed cells of sparse rows that are compared at a time
 

@@ -10,17 +10,17 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
-from streampca.models import shared_parameters as shared
-from streampca.models.assemble import provenance
-from streampca.models.covariance import checked_covariance
-from streampca.models.estimator import attach
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import attach
+from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.registry import estimator
+from streampca.models.contract.request import degrees_of_freedom, sample_weights
+from streampca.models.decompose.assemble import provenance
+from streampca.models.decompose.covariance import checked_covariance
 from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
 from streampca.models.latent.factor_routes import factor_candidates
 from streampca.models.latent.latent import FactorDecomposition, LatentModel
-from streampca.models.parameters import Kept, parameter
-from streampca.models.registry import estimator
-from streampca.models.request import degrees_of_freedom, sample_weights
-from streampca.models.row_weights import refuse_few
+from streampca.models.side_data.row_weights import refuse_few
 from streampca.passes import Candidate, Outcome, Plan
 
 

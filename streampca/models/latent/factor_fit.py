@@ -19,10 +19,10 @@ from streampca.errors import (
 )
 from streampca.kernels import Array
 from streampca.matrix import Labels
+from streampca.models.contract.request import array_of_numbers, check_ddof, whole_number
 from streampca.models.latent.em import EmResult
 from streampca.models.latent.latent import FactorDecomposition, degrees_of_freedom
 from streampca.models.latent.rows import SCORES
-from streampca.models.request import array_of_numbers, check_ddof, whole_number
 from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     FactorModel,

@@ -22,6 +22,14 @@ from streampca.accumulators.base import refuse_partly_missing
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Resolution, Standardize, constant_columns
+from streampca.models.contract.request import degrees_of_freedom
+from streampca.models.decompose.krylov_plan import (
+    PIECES_NBYTES,
+    RANDOM,
+    space_dtype,
+    stored_entries,
+)
+from streampca.models.decompose.scatter import stats_of_sums
 from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
 from streampca.models.latent.em import EmRequest, EmSizes, warn_unless_converged
 from streampca.models.latent.factor_fit import (
@@ -31,9 +39,6 @@ from streampca.models.latent.factor_fit import (
     first_factors,
     fit_covariance,
 )
-from streampca.models.pca.krylov_plan import PIECES_NBYTES, RANDOM, space_dtype, stored_entries
-from streampca.models.pca.scatter import stats_of_sums
-from streampca.models.request import degrees_of_freedom
 from streampca.passes import (
     Candidate,
     Pass,

@@ -14,14 +14,14 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.kernels.least_squares import unpacked_triangle
 from streampca.matrix import AxisLabels
-from streampca.models.decomposition import Decomposition, scaled_matrix
+from streampca.models.contract.linear import LinearModel
+from streampca.models.contract.request import whole_number
 from streampca.models.latent.rows import FactorScores, LatentLikelihood, PosteriorRows
-from streampca.models.linear import LinearModel
-from streampca.models.projection import BackProjection
-from streampca.models.request import whole_number
-from streampca.models.result import places, shaped
-from streampca.models.row_passes import RowOptions
-from streampca.models.value_attributes import of_values
+from streampca.models.results.decomposition import Decomposition, scaled_matrix
+from streampca.models.results.projection import BackProjection
+from streampca.models.results.result import places, shaped
+from streampca.models.results.row_maps import RowOptions
+from streampca.models.results.value_attributes import of_values
 from streampca.solvers import FactorModel
 
 # --------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class LatentModel(LinearModel):
         features = result.labels.features
         if not features.named:
             return rows
-        from streampca.sources.labelled import to_dataarray
+        from streampca.sources.labelled.labelled import to_dataarray
 
         return to_dataarray(
             rows,

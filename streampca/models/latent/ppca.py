@@ -12,10 +12,14 @@ from streampca.accumulators import Reconstruction
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models import shared_parameters as shared
-from streampca.models.assemble import provenance
-from streampca.models.empty_samples import fit_observed
-from streampca.models.estimator import attach
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import attach
+from streampca.models.contract.parameters import parameter
+from streampca.models.contract.preprocessing import warn_of_counts
+from streampca.models.contract.registry import estimator
+from streampca.models.contract.request import iteration_limits, seed_of, whole_number
+from streampca.models.decompose.assemble import provenance
+from streampca.models.decompose.empty_samples import fit_observed
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.ppca_fit import (
     PpcaRequest,
@@ -24,12 +28,8 @@ from streampca.models.latent.ppca_fit import (
     mean_log_likelihood,
     ppca_candidates,
 )
-from streampca.models.parameters import parameter
 from streampca.models.pca.pca import GENES
-from streampca.models.preprocessing import warn_of_counts
-from streampca.models.projection import Projection
-from streampca.models.registry import estimator
-from streampca.models.request import iteration_limits, seed_of, whole_number
+from streampca.models.results.projection import Projection
 from streampca.passes import Candidate, Outcome, Plan, execute
 from streampca.sources import counted
 

@@ -11,16 +11,16 @@ import numpy as np
 from streampca.errors import AccuracyWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.assemble import Fitted, assemble
-from streampca.models.decomposition import Decomposition, OrthogonalProjection
+from streampca.models.contract.request import Request
+from streampca.models.decompose.assemble import Fitted, assemble
+from streampca.models.decompose.routes import pca_candidates
 from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
 from streampca.models.latent.em import EmRequest, EmResult, EmSizes, warn_unless_converged
 from streampca.models.latent.latent import LatentDecomposition
 from streampca.models.latent.rows import LatentLikelihood
-from streampca.models.pca.routes import pca_candidates
-from streampca.models.request import Request
-from streampca.models.result import shaped
-from streampca.models.row_passes import RowOptions
+from streampca.models.results.decomposition import Decomposition, OrthogonalProjection
+from streampca.models.results.result import shaped
+from streampca.models.results.row_maps import RowOptions
 from streampca.passes import Candidate, Planned, Steps, single_threaded_blas
 from streampca.solvers import FactorModel, LatentState, known_count, signs_of_components
 from streampca.solvers.latent import LOG_2_PI

@@ -15,7 +15,7 @@ from streampca.kernels import Array
 from streampca.kernels.least_squares import posterior, unpacked_triangle
 from streampca.matrix import Block, ChunkedMatrix, Tile
 from streampca.matrix.tiles import tile_length
-from streampca.models.row_passes import FeatureSums, RowMap
+from streampca.models.results.row_maps import FeatureSums, RowMap
 from streampca.solvers import FactorModel
 
 REGRESSION, BARTLETT = "regression", "bartlett"

@@ -14,20 +14,20 @@ from streampca.errors import InvalidInputError, SourceError, not_fitted
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Resolution
 from streampca.matrix.labels import axis_to_saved, labels_from_saved, labels_to_saved
-from streampca.models import shared_parameters as shared
-from streampca.models.assemble import assemble
-from streampca.models.decomposition import Decomposition
-from streampca.models.feature_names import check_same_features, is_xarray, restacked
-from streampca.models.linear import LinearModel
-from streampca.models.new_rows import prepared
-from streampca.models.parameters import parameter
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.linear import LinearModel
+from streampca.models.contract.parameters import parameter
+from streampca.models.contract.registry import estimator
+from streampca.models.contract.request import sample_weights
+from streampca.models.decompose.assemble import assemble
+from streampca.models.decompose.scatter import solve_accumulator
 from streampca.models.pca.incremental_state import StateRequest, choose_append, state_kind
 from streampca.models.pca.pca import PCA
-from streampca.models.pca.scatter import solve_accumulator
-from streampca.models.registry import estimator
-from streampca.models.request import sample_weights
-from streampca.models.result import Result
-from streampca.models.row_weights import refuse_few, refuse_relative
+from streampca.models.results.decomposition import Decomposition
+from streampca.models.results.result import Result
+from streampca.models.rows.new_rows import prepared
+from streampca.models.side_data.feature_names import check_same_features, is_xarray, restacked
+from streampca.models.side_data.row_weights import refuse_few, refuse_relative
 from streampca.passes import Plan, execute
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted

@@ -14,9 +14,9 @@ from streampca.accumulators import (
 )
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.pca.eigenproblem import scatter_cost
-from streampca.models.pca.routes import ALIASES
-from streampca.models.request import Request, whole_number
+from streampca.models.contract.request import Request, whole_number
+from streampca.models.decompose.eigenproblem import scatter_cost
+from streampca.models.decompose.routes import ALIASES
 from streampca.passes import (
     Candidate,
     PassResult,

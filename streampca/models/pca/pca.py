@@ -19,23 +19,23 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.models import shared_parameters as shared
-from streampca.models.assemble import assemble
 from streampca.models.completion.impute import HardImpute
-from streampca.models.decomposition import Decomposition, PrincipalComponents
-from streampca.models.empty_samples import ScoresEmptySamples, fit_observed
-from streampca.models.estimator import attach
-from streampca.models.linear import LinearModel
-from streampca.models.parameters import parameter
-from streampca.models.pca.routes import WarmStart, choose_pca
-from streampca.models.preprocessing import warn_of_counts
-from streampca.models.registry import estimator
-from streampca.models.request import (
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import attach
+from streampca.models.contract.linear import LinearModel
+from streampca.models.contract.parameters import parameter
+from streampca.models.contract.preprocessing import warn_of_counts
+from streampca.models.contract.registry import estimator
+from streampca.models.contract.request import (
     Request,
     iteration_limits,
     no_tolerance,
     seed_of,
 )
+from streampca.models.decompose.assemble import assemble
+from streampca.models.decompose.empty_samples import ScoresEmptySamples, fit_observed
+from streampca.models.decompose.routes import WarmStart, choose_pca
+from streampca.models.results.decomposition import Decomposition, PrincipalComponents
 from streampca.passes import Plan, execute
 from streampca.sources import as_matrix, counted
 
@@ -354,7 +354,7 @@ class PCA(ScoresEmptySamples, LinearModel):
         S : (p, p) symmetric.  mean : (p,) or None (0).  n : rows behind it, if known; without it
         ``singular_values_`` are NaN.  names : of the features.
         """
-        from streampca.models.covariance import pca_from_covariance
+        from streampca.models.decompose.covariance import pca_from_covariance
 
         result: PCA = pca_from_covariance(cls(n_components), S, mean, n, names)
         return result

@@ -10,14 +10,14 @@ import numpy as np
 
 from streampca.errors import AccuracyWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
-from streampca.models.decomposition import Decomposition, PrincipalComponents
-from streampca.models.estimator import attach
-from streampca.models.linear import LinearModel, decomposition_of, in_words
+from streampca.models.contract.estimator import attach
+from streampca.models.contract.linear import LinearModel, decomposition_of, in_words
+from streampca.models.contract.registry import loaded
+from streampca.models.contract.request import whole_number
 from streampca.models.pca.pca import PCA
-from streampca.models.registry import loaded
-from streampca.models.request import whole_number
-from streampca.models.result import shaped
-from streampca.models.row_passes import RowMap, RowOptions, RowPasses
+from streampca.models.results.decomposition import Decomposition, PrincipalComponents
+from streampca.models.results.result import shaped
+from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
 from streampca.passes import single_threaded_blas
 from streampca.solvers import TracyWidom, rotate_loadings, signs_of_components
 from streampca.solvers.rotation import RESTARTS

@@ -11,15 +11,15 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.models import shared_parameters as shared
-from streampca.models.decomposition import PrincipalComponents
-from streampca.models.linear import LinearModel
-from streampca.models.parameters import Kept, parameter
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.linear import LinearModel
+from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.registry import estimator
 from streampca.models.pca.pca import PCA
-from streampca.models.registry import estimator
+from streampca.models.results.decomposition import PrincipalComponents
 from streampca.passes import Plan
 from streampca.sources import as_matrix, counted
-from streampca.sources.lazy import postponed, read_later
+from streampca.sources.memory.lazy import postponed, read_later
 
 ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
 

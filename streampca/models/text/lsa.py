@@ -12,18 +12,23 @@ from streampca.errors import EmptyDocumentsWarning, InvalidInputError, shorten, 
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, FeatureWeights, Preprocessing, RowLengths
 from streampca.matrix.join import concat_samples
-from streampca.models import shared_parameters as shared
-from streampca.models.assemble import provenance
-from streampca.models.decomposition import PrincipalComponents
-from streampca.models.estimator import attach
-from streampca.models.line_sums import columns_planned, row_sums, row_sums_in_memory, rows_planned
-from streampca.models.linear import LinearModel
-from streampca.models.parameters import Kept, parameter
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import attach
+from streampca.models.contract.linear import LinearModel
+from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.preprocessing import LogEntropy, Preprocessor, TfIdf
+from streampca.models.contract.registry import estimator
+from streampca.models.decompose.assemble import provenance
 from streampca.models.pca.truncated_svd import TruncatedSVD
-from streampca.models.preprocessing import LogEntropy, Preprocessor, TfIdf
-from streampca.models.projection import Projection
-from streampca.models.registry import estimator
-from streampca.models.row_passes import choose_one_pass, score_dtype, with_writing
+from streampca.models.results.decomposition import PrincipalComponents
+from streampca.models.results.projection import Projection
+from streampca.models.results.row_maps import choose_one_pass, score_dtype, with_writing
+from streampca.models.rows.line_sums import (
+    columns_planned,
+    row_sums,
+    row_sums_in_memory,
+    rows_planned,
+)
 from streampca.models.text.counting import (
     Counted,
     count_texts,
@@ -37,8 +42,8 @@ from streampca.models.text.lsa_result import OF_TEXTS, Folded, LSADecomposition,
 from streampca.models.text.vocabulary import Kept as KeptTerms
 from streampca.passes import PassCost, PassSpec, Plan, easier_axis, pass_spec
 from streampca.sources import as_matrix
-from streampca.sources.anndata import TOKENS
-from streampca.sources.texts import Texts, is_texts
+from streampca.sources.sparse.anndata import TOKENS
+from streampca.sources.texts.texts import Texts, is_texts
 from streampca.store.sinks import mark_written
 
 WEIGHTINGS: dict[str, type[Preprocessor]] = {"log-entropy": LogEntropy, "tf-idf": TfIdf}

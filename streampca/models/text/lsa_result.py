@@ -15,8 +15,8 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.decomposition import PrincipalComponents
-from streampca.models.request import whole_number
+from streampca.models.contract.request import whole_number
+from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.text.tokens import Tokens
 from streampca.store.sinks import append_rows, marked, open_written
 

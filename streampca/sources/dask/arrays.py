@@ -20,18 +20,18 @@ from streampca.errors import InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.entries import sparse_nbytes
 from streampca.matrix.kinds import CHUNKS, as_scipy, check_dtype, is_sparse, refuse_gpu
+from streampca.passes.cluster.workers import await_all, gathered
 from streampca.passes.settings import setting
-from streampca.passes.workers import await_all, gathered
 from streampca.sources.dask import sharing as dask_sharing
 from streampca.sources.dask.chunks import Spot, check_numbers, floats_of_masked
 from streampca.sources.dask.graph import is_future
 from streampca.sources.dask.sharing import MiB, Window
 from streampca.sources.dask.strips import DaskReader
-from streampca.sources.frames import (
+from streampca.sources.stacked import Dim, Index, StackedMatrix, check_rank
+from streampca.sources.tables.frames import (
     frame_values,
     is_frame,
 )
-from streampca.sources.stacked import Dim, Index, StackedMatrix, check_rank
 
 LOOSE = 4  # of a window, malloc keeps one part in so many between chunks that differ by some rows
 

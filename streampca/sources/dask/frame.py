@@ -27,10 +27,10 @@ from streampca.matrix.kinds import CHUNKS, refuse_gpu
 from streampca.matrix.names import index_names
 from streampca.sources.dask.arrays import DaskMatrix, from_dask
 from streampca.sources.dask.strips import DaskReader
-from streampca.sources.frames import dtype_of, exact_float, not_numeric, numbers_of
-from streampca.sources.frames import refuse_other_than_numbers as refuse_text
-from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id
 from streampca.sources.stacked import Dim, Index
+from streampca.sources.tables.frames import dtype_of, exact_float, not_numeric, numbers_of
+from streampca.sources.tables.frames import refuse_other_than_numbers as refuse_text
+from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, called_id
 
 COUNTED = 64  # frames whose row counts are cached
 COUNT_THREADS = 2  # each holds a partition

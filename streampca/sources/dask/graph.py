@@ -20,9 +20,9 @@ from dask.core import flatten, get_dependencies, istask
 
 from streampca.errors import InvalidInputError
 from streampca.matrix.location import Held, laid_out
-from streampca.passes.calls import reply
+from streampca.passes.cluster.calls import reply
+from streampca.passes.cluster.workers import await_all, gathered
 from streampca.passes.settings import setting
-from streampca.passes.workers import await_all, gathered
 
 # --------------------------------------------------------------------------------------------------
 # Futures in a Dask graph: chunks of a persisted or scattered array, which lie on a cluster.

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
-from streampca.sources.frames import StoredIndex, held_nbytes
-from streampca.sources.identifiers import called_id
 from streampca.sources.tables.columns import (
     Columns,
     Wanted,
@@ -21,6 +19,8 @@ from streampca.sources.tables.columns import (
     refuse_repeated,
 )
 from streampca.sources.tables.files import TableFile, locations_of
+from streampca.sources.tables.frames import StoredIndex, held_nbytes
+from streampca.sources.tables.identifiers import called_id
 from streampca.sources.tables.reader import (
     TableMatrix,
     TableReader,

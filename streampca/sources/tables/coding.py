@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from streampca.errors import DamagedSourceError, SourceError, hide_secrets
-from streampca.sources.encodings import MARKS, UTF8, encoding_of
+from streampca.sources.files.encodings import MARKS, UTF8, encoding_of
 from streampca.sources.tables.files import TableFile
 from streampca.sources.tables.written import BLANKS, line_to_open
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
 from streampca.sources.columns import as_strings
-from streampca.sources.frames import exact_float
-from streampca.sources.identifiers import called_id
+from streampca.sources.tables.frames import exact_float
+from streampca.sources.tables.identifiers import called_id
 from streampca.sources.tables.written import Written
 
 Array = np.ndarray[Any, Any]

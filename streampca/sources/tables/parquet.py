@@ -17,8 +17,6 @@ import pyarrow.parquet as pq
 
 from streampca.errors import ChangingSourceError, InvalidInputError, hide_secrets
 from streampca.matrix import Location
-from streampca.sources.frames import StoredIndex
-from streampca.sources.identifiers import called_id
 from streampca.sources.tables.columns import (
     Choice,
     Columns,
@@ -28,6 +26,8 @@ from streampca.sources.tables.columns import (
     choose,
 )
 from streampca.sources.tables.files import AT_ONCE, TableFile, locations_of
+from streampca.sources.tables.frames import StoredIndex
+from streampca.sources.tables.identifiers import called_id
 from streampca.sources.tables.reader import (
     TableMatrix,
     TableReader,

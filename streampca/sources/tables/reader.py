@@ -22,8 +22,6 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
-from streampca.sources.frames import StoredIndex
-from streampca.sources.identifiers import FIRST_ROWS, ask_about, called_id, suspects
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
 from streampca.sources.tables.columns import (
@@ -37,6 +35,8 @@ from streampca.sources.tables.columns import (
     plain,
     plain_values,
 )
+from streampca.sources.tables.frames import StoredIndex
+from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, called_id, suspects
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit

@@ -23,7 +23,6 @@ from streampca.errors import (
 from streampca.matrix import Location
 from streampca.matrix.names import whole_numbers
 from streampca.sources.columns import as_strings
-from streampca.sources.identifiers import FIRST_ROWS, called_id
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.coding import (
     coding_of,
@@ -37,6 +36,7 @@ from streampca.sources.tables.coding import (
 from streampca.sources.tables.columns import TOLD, Columns, Wanted, plain_values
 from streampca.sources.tables.dialect import Text, heading
 from streampca.sources.tables.files import TableFile, locations_of
+from streampca.sources.tables.identifiers import FIRST_ROWS, called_id
 from streampca.sources.tables.numbers import (
     as_numbers,
     cells_of,

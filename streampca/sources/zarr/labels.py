@@ -15,8 +15,8 @@ from zarr.storage import StorePath
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.columns import Text
-from streampca.sources.cf import FILLS, Decoding, decode_coordinate, descriptive, is_dates
-from streampca.sources.variants import UNNAMED, plain_chromosome
+from streampca.sources.genotypes.variants import UNNAMED, plain_chromosome
+from streampca.sources.labelled.cf import FILLS, Decoding, decode_coordinate, descriptive, is_dates
 from streampca.sources.zarr.guard import whole
 
 # --------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.kinds import check_dtype
-from streampca.sources.anndata import is_anndata, is_sparse_group, open_group
-from streampca.sources.cf import Decoding
 from streampca.sources.columns import GroupColumns
+from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
+from streampca.sources.labelled.cf import Decoding
+from streampca.sources.sparse.anndata import is_anndata, is_sparse_group, open_group
 from streampca.sources.stacked import Dim, stack
-from streampca.sources.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr.labels import coded_attributes, dims_of, group_labels, plain_code
 from streampca.sources.zarr.opening import pick_array
 from streampca.sources.zarr.reader import ZarrReader

@@ -29,7 +29,7 @@ from streampca.paths import (
     plain_errors,
     s3_options,
 )
-from streampca.sources.cf import related
+from streampca.sources.labelled.cf import related
 from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
 
 # --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import zarr
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError, hide_secrets
 from streampca.matrix import Location, ReadCount
-from streampca.sources.cf import Decoding
+from streampca.sources.labelled.cf import Decoding
 from streampca.sources.reading import ThreadBuffers, check_grid
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex, decoder_of

@@ -54,7 +54,7 @@ def test_rows_with_holes(name, axis, monkeypatch):
     X = planted()
     X[3] = np.nan  # a row without any observation
     model = MODELS[name]().fit(X)
-    monkeypatch.setattr("streampca.models.row_passes.easier_axis", lambda matrix: axis)
+    monkeypatch.setattr("streampca.models.results.row_maps.easier_axis", lambda matrix: axis)
     likelihoods, scores = model.score_samples(X), model.transform(X)
     means, covariances = model.posterior(X)
     for i in range(12):
@@ -72,7 +72,7 @@ def test_rows_with_holes(name, axis, monkeypatch):
 def test_rows_without_holes(name, axis, monkeypatch):
     X = planted(holes=0.0)
     model = MODELS[name]().set_params(missing="raise").fit(X)
-    monkeypatch.setattr("streampca.models.row_passes.easier_axis", lambda matrix: axis)
+    monkeypatch.setattr("streampca.models.results.row_maps.easier_axis", lambda matrix: axis)
     for given in (X, scipy.sparse.csr_array(X), scipy.sparse.csc_array(X)):
         expected = multivariate_normal(model.mean_, model.get_covariance()).logpdf(X)
         np.testing.assert_allclose(model.score_samples(given), expected, rtol=1e-9)

@@ -258,7 +258,7 @@ def test_streamed_features_take_the_same_steps(make, weighted, monkeypatch):
     np.testing.assert_allclose(columns.trace_, rows.trace_, rtol=1e-10)
     np.testing.assert_allclose(columns.get_covariance(), rows.get_covariance(), atol=1e-8)
     np.testing.assert_allclose(columns.mean_, rows.mean_, atol=1e-10)
-    monkeypatch.setattr("streampca.models.row_passes.easier_axis", lambda matrix: 1)
+    monkeypatch.setattr("streampca.models.results.row_maps.easier_axis", lambda matrix: 1)
     for mine, theirs in zip(columns.posterior(Y), rows.posterior(Y), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-8)
 

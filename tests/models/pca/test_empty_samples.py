@@ -131,7 +131,7 @@ def test_new_fields_may_have_them_too() -> None:
 def test_a_stored_field_whose_features_are_streamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streampca.models.row_passes.easier_axis", lambda matrix: 1)
+    monkeypatch.setattr("streampca.models.results.row_maps.easier_axis", lambda matrix: 1)
     path = tmp_path / "x.zarr"
     WIDE.chunk(time=-1, lat=1).to_dataset().to_zarr(path, consolidated=False)
     field = xarray.open_zarr(path, chunks=None, consolidated=False)["sst"]

@@ -10,7 +10,7 @@ import pytest
 
 from streampca import PCA, TruncatedSVD
 from streampca.errors import AccuracyWarning
-from streampca.models.pca.routes import AFFORDABLE, GO_OVER, within
+from streampca.models.decompose.routes import AFFORDABLE, GO_OVER, within
 
 
 def flat_tail(n=400, p=300, dtype="float32"):

@@ -491,7 +491,7 @@ def test_share_of_variance_for_every_k_on_training_and_new_rows():
 @pytest.fixture
 def by_features(tmp_path, monkeypatch):
     """A function from an array to a store of which samples cannot be streamed in small blocks."""
-    monkeypatch.setattr("streampca.models.row_passes.easier_axis", lambda matrix: 1)
+    monkeypatch.setattr("streampca.models.results.row_maps.easier_axis", lambda matrix: 1)
 
     def stored(X):
         path = str(tmp_path / f"{len(list(tmp_path.iterdir()))}.zarr")

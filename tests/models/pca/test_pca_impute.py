@@ -13,8 +13,8 @@ import streampca
 from streampca import PCA, HardImpute, SoftImpute
 from streampca.errors import InvalidInputError
 from streampca.models.completion.result import CompletedDecomposition
-from streampca.models.registry import estimator_of
-from streampca.models.result import Result
+from streampca.models.contract.registry import estimator_of
+from streampca.models.results.result import Result
 from tests.models.completions import with_holes
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")

@@ -18,7 +18,7 @@ from streampca import PCA
 from streampca.accumulators import LeadingDirections
 from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.matrix import Block
-from streampca.models.pca import routes
+from streampca.models.decompose import routes
 from tests.models.invariants import check_invariants
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
@@ -290,7 +290,7 @@ def test_loadings_from_kept_products_and_from_another_pass_agree(streamed):
 
 
 def test_restarts_go_on_converging(monkeypatch):
-    import streampca.models.pca.krylov_plan as krylov_plan
+    import streampca.models.decompose.krylov_plan as krylov_plan
 
     monkeypatch.setattr(krylov_plan, "BASES", (2,))
     x = matrix(500, 450, 1 / np.arange(1.0, 400) ** 0.7)

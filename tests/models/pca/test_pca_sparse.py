@@ -62,7 +62,7 @@ def test_scores_errors_and_likelihoods(
     )
     monkeypatch.setattr(Block, "tiles", None)
     axis = ("samples", "features").index(by)
-    monkeypatch.setattr("streampca.models.row_passes.easier_axis", lambda matrix: axis)
+    monkeypatch.setattr("streampca.models.results.row_maps.easier_axis", lambda matrix: axis)
     for found, wanted in zip(
         (model.transform(x), model.r2_curve(x), model.score_samples(x)), expected, strict=True
     ):
@@ -70,7 +70,7 @@ def test_scores_errors_and_likelihoods(
 
 
 def test_loadings_and_moments_of_features_take_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streampca.models.projection import FeatureLoadings
+    from streampca.models.results.projection import FeatureLoadings
 
     dense = Block(GENOTYPES, 1, 0, 120, arrays={"u": np.eye(60, 3), "s": np.ones(3)})
     sparse = Block(scipy.sparse.csc_array(GENOTYPES), 1, 0, 120, arrays=dense.arrays)

@@ -1,0 +1,1 @@
+"""What every method declares: parameters, request, the one fit, the registry of kinds."""

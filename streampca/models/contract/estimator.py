@@ -1,0 +1,405 @@
+"""What all estimators share, whatever their result: scores of rows, scikit-learn's contract.
+
+A method defines ``plan`` and ``fit``, which leaves ``result_``; the result says what it makes of a
+block of rows. Everything between the data and that block is here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Labels
+from streampca.models.contract.parameters import Parameters
+from streampca.models.results.given_scores import SCALING
+from streampca.models.results.result import Result
+from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
+from streampca.models.results.value_attributes import of_series
+from streampca.models.rows.new_rows import LazyRows, NewRows
+from streampca.models.side_data.feature_names import is_xarray, text_names
+from streampca.passes import Candidate, Outcome, PassCost, Plan, Planned, Running, choose, execute
+from streampca.report.cards import estimator_card, result_card
+from streampca.sources import as_matrix, counted
+from streampca.sources.memory.lazy import (
+    frame_of_rows,
+    is_dask_array,
+    is_dask_frame,
+    is_lazy,
+    lazily_held,
+)
+from streampca.sources.tables.frames import framed
+
+if TYPE_CHECKING:
+    from streampca.report.document import Report
+
+OUTPUTS = ("default", "pandas", "polars")
+Kind = TypeVar("Kind", bound=Result)
+
+
+class Estimator(Parameters):
+    """A method with a result: fit, transform, save.
+
+    Its parameters are declared beside ``memory_limit``, ``scheduler``, ``progress`` and
+    ``checkpoint``; :class:`RowOptions` names those that say how rows are scored.
+    """
+
+    _estimator_type = "transformer"
+    registered_name: ClassVar[str]  # of its own class or a base: saved models load under it
+    reconstructs: ClassVar[bool] = False  # rows from scores with the least error
+    views: ClassVar[int] = 1  # matrices that ``fit`` takes: 2 for X and Y
+    scored_views: ClassVar[int] = 1  # of them, those that ``transform`` takes
+    result_: Result
+    n_features_in_: int
+    plan_: Plan  # of the last ``fit``; the method ``plan`` makes one in advance
+    cost_: list[PassCost]
+    dim_: Any = None
+    _requested: Mapping[str, bool | str | None] = MappingProxyType({})  # sample_weight by method
+
+    missing_value: float | None = None
+    memory_limit: int | str | None
+    scheduler: Any
+    progress: Any
+    checkpoint: str | None = None
+    threads: int | None = None
+
+    @property
+    def _running(self) -> Running:
+        """How its passes run."""
+        return Running(
+            self.memory_limit, self.scheduler, self.progress, self.checkpoint, self.threads
+        )
+
+    @classmethod
+    def from_result(cls, result: Any) -> Any:
+        """A fitted model with a result that was saved, and the parameters that made it."""
+        return attach(cls.restored(result.settings), result)
+
+    # -- a method says: what is asked, the ways to the answer, and what it is ----------------------
+
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        """X as samples x features, before anything of it is read."""
+        return as_matrix(X, dim=dim, missing_value=self.missing_value)
+
+    def _request(self, *matrix: Any, **side: Any) -> Any:
+        """The parameters, checked, and the side data bound to a matrix.  side : as ``fit`` takes
+        them."""
+        raise NotImplementedError
+
+    def _candidates(self, matrix: ChunkedMatrix, request: Any) -> Sequence[Candidate[Any]]:
+        """The ways to the answer, in the order in which they are preferred."""
+        raise NotImplementedError
+
+    def _result(self, matrix: ChunkedMatrix, request: Any, done: Outcome[Any]) -> Result:
+        """The frozen result of an answer."""
+        raise NotImplementedError
+
+    # -- and every fit is this -----------------------------------------------------------------
+
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        return self._plan_for(X, dim)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X, (n, p): anything that ``streampca.open`` takes.
+
+        dim : for xarray and N-dimensional arrays, the sample dimension(s).
+        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError while reading.
+        """
+        return self._fit_to(X, dim)
+
+    def _plan_for(self, X: Any, dim: Any, **side: Any) -> Plan:
+        matrix = self._opened(X, dim)
+        return self._planned(matrix, self._request(matrix, **side)).plan
+
+    def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
+        matrix = self._opened(counted(X), dim)
+        request = self._request(matrix, **side)
+        done = execute(self._planned(matrix, request), self._running)
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
+        return attach(self, self._result(matrix, request, done))  # type: ignore[no-any-return]
+
+    def _planned(self, matrix: ChunkedMatrix, request: Any) -> Planned[Any]:
+        """The candidate that fits the memory. Raises MemoryLimitError."""
+        candidates = self._candidates(matrix, request)
+        return choose(matrix, self.registered_name, candidates, self.memory_limit)
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of X, (n, k): a second pass."""
+        return self.fit(X, dim=dim).transform(X, dim=dim)
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        remove: Any = None,
+    ) -> Any:
+        """Scores of rows, (n, k), as the result defines them.
+
+        X : anything that ``fit`` takes: raw rows, where the fit was of a matrix that
+            ``streampca.preprocess`` gave, for its steps are applied to them with the numbers of
+            the fit; or rows that have had these steps, as that room gives them. An array in memory
+            counts as raw. A Dask array or data frame gives a lazy Dask array (a data frame after
+            ``set_output(transform="pandas")``), xarray gives labelled xarray, lazy where X holds
+            Dask arrays; anything else is computed. Named dimensions may come in any
+            order.
+        dim : the sample dimension(s). Default: those of the fit for xarray, paths and
+            N-dimensional arrays; the first of two.
+        out : path of a new Zarr array to write block by block; it is returned, opened.
+        remove : after a fit that removed arrays, those of these rows; cycles and trends follow
+            from their coordinate, named columns from those of the same name. False: the rows are
+            anomalies, and nothing is removed.
+
+        After a completion, or ``PCA(missing="impute")``, scores are by least squares over what each
+        row observes.
+        Cost: one pass, and one for each step of the preprocessing that scales rows by their sums;
+        memory of a few blocks, and of the scores where they are returned.
+        """
+        result = self._fitted()
+        lazy = None if out is not None else self._new_rows(result).lazy(X, dim, remove)
+        if lazy is not None:
+            return self._lazy_scores(X, lazy)
+        rows = self._passes(self._matrix(X, dim, remove))
+        scores_of = self._scores_map(X, rows.options)
+        if out is not None:
+            return rows.written("transform", scores_of, out, overwrite)
+        return self._wrap_scores(X, rows.matrix, self._scored(rows, scores_of))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fitted model to a directory; ``streampca.load`` opens it."""
+        return self._fitted().save(path)
+
+    def report(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        scores: Any = None,
+        labels: Any = None,
+        title: str = "",
+    ) -> Report:
+        """Everything about this fit as one HTML page that needs no network.
+
+        path : of the file to write; None writes nothing: ``model.report().save("report.html")``.
+        scores : (n, k) to draw, of two views those of X and of Y; None takes those of the rows of
+            the fit, if it kept them.
+        labels : (n,) one label per sample to colour by, or several by name.  title : of the page.
+
+        Cost: no pass. All scores are read into memory; 50,000 are drawn, and the page says so.
+        Raises InvalidInputError for scores or labels that do not fit, OutputError.
+        """
+        from streampca.report.document import report_of
+
+        made = report_of(self._fitted(), scores=scores, labels=labels, title=title)
+        if path is not None:
+            made.save(path)
+        return made
+
+    def _repr_html_(self) -> str:
+        name = type(self).__name__
+        if not hasattr(self, "result_"):
+            return estimator_card(name, repr(self))
+        return result_card(self.result_, name, repr(self))
+
+    # -- what every result has ------------------------------------------------------------------
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return self._fitted().n_components
+
+    @property
+    def n_samples_(self) -> int:
+        """Rows of the fit."""
+        return self._fitted().n_samples
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """(p,) names of the features of the fit, where it knows them as text (else no attribute).
+
+        Made from the labels each time: a million variants have theirs only once. Raises
+        AttributeError.
+        """
+        names = text_names(self._labels_of_fit().features)
+        if names is None:
+            raise AttributeError(f"the features of this {type(self).__name__} have no names")
+        return names
+
+    # -- scikit-learn's contract ----------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=["float64", "float32"]),
+            input_tags=InputTags(
+                sparse=True, allow_nan=getattr(self, "missing", "raise") != "raise"
+            ),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "result_")
+
+    def set_fit_request(self, *, sample_weight: bool | str | None) -> Self:
+        """Whether scikit-learn's meta-estimators hand ``sample_weight`` on to ``fit``.
+
+        sample_weight : True, False, None (an error where it is given), or another name of it.
+        Needs ``sklearn.set_config(enable_metadata_routing=True)``.
+        """
+        return self._request_metadata("fit", sample_weight)
+
+    def _request_metadata(self, method: str, sample_weight: bool | str | None) -> Self:
+        if "sample_weight" not in inspect.signature(getattr(self, method)).parameters:
+            raise InvalidInputError(f"{type(self).__name__}.{method} takes no sample_weight")
+        self._requested = {**self._requested, method: sample_weight}
+        return self
+
+    def get_metadata_routing(self) -> Any:
+        """What the methods take beside X, for scikit-learn's meta-estimators."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
+        found = MetadataRequest(owner=self)
+        for method in ("fit", "partial_fit"):
+            if "sample_weight" in inspect.signature(getattr(self, method, len)).parameters:
+                alias = self._requested.get(method)
+                getattr(found, method).add_request(param="sample_weight", alias=alias)
+        return found
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What ``transform`` returns for arrays and data frames: one of OUTPUTS.
+
+        "default" is NumPy. Where nothing was set, ``sklearn.set_config(transform_output=...)``
+        holds. Of a Dask data frame: a lazy Dask array, or with "pandas" a lazy data frame with the
+        same index. Raises InvalidInputError.
+        """
+        if transform is not None and transform not in OUTPUTS:
+            raise InvalidInputError(f"transform={transform!r}; expected one of {OUTPUTS}")
+        if transform is not None:
+            self._output = transform
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """(k,) names of the components, as scikit-learn makes them: pca0, pca1, ..."""
+        stem = type(self).__name__.lower()
+        k = self._fitted().n_components
+        return np.asarray([f"{stem}{i}" for i in range(k)], dtype=object)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._fitted().n_components
+
+    # -- rows, in and out -----------------------------------------------------------------------
+
+    def _fitted(self) -> Result:
+        """The result; an estimator that knows its kind narrows the type."""
+        return self._result_as(Result)
+
+    def _result_as(self, kind: type[Kind]) -> Kind:
+        """The result of the fit. Raises NotFittedError, InvalidTypeError for another kind."""
+        if not hasattr(self, "result_"):
+            raise not_fitted(type(self).__name__)
+        result = self.result_
+        if not isinstance(result, kind):
+            raise InvalidTypeError(
+                f"this {type(self).__name__} holds a {type(result).__name__}; expected a "
+                f"{kind.__name__}. streampca.load(path) opens a model as its own kind"
+            )
+        return result
+
+    def _labels_of_fit(self) -> Labels:
+        return self._fitted().labels
+
+    def _new_rows(self, result: Result | None) -> NewRows:
+        """What opens data as further rows of the fit.  result : None while it takes rows in."""
+        running = replace(self._running, checkpoint=None)
+        name, labels, code = type(self).__name__, self._labels_of_fit(), self._missing_code
+        return NewRows(name, labels, result, self.dim_, self.missing_value, code, running)
+
+    def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
+        """The missing code of new data of this dtype that do not define one."""
+        return self.missing_value
+
+    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+        """New data as samples x features, in the form that the maps of the result expect."""
+        result = self._fitted()
+        return result.as_rows(self._new_rows(result).matrix(X, dim, remove))
+
+    def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
+        """The options of the parameters for such rows."""
+        centre = rows.design is None
+        named = ("missing", "whiten", "scores")
+        known = {name: getattr(self, name) for name in named if hasattr(self, name)}
+        return RowOptions(**known, centre=centre)
+
+    def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
+        """Passes that apply the result to a matrix."""
+        running = replace(self._running, checkpoint=None)
+        return RowPasses(matrix, self._options(matrix), running, self._fitted().kept_nbytes)
+
+    def _scores_map(self, X: Any, options: RowOptions) -> RowMap:
+        """The map from rows of X to their scores."""
+        return self._fitted().scores_of(options)
+
+    def _scored(self, rows: RowPasses, scores_of: RowMap) -> Array:
+        """(n, k) scores in memory."""
+        return rows.table("transform", scores_of, rows.dtype)
+
+    def _lazy_scores(self, X: Any, lazy: LazyRows) -> Any:
+        """(n, k) lazy scores of X, as the kind of object that it is."""
+        scores_of = self._scores_map(X, self._options(lazy))
+        dtype, function = score_dtype(lazy.rows.dtype), lazy.function(scores_of)
+        if is_dask_frame(X) and self._table == "pandas" and lazy.design is None:
+            names = self.get_feature_names_out()
+            return frame_of_rows(X, lazy.whole(function), names, dtype)
+        return self._wrap_scores(X, lazy.matrix, lazy.map(function, scores_of.width, dtype))
+
+    @property
+    def _table(self) -> str:
+        """What scores come out as: as it was set here, else as scikit-learn is configured."""
+        own, configured = vars(self).get("_output"), sys.modules.get("sklearn")
+        if own is None and configured is not None:
+            return str(configured.get_config()["transform_output"])
+        return own or "default"
+
+    def _wrap_scores(self, X: Any, matrix: ChunkedMatrix | None, scores: Any) -> Any:
+        """Scores as the kind of object that came in.  matrix : its labels, where it has any."""
+        if matrix is not None and is_lazy(X) and not is_dask_array(scores):
+            scores = lazily_held(scores, X, matrix.labels.samples)
+        if is_xarray(X):
+            from streampca.sources.labelled.labelled import to_dataarray
+
+            assert matrix is not None
+            axes = [matrix.labels.samples, self._fitted().component_axis]
+            power = 0 if getattr(self, "whiten", False) else 1
+            attrs = of_series(self._fitted(), "scores of", power)
+            attrs |= {} if power else {SCALING: 1}
+            return to_dataarray(scores, axes, "scores", attrs)
+        if is_dask_array(scores):
+            return scores
+        table = self._table
+        return (
+            scores if table == "default" else framed(scores, self.get_feature_names_out(), X, table)
+        )
+
+
+def attach(model: Any, result: Result) -> Any:
+    """Give a model a result from elsewhere (loaded, merged, from a covariance)."""
+    model.result_ = result
+    model.n_features_in_ = result.n_features
+    return model

@@ -1,0 +1,1 @@
+"""The ways to principal components, shared by the families: passes, eigenproblems, assembly."""

@@ -1,0 +1,248 @@
+"""Samples of a field without any observation: left out of a fit, and NaN in the scores.
+
+They are looked for where a hole was met that ``missing="raise"`` refuses: fields without holes take
+no time for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from streampca.accumulators import RowMissing
+from streampca.errors import EmptySamplesWarning, NonFiniteError, shorten, warn_caller
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels
+from streampca.matrix.select import SelectedMatrix
+from streampca.models.contract.estimator import Estimator
+from streampca.models.contract.request import Request, sample_weights
+from streampca.models.decompose.eigenproblem import count_missing
+from streampca.models.results.decomposition import Decomposition, PrincipalComponents
+from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions, RowPasses
+from streampca.models.rows.line_sums import choose_easier
+from streampca.models.side_data.feature_names import is_xarray
+from streampca.models.side_data.row_weights import of_some
+from streampca.passes import (
+    Candidate,
+    Pass,
+    PassCost,
+    PassSpec,
+    Planned,
+    Running,
+    Steps,
+    execute,
+    pass_spec,
+)
+from streampca.store import MemorySink
+
+NAME = "empty samples"
+Model = TypeVar("Model", bound=Decomposition)
+Asked = TypeVar("Asked", bound=Request)
+
+
+def is_field(X: Any, labels: Labels) -> bool:
+    """Whether X is a field, whose samples may be empty: an xarray object, or a store or a matrix
+    whose dimensions have names.
+
+    labels : those of X, or of the rows of the fit.
+    """
+    stored = isinstance(X, (str, os.PathLike, ChunkedMatrix))
+    return is_xarray(X) or (stored and labels.dims_named)
+
+
+@dataclass(frozen=True)
+class ObservedSamples:
+    """The samples of a matrix that have an observation, where others have none.
+
+    rows : their numbers.  matrix : of these samples.  everyone : of all.  costs : of finding them.
+    """
+
+    rows: Array
+    matrix: ChunkedMatrix
+    everyone: ChunkedMatrix
+    costs: list[PassCost]
+
+    @classmethod
+    def of(cls, matrix: ChunkedMatrix, running: Running) -> ObservedSamples | None:
+        """Those of a matrix, by one pass; None where all samples have observations, or none."""
+        n, p = matrix.shape
+        missing, costs = _missing_by_sample(matrix, running)
+        rows = np.flatnonzero(missing < p)
+        if len(rows) in (0, n):
+            return None
+        return cls(rows, SelectedMatrix(matrix, rows), matrix, costs)
+
+    def weights(self, sample_weight: Any) -> Any:
+        """The sample weights of all, (n,), 0 for the empty ones."""
+        given = sample_weights(sample_weight, self.everyone)
+        found = np.zeros(self.everyone.shape[0])
+        found[self.rows] = 1.0 if given is None else given[self.rows]
+        return of_some(sample_weight, found, np.arange(len(found)))
+
+    def request(self, request: Asked, weighted: bool) -> Asked:
+        """The request of the observed samples, from that of all with these weights.
+
+        The basis of a design is 0-weighted at the empty ones, and stays one without them.
+        """
+        request.check(self.matrix.shape, least=0)
+        side = request.side
+        weight = side.sample_weight
+        mine = weight[self.rows] if weighted and weight is not None else None
+        basis = None if side.basis is None else side.basis[self.rows]
+        return request.bound(side=replace(side, sample_weight=mine, basis=basis))
+
+    def spread(self, rows: Array) -> Array:
+        """(n, k) of all samples from those of the observed ones; NaN for the others."""
+        found = np.full((self.everyone.shape[0], *rows.shape[1:]), np.nan, rows.dtype)
+        found[self.rows] = rows
+        return found
+
+    def result(self, result: Model) -> Model:
+        """The result over the labels of all samples, from that of the observed ones. Warns."""
+        warn_of_empty(self.everyone.labels.samples, self.rows)
+        more: dict[str, Any] = {}
+        if isinstance(result, PrincipalComponents):
+            more["fitted"] = np.zeros(self.everyone.shape[0], np.bool_)
+            more["fitted"][self.rows] = True
+        if result.scores is not None:
+            more["scores"] = self.spread(np.asarray(result.scores))
+        return replace(result, labels=self.everyone.labels, **more)
+
+
+def fit_observed(
+    X: Any,
+    matrix: ChunkedMatrix,
+    sample_weight: Any,
+    *,
+    request_of: Callable[[Any], Asked],
+    fit: Callable[[ChunkedMatrix, Asked], Model],
+    running: Running,
+) -> tuple[Model, list[PassCost]]:
+    """(the result, the costs of finding empty samples): of all samples; of the observed ones, if
+    X is a field, and the fit refuses its holes.
+
+    X : as the caller has it.  request_of : the request for sample weights.  fit : of a matrix.
+    """
+    request = request_of(sample_weight)
+    try:
+        return fit(matrix, request), []
+    except NonFiniteError:
+        field = request.missing == "raise" and is_field(X, matrix.labels)
+        observed = ObservedSamples.of(matrix, running) if field else None
+        if observed is None:
+            raise
+    request = request_of(observed.weights(sample_weight))
+    request = observed.request(request, sample_weight is not None)
+    return observed.result(fit(observed.matrix, request)), observed.costs
+
+
+def observed_in_both(x: ChunkedMatrix, y: ChunkedMatrix, model: Estimator) -> Array | None:
+    """The rows of two views that have an observation in each; None where that is all, or none."""
+    rows = np.arange(x.shape[0])
+    for one in (x, y):
+        if (found := ObservedSamples.of(one, model._running)) is not None:
+            rows = np.intersect1d(rows, found.rows)
+    return None if len(rows) in (0, x.shape[0]) else rows
+
+
+def warn_of_empty(samples: AxisLabels, observed: Array) -> None:
+    """Tell the caller of ``fit`` which samples are left out, and how many."""
+    empty = np.setdiff1d(np.arange(len(samples)), observed)
+    names = [samples.name(int(i)) for i in empty[:4]]
+    warn_caller(
+        f"{len(empty)} of {len(samples)} samples have no observation, and were left out of the "
+        f"fit; their scores are NaN: {shorten(names, len(empty))}",
+        EmptySamplesWarning,
+    )
+
+
+def _missing_by_sample(matrix: ChunkedMatrix, running: Running) -> tuple[Array, list[PassCost]]:
+    """((n,) missing cells of every sample, cost): one pass along the more suitable axis."""
+    kept, width = 8 * matrix.shape[0], matrix.shape[1]
+    by_features = pass_spec(NAME, matrix, 1, {"rows": RowMissing()}, kept_nbytes=kept)
+    by_samples = PassSpec(NAME, 0, 0, 0, lambda length: length * (width + 8), kept_nbytes=kept)
+    candidates = [
+        Candidate(NAME, "", (spec,), solve=partial(_counted, n=matrix.shape[0]))
+        for spec in (by_samples, by_features)
+    ]
+    running = replace(running, checkpoint=None)
+    done = execute(choose_easier(matrix, candidates, running.memory_limit), running)
+    return done.answer, done.costs
+
+
+def _counted(planned: Planned[Array], *, n: int) -> Steps[Array]:
+    """(n,) missing cells of every sample."""
+    (spec,) = planned.candidate.passes
+    if spec.axis:
+        counts: Array = (yield Pass(spec))["rows"].counts()
+        return counts
+    sink = MemorySink(n, 1, np.int64)
+    yield Pass(spec, maps={"n": count_missing}, sinks={"n": sink})
+    return sink.values[:, 0]
+
+
+@dataclass(frozen=True)
+class OfObserved(RowMap):
+    """A map of the rows with an observation; NaN for the others."""
+
+    rows: RowMap
+
+    @property
+    def width(self) -> int:
+        """That of the map."""
+        return self.rows.width
+
+    def __call__(self, block: Block) -> Array:
+        """(rows, width) of a block of samples."""
+        try:
+            return self.rows(block)
+        except NonFiniteError:
+            observed = np.flatnonzero(block.row_missing < block.shape[1])
+            if len(observed) == block.length:
+                raise
+        found = np.full((block.length, self.width), np.nan, block.work_dtype)
+        if len(observed):
+            part = block.take_rows(observed)
+            found[observed] = self.rows(replace(part, stop=block.start + len(observed)))
+        return found
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """As the map."""
+        return self.rows.scratch_nbytes(matrix)
+
+    def by_features(self) -> FeatureSums | None:
+        """As the map, which refuses empty rows: :func:`scores_of_observed` leaves them out."""
+        return self.rows.by_features()
+
+
+def scores_of_observed(passes: RowPasses, rows: RowMap) -> Array:
+    """(n, width) of such a map, also where features are streamed."""
+    try:
+        return passes.table("transform", rows, passes.dtype)
+    except NonFiniteError:
+        observed = ObservedSamples.of(passes.matrix, passes.running) if passes.by_features else None
+        if observed is None:
+            raise
+    mine = replace(passes, matrix=observed.matrix)
+    return observed.spread(mine.table("transform", rows, passes.dtype))
+
+
+class ScoresEmptySamples(Estimator):
+    """An estimator that gives NaN as the scores of a field's samples without any observation."""
+
+    missing: str
+
+    def _scores_map(self, X: Any, options: RowOptions) -> RowMap:
+        scores_of = super()._scores_map(X, options)
+        field = self.missing == "raise" and is_field(X, self._fitted().labels)
+        return OfObserved(scores_of) if field else scores_of
+
+    def _scored(self, rows: RowPasses, scores_of: RowMap) -> Array:
+        if isinstance(scores_of, OfObserved):
+            return scores_of_observed(rows, scores_of)
+        return super()._scored(rows, scores_of)

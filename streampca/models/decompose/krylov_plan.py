@@ -1,0 +1,346 @@
+"""When a Krylov iteration stops, and its plan: axis, vectors per step, size of the basis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import (
+    Accumulator,
+    CrossMoments,
+    LeadingDirections,
+    Moments,
+    RowMissing,
+    SubspaceStep,
+)
+from streampca.kernels import CONFIDENCE, PROBES, Array
+from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.models.contract.request import Request
+from streampca.models.decompose.assemble import Fitted
+from streampca.passes import Candidate, PassSpec, pass_spec
+from streampca.solvers import (
+    Certificate,
+    Ritz,
+    certify_ritz,
+    coherent_rounding,
+    entry_rounding,
+    known_count,
+    product_floor,
+    solver_floor,
+)
+
+SMALL = 0.1  # residual over value: a product is taken instead of a vector that is good already
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The stopping rule, which is the same for all steps.
+
+    k : components asked.  total : trace of the scatter.  divisor : n - ddof.
+    dtype, shape, terms : of the products, as for :func:`product_floor`.
+    multiplies : whether the vectors that are returned may be multiplied once more.
+    """
+
+    k: int
+    tol: float
+    total: float
+    divisor: float
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+    terms: int
+    multiplies: bool = False
+
+    def verdict(self, ritz: Ritz, passes: int) -> Verdict:
+        """The verdict on the Ritz pairs after so many passes."""
+        k = min(self.k, len(ritz.values))
+        floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
+        solver, measured = solver_floor(ritz.values, max(self.shape)), ritz.rounding is not None
+        level = np.full(len(ritz.values), floor)
+        if ritz.rounding is not None:
+            level = solver + ritz.rounding / CONFIDENCE
+        multiplied = ritz.residual[:k] < SMALL * ritz.values[:k] * self.multiplies
+        multiplied &= ritz.residual[:k] > level[:k]  # else a product gains nothing
+        certificate = certify_ritz(
+            ritz.values,
+            ritz.residual,
+            k,
+            self.total,
+            solver if measured else floor,
+            self.divisor,
+            passes,
+            entry_rounding(self.dtype) if measured else coherent_rounding(self.dtype),
+            multiplied,
+            ritz.rounding,
+        )
+        nothing = ritz.values[:k] <= 10.0 * level[:k]
+        certified = (certificate.angle_bound <= self.tol) | nothing
+        stuck = certified | (ritz.residual[:k] <= np.maximum(level[:k], floor))
+        return Verdict(ritz, certificate, level, certified, stuck, multiplied, self.tol)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one step has shown.
+
+    floor : (d,) rounding of a product with each Ritz vector, in units of the spectrum.
+    certified : (k,) whether the angle of each component is bounded by tol, or its variance is 0.
+    stuck : (k,) whether more steps cannot improve a component.
+    multiplied : (k,) whether its vector is S times the Ritz vector, which is nearer.
+    """
+
+    ritz: Ritz
+    certificate: Certificate
+    floor: Array
+    certified: Array
+    stuck: Array
+    multiplied: Array
+    tol: float
+
+    def passes_needed(self, before: Verdict | None) -> int:
+        """Passes until the next component is certified, if residuals fall as since ``before``."""
+        if before is None:
+            return 0
+        k, todo = len(self.stuck), ~self.stuck
+        values, residual = self.ritz.values, self.ritz.residual[:k]
+        gain = np.log(before.ritz.residual[:k] / np.maximum(residual, 1e-300))[todo]
+        gap = np.maximum(values[:k] - np.append(values, 0.0)[1 : k + 1], self.floor[:k])
+        excess = np.minimum(residual / gap, self.certificate.angle_bound) / self.tol
+        excess = np.log(np.maximum(excess, 1.0))
+        needed = excess[todo] / np.maximum(gain, 1e-3)
+        return math.ceil(float(needed.min(initial=np.inf)) / 2)  # Krylov steps speed up
+
+    def uncertain(self, stopped: str, exact: str = "") -> str:
+        """Which components are not as certain as the arithmetic allows, and how far they may be
+        off; "" where all are. (What it cannot resolve is in the certificate, and no failure.)
+
+        exact : what would be certain, a sentence.
+        """
+        bad = np.flatnonzero(~self.stuck)
+        if not bad.size:
+            return ""
+        bound = self.certificate.angle_bound
+        words = [
+            f"{i + 1} (angle <= {bound[i]:.1e})"
+            if bound[i] < 1.5
+            else f"{i + 1} (its direction is not determined)"
+            for i in bad[:6]
+        ]
+        more = "" if bad.size <= 6 else f" and {bad.size - 6} more"
+        return (
+            f"{bad.size} of {len(bound)} components are not certified to "
+            f"tol={self.tol:g} after {self.certificate.passes} passes ({stopped}): "
+            f"component {', '.join(words)}{more}. Raise max_passes or tol; where neighbouring "
+            f"variances are equal, only their common space is determined.{exact}"
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# The plan of an iterative PCA: which axis is streamed, how many vectors, how large a basis.
+
+WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
+VECTOR = 16  # widths are multiples of it: columns that a register holds
+RANDOM = 4  # columns of the start block that are random, against directions missed so far
+STEPS = 3  # usually enough; for predicted times
+ROOM = 4  # blocks of a basis that does well without
+INDEX_NBYTES = 4
+PIECES_NBYTES = 64 << 20  # of the searched space, multiplied in float64 at a time
+BASES = (8, 6, 4, 3, 2)  # capacities of the basis in blocks, largest first
+
+
+@dataclass(frozen=True)
+class KrylovShape:
+    """Sizes of an iteration.
+
+    streamed : axis.  m : length of its vectors, the other axis.  width : vectors per step.
+    capacity : most vectors of the basis.  keep : of them, what a restart keeps.
+    images : whether products on the streamed axis are kept, so that loadings cost no pass.
+    """
+
+    streamed: int
+    m: int
+    width: int
+    capacity: int
+    keep: int
+    images: bool
+
+    @classmethod
+    def of(
+        cls, matrix: ChunkedMatrix, k: int, axis: int, blocks: int, images: bool, over: int = 10
+    ) -> KrylovShape:
+        """For k components, at least ``over`` vectors beside them, a basis of so many blocks."""
+        m = matrix.shape[1 - axis]
+        width = min(m, max(WIDTH, _multiple(k + max(over, k // 2), VECTOR)))
+        capacity = min(m, blocks * width)
+        return cls(axis, m, width, capacity, max(1, min(width, capacity - width)), images)
+
+    def sizes(self) -> dict[str, int]:
+        """The sizes, as the plan prints them."""
+        return {
+            "width": self.width,
+            "basis": self.capacity,
+            "keep": self.keep,
+            "images": int(self.images),
+        }
+
+    def step(self, **more: Any) -> SubspaceStep:
+        """The empty accumulator of the first step; later ones may have fewer vectors."""
+        return SubspaceStep(
+            streamed=self.streamed,
+            width=self.width,
+            images=self.images,
+            probe=self.streamed == 1,
+            **more,
+        )
+
+
+def iterations(
+    matrix: ChunkedMatrix, request: Request
+) -> Iterator[tuple[KrylovShape, Candidate[Fitted]]]:
+    """Block Krylov along either axis, with bases of several sizes; no solver is bound yet.
+
+    matrix : expanded, where a design is removed.
+    """
+    k = known_count(request.n_components, *matrix.shape)
+    assert k
+    axes: tuple[int, ...] = (1, 0)
+    if request.side.basis is not None:
+        axes = (1,) if request.missing == "mean" else axes
+    for axis in axes:
+        for images in (True, False) if axis and request.components else (False,):
+            for blocks in BASES:
+                over = int(request.n_oversamples)
+                shape = KrylovShape.of(matrix, k, axis, blocks, images, over)
+                yield shape, _candidate(matrix, request, shape, k)
+
+
+def _multiple(count: int, of: int) -> int:
+    return -(-count // of) * of
+
+
+def space_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
+    """The dtype of the searched space, which is that of the products."""
+    return np.dtype(np.float64) if matrix.sparse else work_dtype(matrix.dtype)
+
+
+def stored_entries(matrix: ChunkedMatrix, axis: int) -> int:
+    """About how many cells a pass multiplies: the stored ones if the matrix is sparse."""
+    if not matrix.sparse:
+        return matrix.shape[0] * matrix.shape[1]
+    nbytes = int(matrix.spans_nbytes(axis, np.array([0, matrix.shape[axis]])).sum())
+    return nbytes // (matrix.dtype.itemsize + INDEX_NBYTES)
+
+
+def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
+    """Flops of the first pass: products, and small eigenproblems, which are slow (x 5)."""
+    taken = LeadingDirections.rows_at_once(shape.width, shape.m)
+    stack = shape.width + taken
+    once = 2.0 * shape.m * stack * (taken + 2 * shape.width) + 5 * 9.0 * stack**3
+    return once * matrix.shape[shape.streamed] / taken
+
+
+def _candidate(
+    matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: int
+) -> Candidate[Fitted]:
+    p = matrix.shape[1]
+    axis, itemsize = shape.streamed, space_dtype(matrix).itemsize
+    cells = float(stored_entries(matrix, axis))
+    extra = axis == 1 and request.components and not shape.images
+    steps = max(1, int(request.max_passes) - 1 - extra)
+    held = {
+        "searched space": 2 * shape.capacity * shape.m * itemsize,
+        "images of the space": shape.capacity * matrix.shape[axis] * itemsize * shape.images,
+        "column statistics": 12 * p * 8,
+        "probes of rounding": 0 if matrix.sparse else 2 * shape.m * PROBES * 8,
+    }
+    look = _look_spec(matrix, request, shape, cells)
+    step = pass_spec(
+        "step",
+        matrix,
+        axis,
+        {"step": shape.step(measure=True)},
+        flops=4.0 * cells * shape.width,
+        stored=matrix.sparse,
+        kept_nbytes=sum(held.values()) + 2 * shape.m * shape.width * itemsize,
+        work="skinny",
+        thin=True,
+    )
+    if matrix.sparse:  # sums of their entries are float64 from the beginning
+        look, step = (replace(one, partial_nbytes=one.total_nbytes) for one in (look, step))
+    # The same whatever max_passes is: fewer steps do not make an axis the better one. Restarts lose
+    # directions.
+    likely = STEPS + max(0, ROOM - shape.capacity // shape.width)
+    passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=likely))
+    if extra:
+        passes += (_loadings_spec(matrix, k, cells),)
+    if (basis := request.side.basis) is not None:
+        read = matrix.without(basis, None if axis else np.broadcast_to(0.0, (1 + len(basis.T), p)))
+        passes = tuple(replace(one, matrix=read) for one in passes)
+        if axis == 0:  # the look finds what is to be removed
+            passes = (replace(look, matrix=matrix), *passes[1:])
+    solve = held | {
+        "next vectors": 5 * shape.m * shape.width * 8,
+        "pieces of the space": PIECES_NBYTES,
+        "components and scores": k * (shape.m + 2 * p) * 8,  # no scores of streamed samples
+    }
+    side = ("samples", "features")[axis]
+    reason = (
+        f"{side} streamed, 1 look and at most {steps} steps of {shape.width} vectors, a basis of "
+        f"{shape.capacity}; stops when every component is certified to tol={request.tol:g}"
+    )
+    flops = 6.0 * STEPS * shape.m * 2 * shape.width**2
+    return Candidate("krylov", reason, passes, solve, flops, shape.sizes())
+
+
+def _look_spec(
+    matrix: ChunkedMatrix, request: Request, shape: KrylovShape, cells: float
+) -> PassSpec:
+    """The first pass; of a sparse matrix, a step of random vectors."""
+    start: Accumulator
+    if matrix.sparse:
+        start = shape.step(standardize=request.standardize if shape.streamed else None)
+    else:
+        start = LeadingDirections(
+            streamed=shape.streamed,
+            standardize=request.standardize,
+            width=max(1, shape.width - RANDOM),
+            missing=request.missing,
+        )
+    looking: dict[str, Accumulator] = {
+        "start": start,
+        "columns": Moments(),
+    }
+    if request.missing == "mean" and shape.streamed:
+        looking["rows"] = RowMissing()
+    basis = request.side.basis
+    if basis is not None and shape.streamed == 0:
+        looking["design"] = CrossMoments(y="design", width=basis.shape[1])
+    return pass_spec(
+        "look",
+        matrix,
+        shape.streamed,
+        looking,
+        flops=4.0 * cells * shape.width if matrix.sparse else look_flops(matrix, shape),
+        stored=matrix.sparse,
+        work="skinny",
+        thin=True,
+    )
+
+
+def _loadings_spec(matrix: ChunkedMatrix, k: int, cells: float) -> PassSpec:
+    """The last pass, where features are streamed and the images of the steps were not kept."""
+    n, p = matrix.shape
+    return PassSpec(
+        "loadings",
+        1,
+        0,
+        0,
+        scratch=lambda length: k * (n + 2 * length) * 8,
+        kept_nbytes=4 * n * k * 8 + k * p * 8 + 20 * p * 8,
+        flops=2.0 * cells * k,
+        work="skinny",
+        stored=matrix.sparse,
+    )

@@ -1,0 +1,1 @@
+"""Extended and Hilbert EOFs: matrices before a PCA, modes after it."""

@@ -1,0 +1,1 @@
+"""Looking before modelling: dimensions, variable features, baselines, random projections."""

@@ -1,0 +1,1 @@
+"""Kernel PCA, exact and by landmarks, and explicit features of kernels."""

@@ -1,0 +1,283 @@
+"""Nystroem's kernel PCA: components in the span of some rows, for any number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import Block, ChunkedMatrix
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import Estimator
+from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.registry import estimator
+from streampca.models.contract.request import seed_of, whole_number
+from streampca.models.decompose.assemble import provenance
+from streampca.models.kernel.functions import Kernel, Rows, check_count, checked_kernel
+from streampca.models.kernel.landmarks import (
+    METHODS,
+    LandmarkRequest,
+    LandmarkSums,
+    candidate_rows,
+    landmark_candidates,
+    landmark_nbytes,
+    landmark_pieces,
+)
+from streampca.models.results.result import Result, shaped
+from streampca.models.results.row_maps import RowMap, RowOptions
+from streampca.passes import Candidate, Outcome
+from streampca.sources import counted
+
+LANDMARKS = 500  # of so many rows, where none are asked
+PER_COMPONENT = 10  # of them, at least
+
+
+@dataclass(frozen=True)
+class LandmarkScores(RowMap):
+    """Scores of rows: their kernel with the landmarks, times (m, k) vectors, less (k,) a mean."""
+
+    kernel: Kernel
+    shift: Array
+    landmarks: Array
+    vectors: Array
+    mean: Array
+
+    @property
+    def width(self) -> int:
+        return len(self.mean)
+
+    def __call__(self, block: Block) -> Array:
+        rows = Rows(self.shift, np.dtype(np.float64))(block)
+        out = np.empty((len(rows), self.width))
+        for piece in landmark_pieces(len(rows), *self.landmarks.shape):
+            values = self.kernel.of_rows(rows[piece], self.landmarks)
+            out[piece] = values @ self.vectors - self.mean
+        return out
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        m, p = self.landmarks.shape
+        return lambda length: 8 * length * (2 * p + self.width) + landmark_nbytes(length, m, p)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class NystroemResult(Result, kind="kernel model on landmarks"):
+    """eigenvalues : (k,) of the centred kernel matrix of all rows, as the landmarks give it.
+
+    vectors : (m, k) a component is sum_j vectors_j phi(landmark j), of length 1.
+    landmarks : (m, p) rows after ``shift`` (p,), and, with a linear kernel, the direction of the
+        shift itself, which the rows span.  places : (m,) their numbers.
+    mean : (k,) of k(x, landmarks) vectors over all rows.
+    error, error_se : mean squared distance of phi(x) of an unseen row from the span of the
+        landmarks, from ``n_held_out`` rows that no landmark depends on, and its standard error;
+        NaN where no such row is left.
+    excess : an exact eigenvalue is at least that of ``eigenvalues``, and at most so much more: the
+        sum of these distances over all rows.
+    mean_length : mean of k(x, x).  total : trace of the centred kernel matrix, at most.
+    gamma_found : how gamma was found, in words; "" where it was given.
+    """
+
+    eigenvalues: Array = shaped("k")
+    vectors: Array = shaped(None, "k")
+    landmarks: Array = shaped(None, "p")
+    places: Array = shaped(None)
+    shift: Array = shaped("p")
+    mean: Array = shaped("k")
+    kernel: str
+    gamma: float
+    gamma_found: str = ""
+    degree: float
+    coef0: float
+    error: float
+    error_se: float
+    n_held_out: int
+    excess: float
+    mean_length: float
+    total: float
+    function: Any = None  # the kernel function, which is not saved
+
+    @property
+    def n_components(self) -> int:
+        return len(self.eigenvalues)
+
+    @property
+    def kept_nbytes(self) -> int:
+        return int(self.landmarks.nbytes + self.vectors.nbytes)
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """(k,) shares of the variance in the feature space, at least."""
+        return np.asarray(self.eigenvalues / (self.total or 1.0))
+
+    def scores_of(self, options: RowOptions) -> RowMap:
+        if self.kernel == "function" and self.function is None:
+            raise InvalidInputError("a saved model does not hold the function that is its kernel")
+        kernel = Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+        return LandmarkScores(kernel, self.shift, self.landmarks, self.vectors, self.mean)
+
+    def table(self, rows: int = 10) -> str:
+        shares = self.explained_variance_ratio
+        shown = "\n".join(
+            f"{i + 1:>9} {v:>14.6g} {share:>8.2%}"
+            for i, (v, share) in enumerate(zip(self.eigenvalues[:rows], shares, strict=False))
+        )
+        return "\n".join([f"component     eigenvalue  at least\n{shown}", *self.notes()])
+
+    def notes(self) -> list[str]:
+        if np.isnan(self.error):
+            unseen = "error on unseen rows: not determined, no row is left that tells it"
+        else:
+            share = self.error / (self.mean_length or 1.0)
+            unseen = (
+                f"error on unseen rows {self.error:.4g} +- {self.error_se:.2g} "
+                f"({share:.3%} of k(x, x)), from {self.n_held_out} rows"
+            )
+        width = [f"gamma {self.gamma:.6g}, {self.gamma_found}"] if self.gamma_found else []
+        return [
+            f"{len(self.places)} landmarks; exact eigenvalues are at most "
+            f"{self.excess:.4g} larger", unseen, *width,
+        ]  # fmt: skip
+
+
+@estimator
+class NystroemPCA(Estimator):
+    """Kernel PCA in the span of some rows, the landmarks: any number of rows, in two reads.
+
+    It is the PCA of the projections of phi(x) on that span, centred by the mean of all rows. With
+    all rows as landmarks it is :class:`KernelPCA`. (scikit-learn's ``Nystroem`` gives coordinates
+    in the span, of as many landmarks as its n_components; this gives their components.)
+
+    Attributes
+    ----------
+    eigenvalues_ (k,) of the centred kernel matrix, n times variances; explained_variance_ratio_
+    (k,), at least; landmark_indices_ (m,); error_ and error_se_: mean squared distance of phi(x)
+    of an unseen row from the span, and its standard error, of independent rows; gamma_; plan_,
+    cost_, result_.
+
+    The error comes from rows that no landmark depends on: all but the landmarks, where those are
+    uniform; otherwise all but the candidates among which they are chosen, 4 m rows and at most
+    half of all. It is NaN where none is left. ``result_.excess`` bounds what exact eigenvalues are
+    larger by.
+    Missing cells are refused, and kernels that are not positive semidefinite.
+    Cost: one read of some chunks, one of all; n m (2 p + 3 m) flops and 12 m^3; memory of m (m + p)
+    numbers several times, and of the candidates. Rows must be stored so that some can be read
+    without all.
+    Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
+    Source: Williams and Seeger 2001, NeurIPS 13, section 2; Sterge, Sriperumbudur, Rosasco and
+    Rudi 2020, AISTATS, section 3.2 (kernel PCA in the span, centred).
+    """
+
+    n_components: int = parameter(
+        default=2, kw_only=False, counts_components=True, meaning="k, at most m."
+    )
+    n_landmarks: int | None = parameter(
+        default=None,
+        meaning="m, at most n; None: 500, or ten for each component where that is more.",
+    )
+    landmarks: str = parameter(
+        default="uniform", choices=tuple(METHODS),
+        meaning="""how they are chosen: "uniform"; "kmeans++", far from each other in the feature
+            space; "leverage", in proportion to what a row adds to the others.""",
+    )  # fmt: skip
+    kernel: Any = parameter(
+        default="rbf", kept=Kept.NAME,
+        meaning="""a function of two rows, or "linear", "poly", "rbf", "laplacian" or "cosine", as
+            :class:`KernelPCA` has them. "sigmoid" where it is positive semidefinite.""",
+    )  # fmt: skip
+    gamma: float | str | None = parameter(
+        default=None, meaning="""of a kernel; None: 1 / features; "median": as KernelPCA."""
+    )
+    degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
+    coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
+    random_state: Any = shared.RANDOM_STATE
+    missing_value: float | None = shared.MISSING_VALUE
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    threads: int | None = shared.THREADS
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
+        self.result_: NystroemResult
+        return self._fit_to(X, dim)
+
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        return super()._opened(counted(X), dim)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: LandmarkRequest, done: Outcome[LandmarkSums]
+    ) -> NystroemResult:
+        sums = done.answer
+        values, vectors, mean = sums.components(request.count)
+        features = sums.features
+        return NystroemResult(
+            method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
+            settings=self.stored_params() | {"random_state": request.seed},
+            plan=done.plan.to_dict(),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
+            eigenvalues=values, vectors=vectors, landmarks=features.landmarks,
+            places=sums.places, shift=features.shift, mean=mean,
+            kernel=features.kernel.name, gamma=features.kernel.gamma,
+            gamma_found=features.kernel.found, degree=features.kernel.degree,
+            coef0=features.kernel.coef0, function=features.kernel.function, **sums.errors(),
+        )  # fmt: skip
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """(k,) of the centred kernel matrix, descending; exact ones are at least these."""
+        return self.result_.eigenvalues
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """(k,) shares of the variance in the feature space, at least."""
+        return self.result_.explained_variance_ratio
+
+    @property
+    def landmark_indices_(self) -> Array:
+        """(m,) numbers of the rows that are landmarks, increasing."""
+        return self.result_.places
+
+    @property
+    def error_(self) -> float:
+        """Mean squared distance of phi(x) of an unseen row from the span of the landmarks."""
+        return self.result_.error
+
+    @property
+    def error_se_(self) -> float:
+        """The standard error of ``error_``."""
+        return self.result_.error_se
+
+    @property
+    def gamma_(self) -> float:
+        """Of the kernel, as it was used."""
+        return self.result_.gamma
+
+    def _request(self, matrix: ChunkedMatrix) -> LandmarkRequest:
+        """The parameters, checked."""
+        n, k, m = matrix.shape[0], self.n_components, self.n_landmarks
+        if self.landmarks not in METHODS:
+            raise InvalidInputError(
+                f"landmarks={self.landmarks!r}; expected one of {tuple(METHODS)}"
+            )
+        if k is None:
+            raise InvalidInputError("n_components=None; expected a number")
+        check_count(k, n)
+        if m is None:
+            m = min(n, max(LANDMARKS, PER_COMPONENT * k))
+        m = whole_number("n_landmarks", m, k, n, "None or ", ", from the components to the rows")
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            raise InvalidInputError(
+                "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"
+            )
+        kernel = checked_kernel(self, matrix, seed := seed_of(self.random_state))
+        numbers = candidate_rows(n, int(m), self.landmarks, seed)
+        return LandmarkRequest(kernel, self.landmarks, int(m), int(k), numbers, seed)
+
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: LandmarkRequest
+    ) -> list[Candidate[LandmarkSums]]:
+        return landmark_candidates(matrix, request)

@@ -1,0 +1,302 @@
+"""What every linear result answers, whatever its components mean.
+
+The kinds, each with its own fields and answers ::
+
+    Decomposition                mean + scores times components: names, views, rows and scores
+      OrthogonalProjection       rows are scored one by one: their errors
+        PrincipalComponents      eigenvectors of a covariance: its model, significance
+          RotatedDecomposition   other axes of the same space
+          LSADecomposition       documents and terms
+      CompletedDecomposition     of a matrix with holes: rows by least squares, cells
+      LatentDecomposition        a Gaussian model of the rows: likelihood, posterior
+        ProbabilisticDecomposition (an OrthogonalProjection too), FactorDecomposition
+
+What a kind cannot answer it does not have; ``instead`` says what to ask.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from streampca.accumulators import FeatureProjection, Reconstruction
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array, reciprocal
+from streampca.models.results.linear_result import LinearResult, read_components
+from streampca.models.results.projection import BackProjection, Likelihood, Projection
+from streampca.models.results.result import shaped
+from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
+from streampca.models.results.views import EofViews, dataset_of, spectrum_table
+from streampca.solvers import TracyWidom, tracy_widom_test
+from streampca.solvers.rotation import RESTARTS
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Decomposition(LinearResult):
+    """The result of a fit: saved, plotted, compared and applied as it is.
+
+    components : (k, p) orthonormal rows, or None (a wide fit with ``components=False``).
+    explained_variance : (k,) descending.  total_variance : of all components, kept or not.
+    mean : (p,).  scale : (p,) divisors, 0 = a constant column; None = not scaled.
+    scores : (n, k) of the training rows, where the fit has them (wide fits); else None.
+    n_samples : rows of the fit, 0 where they are not known (a covariance alone).
+    dropped : indices of features without any observation.  constant : of those that never vary.
+    filtered : of those left out for their frequency, missing share or weight of 0.
+    weights : (p,) that multiplied the centred and scaled features, or None.
+    Where the fit streamed its components, what it knows of each feature lies beside them: such
+    fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
+    removal : what a design took out of the samples, or None; ``design`` and the coefficients of its
+        columns, ``removed_coefficients``, are read from it.
+    """
+
+    instead: ClassVar[Mapping[str, str]] = {}  # of what it cannot answer: what to ask
+
+    @property
+    def estimator(self) -> str:
+        """The kind of estimator that loads this; see :mod:`~streampca.models.contract.registry`."""
+        return self.method.removesuffix(" from covariance")
+
+    @property
+    def eof(self) -> EofViews:
+        """EOFs, PCs, correlation and covariance maps, sampling errors: views for climate data."""
+        return EofViews(self)
+
+    def rotate(
+        self,
+        method: str = "varimax",
+        k: int | None = None,
+        *,
+        normalize: bool = True,
+        power: float = 4.0,
+        restarts: int = RESTARTS,
+    ) -> Any:
+        """The first k components rotated by "varimax" or "promax": ``streampca.rotate``."""
+        rotated: Any = self.kinds["rotated model"]
+        options = {"normalize": normalize, "power": power, "restarts": restarts}
+        return rotated.of(self, method, k, **options)
+
+    def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
+        """Additional fields of this kind that follow the order and sign, (k,), of components."""
+        return {}
+
+    def with_components(self, path: str | os.PathLike[str]) -> Decomposition:
+        """This result with the components that its fit streamed to Zarr (``loadings=``), in memory.
+
+        Raises SourceError where they are not there, InvalidInputError where they are of another.
+        """
+        return replace(self, components=read_components(path, self))
+
+    def top_features(
+        self, component: int = 0, n: int = 10, sign: int | None = None
+    ) -> list[tuple[str, float]]:
+        """The n features with the largest |loading| on a component (0 = the first), by name.
+
+        sign : 1 or -1 for the largest of that sign alone: one end of the component.  Genes that
+            ids name, in an AnnData with ``feature_name`` or ``gene_symbols``, go by these symbols.
+        Raises InvalidInputError.
+        """
+        if component not in range(self.n_components) or sign not in (None, 1, -1):
+            raise InvalidInputError(
+                f"component={component!r}, sign={sign!r}; expected a component from 0 to "
+                f"{self.n_components - 1}, and a sign of 1, -1 or None"
+            )
+        deviation = np.sqrt(self.explained_variance[component])
+        column = self.require_components()[component] * deviation
+        size = np.abs(column) if sign is None else sign * column
+        order = np.argsort(-size, kind="stable")[:n]
+        order = (order if sign is None else order[size[order] > 0]).tolist()
+        return list(zip(self.labels.features.shown(order), column[order].tolist(), strict=True))
+
+    def table(self, rows: int = 10) -> str:
+        """The leading part of the spectrum as text."""
+        return spectrum_table(self, rows)
+
+    def to_xarray(self) -> Any:
+        """Everything with its labels, as an xarray.Dataset: stacked dimensions are unstacked.
+
+        ``components`` (component, feature dimensions), ``mean``, ``explained_variance``,
+        ``explained_variance_ratio`` and, where the fit has them, ``scores``. Components count
+        from 1. Features without any observation are NaN. A fit of several variables gives
+        ``components_sst``, ``mean_sst`` and so on. A genotype fit adds ``eigenvalues``,
+        ``eigenvectors``, ``frequency`` of the counted allele (a coordinate of the variants) and
+        ``observed_alleles`` behind it, ``used`` variants, ``tracy_widom_p``,
+        ``missing_by_sample`` and, where others were scored too, the ``fitted`` samples.
+        """
+        return dataset_of(self)
+
+    def refusal(self, question: str) -> InvalidInputError:
+        """The error for a method that this kind does not have."""
+        why = self.instead.get(question, f"a {{method}} has no {question}")
+        return InvalidInputError(why.format(method=self.method))
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def scores_of(self, options: RowOptions) -> RowMap:
+        """The map from rows to their scores, (rows, k)."""
+        return Projection.of(self, options)
+
+    def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
+        """The map from scores to rows, (rows, p).  again : add what a design removed."""
+        return BackProjection.of(self, whiten, again)
+
+    def no_density(self, what: str) -> InvalidInputError:
+        """The error where the covariance is singular.  what : "likelihood" or "inverse"."""
+        rank, remedy = self.rank, "Rows that vary in one direction, or none, have none"
+        if rank > 1:
+            remedy = f"Fit fewer than the rank, for example n_components={rank - 1}"
+        return InvalidInputError(
+            f"the covariance of this model has no {what}: {rank} components hold all of the "
+            f"variance of {self.n_dimensions} features, and no noise variance is left. {remedy}"
+        )
+
+    def r2_curve(self) -> Array:
+        """(k + 1,) share of the variance of the fit that 0, 1, ..., k components carry."""
+        return np.concatenate([[0.0], np.cumsum(self.explained_variance_ratio)])
+
+    def fields_of(self, kind: type[Decomposition]) -> dict[str, Any]:
+        """The fields that another kind has too, by name."""
+        known = {one.name for one in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
+
+
+@runtime_checkable
+class Reconstructing(Protocol):
+    """A kind that measures how well it reconstructs rows."""
+
+    def reconstruction_error(self, rows: RowPasses) -> float:
+        """Mean over rows of the squared error of their reconstruction: one pass."""
+
+
+@runtime_checkable
+class GaussianModel(Protocol):
+    """A kind that gives rows a Gaussian density."""
+
+    def likelihood_of(self, options: RowOptions) -> RowMap:
+        """The map from rows to their log-likelihood, (rows, 1)."""
+
+    def covariance(self) -> Array:
+        """(p, p) in the units of the data."""
+
+    def precision(self) -> Array:
+        """(p, p) inverse of the covariance. Raises InvalidInputError where it is singular."""
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class OrthogonalProjection(Decomposition):
+    """Components that are orthonormal, onto which rows are projected one by one."""
+
+    def r2_of(self, rows: RowPasses) -> Array:
+        """(k + 1,) share of the variance of rows that 0, 1, ..., k components carry: one pass."""
+        errors = self._squared_errors(rows)
+        return np.asarray(1.0 - errors / errors[0]) if errors[0] > 0 else np.zeros(len(errors))
+
+    def reconstruction_error(self, rows: RowPasses) -> float:
+        """Mean over rows of the squared error of their reconstruction: one pass."""
+        return float(self._squared_errors(rows)[-1]) / rows.matrix.shape[0]
+
+    def _squared_errors(self, rows: RowPasses) -> Array:
+        """(k + 1,) summed squared errors of 0, 1, ..., k components."""
+        operands, settings = Projection.of(self, rows.options).operands()
+        total: Any = FeatureProjection if rows.by_features else Reconstruction
+        sums = {"total": total(**settings)}
+        done = rows.fold("reconstruction", int(rows.by_features), sums, operands)["total"]
+        return np.asarray(done.errors(rows.eps) if rows.by_features else done.errors())
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class PrincipalComponents(OrthogonalProjection, kind="model"):
+    """The result of a PCA: orthonormal components, and variances that are eigenvalues.
+
+    total_squares : sum of the squares of all variances, kept or not; NaN where it is not known.
+    feature_mean : (p,) where ``mean`` is not subtracted, else None.
+    missing_by_sample : (n,) missing cells in all p features, where they were counted.
+    fitted : (n,) True for the rows of the fit, where scores of others were made too.
+    """
+
+    total_squares: float = float("nan")
+    feature_mean: Array | None = shaped("p", optional=True)
+    missing_by_sample: Array | None = shaped(None, optional=True)
+    fitted: Array | None = shaped(None, optional=True)
+
+    def tracy_widom(self) -> TracyWidom:
+        """Significance of each component: statistic, p-value, effective number of features.
+
+        Raises InvalidInputError where the fit iterated: the test needs the sum of the squares of
+        all variances.
+        """
+        if not np.isfinite(self.total_squares):
+            raise InvalidInputError(
+                "an iterated fit does not know the sum of the squares of all variances, which the "
+                "Tracy-Widom test needs; fit with svd_solver='scatter' or 'gram'"
+            )
+        centred = self.feature_mean is None
+        most = self.n_samples - centred if self.n_samples else self.n_features
+        return tracy_widom_test(
+            self.explained_variance,
+            total=self.total_variance,
+            squares=self.total_squares,
+            count=min(most, self.n_features_used),
+            rounding=self._rounding(),
+        )
+
+    def _rounding(self) -> float:
+        """Relative error of the largest variance; of float32 sums where no bound is known."""
+        bounds = None if self.certificate is None else self.certificate.variance_bound
+        largest = float(self.explained_variance[0])
+        if bounds is None or not np.isfinite(bounds[0]) or not largest > 0:
+            return 1e-6
+        return 2.0 * float(bounds[0]) / largest
+
+    @property
+    def noise_variance(self) -> float:
+        """Mean variance of the directions left out (Tipping and Bishop 1999, eq. 3.8); 0 where
+        that is rounding."""
+        return 0.0 if self.rank <= self.n_components else super().noise_variance
+
+    def likelihood_of(self, options: RowOptions) -> RowMap:
+        """The map from rows to their log-likelihood under probabilistic PCA, (rows, 1).
+
+        Raises InvalidInputError where the covariance is singular: it would be infinite.
+        """
+        if self.singular:
+            raise self.no_density("likelihood")
+        return Likelihood.of(self, options)
+
+    def covariance(self) -> Array:
+        """(p, p) V'(L - s2 I)V + s2 I, in the units of the data.  Cost: p^2 k flops.
+
+        Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", section 3.3.
+        """
+        v, noise = self.require_components(), self.noise_variance
+        covariance = (v.T * np.maximum(self.explained_variance - noise, 0.0)) @ v
+        covariance[np.diag_indices_from(covariance)] += noise
+        return scaled_matrix(covariance, self.divisors)
+
+    def precision(self) -> Array:
+        """(p, p) V'L^-1 V + (I - V'V) / s2, the inverse of the covariance, in the data's units.
+
+        0 beside features that the model leaves out. Raises InvalidInputError where the covariance
+        is singular.  Cost: p^2 k flops; nothing is inverted.
+        """
+        v, noise = self.require_components(), self.noise_variance
+        k, dimensions = self.n_components, self.n_dimensions
+        variance = np.maximum(self.explained_variance, noise)
+        if self.singular:
+            raise self.no_density("inverse")
+        precision = (v.T / variance) @ v
+        if k < dimensions:
+            precision -= (v.T @ v) / noise
+            precision[np.diag_indices_from(precision)] += 1.0 / noise
+        divisors = self.divisors
+        return scaled_matrix(precision, None if divisors is None else reciprocal(divisors))
+
+
+def scaled_matrix(values: Array, factors: Array | None) -> Array:
+    """Multiply rows and columns of a matrix by factors, in place; None: unchanged."""
+    if factors is not None:
+        values *= factors[:, None] * factors[None, :]
+    return np.asarray(values)

@@ -1,0 +1,1 @@
+"""Sparse PCA: loadings that are mostly 0."""

@@ -1,0 +1,1 @@
+"""Models of X and Y: CCA, MCA, cross-correlation."""

@@ -1,0 +1,266 @@
+"""The result of two views of the same samples: pairs of directions, their scores and maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streampca.errors import DamagedSourceError, InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import RAW, VIEWS, ChunkedMatrix, Labels
+from streampca.matrix.join import PartsBeside
+from streampca.models.results.projection import Projection
+from streampca.models.results.result import Result, places, shaped
+from streampca.models.results.row_maps import RowMap, RowOptions
+from streampca.models.results.value_attributes import of_correlation, of_map
+from streampca.models.side_data.design import Removal, basis_at
+
+
+class Redundancy(NamedTuple):
+    """(k,) mean shares of the variance of the features of a view: of X by scores of X, ...
+
+    Source: Stewart and Love 1968, Psychological Bulletin 70(3).
+    """
+
+    x_by_x: Array
+    x_by_y: Array
+    y_by_y: Array
+    y_by_x: Array
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ViewResult(Result):
+    """One view of a result: scores of its rows are ((x - mean) / scale) vectors."""
+
+    vectors: Array = shaped("p", "k")
+    mean: Array = shaped("p")
+    scale: Array | None = shaped("p", optional=True)
+    absent: Array = places()
+    removal: Removal | None = None
+
+    @property
+    def n_components(self) -> int:
+        return int(self.vectors.shape[1])
+
+    @property
+    def removes(self) -> bool:
+        return self.removal is not None
+
+    def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
+        design = None if self.removal is None else self.removal.design
+        basis = basis_at(design, matrix, remove)
+        if basis is None or self.removal is None:
+            return None
+        return basis, np.vstack([self.mean, self.removal.coefficients])
+
+    def scores_of(self, options: RowOptions) -> RowMap:
+        absent = tuple(self.absent.tolist())
+        vectors = np.ascontiguousarray(self.vectors.T)
+        mean = self.mean if options.centre else np.zeros(self.n_features)
+        return Projection(vectors, mean, self.scale, None, options.missing, absent)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TwoViewResult(Result, kind="two-view"):
+    """Pairs of directions. Arrays of features are those of X, then those of Y (p + q in all).
+
+    values : (k,) canonical correlations, or singular values of the cross-covariance.
+    vectors : of the centred and divided features; scores are their products.
+    loadings : correlations of features with scores of the same view; cross_loadings : of the other.
+    spectrum : all values.  bound : (k,) of the error of values; inf where it is not determined.
+    x_scores, y_scores : (n, k) of the rows of the fit, where it has them.
+    left_out_x, left_out_y : rows without a partner.  total : squared covariance of all pairs, NaN
+        of correlations.  estimated : it is an estimate: an iteration knows the leading pairs
+        alone, and ranks are lower bounds where ``spectrum`` is not complete.
+    removal : what was projected out of the samples of both, or None.  weight : of the samples, in
+        sum; None where each counts once.
+    """
+
+    values: Array = shaped("k")
+    vectors: Array = shaped("p", "k")
+    loadings: Array = shaped("p", "k")
+    cross_loadings: Array = shaped("p", "k")
+    mean: Array = shaped("p")
+    scale: Array | None = shaped("p", optional=True)
+    spectrum: Array = shaped(None)
+    bound: Array = shaped("k")
+    absent: Array = places()
+    x_scores: Array | None = shaped(None, "k", optional=True)
+    y_scores: Array | None = shaped(None, "k", optional=True)
+    penalties: Array = shaped(None, empty=2)
+    held_out: Array | None = shaped(None, None, optional=True)
+    removal: Removal | None = None
+    weight: float | None = None
+    x_rank: int
+    y_rank: int
+    left_out_x: int
+    left_out_y: int
+    total: float
+    estimated: bool = False
+
+    @property
+    def n_components(self) -> int:
+        return len(self.values)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.mean)
+
+    @property
+    def kept_nbytes(self) -> int:
+        return 8 * (self.n_components + 2) * self.n_features
+
+    @property
+    def free_rows(self) -> float:
+        """The rows that tests count: the sum of their weights, less what was removed."""
+        rows = float(self.n_samples) if self.weight is None else self.weight
+        return rows - (0 if self.removal is None else self.removal.design.rank)
+
+    def part(self, name: str, values: Array) -> Array:
+        """The entries of one view of an array of features."""
+        return np.asarray(values[self.labels.features.slices[name]])
+
+    def view(self, name: str) -> ViewResult:
+        """One view alone.  name : "x" or "y"."""
+        where = self.labels.features.slices[name]
+        inside = (self.absent >= where.start) & (self.absent < where.stop)
+        return ViewResult(
+            method=self.method, n_samples=self.n_samples, labels=self.labels_of(name),
+            vectors=self.vectors[where], mean=self.mean[where],
+            scale=None if self.scale is None else self.scale[where],
+            absent=self.absent[inside] - where.start,
+            removal=self.removal and replace(
+                self.removal, coefficients=self.removal.coefficients[:, where]
+            ),
+        )  # fmt: skip
+
+    def labels_of(self, name: str) -> Labels:
+        """Of one view."""
+        labels, number = self.labels, VIEWS.index(name)
+        steps = labels.preprocessing.steps
+        own = RAW
+        if steps and isinstance(steps[0], PartsBeside):
+            own = steps[0].parts[number]
+        attrs = labels.attrs_of(name)
+        return Labels(labels.samples, labels.features.parts[name], None, attrs, own)
+
+    def scores_of(self, options: RowOptions) -> RowMap:
+        raise InvalidInputError(f"a {self.method} has two views; use view('x') or view('y')")
+
+    def both_scores(self, scores: Any = None) -> list[Array] | None:
+        """(n, k) scores of X and of Y: these, or those that the fit kept; None where there are
+        none. Raises InvalidInputError for others than of the same samples."""
+        if scores is None and self.x_scores is not None and self.y_scores is not None:
+            scores = self.x_scores, self.y_scores
+        if scores is None:
+            return None
+        found = [np.asarray(one) for one in scores] if isinstance(scores, (tuple, list)) else []
+        shapes = [one.shape for one in found]
+        k = (self.n_components,)
+        if len(found) != 2 or len(set(shapes)) > 1 or shapes[0][1:] != k or not len(found[0]):
+            raise InvalidInputError(
+                f"scores of a {self.method} are those of X and of Y, (n, {k[0]}) each, of the same "
+                f"samples; got {' and '.join(map(str, shapes)) or type(scores).__name__}: "
+                "scores=model.transform(X, Y)"
+            )
+        return found
+
+    @property
+    def redundancy(self) -> Redundancy:
+        """Mean squares of loadings; features that do not vary do not count."""
+        found = []
+        for name in VIEWS:
+            for loadings in (self.loadings, self.cross_loadings):
+                found.append(np.nanmean(self.part(name, loadings) ** 2, axis=0))
+        return Redundancy(*found)
+
+    def to_xarray(self) -> Any:
+        """Two Datasets, of X and of Y: weights, loadings (homogeneous maps), cross_loadings
+        (heterogeneous maps), by the dimensions of the data; and ``values``.
+
+        There are no p-values: scores were chosen to correlate on these rows, and tests that take
+        them as given reject a true null four times too often. On rows that the fit has not seen
+        they hold: ``scipy.stats.pearsonr`` of their features and their ``transform``.
+        """
+        from streampca.sources.labelled.labelled import to_dataset
+
+        made = []
+        for name in VIEWS:
+            view = self.view(name)
+            axes = [self.component_axis, view.labels.features]
+            tables: dict[str, Any] = {"values": (self.values, axes[:1])}
+            own = (("weights", self.vectors), ("loadings", self.loadings),
+                   ("cross_loadings", self.cross_loadings))  # fmt: skip
+            for what, values in own:
+                array = np.array(self.part(name, values).T)
+                array[:, view.absent] = np.nan
+                tables[what] = (array, axes)
+            about = {"method": self.method, "view": name, "n_samples": self.n_samples}
+            attrs = {"weights": partial(of_map, view, what="weights of", power=0)}
+            attrs |= {one: partial(of_correlation, view) for one in ("loadings", "cross_loadings")}
+            made.append(to_dataset(tables, about, attrs))
+        return tuple(made)
+
+    def summary(self) -> dict[str, Any]:
+        return super().summary() | {
+            "x_features": len(self.labels.features.parts["x"]),
+            "y_features": len(self.labels.features.parts["y"]),
+            "values": self.values.tolist(),
+            "bound": self.bound.tolist(),
+            "x_rank": self.x_rank,
+            "y_rank": self.y_rank,
+            "squared_covariance": self.total if np.isfinite(self.total) else None,
+            "squared_covariance_is_estimate": self.estimated,
+            "rows_without_partner": [self.left_out_x, self.left_out_y],
+        }
+
+    def table(self, rows: int = 10) -> str:
+        own = self.redundancy
+        head = f"{'pair':>9} {'value':>12} {'+-':>14} {'X by Y':>9} {'Y by X':>9}"
+        lines = [head]
+        for i, value in enumerate(self.values[:rows]):
+            bound = self.bound[i]
+            stated = f"{bound:>14.1e}" if bound < max(value, 1e-300) else f"{'not determined':>14}"
+            lines.append(f"{i + 1:>9} {value:>12.6g} {stated} {own.x_by_y[i]:>9.2%} "
+                         f"{own.y_by_x[i]:>9.2%}")  # fmt: skip
+        return "\n".join(lines)
+
+    def notes(self) -> list[str]:
+        x, y = (len(self.labels.features.parts[name]) for name in VIEWS)
+        rank = f"of rank {self.x_rank} and {self.y_rank}"
+        if np.isfinite(self.total):
+            least = "at least " if len(self.spectrum) < min(x, y) else ""
+            rank = f"which covary in {least}{self.x_rank} directions"
+        found = [f"views      {x} and {y} features, {rank}"]
+        if self.estimated:
+            found.append("shares     of an estimate of the squared covariance of all pairs")
+        if self.left_out_x or self.left_out_y:
+            found.append(f"rows       {self.left_out_x} of X and {self.left_out_y} of Y had no "
+                         "partner")  # fmt: skip
+        return found
+
+    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """(arrays, JSON-ready document): all of it, for a bundle."""
+        arrays, document = super().to_saved()
+        columns: dict[str, Array] = {}
+        document |= {"weight": self.weight, "design": None}
+        if self.removal is not None:
+            columns, document["design"] = self.removal.to_saved()
+        return arrays | columns, document
+
+    @classmethod
+    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
+        """The fields of what was saved, what was removed among them."""
+        saved = document.pop("design", None)
+        removal = saved and Removal.from_saved(saved, arrays)
+        return super().restored_fields(arrays, document) | {"removal": removal}
+
+    def check(self, where: str) -> None:
+        super().check(where)
+        if self.removal is not None:
+            self.removal.check(self.n_features, where)
+        if sorted(self.labels.features.parts) != sorted(VIEWS):
+            raise DamagedSourceError(f"{where} is damaged: it names no two views")

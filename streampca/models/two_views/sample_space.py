@@ -1,0 +1,228 @@
+"""Two views in sample space: both Gram matrices, n x n, then X' and Y' times what lies between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import CrossProduct
+from streampca.kernels import Array, reciprocal
+from streampca.matrix import VIEWS, ChunkedMatrix
+from streampca.models.contract.request import Request
+from streampca.models.decompose.assemble import Fitted, refuse_lost_squares
+from streampca.models.decompose.eigenproblem import RowsSink
+from streampca.models.decompose.gram import gram_candidates
+from streampca.models.decompose.panels import panel_candidates
+from streampca.models.results.projection import FeatureLoadings
+from streampca.models.two_views.routes import (
+    Found,
+    Samples,
+    Solved,
+    ViewRequest,
+    orientation,
+    refuse_still,
+)
+from streampca.passes import (
+    Candidate,
+    Pass,
+    PassSpec,
+    Planned,
+    Steps,
+    pass_spec,
+    single_threaded_blas,
+)
+
+
+@dataclass(frozen=True)
+class OneView:
+    """A way to one view: its principal components, then its features times vectors of the samples.
+
+    components : of the PCA; its passes are all of this way, weighted, by their names in the plan.
+    patterns : the last of these.
+    """
+
+    components: Candidate[Fitted]
+    patterns: PassSpec
+
+    @classmethod
+    def of(
+        cls, i: int, view: ChunkedMatrix, request: ViewRequest, inner: Candidate[Fitted]
+    ) -> OneView:
+        """From a way of a PCA whose answer lies in sample space.  i : the number of the view."""
+        other = {"samples of X": 8 * view.shape[0] ** 2} if i else {}
+        (axis,) = {spec.axis for spec in inner.passes}
+        patterns = _pattern_spec(view, axis, 3 * request.count, request.side.basis)
+        specs = [replace(one, kept={**one.kept, **other}) for one in inner.passes]
+        passes = tuple(
+            replace(one, name=f"{VIEWS[i]} {one.name}", matrix=one.matrix or view)
+            for one in (*specs, patterns)
+        )
+        side = request.of_view(i).side
+        components = replace(inner, passes=passes).weighted(side.sample_weight, side.weights)
+        return cls(components, patterns)
+
+    @property
+    def held(self) -> int:
+        """Bytes of arrays that live during the passes."""
+        return max(one.kept_nbytes for one in self.components.passes)
+
+
+def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate[Found]]:
+    """Ways to the components of X beside ways to those of Y, then a pass over each."""
+    if request.method.folds or request.side.sample_weight is not None:
+        return []
+    views = (request.pair.x, request.pair.y)
+    ways = [
+        [
+            [OneView.of(i, view, request, one) for one in way(view, request.of_view(i))]
+            for way in (gram_candidates, panel_candidates)
+        ]
+        for i, view in enumerate(views)
+    ]
+    n, k = matrix.shape[0], request.count
+    solve = {"samples of both views": 6 * n * n * 8, "scores": 8 * n * k * 8,
+             "weights and loadings": 6 * 8 * matrix.shape[1] * k}  # fmt: skip
+    made = []
+    for x_ways, y_ways in product(*ways):
+        for pair in _pairs(x_ways, y_ways):
+            x, y = (one.components for one in pair)
+            nbytes = {name: max(x.solve_nbytes.get(name, 0), y.solve_nbytes.get(name, 0))
+                      for name in {**x.solve_nbytes, **y.solve_nbytes}}  # fmt: skip
+            reason = f"both in sample space (n x n): {x.solver} of X, {y.solver} of Y, then weights"
+            made.append(
+                Candidate(
+                    "samples",
+                    reason,
+                    x.passes + y.passes,
+                    nbytes | solve,
+                    x.solve_flops + y.solve_flops + 20.0 * n**3,
+                    solve=partial(by_samples, request=request, ways=pair),
+                )
+            )
+    return made
+
+
+def _pairs(x_ways: list[OneView], y_ways: list[OneView]) -> list[tuple[OneView, OneView]]:
+    """Ways of X and of Y that hold about as much, those of the fewest reads first."""
+    found: dict[tuple[int, int], tuple[OneView, OneView]] = {}
+    for level in sorted({one.held for one in (*x_ways, *y_ways)}, reverse=True):
+        x, y = (next((one for one in ways if one.held <= level), ways[-1])
+                for ways in (x_ways, y_ways))  # fmt: skip
+        found.setdefault((id(x), id(y)), (x, y))
+    return list(found.values())
+
+
+def _pattern_spec(view: ChunkedMatrix, axis: int, width: int, basis: Array | None) -> PassSpec:
+    """The pass that multiplies a view by (n, width) vectors of the samples."""
+    n, p = view.shape
+    flops = 2.0 * n * p * width
+    kept = 8 * width * (n + 2 * p)
+    if axis == 1:
+        return PassSpec(
+            "patterns", 1, 0, 0, lambda length: width * (n + 2 * length) * 8, kept_nbytes=kept,
+            flops=flops, matrix=view if basis is None else view.without(basis),
+        )  # fmt: skip
+    cross = CrossProduct(y="u", center="center", width=width)
+    return pass_spec("patterns", view, 0, {"v": cross}, flops=flops, kept_nbytes=kept)
+
+
+def by_samples(
+    planned: Planned[Any], *, request: ViewRequest, ways: tuple[OneView, OneView]
+) -> Steps[Found]:
+    """Eigenvectors of both Gram matrices, what lies between them, then X' and Y' times those."""
+    n = planned.matrix.shape[0]
+    fitted, samples = [], []
+    for way in ways:
+        one = yield from way.components.solve(planned)
+        refuse_lost_squares(one, planned.plan.work_dtype)
+        fitted.append(one)
+        r = max(min(one.rank, len(one.spectrum.values)), 1)
+        error = float(one.certificate.floor) * (n - 1.0)
+        vectors = np.array(one.spectrum.vectors[:, :r])
+        samples.append(Samples(vectors, np.sqrt(one.spectrum.values[:r]), error))
+        one.scores, one.spectrum = None, one.spectrum.head(0)  # n x n
+    varies = [one.column_variance > 0.0 for one in fitted]
+    for one, part in zip(fitted, varies, strict=True):
+        part[one.constant] = False
+    refuse_still(np.concatenate(varies), request.p)
+    with single_threaded_blas():
+        solved = request.method.of_samples(samples[0], samples[1], n - 1.0)
+        inner = [
+            (one.u @ (turn * reciprocal(one.s)[:, None]), (one.u * one.s) @ turn)
+            for one, turn in zip(samples, (solved.x, solved.y), strict=True)
+        ]
+    samples.clear()  # n x n
+    (to_x, a), (to_y, b) = inner
+    products = []
+    for i, columns in enumerate(((to_x, a, b), (to_y, b, a))):
+        of_view = request.of_view(i)
+        made = yield from _patterns(ways[i].patterns, of_view, fitted[i], np.hstack(columns))
+        products.append(made)
+    return _of_products(request, fitted, solved, products, (a, b), n)
+
+
+def _patterns(spec: PassSpec, request: Request, fitted: Fitted, columns: Array) -> Steps[Array]:
+    """(features, width) Z' times columns (n, width), Z the standardised view."""
+    width = columns.shape[1]
+    if (basis := request.side.basis) is not None:
+        columns = columns - basis @ (basis.T @ columns)  # so that residuals need not be made
+    if spec.axis == 1:
+        products = np.empty((len(fitted.mean), width))
+        yield Pass(
+            spec, operands={"u": columns, "s": np.ones(width)},
+            maps={"patterns": FeatureLoadings(request.standardize)},
+            sinks={"patterns": RowsSink(products, 0)},
+        )  # fmt: skip
+        return products
+    changed: dict[str, Any] = {"width": width}
+    operands = {"center": fitted.mean}
+    if fitted.scale is not None:
+        operands["scale"], changed["scale"] = fitted.scale, "scale"
+    sides = {"u": columns}
+    done = yield Pass(spec, changed={"v": changed}, operands=operands, side_inputs=sides)
+    found: Array = done.accumulators.pop("v").cross_product()
+    return found
+
+
+def _of_products(
+    request: ViewRequest, fitted: list[Fitted], solved: Solved, products: list[Array],
+    scores: tuple[Array, Array], n: int,
+) -> Found:  # fmt: skip
+    """Weights and loadings from Z' times weights and scores."""
+    k, parts = solved.x.shape[1], []
+    lengths = [np.linalg.norm(one, axis=0) for one in scores]
+    for i, (one, made) in enumerate(zip(fitted, products, strict=True)):
+        deviations = np.sqrt(one.column_variance * (n - 1.0))
+        if one.scale is not None:
+            deviations = deviations * reciprocal(one.scale)
+        own, other = lengths[i], lengths[1 - i]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            loadings = made[:, k : 2 * k] / deviations[:, None] / own
+            cross = made[:, 2 * k :] / deviations[:, None] / other
+        parts.append([made[:, :k], np.clip(loadings, -1.0, 1.0), np.clip(cross, -1.0, 1.0)])
+    sign = orientation(parts[0][1])
+    vectors, loadings, cross = (np.vstack(pair) * sign for pair in zip(*parts, strict=True))
+    factor = np.sqrt(n - 1.0) if request.method.weighs else 1.0
+    scales = [one.scale for one in fitted]
+    scale = None
+    if any(one is not None for one in scales):
+        widths = [len(one.mean) for one in fitted]
+        known = zip(scales, widths, strict=True)
+        scale = np.concatenate([np.ones(w) if s is None else s for s, w in known])
+    absent = [fitted[0].dropped, fitted[1].dropped + request.p]
+    slopes = [one.removed for one in fitted if one.removed is not None]
+    return Found(
+        solved=solved,
+        vectors=vectors * factor,
+        loadings=loadings,
+        cross_loadings=cross,
+        mean=np.concatenate([one.mean for one in fitted]),
+        scale=scale,
+        absent=np.concatenate(absent).astype(np.int64),
+        removed=np.hstack(slopes) if slopes else None,
+        scores=(scores[0] * sign * factor, scores[1] * sign * factor),
+    )

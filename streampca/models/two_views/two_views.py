@@ -1,0 +1,370 @@
+"""What the models of two views share: rows paired by label, a plan, scores of both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streampca.errors import (
+    AbsentNamesWarning,
+    AccuracyWarning,
+    DroppedFeaturesWarning,
+    InvalidInputError,
+    NonFiniteError,
+    shorten,
+    warn_caller,
+)
+from streampca.kernels import Array
+from streampca.matrix import VIEWS, ChunkedMatrix, Pair, paired
+from streampca.matrix.places import on_globe
+from streampca.matrix.select import select
+from streampca.models.contract.estimator import Estimator, attach
+from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.request import sample_weights, side_data, whole_number
+from streampca.models.decompose.assemble import provenance
+from streampca.models.decompose.empty_samples import (
+    ScoresEmptySamples,
+    is_field,
+    observed_in_both,
+    warn_of_empty,
+)
+from streampca.models.results.result import Result
+from streampca.models.rows.new_rows import NewRows
+from streampca.models.side_data.design import Removal
+from streampca.models.side_data.row_weights import of_some, refuse_few
+from streampca.models.two_views.krylov import krylov_candidates
+from streampca.models.two_views.result import Redundancy, TwoViewResult
+from streampca.models.two_views.routes import (
+    Found,
+    Method,
+    ViewRequest,
+    factor_candidates,
+    sums_candidates,
+)
+from streampca.models.two_views.sample_space import sample_candidates
+from streampca.passes import Candidate, Outcome, Plan, Rates, Running, execute
+from streampca.sources import as_pair, same_rows
+
+MISSING = parameter(
+    default="raise", choices=("raise", "mean"),
+    meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their feature in
+        their place (correlations are then smaller than without holes).""",
+)  # fmt: skip
+REMOVE = parameter(
+    default=None, kept=Kept.NAME, needs_data=True,
+    meaning="""what is projected out of both views in the same pass, beside the mean, so that pairs
+        are partial ones: "month", "hour" or another cycle in the dates of the samples (as in
+        PCA), "trend", an (n,) or (n, c) array of covariates or batches for the rows of both, a
+        DataArray, the name of a column of the samples of X, or a list of such. ``transform``
+        needs the arrays of new rows.""",
+)  # fmt: skip
+# What a way cannot do, by the parameter that asks for it.
+LACKS = {
+    "tsqr": ("missing='mean'",),
+    "samples": ("sample_weight=",),
+    "krylov": ("missing='mean'", "sample_weight="),
+}
+
+WAYS: dict[str, Callable[[ChunkedMatrix, ViewRequest], list[Candidate[Found]]]] = {
+    "scatter": sums_candidates,
+    "tsqr": factor_candidates,
+    "samples": sample_candidates,
+    "krylov": krylov_candidates,
+}
+ITERATIVE = ("krylov",)  # taken where no exact way fits the memory
+
+
+class View(ScoresEmptySamples):
+    """One view of a fitted model: scores of its rows."""
+
+    def __init__(self, model: TwoViewModel, name: str) -> None:
+        self.name = name
+        running = (one.name for one in fields(Running))
+        taken = (*running, "missing", "missing_value", "dim_", "_output")
+        vars(self).update({one: getattr(model, one) for one in taken if hasattr(model, one)})
+        attach(self, model.result_.view(name))
+
+    def _new_rows(self, result: Result | None) -> NewRows:
+        owner = f"the {self.name.upper()} view of this {self._fitted().method}"
+        return replace(super()._new_rows(result), estimator=owner)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """cca0, cca1, ..."""
+        stem = self._fitted().method.lower()
+        return np.asarray([f"{stem}{i}" for i in range(self._fitted().n_components)], dtype=object)
+
+
+class TwoViewModel(Estimator):
+    """What the models of two views share: rows paired by label, a plan, scores of both."""
+
+    views: ClassVar[int] = 2
+    scored_views: ClassVar[int] = 2
+    result_: TwoViewResult
+    n_components: int | None
+    solver: str
+    missing: str
+    remove: Any
+    solvers: ClassVar[tuple[str, ...]] = tuple(WAYS)
+
+    # -- a method says --------------------------------------------------------------------------
+
+    def _method(self, pair: Pair) -> Method:
+        """What is asked, checked against the shapes."""
+        raise NotImplementedError
+
+    def _weights(self, pair: Pair) -> tuple[Array | None, Array | None]:
+        """Of the features of both."""
+        return None, None
+
+    def _ways(self) -> tuple[str, ...]:
+        """The ways among which the quickest is taken."""
+        raise NotImplementedError
+
+    def _after(self, solver: str) -> str | None:
+        """The way that is gone over to where one leaves a doubt."""
+        return None
+
+    # -- plan and fit ---------------------------------------------------------------------------
+
+    def plan(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Plan:
+        """What ``fit`` would do with X (n, p) and Y (n, q): passes, reads, memory. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        matrix, request = self._joint_request(*self._both(X, Y, dim), sample_weight)
+        return self._planned(matrix, request).plan
+
+    def fit(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
+
+        Rows are paired by their labels where both have some, else by their number; rows without a
+        partner are left out, with a warning that counts them. Two pandas frames whose indices hold
+        the same integers are paired by them. Rows of a field without any observation in X or in Y
+        are left out, with a warning that counts them; not with ``remove=``.
+        dim : sample dimension(s) of both.
+        sample_weight : (n,) how often each row that is in both counts, as for ``PCA.fit``.
+        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
+        InvalidInputError after it where nothing varies in a view.
+        """
+        x, y = self._both(X, Y, dim)
+        try:
+            return self._fit(x, y, dim, sample_weight)
+        except NonFiniteError:
+            fields = is_field(X, x.labels) or is_field(Y, y.labels)
+            asked = fields and self.missing == "raise" and self.remove is None
+            pair = paired(x, y)
+            rows = observed_in_both(pair.x, pair.y, self) if asked else None
+            if rows is None:
+                raise
+        weights = sample_weights(sample_weight, pair.x)
+        x, y = (select(one, samples=rows) for one in (pair.x, pair.y))
+        self._fit(x, y, dim, of_some(sample_weight, weights, rows))
+        lost_x, lost_y = pair.left_out
+        self.result_ = replace(self.result_, left_out_x=lost_x, left_out_y=lost_y)
+        warn_of_empty(pair.x.labels.samples, rows)
+        return self
+
+    def _fit(self, x: ChunkedMatrix, y: ChunkedMatrix, dim: Any, sample_weight: Any) -> Self:
+        """Fit to these matrices."""
+        matrix, request = self._joint_request(x, y, sample_weight)
+        pair, planned = request.pair, self._planned(matrix, request)
+        _warn_of_lost(pair)
+        done = execute(planned, self._running)
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
+        return attach(self, self._result(matrix, request, done))  # type: ignore[no-any-return]
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: ViewRequest, done: Outcome[Found]
+    ) -> TwoViewResult:
+        found, pair, side = done.answer, request.pair, request.side
+        weight = None if side.sample_weight is None else side.count(matrix.shape[0])
+        self._warn(found, matrix, weight, side.rank)
+        solved, total = found.solved, found.solved.total
+        scores = found.scores or (None, None)
+        removal = None
+        if side.design is not None and found.removed is not None:
+            removal = Removal(side.design, found.removed)
+        return TwoViewResult(
+            method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
+            settings=self.stored_params(), plan=done.plan.to_dict(),
+            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
+            values=solved.values[: found.vectors.shape[1]], spectrum=solved.values,
+            vectors=found.vectors, loadings=found.loadings, cross_loadings=found.cross_loadings,
+            mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
+            x_scores=scores[0], y_scores=scores[1], x_rank=solved.ranks[0],
+            y_rank=solved.ranks[1], left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
+            total=total, estimated=solved.estimated, removal=removal, weight=weight,
+            **solved.more,
+        )  # fmt: skip
+
+    def _both(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
+        if Y is None:
+            raise InvalidInputError(
+                f"a {type(self).__name__} relates two views; expected fit(X, Y), on the command "
+                "line two sources: streampca fit x.zarr y.zarr --model "
+                f"{type(self).__name__.lower()}"
+            )
+        return as_pair(X, Y, dim=dim, missing_value=self.missing_value)
+
+    def _joint_request(
+        self, x: ChunkedMatrix, y: ChunkedMatrix, sample_weight: Any
+    ) -> tuple[ChunkedMatrix, ViewRequest]:
+        pair = paired(x, y)
+        (n, p), q, k = pair.x.shape, pair.y.shape[1], self.n_components
+        if k is not None:
+            why = f", the least of {n} rows, {p} and {q} features"
+            whole_number("n_components", k, 1, min(n, p, q), "None or ", why)
+        if n < 3:
+            raise InvalidInputError(f"{n} rows are in both views; expected at least 3")
+        if self.missing not in ("raise", "mean"):
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
+        side = side_data(pair.x, remove=self.remove, sample_weight=sample_weight)
+        refuse_few(side.sample_weight, 2 + side.rank, "two rows, and one for all that is removed")
+        request = ViewRequest(pair, self._method(pair), self._weights(pair), self.memory_limit,
+                              side, self.missing)  # fmt: skip
+        self._refuse_beside(request)
+        return pair.joint(), request
+
+    def _refuse_beside(self, request: ViewRequest) -> None:
+        """Refuse what cannot be asked at once."""
+        asked = _asked(request)
+        if "missing='mean'" in asked and "remove=" in asked:
+            raise InvalidInputError(
+                "missing='mean' with remove=: what a hole holds would follow from what is removed; "
+                "fill the holes first, such as X = X.fillna(X.mean())"
+            )
+        if "missing='mean'" in asked and request.method.folds:
+            raise InvalidInputError(
+                "missing='mean' with regularization='cv': the folds are summed without holes; give "
+                "numbers, regularization=(0.1, 0.1), or fill the holes first"
+            )
+        if lacks := [one for one in LACKS.get(self.solver, ()) if one in asked]:
+            raise InvalidInputError(
+                f"solver={self.solver!r} does not take {lacks[0]}; leave it out, or take "
+                "solver='scatter'"
+            )
+
+    def _candidates(self, matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate[Found]]:
+        """The exact ways, the quickest first, then the iterative ones."""
+        exact: list[Candidate[Found]] = []
+        iterative: list[Candidate[Found]] = []
+        asked = _asked(request)
+        able = {name for name in WAYS if not asked & set(LACKS.get(name, ()))}
+        for name in [one for one in self._ways() if one in able]:
+            then = self._after(name)
+            others = WAYS[then](matrix, request) if then in able else []
+            kind = iterative if name in ITERATIVE else exact
+            for one in WAYS[name](matrix, request):
+                kind += [replace(one, then=other) for other in (*others, None)]
+        rates = Rates.of(None)
+        return rates.timed(matrix, exact) + rates.timed(matrix, iterative)
+
+    def _warn(
+        self, found: Found, matrix: ChunkedMatrix, weight: float | None, removed: int
+    ) -> None:
+        """Tell the caller of ``fit`` what was left out, and what is not certain."""
+        land = self.missing == "raise" and on_globe(matrix.labels.features, found.absent)
+        if len(found.absent) and not land:
+            names = matrix.labels.features.names(found.absent[:4].tolist())
+            warn_caller(
+                f"{len(found.absent)} of {matrix.shape[1]} features have no observation and were "
+                f"left out: {shorten(names, len(found.absent))}",
+                DroppedFeaturesWarning,
+            )
+        rows = (matrix.shape[0] if weight is None else weight) - removed
+        for remark in self._remarks(found, rows):
+            warn_caller(remark, AccuracyWarning)
+
+    def _remarks(self, found: Found, n: float) -> Iterator[str]:
+        """What the user does not have, in words.  n : rows, less what was removed."""
+        k, asked = found.vectors.shape[1], self.n_components
+        if asked is not None and k < asked:
+            x, y = found.solved.ranks
+            yield f"{asked} pairs were asked, and there are {k}: the views have rank {x} and {y}"
+        if found.doubt:
+            yield found.doubt
+
+    # -- scores ---------------------------------------------------------------------------------
+
+    def view(self, name: str) -> View:
+        """One view as a model of its own, which transforms rows of it.  name : "x" or "y"."""
+        self._fitted()
+        return View(self, name)
+
+    def transform(
+        self,
+        X: Any,
+        Y: Any = None,
+        *,
+        dim: Any = None,
+        out: Any = None,
+        overwrite: bool = False,
+        remove: Any = None,
+    ) -> Any:
+        """(scores of X, scores of Y), (n, k) each; without Y those of X alone.
+
+        X, Y : rows of each view, as ``PCA.transform`` takes them. Lazy where they are, labelled
+            where they are. Without ``dim`` that of the fit. Rows of both with names are paired as
+            in ``fit``: those that both have, in the order of X. Others need not be the same.
+        out : paths of two new Zarr arrays, or of one without Y.
+        Cost: one pass over each. Raises InvalidInputError.
+        """
+        many = Y is not None
+        paths = out if many and out is not None else (out, None)
+        if many and (isinstance(paths, (str, os.PathLike)) or len(paths) != 2):
+            raise InvalidInputError(f"out={out!r}; expected two paths, of scores of X and of Y")
+        if many and X is not None:
+            dims = [
+                self.view(name)._new_rows(None).dim_for(rows) if dim is None else dim
+                for name, rows in zip(VIEWS, (X, Y), strict=True)
+            ]
+            X, Y, pair = same_rows(X, Y, dims, self.missing_value)
+            _warn_of_lost(pair)
+        made = [
+            self.view(name).transform(rows, dim=dim, out=path, overwrite=overwrite, remove=remove)
+            for name, rows, path in zip(VIEWS, (X, Y), paths, strict=True)
+            if rows is not None
+        ]
+        return tuple(made) if many else made[0]
+
+    def fit_transform(self, X: Any, Y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of X and Y, (n, k) each: a second read of both."""
+        return self.fit(X, Y, dim=dim).transform(X, Y, dim=dim, remove=self.remove)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """(k,) names of the scores of either view."""
+        return self.view("x").get_feature_names_out()
+
+    @property
+    def redundancy_(self) -> Redundancy:
+        """(k,) shares of the variance of each view that the scores of either explain, in the mean
+        over its features (standardised ones count alike)."""
+        return self.result_.redundancy
+
+
+def _warn_of_lost(pair: Pair | None) -> None:
+    if pair is not None and any(pair.left_out):
+        warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
+
+
+def of_view(name: str, field: str, meaning: str) -> Any:
+    """A property: the part of one view of an array of the result."""
+
+    def read(self: TwoViewModel) -> Array:
+        result = self.result_
+        return result.part(name, getattr(result, field))
+
+    getter: Callable[..., Array] = read
+    return property(getter, doc=meaning)
+
+
+def _asked(request: ViewRequest) -> set[str]:
+    """What is asked of which some ways know nothing: see LACKS."""
+    side = request.side
+    asked = {"missing='mean'": request.missing == "mean", "remove=": side.design is not None,
+             "sample_weight=": side.sample_weight is not None}  # fmt: skip
+    return {name for name, here in asked.items() if here}

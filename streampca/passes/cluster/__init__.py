@@ -1,0 +1,1 @@
+"""Passes on ``dask.distributed``; cluster.py says what can fail, and what answers it."""

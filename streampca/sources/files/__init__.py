@@ -1,0 +1,1 @@
+"""Files that hold one array, images, and encodings of text files."""

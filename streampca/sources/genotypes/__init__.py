@@ -1,0 +1,1 @@
+"""Genotypes: PLINK 1 filesets, VCF Zarr, and what their counts and labels mean."""

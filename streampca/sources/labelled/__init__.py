@@ -1,0 +1,1 @@
+"""Labelled arrays: xarray, NetCDF, and the CF conventions of all formats."""

@@ -1,0 +1,1 @@
+"""What lies in memory: arrays, lazy arrays, kernel matrices of objects."""

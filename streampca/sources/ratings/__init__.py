@@ -1,0 +1,1 @@
+"""Ratings of users and items as a sparse matrix."""

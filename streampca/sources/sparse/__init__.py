@@ -1,0 +1,1 @@
+"""Sparse matrices in memory and in files, AnnData and 10x Genomics among them."""

@@ -1,0 +1,191 @@
+"""Which rows of several tables belong together: by columns that are no features."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, shorten
+from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.matrix.names import comparable
+from streampca.sources.tables.frames import Array
+from streampca.sources.tables.identifiers import called_id
+
+MOST_KEYS = 8  # columns of a table that are tried
+
+
+def named_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> Sequence[ChunkedMatrix]:
+    """Matrices over the same samples; tables without names have those of a column that tells.
+
+    That is the column of text, dates or whole numbers, which is no feature, that has the names of
+    the rows of another part; or the one of the same name in all, each of whose values is there
+    once. Where rows agree in it one after another nothing is needed.
+    Raises InvalidInputError where columns tell that rows are in another order, but not which.
+    """
+    keys = [_keys(part) for part in parts]
+    if not any(keys):
+        _refuse_numbers_of_rows(parts, titles)
+        return parts
+    known = next((_names(part) for part in parts if part.labels.samples.named), None)
+    if known is not None:
+        return [
+            part if part.labels.samples.named else _named_as(part, key, known, title)
+            for part, key, title in zip(parts, keys, titles, strict=True)
+        ]
+    if not all(keys):
+        return parts
+    shared = [name for name in keys[0] if all(name in one for one in keys[1:])]
+    if not shared:
+        return _named_alike(parts, keys)
+    each = [[_column(part, name) for part in parts] for name in shared]
+    agree = [_agree(columns) for columns in each]
+    if any(same and _unique(columns[0]) for same, columns in zip(agree, each, strict=True)):
+        return parts
+    left = [j for j, same in enumerate(agree) if not same]
+    together = [_tuples([columns[i] for columns in each]) for i in range(len(parts))]
+    for columns in [*(each[j] for j in left), together] if left else []:
+        if all(map(_unique, columns)) and _meet(columns):
+            return [renamed(part, one) for part, one in zip(parts, columns, strict=True)]
+    told = [j for j in left if called_id(shared[j]) or _same_values(each[j])]
+    if told:
+        raise _untold(titles, shared[told[0]])
+    return parts
+
+
+def _refuse_numbers_of_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> None:
+    """Refuse tables with a feature of the same name that holds the same whole numbers, each once,
+    in another order."""
+    if not all(hasattr(part.beside, "key_names") for part in parts):
+        return
+    features = [part.beside.feature_names() for part in parts]
+    shared = [name for name in features[0] if all(name in one for one in features[1:])]
+    for name in shared[:MOST_KEYS]:
+        columns = [_whole_numbers(part, name) for part in parts]
+        if all(map(_unique, columns)) and _same_values(columns) and not _agree(columns):
+            raise InvalidInputError(
+                f"{' and '.join(titles)} both have the feature {name!r}, with the same whole "
+                "numbers, each once, in another order: they may be the numbers of the rows. Name "
+                f"the rows, index={name!r}; or say which are features, columns=[...], without it"
+            )
+
+
+def _whole_numbers(part: ChunkedMatrix, name: str) -> Array:
+    """What a feature holds, where all are whole numbers; else twice nothing."""
+    try:
+        values = np.asarray(part.beside.column(0, name), np.float64)
+    except InvalidInputError:  # a cell is missing
+        return np.zeros(2)
+    whole = np.isfinite(values).all() and np.array_equal(values, np.trunc(values))
+    return values.astype(np.int64) if whole else np.zeros(2)
+
+
+def _named_alike(
+    parts: Sequence[ChunkedMatrix], keys: Sequence[Sequence[str]]
+) -> Sequence[ChunkedMatrix]:
+    """Tables with names of columns of other names that hold the same values, each once."""
+    columns = [[_column(part, name) for name in own] for part, own in zip(parts, keys, strict=True)]
+    for first in filter(_unique, columns[0]):
+        alike = [[one for one in own if _same_values([first, one])] for own in columns[1:]]
+        if all(alike):
+            found = [first, *(own[0] for own in alike)]
+            return [renamed(part, one) for part, one in zip(parts, found, strict=True)]
+    return parts
+
+
+def _untold(titles: Sequence[str], name: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{' and '.join(titles)} both have the column {name!r}, whose values differ from row "
+        "to row and do not tell which rows belong together (they are there more than once, or in "
+        f"one of them only). Name the rows, index=...; or leave {name!r} out of one of them, and "
+        "rows go by their number"
+    )
+
+
+def rows_named_as(part: ChunkedMatrix, names: Any) -> AxisLabels:
+    """The labels of the rows of a table that has no names, from the column that holds these."""
+    if names is None or part.labels.samples.named:
+        return part.labels.samples
+    return _named_as(part, _keys(part), np.asarray(names), "X").labels.samples
+
+
+def _names(part: ChunkedMatrix) -> Array | None:
+    samples = part.labels.samples
+    return np.asarray(samples.coords[samples.dims[0]]) if len(samples.dims) == 1 else None
+
+
+def _keys(part: ChunkedMatrix) -> list[str]:
+    """The columns of a table that may name its rows; none where they have names."""
+    if part.labels.samples.named or not hasattr(part.beside, "key_names"):
+        return []
+    return sorted(part.beside.key_names(), key=lambda name: not called_id(name))[:MOST_KEYS]
+
+
+def _column(part: ChunkedMatrix, name: str) -> Array:
+    """What a key holds; of one with gaps that is not called as names are, nothing."""
+    try:
+        return np.asarray(part.beside.row_names(name))
+    except InvalidInputError:
+        if called_id(name):
+            raise
+        return np.full(part.shape[0], "")
+
+
+def _named_as(part: ChunkedMatrix, keys: list[str], known: Array, title: str) -> ChunkedMatrix:
+    """A table with the names of its column that has those of another part, if there is one."""
+    for name in keys:
+        values = _column(part, name)
+        if not _meet([known, values]):
+            if called_id(name) and _unique(values):
+                mine, others = (shorten([repr(str(x)) for x in one[:2]]) for one in (values, known))
+                raise InvalidInputError(
+                    f"the column {name!r} of {title} ({mine}; ...) has none of the names of the "
+                    f"rows that it is paired with ({others}; ...); expected the same names. Rename "
+                    "them, or leave the names of both out"
+                )
+            continue
+        return renamed(part, values)
+    return part
+
+
+def _agree(columns: Sequence[Array]) -> bool:
+    """Whether rows have the same values one after another."""
+    first = columns[0]
+    same = (comparable(first, one) for one in columns[1:] if len(one) == len(first))
+    return len({len(one) for one in columns}) == 1 and all(np.array_equal(a, b) for a, b in same)
+
+
+def _unique(values: Array) -> bool:
+    return len(set(values.tolist())) == len(values)
+
+
+def _meet(columns: Sequence[Array]) -> bool:
+    """Whether the first column has values of each other one: of numbers, all of them."""
+    for one in columns[1:]:
+        mine, others = (set(part.tolist()) for part in comparable(columns[0], one))
+        numbers = columns[0].dtype.kind in "iuf" or one.dtype.kind in "iuf"
+        if not (mine & others) or (numbers and not (mine <= others or others <= mine)):
+            return False
+    return True
+
+
+def _same_values(columns: Sequence[Array]) -> bool:
+    sorts = [sorted(map(str, one.tolist())) for one in columns]
+    return all(one == sorts[0] for one in sorts)
+
+
+def _tuples(columns: Sequence[Array]) -> Array:
+    rows = list(zip(*(map(str, one.tolist()) for one in columns), strict=True))
+    made = np.empty(len(rows), object)
+    made[:] = rows
+    return made
+
+
+def renamed(matrix: ChunkedMatrix, names: Any) -> ChunkedMatrix:
+    """The same matrix with these names of its rows."""
+    made = copy.copy(matrix)
+    samples = AxisLabels.plain("sample", matrix.shape[0], names)
+    made.labels = matrix.labels.with_axes(samples, matrix.labels.features)
+    return made

@@ -1,0 +1,1 @@
+"""Texts, one after another, from files, columns and iterables."""
