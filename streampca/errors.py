@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# --------------------------------------------------------------------------------------------------
 # Showing text from outside: without credentials, and without control characters.
 
 # scheme, user and password, host and path, query and fragment; anywhere in a text
@@ -48,7 +47,6 @@ def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
 
 
-# --------------------------------------------------------------------------------------------------
 # All errors and warnings that streampca raises on purpose: one base class, few children.
 #
 # Each child is also the built-in exception that a caller would expect: ``except ValueError`` works.

@@ -74,8 +74,10 @@ def sparkline(values: Sequence[float], label: str, certain: Sequence[bool] = ())
         height = max(24.0 * value / top, 0.6)
         sure = i >= len(certain) or certain[i]
         look = f'fill="{SHADES[0]}"' if sure else f'fill="none" stroke="{SHADES[0]}"'
-        bars.append(f'<rect x="{6 * i + 0.5:g}" y="{25 - height:.1f}" width="4.5" '
-                    f'height="{height:.1f}" {look}/>')  # fmt: skip
+        bars.append(
+            f'<rect x="{6 * i + 0.5:g}" y="{25 - height:.1f}" width="4.5" '
+            f'height="{height:.1f}" {look}/>'
+        )
     width = max(6 * len(shown), 6)
     return (
         f'<svg role="img" width="{width}" height="26" viewBox="0 0 {width} 26">'
@@ -92,8 +94,10 @@ def memory_bar(terms: Mapping[str, int], limit: int | None, label: str) -> str:
         width = 300.0 * nbytes / whole
         if width >= 0.5:
             shade = SHADES[i % len(SHADES)]
-            parts.append(f'<rect x="{x:.1f}" y="1" width="{width:.1f}" height="12" '
-                         f'fill="{shade}"><title>{text(name)}</title></rect>')  # fmt: skip
+            parts.append(
+                f'<rect x="{x:.1f}" y="1" width="{width:.1f}" height="12" '
+                f'fill="{shade}"><title>{text(name)}</title></rect>'
+            )
         x += width
     return (
         f'<svg role="img" width="302" height="14" viewBox="0 0 302 14"><title>{text(label)}</title>'

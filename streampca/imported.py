@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-# --------------------------------------------------------------------------------------------------
 # Names of the package: their modules load when they are first used.
 
 _homes: dict[str, str] = {}  # public name -> the module that defines it
@@ -54,13 +53,22 @@ def load_public(name: str | None = None) -> None:
         import_module(home)
 
 
-# --------------------------------------------------------------------------------------------------
 # The memory of libraries, measured when they are imported.
 
 HEAVY = (
-    "anndata", "dask", "dask.dataframe", "distributed", "h5py", "numba", "pandas", "polars",
-    "pyarrow", "sklearn", "sparse", "xarray",
-)  # fmt: skip
+    "anndata",
+    "dask",
+    "dask.dataframe",
+    "distributed",
+    "h5py",
+    "numba",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "sklearn",
+    "sparse",
+    "xarray",
+)
 
 _weights: dict[frozenset[str], int] = {}  # libraries imported together -> bytes
 _open = threading.local()

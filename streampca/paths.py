@@ -20,7 +20,6 @@ from streampca.errors import (
     SourceError,
 )
 
-# --------------------------------------------------------------------------------------------------
 # Safe reading of files: only regular files, of a bounded size, and not through links.
 #
 # A FIFO or a device in place of a file would hang its reader, or never end. A link would lead the
@@ -32,9 +31,10 @@ from streampca.errors import (
 PARQUET = (".parquet", ".parq", ".pq")  # how the names of such files end
 PLINK = (".bed", ".bim", ".fam")
 TEXTS = tuple(  # of tables that are text
-    one + packed for packed in ("", ".gz", ".bz2", ".xz")
+    one + packed
+    for packed in ("", ".gz", ".bz2", ".xz")
     for one in (".csv", ".tsv", ".tab", ".txt", ".data")
-)  # fmt: skip
+)
 
 BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -201,15 +201,19 @@ def _read(handle: int, shown: str, most: int) -> bytes:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # URLs: the supported schemes, and object storage (S3, Google Cloud, Azure) opened by obstore.
 
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # opened by obstore
 READ = (*OBJECTS, "https", "http", "file", "memory")  # supported for reading
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-OF_S3FS = {"key": "access_key_id", "secret": "secret_access_key", "anon": "skip_signature",
-           "endpoint_url": "endpoint", "region_name": "region"}  # fmt: skip
+OF_S3FS = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "anon": "skip_signature",
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+}
 
 
 def scheme_of(url: str) -> str:
@@ -284,25 +288,61 @@ GCLOUD = "~/.config/gcloud/application_default_credentials.json"  # made by its 
 # scheme prefix -> (environment variables, parts of option names) that choose credentials
 CHOSEN = {
     "s3": (
-        ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE",
-         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-         "AWS_METADATA_ENDPOINT", "AWS_IMDSV1_FALLBACK"),
-        ("access_key", "web_identity", "skip_signature", "container_credentials",
-         "metadata_endpoint", "imdsv1_fallback", "credential_provider"),
+        (
+            "AWS_ACCESS_KEY_ID",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "AWS_SKIP_SIGNATURE",
+            "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            "AWS_METADATA_ENDPOINT",
+            "AWS_IMDSV1_FALLBACK",
+        ),
+        (
+            "access_key",
+            "web_identity",
+            "skip_signature",
+            "container_credentials",
+            "metadata_endpoint",
+            "imdsv1_fallback",
+            "credential_provider",
+        ),
     ),
     "g": (
         ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION", "GOOGLE_SKIP_SIGNATURE"),
         ("service_account", "application_credentials", "skip_signature", "credential_provider"),
     ),
     "a": (
-        ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_CLIENT",
-         "AZURE_STORAGE_SAS", "AZURE_STORAGE_TOKEN", "AZURE_CLIENT", "AZURE_TENANT", "AZURE_MSI",
-         "AZURE_IDENTITY", "AZURE_FEDERATED", "AZURE_SKIP_SIGNATURE", "AZURE_USE_AZURE_CLI",
-         "MSI_ENDPOINT", "IDENTITY_ENDPOINT"),
-        ("key", "token", "sas", "client_id", "client_secret", "tenant", "msi", "identity",
-         "skip_signature", "credential", "use_azure_cli"),
+        (
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "AZURE_STORAGE_ACCESS_KEY",
+            "AZURE_STORAGE_CLIENT",
+            "AZURE_STORAGE_SAS",
+            "AZURE_STORAGE_TOKEN",
+            "AZURE_CLIENT",
+            "AZURE_TENANT",
+            "AZURE_MSI",
+            "AZURE_IDENTITY",
+            "AZURE_FEDERATED",
+            "AZURE_SKIP_SIGNATURE",
+            "AZURE_USE_AZURE_CLI",
+            "MSI_ENDPOINT",
+            "IDENTITY_ENDPOINT",
+        ),
+        (
+            "key",
+            "token",
+            "sas",
+            "client_id",
+            "client_secret",
+            "tenant",
+            "msi",
+            "identity",
+            "skip_signature",
+            "credential",
+            "use_azure_cli",
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def any_credentials(url: str, store_options: Mapping[str, Any]) -> bool:
@@ -372,7 +412,6 @@ def first_line(error: Exception) -> str:
     return f"{line} {code[1]}" if code and code[1] not in line else line
 
 
-# --------------------------------------------------------------------------------------------------
 # Full disks.
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)

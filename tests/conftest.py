@@ -119,9 +119,12 @@ def s3_server() -> Iterator[str]:
     """The address of an S3 server on loopback (see ``s3_server.py``)."""
     script = str(Path(__file__).with_name("s3_server.py"))
     with subprocess.Popen(
-        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env=os.environ | S3_KEYS,
-    ) as process:  # fmt: skip
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield process.stdout.readline().strip()

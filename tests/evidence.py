@@ -83,19 +83,49 @@ SUMMARY = [
         "sklearn PCA, in core",
         "scikit-learn `PCA`, in memory",
     ),
-    ("the same", "dense_tall", "streampca.PCA", "sklearn IncrementalPCA",
-     "scikit-learn `IncrementalPCA`"),
-    ("the same", "dense_tall", "streampca.PCA", "dask-ml PCA, default (randomized)",
-     "dask-ml `PCA`, randomized"),
-    ("3,192 x 500,568 genotypes from `.bed`, 10 components", "genotypes", "streampca from .bed",
-     "plink2 --pca 10 meanimpute", "`plink2 --pca 10 meanimpute`"),
-    ("20,000 x 60,000 genotypes from `.bed`, 10 components", "square", "streampca from .bed",
-     "plink2 --pca 10 approx", "`plink2 --pca 10 approx`"),
-    ("100,000 x 20,000 sparse counts, 30 components", "sparse", "streampca.TruncatedSVD",
-     "sklearn TruncatedSVD, arpack", "scikit-learn `TruncatedSVD`, ARPACK, in memory"),
-    ("2,000 x 360 x 720 field, 5 EOFs", "climate", "streampca.PCA", "xeofs EOF, default",
-     "xeofs `EOF`"),
-]  # fmt: skip
+    (
+        "the same",
+        "dense_tall",
+        "streampca.PCA",
+        "sklearn IncrementalPCA",
+        "scikit-learn `IncrementalPCA`",
+    ),
+    (
+        "the same",
+        "dense_tall",
+        "streampca.PCA",
+        "dask-ml PCA, default (randomized)",
+        "dask-ml `PCA`, randomized",
+    ),
+    (
+        "3,192 x 500,568 genotypes from `.bed`, 10 components",
+        "genotypes",
+        "streampca from .bed",
+        "plink2 --pca 10 meanimpute",
+        "`plink2 --pca 10 meanimpute`",
+    ),
+    (
+        "20,000 x 60,000 genotypes from `.bed`, 10 components",
+        "square",
+        "streampca from .bed",
+        "plink2 --pca 10 approx",
+        "`plink2 --pca 10 approx`",
+    ),
+    (
+        "100,000 x 20,000 sparse counts, 30 components",
+        "sparse",
+        "streampca.TruncatedSVD",
+        "sklearn TruncatedSVD, arpack",
+        "scikit-learn `TruncatedSVD`, ARPACK, in memory",
+    ),
+    (
+        "2,000 x 360 x 720 field, 5 EOFs",
+        "climate",
+        "streampca.PCA",
+        "xeofs EOF, default",
+        "xeofs `EOF`",
+    ),
+]
 
 
 # -- times -------------------------------------------------------------------------
@@ -168,11 +198,17 @@ def summary(_: str) -> str:
     for task, name, ours, theirs, words in SUMMARY:
         rows = {row["name"]: row for row in reversed(recorded(name)["rows"])}
         mine, other = rows[ours], rows[theirs]
-        body.append([
-            task, words, cell(mine, "seconds") + " s", cell(other, "seconds") + " s",
-            f"{other['seconds'] / mine['seconds']:.1f}",
-            cell(mine, "peak_mb"), cell(other, "peak_mb"),
-        ])  # fmt: skip
+        body.append(
+            [
+                task,
+                words,
+                cell(mine, "seconds") + " s",
+                cell(other, "seconds") + " s",
+                f"{other['seconds'] / mine['seconds']:.1f}",
+                cell(mine, "peak_mb"),
+                cell(other, "peak_mb"),
+            ]
+        )
     return grid(["task", "peer", "ours", "peer's", "ratio", "our memory", "peer's"], body)
 
 
@@ -217,9 +253,13 @@ def fault_row(one: dict[str, Any]) -> list[str]:
     tests = dict.fromkeys(name.partition("::")[0].removesuffix(".py") for name in one["tests"])
     counted = "" if "counts" in one or isinstance(tried, str) else "*"
     return [
-        one["fault"], one["injected"], number(tried) + counted, number(survived), bound,
+        one["fault"],
+        one["injected"],
+        number(tried) + counted,
+        number(survived),
+        bound,
         ", ".join(f"`{name.removeprefix('faults/')}`" for name in tests),
-    ]  # fmt: skip
+    ]
 
 
 def number(value: int | str) -> str:
@@ -318,11 +358,17 @@ def complaints() -> list[str]:
     return [
         *wrong_rows(),
         *wrong_trials(),
-        *(f"no page has the table {name}" for name in MAKERS
-          if name not in made and (name not in CANDIDATES or has_record(name))),
-        *(f"{path.relative_to(ROOT)} is not what its data make: python -m tests.evidence --write"
-          for path, text in texts.items() if text != written(text)),
-    ]  # fmt: skip
+        *(
+            f"no page has the table {name}"
+            for name in MAKERS
+            if name not in made and (name not in CANDIDATES or has_record(name))
+        ),
+        *(
+            f"{path.relative_to(ROOT)} is not what its data make: python -m tests.evidence --write"
+            for path, text in texts.items()
+            if text != written(text)
+        ),
+    ]
 
 
 def main() -> int:

@@ -100,9 +100,13 @@ def write_vcf_zarr(
         values = np.asarray(values)
         v3 = {"dimension_names": dims} if zarr_format == 3 else {}
         array = group.create_array(
-            name, shape=values.shape, chunks=step or values.shape, dtype=values.dtype,
-            config={"write_empty_chunks": True}, **v3,
-        )  # fmt: skip
+            name,
+            shape=values.shape,
+            chunks=step or values.shape,
+            dtype=values.dtype,
+            config={"write_empty_chunks": True},
+            **v3,
+        )
         if zarr_format == 2:
             array.attrs["_ARRAY_DIMENSIONS"] = list(dims)
         array[...] = values
@@ -128,8 +132,11 @@ def write_calls(path: str | Path, calls: np.ndarray, by_variant: bool, chunk: in
     values = calls.T if by_variant else calls
     chunks = (chunk, calls.shape[0]) if by_variant else (calls.shape[0], chunk)
     array = zarr.create_array(
-        str(path), shape=values.shape, chunks=chunks, dtype="int8",
+        str(path),
+        shape=values.shape,
+        chunks=chunks,
+        dtype="int8",
         config={"write_empty_chunks": True},
-    )  # fmt: skip
+    )
     array[...] = values
     return str(path)

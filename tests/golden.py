@@ -236,8 +236,16 @@ def cases() -> dict[str, Case]:
 
 # -- records ------------------------------------------------------------------------
 
-RESULTS = ("explained_variance_", "singular_values_", "components_", "mean_", "scores_",
-           "noise_variance_", "loadings_", "n_components_")  # fmt: skip
+RESULTS = (
+    "explained_variance_",
+    "singular_values_",
+    "components_",
+    "mean_",
+    "scores_",
+    "noise_variance_",
+    "loadings_",
+    "n_components_",
+)
 
 
 def portable(plan: Any) -> str:

@@ -145,8 +145,15 @@ def code_lines() -> int:
             for line in range(node.lineno, (node.end_lineno or 0) + 1)
         }
         with open(path, "rb") as file:
-            skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT,
-                       tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)  # fmt: skip
+            skipped = (
+                tokenize.COMMENT,
+                tokenize.NL,
+                tokenize.NEWLINE,
+                tokenize.INDENT,
+                tokenize.DEDENT,
+                tokenize.ENCODING,
+                tokenize.ENDMARKER,
+            )
             code = {
                 line
                 for token in tokenize.tokenize(file.readline)

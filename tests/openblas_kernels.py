@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-NEEDS = {
-    "Haswell": {"avx2", "fma"},
-    "SkylakeX": {"avx512f", "avx512dq", "avx512bw", "avx512vl"},
-}
+NEEDS = {"Haswell": {"avx2", "fma"}, "SkylakeX": {"avx512f", "avx512dq", "avx512bw", "avx512vl"}}
 
 
 def kernels() -> list[str]:

@@ -73,8 +73,9 @@ def test_two_views_are_those_of_the_estimators():
     rng = np.random.default_rng(0)
     da = field(1)
     times = da.sizes["time"]
-    other = xr.DataArray(rng.standard_normal((times, 3)), dims=("time", "index"),
-                         coords={"time": da["time"]})  # fmt: skip
+    other = xr.DataArray(
+        rng.standard_normal((times, 3)), dims=("time", "index"), coords={"time": da["time"]}
+    )
     mca = da.streampca.mca(other, 2, weights=("coslat", None))
     expected = MCA(2, weights=("coslat", None)).fit(da, other, dim="time")
     np.testing.assert_array_equal(mca.x_patterns_, expected.x_patterns_)

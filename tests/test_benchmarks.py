@@ -13,10 +13,11 @@ from tests.benchmarks.measure import blas_of
 
 FOLDER = Path(__file__).parent / "benchmarks"
 SCRIPTS = [
-    path.stem for path in sorted(FOLDER.glob("*.py"))
+    path.stem
+    for path in sorted(FOLDER.glob("*.py"))
     if "__main__" in path.read_text(encoding="utf-8")
     and path.stem not in ("measure", "sgkit_pca")  # it names the main module; a child of genotypes
-]  # fmt: skip
+]
 NAMES = ("--only", "--layouts", "--shapes", "--data", "--peers", "--method", "--on")
 
 

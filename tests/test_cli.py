@@ -466,10 +466,16 @@ def test_a_pruned_fit_is_the_fit_of_the_kept(linked, tmp_path, capsys):
 @pytest.mark.parametrize(
     "more",
     [
-        ["--maf", "0.7"], ["-k", "5000"], ["--ld-step", "1000"], ["--ld-window", "wide"],
-        ["--geno", "2"], ["--no-center"], ["--missing", "raise"], ["--keep", "nowhere"],
+        ["--maf", "0.7"],
+        ["-k", "5000"],
+        ["--ld-step", "1000"],
+        ["--ld-window", "wide"],
+        ["--geno", "2"],
+        ["--no-center"],
+        ["--missing", "raise"],
+        ["--keep", "nowhere"],
     ],
-)  # fmt: skip
+)
 def test_a_pruned_fit_is_refused_before_it_reads(linked, tmp_path, monkeypatch, more, capsys):
     from streampca.cli import selection
 
@@ -504,12 +510,16 @@ def test_outputs_that_cannot_be_written_are_refused_first(fileset, store, tmp_pa
     assert main([*fit, "--out", str(tmp_path / "o"), "--overwrite"]) == 0
     nowhere = str(old / "x")  # a file is no folder
     for words in (
-        [*fit, "--out", nowhere], [*fit, "-o", nowhere], [*fit, "--scores", nowhere],
-        [*fit, "--relationship", nowhere], ["prune", f"{stem}.bed", "-o", nowhere],
+        [*fit, "--out", nowhere],
+        [*fit, "-o", nowhere],
+        [*fit, "--scores", nowhere],
+        [*fit, "--relationship", nowhere],
+        ["prune", f"{stem}.bed", "-o", nowhere],
         ["project", "absent", f"{stem}.bed", "-o", nowhere],
-        ["convert", f"{stem}.bed", "-o", nowhere], ["transform", "absent", path, "-o", nowhere],
+        ["convert", f"{stem}.bed", "-o", nowhere],
+        ["transform", "absent", path, "-o", nowhere],
         ["plot", "absent", "-o", nowhere + ".png"],
-    ):  # fmt: skip
+    ):
         assert main(words) == 73, words
         assert capsys.readouterr().err.count("\n") == 1
     assert main([*fit, "-o", str(tmp_path / "o2"), "--scores", str(tmp_path / "o2")]) == 65

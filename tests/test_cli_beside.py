@@ -253,8 +253,11 @@ def test_one_line_puts_the_scores_into_the_source(cells, capsys):
 def test_columns_of_obs_are_removed(cells, tmp_path, column):
     model = tmp_path / "model"
     assert fit(cells, "-k", 2, "--remove", column, "--anndata", "-o", model) == 0
-    columns = {"depth": np.arange(40.0)[:, None], "who": np.arange(40)[:, None] % 2 == [0, 1],
-               "batch": np.arange(40)[:, None] // 10 == np.arange(4)}  # fmt: skip
+    columns = {
+        "depth": np.arange(40.0)[:, None],
+        "who": np.arange(40)[:, None] % 2 == [0, 1],
+        "batch": np.arange(40)[:, None] // 10 == np.arange(4),
+    }
     design = np.column_stack([np.ones(40), columns[column]]).astype(float)
     left = X - design @ np.linalg.lstsq(design, X, rcond=None)[0]
     s = np.linalg.svd(left, compute_uv=False)[:2]
@@ -312,8 +315,15 @@ def test_the_steps_of_scanpy_come_before_the_fit(cells, tmp_path, capsys):
     assert "takes no --log1p" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", ["--model cca --log1p", "--model genotype-pca --log1p",
-                                   "--normalize-total abc", "--normalize-total 0"])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--model cca --log1p",
+        "--model genotype-pca --log1p",
+        "--normalize-total abc",
+        "--normalize-total 0",
+    ],
+)
 def test_steps_that_would_do_nothing_or_harm_are_refused(words, capsys):
     with pytest.raises(SystemExit):
         main(["fit", "x.zarr", *words.split()])

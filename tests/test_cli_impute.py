@@ -35,9 +35,23 @@ def ratings(tmp_path: Path) -> tuple[np.ndarray, np.ndarray]:
 def test_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) -> None:
     x, whole = ratings
     out = {name: str(tmp_path / name) for name in ("model", "full.zarr", "scores.zarr")}
-    command = ["impute", str(tmp_path / "x.zarr"), "--rank", "1", "2", "3", "--validation", "0.1",
-               "-o", out["model"], "--completed", out["full.zarr"],
-               "--scores", out["scores.zarr"], "--verbose"]  # fmt: skip
+    command = [
+        "impute",
+        str(tmp_path / "x.zarr"),
+        "--rank",
+        "1",
+        "2",
+        "3",
+        "--validation",
+        "0.1",
+        "-o",
+        out["model"],
+        "--completed",
+        out["full.zarr"],
+        "--scores",
+        out["scores.zarr"],
+        "--verbose",
+    ]
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert "projected peak" in printed
@@ -68,8 +82,12 @@ def test_ratings_by_a_config_file(tmp_path: Path, ratings: Any, capsys: Any) -> 
     said = json.loads(capsys.readouterr().out)
     assert said["method"] == "SoftImpute"
     assert [(one["rank"], one["penalty"]) for one in said["candidates"]] == [
-        (0, 0.0), (2, 0.1), (2, 2.0), (3, 0.1), (3, 2.0),
-    ]  # fmt: skip
+        (0, 0.0),
+        (2, 0.1),
+        (2, 2.0),
+        (3, 0.1),
+        (3, 2.0),
+    ]
     assert main(["impute", str(tmp_path / "x.mtx"), "--plan", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["solver"] == "als"
     assert main(["impute", str(tmp_path / "x.mtx"), "--ridge", "1", "--lambda", "1"]) == 65
@@ -79,8 +97,10 @@ def test_ratings_by_a_config_file(tmp_path: Path, ratings: Any, capsys: Any) -> 
 def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
     x, _ = ratings
     hole = np.isnan(x)
-    for given, low, high in ((["-0.5", "2"], -0.5, 2.0), (["observed"], x[~hole].min(),
-                                                          x[~hole].max())):  # fmt: skip
+    for given, low, high in (
+        (["-0.5", "2"], -0.5, 2.0),
+        (["observed"], x[~hole].min(), x[~hole].max()),
+    ):
         out = str(tmp_path / f"{given[0]}.zarr")
         command = ["impute", str(tmp_path / "x.zarr"), "--rank", "2", "--completed", out]
         assert main([*command, "--bounds", *given, "-q"]) == 0
@@ -88,8 +108,24 @@ def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
         assert low <= filled.min()
         assert filled.max() <= high
     assert (filled.min() == low) | (filled.max() == high)
-    assert main(["impute", str(tmp_path / "x.zarr"), "--bounds", "none", "--json", "--lambda",
-                 "auto", "--center", "biases", "-r", "0"]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "impute",
+                str(tmp_path / "x.zarr"),
+                "--bounds",
+                "none",
+                "--json",
+                "--lambda",
+                "auto",
+                "--center",
+                "biases",
+                "-r",
+                "0",
+            ]
+        )
+        == 0
+    )
     said = json.loads(capsys.readouterr().out)
     assert (said["bounds"], said["rank"], said["method"]) == (None, 0, "SoftImpute")
     for wrong in (["1"], ["5", "1"], ["low", "high"]):

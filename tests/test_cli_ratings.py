@@ -46,8 +46,9 @@ def test_from_a_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) 
     assert main(["recommend", model, "--predict", str(pairs), "--json"]) == 0
     values = known.predict(["p3", "nobody"], [503, 504]).tolist()
     assert json.loads(capsys.readouterr().out) == [
-        ["p3", "503", values[0]], ["nobody", "504", values[1]]
-    ]  # fmt: skip
+        ["p3", "503", values[0]],
+        ["nobody", "504", values[1]],
+    ]
     assert main(["recommend", model, "p3", "p4", "-n", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == {user: [list(one) for one in known.recommend(user, 2)] for user in ("p3", "p4")}
@@ -73,7 +74,15 @@ def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
         "--test is for ratings": ["impute", path, "--test", "0.1"],
         "--relevant is for --test": ["impute", path, *COLUMNS, "--relevant", "4"],
         "relevant=nan": [
-            "impute", path, *COLUMNS, "--rank", "1", "--test", "0.1", "--relevant", "nan",
+            "impute",
+            path,
+            *COLUMNS,
+            "--rank",
+            "1",
+            "--test",
+            "0.1",
+            "--relevant",
+            "nan",
         ],
         "the line 'p4' has 1 of 2 columns": ["recommend", model, "--predict", short],
         "--user whom": ["impute", path, "--user", "whom"],
@@ -82,7 +91,7 @@ def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
         "with those of the fit": ["recommend", model, "--predict", named],
         "name users, or one item": ["recommend", other],
         "expected a HardImpute": ["recommend", other, "p3"],
-    }.items():  # fmt: skip
+    }.items():
         assert main(arguments) == 65
         assert words in capsys.readouterr().err
 

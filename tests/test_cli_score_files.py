@@ -29,10 +29,12 @@ def model(tmp_path: Path) -> Any:
 def numbers(path: Path) -> Any:
     """As another library reads them."""
     readers: dict[str, Any] = {
-        ".npy": np.load, ".parquet": pd.read_parquet, ".csv": pd.read_csv,
+        ".npy": np.load,
+        ".parquet": pd.read_parquet,
+        ".csv": pd.read_csv,
         ".tsv": lambda file: pd.read_csv(file, sep="\t"),
         ".zarr": lambda place: zarr.open_array(place, mode="r")[...],
-    }  # fmt: skip
+    }
     found = readers[path.suffix](path)
     if not isinstance(found, pd.DataFrame):
         return found
@@ -72,12 +74,18 @@ def test_tables_of_two_views_and_of_named_samples(tmp_path: Path) -> None:
 
 
 REFUSED = (
-    "transform {model} {x} -o {out}.xlsx", "transform {model} {x} -o {out}.txt",
-    "fit {x} --scores {out}.h5", "fit {x} -o {out}.npy", "fit {x} -o {out}.zarr",
-    "impute {x} --completed {out}.csv", "impute {x} --scores {out}.json",
-    "convert {x} -o {out}.parquet", "project {model} {x} -o {out}.parquet",
-    "transform {model} {x} -o s3://bucket/s.tsv", "fit {x} --model truncated-svd --scores {out}.md",
-)  # fmt: skip
+    "transform {model} {x} -o {out}.xlsx",
+    "transform {model} {x} -o {out}.txt",
+    "fit {x} --scores {out}.h5",
+    "fit {x} -o {out}.npy",
+    "fit {x} -o {out}.zarr",
+    "impute {x} --completed {out}.csv",
+    "impute {x} --scores {out}.json",
+    "convert {x} -o {out}.parquet",
+    "project {model} {x} -o {out}.parquet",
+    "transform {model} {x} -o s3://bucket/s.tsv",
+    "fit {x} --model truncated-svd --scores {out}.md",
+)
 
 
 @pytest.mark.parametrize("line", REFUSED)

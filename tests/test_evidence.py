@@ -41,9 +41,11 @@ def test_trials_that_no_test_makes_are_noticed(
     change: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = {
-        "fault": "F28", "tried": 400, "counts": [400],
+        "fault": "F28",
+        "tried": 400,
+        "counts": [400],
         "tests": ["faults/test_damaged_log.py::test_every_intact_version_stays_reachable"],
-    }  # fmt: skip
+    }
     monkeypatch.setattr(evidence, "trials", lambda: [row])
     assert list(evidence.wrong_trials()) == []
     monkeypatch.setattr(evidence, "trials", lambda: [row | change])

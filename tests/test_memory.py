@@ -176,16 +176,24 @@ def is_tight(found: dict[str, Any]) -> bool:
 # every pair of form, layout, dtype and k: no term of a plan depends on three of them.
 # Those that CI runs have every pair of form and dtype, and of form and layout.
 PEAKS = [
-    ("tall", "aligned", "f4", 5), ("tall", "grid", "f8", 5), ("tall", "grid", "i1", 60),
-    ("wide", "aligned", "f4", 60), ("wide", "aligned", "f8", 5), ("wide", "grid", "i1", 5),
+    ("tall", "aligned", "f4", 5),
+    ("tall", "grid", "f8", 5),
+    ("tall", "grid", "i1", 60),
+    ("wide", "aligned", "f4", 60),
+    ("wide", "aligned", "f8", 5),
+    ("wide", "grid", "i1", 5),
     *(
         pytest.param(*case, marks=pytest.mark.soak)
         for case in (
-            ("tall", "aligned", "f8", 60), ("tall", "aligned", "i1", 5), ("tall", "grid", "f4", 60),
-            ("wide", "aligned", "i1", 60), ("wide", "grid", "f4", 5), ("wide", "grid", "f8", 60),
+            ("tall", "aligned", "f8", 60),
+            ("tall", "aligned", "i1", 5),
+            ("tall", "grid", "f4", 60),
+            ("wide", "aligned", "i1", 60),
+            ("wide", "grid", "f4", 5),
+            ("wide", "grid", "f8", 60),
         )
     ),
-]  # fmt: skip
+]
 
 
 @needs_proc

@@ -76,8 +76,17 @@ def ratings(path: Path, n: int, p: int, cells: int) -> str:
 
 def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
     """What a fresh process measured and planned; checked against each other."""
-    asked = {"path": path, "tiny": tiny, "solver": "als", "rank": 10, "limit": None, "out": "",
-             "more": {}, "ridge": 0.0, **ask}  # fmt: skip
+    asked = {
+        "path": path,
+        "tiny": tiny,
+        "solver": "als",
+        "rank": 10,
+        "limit": None,
+        "out": "",
+        "more": {},
+        "ridge": 0.0,
+        **ask,
+    }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(asked)],
         capture_output=True,
@@ -120,8 +129,10 @@ def test_ratings_are_never_made_dense(tmp_path: Path, more: dict[str, Any]) -> N
 @pytest.mark.soak
 def test_candidates_and_biases_stay_under_their_plan(tmp_path: Path) -> None:
     tiny = ratings(tmp_path / "t.npz", 300, 20, 2000)
-    for path in (ratings(tmp_path / "x.npz", 60_000, 5_000, 1_000_000),
-                 dense(tmp_path / "x.zarr", 24_000, 400)):  # fmt: skip
+    for path in (
+        ratings(tmp_path / "x.npz", 60_000, 5_000, 1_000_000),
+        dense(tmp_path / "x.zarr", 24_000, 400),
+    ):
         found = measured(path, tiny, rank=[2, 4, 8], ridge="auto", more={"validation": 0.05})
         assert found["passes"] == 6
 

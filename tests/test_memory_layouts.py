@@ -69,8 +69,10 @@ def stored(
     step = more.get("shards", chunks)
     for i in range(0, shape[0], step[0]):
         rows = min(step[0], shape[0] - i)
-        parts = [block((rows, min(step[1], shape[1] - j)), dtype, i + j)
-                 for j in range(0, shape[1], step[1])]  # fmt: skip
+        parts = [
+            block((rows, min(step[1], shape[1] - j)), dtype, i + j)
+            for j in range(0, shape[1], step[1])
+        ]
         array[i : i + rows] = np.hstack(parts)
     return str(path)
 
@@ -262,7 +264,8 @@ LAYOUTS = {
         zarr_of((1200, 5000), (1200, 500), "f8"), ".zarr", PCA.format("None", "path")
     ),
     "wide, a share of the variance": Layout(
-        zarr_of((1200, 5000), (1200, 500), "f8"), ".zarr",
+        zarr_of((1200, 5000), (1200, 500), "f8"),
+        ".zarr",
         PCA.format("0.9, warm_start=True", "path"),
     ),
     "wide, stored by samples": Layout(
@@ -300,17 +303,17 @@ LAYOUTS = {
     "polars": Layout(npy, ".npy", POLARS + PCA.format("10", "frame")),
     "Arrow table": Layout(npy, ".npy", ARROW + PCA.format("10", "frame")),
     "completion": Layout(
-        lambda path: with_holes(path, 20_000, 400), ".zarr",
+        lambda path: with_holes(path, 20_000, 400),
+        ".zarr",
         MODEL.format("HardImpute(5, max_passes=4, tol=0, " + LIMITED),
     ),
     "batches": Layout(TALL, ".zarr", IN_BATCHES),
     "square, iterated": Layout(
-        zarr_of((4000, 4000), (500, 500)), ".zarr",
+        zarr_of((4000, 4000), (500, 500)),
+        ".zarr",
         PCA.format("10, svd_solver='randomized', max_passes=4", "path"),
     ),
-    "remove": Layout(
-        TALL, ".zarr", PCA.format("5, remove=np.arange(60_000) % 7 * 1.0", "path")
-    ),
+    "remove": Layout(TALL, ".zarr", PCA.format("5, remove=np.arange(60_000) % 7 * 1.0", "path")),
     "weights": Layout(WIDE, ".zarr", PCA.format("5, weights=np.linspace(0.5, 2, 30_000)", "path")),
     "means in holes": Layout(
         lambda path: with_holes(path, 20_000, 600), ".zarr", PCA.format("5, missing='mean'", "path")
@@ -319,15 +322,22 @@ LAYOUTS = {
     "factor analysis": Layout(
         TALL, ".zarr", MODEL.format("FactorAnalysis(3, max_passes=6, " + LIMITED)
     ),
-}  # fmt: skip
+}
 
 
 # what others show too: the same passes over the same blocks, or one more array of a known size
 SHOWN = (
-    "climate NetCDF, by xarray", "wide, a share of the variance", "tall float64, largest gap",
-    "Zarr v2", "data frame", "polars", "Dask data frame", "weights", "uncentred",
+    "climate NetCDF, by xarray",
+    "wide, a share of the variance",
+    "tall float64, largest gap",
+    "Zarr v2",
+    "data frame",
+    "polars",
+    "Dask data frame",
+    "weights",
+    "uncentred",
     "remove",
-)  # fmt: skip
+)
 
 
 def layouts() -> list[Any]:
@@ -379,10 +389,13 @@ def measured(path: str, program: str, *places: Path) -> dict[str, Any]:
     """What a fresh process planned and measured.  places : of more packages."""
     paths = [str(one) for one in (*places, os.environ.get("PYTHONPATH")) if one]
     done = subprocess.run(
-        [sys.executable, "-c", CHILD], input=json.dumps([path, program]),
-        capture_output=True, text=True, check=False,
+        [sys.executable, "-c", CHILD],
+        input=json.dumps([path, program]),
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
+    )
     assert not done.returncode, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

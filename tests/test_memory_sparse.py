@@ -119,8 +119,15 @@ def write(root: Any, lines: Any, shape: tuple[int, int], format_: str) -> None:
 
 def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
     """What a fresh process measured and planned."""
-    asked = {"path": path, "tiny": tiny, "k": 10, "action": "fit", "solver": "randomized",
-             "limit": None, **ask}  # fmt: skip
+    asked = {
+        "path": path,
+        "tiny": tiny,
+        "k": 10,
+        "action": "fit",
+        "solver": "randomized",
+        "limit": None,
+        **ask,
+    }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(asked)],
         capture_output=True,
@@ -160,13 +167,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize(
     ("format_", "suffix", "action"),
     [  # every pair
-        ("csr", ".zarr", "fit"), ("csc", ".h5ad", "fit"),
+        ("csr", ".zarr", "fit"),
+        ("csc", ".h5ad", "fit"),
         ("csr", ".h5ad", "transform"),
         pytest.param("csc", ".zarr", "transform", marks=pytest.mark.soak),
         pytest.param("csr", ".zarr", "derived", marks=pytest.mark.soak),
         ("csc", ".h5ad", "derived"),
     ],
-)  # fmt: skip
+)
 def test_an_iterative_fit_stays_under_its_plan(
     stored: Any, suffix: str, format_: str, action: str
 ) -> None:

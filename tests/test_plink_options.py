@@ -10,8 +10,10 @@ from streampca.cli.commands import as_options, build_parser, main
 from streampca.cli.plink_options import _BY_NAME, ANSWERS, VALUES, plink_answer
 from tests.genotypes import random_calls, write_plink
 
-OURS = {one: set(build_parser([one]).named._option_string_actions)
-        for one in ("fit", "plan", "prune", "project", "convert")}  # fmt: skip
+OURS = {
+    one: set(build_parser([one]).named._option_string_actions)
+    for one in ("fit", "plan", "prune", "project", "convert")
+}
 
 
 def test_every_option_that_an_answer_names_is_ours():
@@ -27,9 +29,20 @@ def test_every_option_that_an_answer_names_is_ours():
     assert sum(map(len, ANSWERS.values())) == len(_BY_NAME)  # none twice
 
 
-@pytest.mark.parametrize("words", ["--hwe 1e-6", "--memory 4000", "--score w.txt", "--mac=5",
-                                   "--king-cutoff 0.1", "--autosome", "--missing --out y",
-                                   "--vcf x.vcf", "--indep-pairwise 50 5 0.2"])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--hwe 1e-6",
+        "--memory 4000",
+        "--score w.txt",
+        "--mac=5",
+        "--king-cutoff 0.1",
+        "--autosome",
+        "--missing --out y",
+        "--vcf x.vcf",
+        "--indep-pairwise 50 5 0.2",
+    ],
+)
 def test_an_option_of_plink_is_answered_before_anything_is_read(words, capsys):
     option = words.split("=")[0].split()[0]
     for command in ("fit", "plan"):
@@ -68,8 +81,9 @@ def test_messages_of_genotypes_name_each_option_once():
     text = as_options(
         "Prune, streampca.prune_ld(X), or leave such regions out, "
         "VariantFilter(exclude_long_range_ld=37) or 38; maf=0.4 and max_missing=0 leave none; "
-        "streampca.open(X, missing_value=-1); GenotypePCA(ploidy=1)", parser,
-    )  # fmt: skip
+        "streampca.open(X, missing_value=-1); GenotypePCA(ploidy=1)",
+        parser,
+    )
     assert text == (
         "Prune, --ld-r2 0.2, or leave such regions out, --exclude-long-range-ld 37 or 38; "
         "--maf 0.4 and --geno 0 leave none; --missing-value=-1; --ploidy 1"

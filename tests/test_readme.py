@@ -22,9 +22,16 @@ from tests.each import each
 
 ROOT = Path(__file__).parents[1]
 TOPICS = (
-    "cli", "sources", "preprocess", "models", "models.pca", "models.completion", "genetics",
-    "operations", "passes",
-)  # fmt: skip
+    "cli",
+    "sources",
+    "preprocess",
+    "models",
+    "models.pca",
+    "models.completion",
+    "genetics",
+    "operations",
+    "passes",
+)
 PAGES = {
     "README.md": (ROOT / "README.md").read_text(),
     "notebooks/README.md": (ROOT / "notebooks" / "README.md").read_text(),
@@ -34,9 +41,12 @@ PAGES = {
     },
 }
 EVIDENCE = (
-    "notebooks/README.md", "streampca/README.md", "tests/benchmarks/README.md",
-    "tests/faults/README.md", "tests/operations/README.md",
-)  # fmt: skip
+    "notebooks/README.md",
+    "streampca/README.md",
+    "tests/benchmarks/README.md",
+    "tests/faults/README.md",
+    "tests/operations/README.md",
+)
 TEXT = "\n\n".join(PAGES.values())
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 IN_TEXT = re.findall(r"`([^`\n]*(?:\n[^`\n]+)?)`", BLOCK.sub("", TEXT))
@@ -45,8 +55,9 @@ OF_OTHERS = {"--pca"}  # plink2's
 
 def commands() -> list[str]:
     """Every line that calls ``streampca``, of the shell blocks and within the text."""
-    lines = [line for kind, block in BLOCK.findall(TEXT) if kind == "sh"
-             for line in block.splitlines()]  # fmt: skip
+    lines = [
+        line for kind, block in BLOCK.findall(TEXT) if kind == "sh" for line in block.splitlines()
+    ]
     lines += [" ".join(words.split()) for words in IN_TEXT]
     parts = [part.split(" #")[0].strip() for line in lines for part in line.split("&&")]
     return [part for part in parts if re.match(r"(\S*/)?streampca ", part)]

@@ -58,8 +58,9 @@ def test_the_units(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     said = subprocess.run(
         ["systemd-analyze", "verify", *(str(tmp_path / name) for name in UNITS)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     complaints = [line for line in said.stderr.splitlines() if "nightly" in line]
     assert complaints == []
 
@@ -110,8 +111,9 @@ def test_the_cron_job_is_admitted_to_a_restricted_namespace() -> None:
     allowed = {"configMap", "emptyDir", "secret", "persistentVolumeClaim", "projected"}
     kinds = {one["name"]: ({*one} - {"name"}) for one in pod["volumes"]}
     assert all(kind <= allowed for kind in kinds.values())
-    written = {one["mountPath"] for one in container["volumeMounts"]
-               if kinds[one["name"]] == {"emptyDir"}}  # fmt: skip
+    written = {
+        one["mountPath"] for one in container["volumeMounts"] if kinds[one["name"]] == {"emptyDir"}
+    }
     places = {one["name"]: one["value"] for one in container["env"]}
     assert {places[name] for name in ("NUMBA_CACHE_DIR", "TMPDIR", "HOME")} <= written
 

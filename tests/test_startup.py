@@ -73,9 +73,11 @@ def fresh(code: str, folder: Path, **environment: str) -> list[str]:
     """The lines that a fresh process prints; its working directory is the folder."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        capture_output=True, text=True, cwd=folder,
+        capture_output=True,
+        text=True,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

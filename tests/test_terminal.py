@@ -179,8 +179,9 @@ def test_a_path_forges_no_line_and_moves_no_cursor(tmp_path, capsys):
 def test_a_report_shows_names_from_the_data_with_their_control_characters_escaped(tmp_path):
     frame = pd.DataFrame(
         np.random.default_rng(0).standard_normal((20, 3)) * [9, 1, 1],
-        columns=[f"<b>{HOSTILE}", "b", "c"], index=[f"{HOSTILE} {i}" for i in range(20)],
-    )  # fmt: skip
+        columns=[f"<b>{HOSTILE}", "b", "c"],
+        index=[f"{HOSTILE} {i}" for i in range(20)],
+    )
     with pytest.warns(
         streampca.errors.DominantFeatureWarning, match=r"b>x\\nstreampca.*\\u202e"
     ) as told:

@@ -66,8 +66,10 @@ for model in (streampca.load(folder + "/model"), store.load()):
 def test_everything_can_be_imported_and_a_model_kept(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path)],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -54,9 +54,17 @@ class AlternatingStep(Accumulator):
 
     settings = ("streamed", "ranks", "ridges", "means", "biases", "fitted", "absent")
     fields = (
-        "left", "right", "gram", "sums", "squares", "cells", "lines", "seen", "residual",
+        "left",
+        "right",
+        "gram",
+        "sums",
+        "squares",
+        "cells",
+        "lines",
+        "seen",
+        "residual",
         "singular",
-    )  # fmt: skip
+    )
     makes = ("u",)
 
     def __init__(
@@ -228,9 +236,14 @@ class AlternatingStep(Accumulator):
                 out[:, part], level, fixed = self._solve_entries(c, z, observed, v[:, part], ones)
                 inside = slice(part.start, part.start + self.ranks[c])
                 self.residual[c] += turned.add_equations(
-                    out[:, inside], v[:, inside], into[first:last], right_into[wide], ones,
-                    level, fixed,
-                )  # fmt: skip
+                    out[:, inside],
+                    v[:, inside],
+                    into[first:last],
+                    right_into[wide],
+                    ones,
+                    level,
+                    fixed,
+                )
             first = last
         self._add_grams(out.T, ones)
         self.squares += float(z @ z)

@@ -195,7 +195,6 @@ def refuse_holes(block: Any, tile: Any, absent: Sequence[int] = ()) -> None:
         raise block.refuse_missing(columns + offset, lost, len(mask) * columns.size - lost)
 
 
-# --------------------------------------------------------------------------------------------------
 # Sums in the working dtype within a span, and in float64 between spans.
 
 TILE_NBYTES = 4 << 20  # of a tile, or of its mask (matrix.tiles)
@@ -267,7 +266,6 @@ class OpenSum:
                 self.add(part)
 
 
-# --------------------------------------------------------------------------------------------------
 # Checks that sums are still those of some rows after rows have been removed.
 
 EIGENVALUES = 2048  # features up to which the rank of the remainder is checked: 4/3 p^3 flops

@@ -15,7 +15,6 @@ from streampca.accumulators.base import (
 )
 from streampca.kernels import Array, add_exactly, triangular_factor
 
-# --------------------------------------------------------------------------------------------------
 # The triangular factor of the centred matrix: R'R = scatter, without squaring its condition.
 
 
@@ -134,7 +133,6 @@ class RFactor(Accumulator):
         return self.scatter() / divisor_of(self.weight, ddof)
 
 
-# --------------------------------------------------------------------------------------------------
 # A factor B of at most r rows with B'B near the scatter, and a bound of what was cut off.
 
 
@@ -150,17 +148,7 @@ class TruncatedFactor(Accumulator):
     """
 
     settings = ("rows", "center")
-    fields = (
-        "count",
-        "weight",
-        "mean",
-        "mean_low",
-        "missing",
-        "b",
-        "lost",
-        "lost_trace",
-        "m2",
-    )
+    fields = ("count", "weight", "mean", "mean_low", "missing", "b", "lost", "lost_trace", "m2")
 
     def __init__(self, *, rows: int, center: bool = True) -> None:
         self.rows, self.center = rows, center

@@ -39,8 +39,9 @@ class KernelStep(Accumulator):
     fields = ("product", "squares")
     reuses = "product"
 
-    def __init__(self, *, kernel: TileKernel, first: int, width: int, n: int, w: int,
-                 measure: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self, *, kernel: TileKernel, first: int, width: int, n: int, w: int, measure: bool = False
+    ) -> None:
         self.kernel, self.first, self.width = kernel, first, width
         self.n, self.w, self.measure = n, w, measure
         self.product: Any = None
@@ -66,12 +67,15 @@ class KernelStep(Accumulator):
         and with themselves if they are in the panel."""
         panel, vectors, stop = block["panel"], block["vectors"], start + len(rows)
         lengths = block["lengths"].astype(rows.dtype)
-        columns = [slice(self.first + one.start, self.first + one.stop)
-                   for one in row_pieces(last - self.first, 1, TILE)]  # fmt: skip
+        columns = [
+            slice(self.first + one.start, self.first + one.stop)
+            for one in row_pieces(last - self.first, 1, TILE)
+        ]
         twice = len(columns)
         if start < self.first + len(panel):
-            columns += [slice(start + one.start, start + one.stop)
-                        for one in row_pieces(len(rows), 1, TILE)]  # fmt: skip
+            columns += [
+                slice(start + one.start, start + one.stop) for one in row_pieces(len(rows), 1, TILE)
+            ]
         images = np.empty((len(columns), len(rows), vectors.shape[1]), vectors.dtype)
         squares = np.zeros(len(columns))
 

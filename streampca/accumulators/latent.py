@@ -11,7 +11,6 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.kernels.least_squares import packed, pair_columns, posterior, unpacked_triangle
 
-# --------------------------------------------------------------------------------------------------
 # One E step of a linear Gaussian model with missing cells: the normal equations of every column.
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
@@ -168,7 +167,6 @@ class _Operands:
         self.constant = -0.5 * float(self.log_noise.sum() + logdet[0])
 
 
-# --------------------------------------------------------------------------------------------------
 # The information of streamed features about the factors of every sample, summed.
 
 
@@ -245,7 +243,6 @@ class FeaturePosterior(Accumulator):
         return np.array(self.b), np.array(self.squares), np.array(self.tables)
 
 
-# --------------------------------------------------------------------------------------------------
 # The information of streamed columns, with their new loadings, about the factors of every row.
 
 BESIDE = 4  # columns of the table after the loadings: centre, noise, residual, observed weight

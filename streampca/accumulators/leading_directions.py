@@ -11,7 +11,6 @@ from streampca.accumulators.base import Accumulator, refuse_incomplete, refuse_p
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, reciprocal, row_pieces, zeros
 
-# --------------------------------------------------------------------------------------------------
 # The leading directions of the rows seen so far, as the start of an iterative solver.
 
 PIECE_NBYTES = 16 << 20  # of factor and rows together, while their products are summed
@@ -230,7 +229,6 @@ class LeadingDirections(Accumulator):
         return (rows[seen] / norms[seen, None]).T, norms[seen]
 
 
-# --------------------------------------------------------------------------------------------------
 # A product of the observed cells with random vectors, as the start of an iteration over ratings.
 
 PRIOR = 5.0

@@ -11,7 +11,6 @@ from streampca.accumulators.base import Accumulator, joint_missing, refuse_partl
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats, add_exactly
 
-# --------------------------------------------------------------------------------------------------
 # Count, mean, second moment, minimum, maximum and missing cells of every column.
 
 NAMES = ("count", "missing", "weight", "mean", "m2", "minimum", "maximum", "mean_low")
@@ -114,7 +113,6 @@ def combine(a: ColumnStats, b: ColumnStats) -> ColumnStats:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # Missing cells of every row, counted while features stream.
 
 
@@ -152,7 +150,6 @@ class RowMissing(Accumulator):
         return np.array(self.missing)
 
 
-# --------------------------------------------------------------------------------------------------
 # Means of streamed rows and of a few side columns, and their cross-product about the means.
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from streampca.accumulators.base import Accumulator
 from streampca.kernels import Array, reciprocal, row_pieces, side_by_side
 
-# --------------------------------------------------------------------------------------------------
 # Cache-sized pieces of a block, with the streamed lines as rows, and a mask of the observed cells.
 #
 # Operands of a block are "center" and "scale", of all columns of the matrix, and "row_center" and
@@ -132,7 +131,6 @@ class _AboutRows:
                 z[mask[part]] = 0.0
 
 
-# --------------------------------------------------------------------------------------------------
 # The spread of row means: how much rows differ beyond the noise of their cells.
 
 
@@ -239,7 +237,6 @@ def _of_entries(block: Any) -> tuple[Array, Array]:
     return count, np.bincount(lines, observed_values(block), minlength=block.length)
 
 
-# --------------------------------------------------------------------------------------------------
 # The error of an estimate by factors in held-out cells.
 
 CELLS = 1 << 15  # cells that are evaluated together

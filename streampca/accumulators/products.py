@@ -26,7 +26,6 @@ from streampca.kernels import (
     zeros,
 )
 
-# --------------------------------------------------------------------------------------------------
 # The Gram matrix G = sum over features of z z', n x n, with features standardised on the fly.
 
 
@@ -133,7 +132,6 @@ class Gram(Accumulator):
         return symmetrize(self.copied().lower())
 
 
-# --------------------------------------------------------------------------------------------------
 # X'Y for a few columns Y of the streamed samples: loadings, Krylov steps.
 
 
@@ -191,7 +189,6 @@ class CrossProduct(Accumulator):
         return np.array(self.product)
 
 
-# --------------------------------------------------------------------------------------------------
 # The scatter of a matrix with its holes filled by column means, in one pass.
 #
 # The mean is not known while the pass runs. With Z = X - shift (0 in holes) and M = 1 in

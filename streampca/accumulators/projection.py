@@ -9,7 +9,6 @@ import numpy as np
 from streampca.accumulators.base import Accumulator, refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array
 
-# --------------------------------------------------------------------------------------------------
 # The squared error of the first k components, for every k at once.
 
 
@@ -110,7 +109,6 @@ def errors_of(captured: Array, residual: float) -> Array:
     return np.asarray(residual + tail)
 
 
-# --------------------------------------------------------------------------------------------------
 # Scores of all samples while features stream, and squared norms of the rows.
 
 TERMS = 512  # squares that are added in the working dtype before they are added to float64

@@ -76,8 +76,20 @@ class Scatter(Accumulator):
 
     reuses = "_product"
     settings: ClassVar[tuple[str, ...]] = ("center",)
-    fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack", "forgotten",
-              "probed", "mean_error", "drift", "varies")  # fmt: skip
+    fields = (
+        "count",
+        "weight",
+        "mean",
+        "mean_low",
+        "missing",
+        "s",
+        "slack",
+        "forgotten",
+        "probed",
+        "mean_error",
+        "drift",
+        "varies",
+    )
 
     def __init__(self, *, center: bool = True) -> None:
         self.center = center

@@ -62,7 +62,6 @@ def _gain(one: Rates, found: Rates, threads: int) -> str:
     return f"{threads} threads, of {threads} times the speed of one: {', '.join(shares)}"
 
 
-# --------------------------------------------------------------------------------------------------
 # The measurements.
 
 ROWS, COLUMNS, WIDTH = 4096, 1024, 32

@@ -47,8 +47,10 @@ COMMANDS = {  # command -> (its module, what it does)
     "prune": ("genotypes", "variants in approximate linkage equilibrium"),
     "project": ("genotypes", "new samples onto a saved genotype model"),
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
-    "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
-               "or not stored"),
+    "impute": (
+        "impute",
+        "complete a matrix by a low-rank model; missing cells are NaN, a code, or not stored",
+    ),
     "lsa": ("lsa", "latent semantic analysis: fit to texts, search, similar documents and terms"),
     "recommend": ("recommend", "items for users, from a completion of ratings"),
     "embed": ("embed", "filter features, fit a PCA, lay the rows out by UMAP, t-SNE or PaCMAP"),
@@ -61,7 +63,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "config": ("config", "check a job file, or print the schema of one"),
     "calibrate": ("calibrate", "measure the speeds of this machine, for plans with --rates"),
     "completion": ("completion", "what bash, zsh or fish offers after Tab"),
-}  # fmt: skip
+}
 EXAMPLES = {  # command -> lines of its --help
     "plan": ["plan matrix.zarr -k 20 --memory-limit 512MiB", "plan cells.h5ad -k 50 --verbose"],
     "fit": [
@@ -196,7 +198,6 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
     return parser
 
 
-# --------------------------------------------------------------------------------------------------
 # Messages name parameters as Python takes them; a command line shows its options in their place.
 
 VALUE = r"""'[^']*'|"[^"]*"|\[[^]]*\]|<[^>]*>|-?\d[\d.e-]*\b|True|False|None|\.{3}|(?=[,;.\s)]|$)"""
@@ -206,9 +207,12 @@ IN_MESSAGES = re.compile(
     rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
 )
 ELSEWHERE = {  # parameter -> option
-    "svd_solver": "solver", "chromosomes": "chr", "n_autosomes": "chr_set", "max_missing": "geno",
+    "svd_solver": "solver",
+    "chromosomes": "chr",
+    "n_autosomes": "chr_set",
+    "max_missing": "geno",
     "max_sample_missing": "mind",
-}  # fmt: skip
+}
 PHRASES = {  # calls that an option stands for
     "streampca.prune_ld(X)": "--ld-r2 0.2",
     "sample_weight=streampca.relative_weights(w)": "--relative-weights",
@@ -277,15 +281,23 @@ def _words(value: str) -> list[str]:
     return [str(one) for one in found] if isinstance(found, (list, tuple)) else [str(found)]
 
 
-# --------------------------------------------------------------------------------------------------
 # The entry point.
 
 # Exit codes as in sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory,
 # a missing package or no workers, 70 a bug of streampca, 73 an output cannot be written, 74 reading
 # or writing failed, 75 another process was first: try again later, 78 an unusable job file;
 # and 79 a job lags behind its source, with --fail-behind
-OUTPUTS = ("output", "out", "scores", "completed", "coordinates", "counts", "eofs", "checkpoint",
-           "scratch")  # fmt: skip
+OUTPUTS = (
+    "output",
+    "out",
+    "scores",
+    "completed",
+    "coordinates",
+    "counts",
+    "eofs",
+    "checkpoint",
+    "scratch",
+)
 NO_MEMORY, FAULT, FAILED = 69, 70, 74
 TERMINATED = 143  # 128 + SIGTERM
 TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a traceback
@@ -368,8 +380,10 @@ def _main(argv: Sequence[str] | None) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
-        _say(f"{type(error).__name__}: {error}. This is a fault of streampca: please report it, "
-             f"with what {TRACEBACK}=1 shows")  # fmt: skip
+        _say(
+            f"{type(error).__name__}: {error}. This is a fault of streampca: please report it, "
+            f"with what {TRACEBACK}=1 shows"
+        )
         return FAULT
 
 

@@ -29,10 +29,8 @@ from streampca.operations.sections import Origin, read_yaml, schema
 from streampca.operations.state import seconds_since
 from streampca.passes import cluster_class, started
 
-# --------------------------------------------------------------------------------------------------
 # Options from a YAML file, by their names on the command line, and its ``cluster:`` section.
 
-# --------------------------------------------------------------------------------------------------
 # The ``cluster:`` section of an options file: workers for the duration of a command.
 
 Run = Callable[[argparse.Namespace], int]
@@ -54,7 +52,6 @@ def on_cluster(run: Run) -> Run:
     return inside
 
 
-# --------------------------------------------------------------------------------------------------
 # Options from a YAML file: the names of the command line, which takes precedence.
 
 REPEATED = ("variable", "remove")  # repeatable options with one value each time
@@ -141,7 +138,6 @@ def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
     return parsed[name]
 
 
-# --------------------------------------------------------------------------------------------------
 # ``streampca refresh`` and ``streampca config``: scheduled jobs.
 
 JOBS_ONLY = {"model", "gate", "store"}  # not options of fit
@@ -155,17 +151,24 @@ def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--verify", choices=("stat", "full"), help="override the job's setting")
     one.add_argument("--dry-run", action="store_true", help="only print what would be done")
     one.add_argument(
-        "--resume", action=argparse.BooleanOptionalAction, default=True,
+        "--resume",
+        action=argparse.BooleanOptionalAction,
+        default=True,
         help="continue an interrupted refresh of the same data",
-    )  # fmt: skip
+    )
     one.add_argument(
-        "--accept-source", action="store_true",
+        "--accept-source",
+        action="store_true",
         help="the source may be another one than that of the served version",
-    )  # fmt: skip
+    )
     one.add_argument(
-        "--fail-behind", metavar="SECONDS", type=float, nargs="?", const=0.0,
+        "--fail-behind",
+        metavar="SECONDS",
+        type=float,
+        nargs="?",
+        const=0.0,
         help="exit with 79 if existing samples have not been used for so long (0)",
-    )  # fmt: skip
+    )
     one.add_argument("-q", "--quiet", action="store_true", help="print nothing on stderr")
 
     inner = parsers["config"].add_subparsers(required=True)
@@ -180,9 +183,12 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     job = read_job(arguments.job)
     try:
         outcome = refresh(
-            job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume,
+            job,
+            verify=arguments.verify,
+            dry_run=arguments.dry_run,
+            resume=arguments.resume,
             accept_source=arguments.accept_source,
-        )  # fmt: skip
+        )
     except SystemExit as stop:
         if "://" not in job.store:
             stop.add_note("the next refresh goes on from what was done")

@@ -52,48 +52,62 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 def _filter_options(one: argparse.ArgumentParser) -> None:
     """What enters the layout."""
     one.add_argument(
-        "--filter", nargs="+", metavar="NAME:X",
+        "--filter",
+        nargs="+",
+        metavar="NAME:X",
         help="variance:2000 or dispersion:2000, the features with the largest; missing:0.05, at "
         "most that share of missing cells; of genotypes maf:0.01 and ld:0.2",
-    )  # fmt: skip
+    )
     one.add_argument(
         "-k", "--n-components", type=int, metavar="K", help="default 50; of genotypes 20"
     )
     one.add_argument(
-        "--scale", choices=[s or "none" for s in SCALES], default="none",
+        "--scale",
+        choices=[s or "none" for s in SCALES],
+        default="none",
         help="divide columns; hwe and eigensoft make it a genotype PCA",
-    )  # fmt: skip
+    )
     one.add_argument(
-        "--missing", choices=("raise", "mean", "impute"),
+        "--missing",
+        choices=("raise", "mean", "impute"),
         help="treatment of missing cells, as of fit (default raise; genotypes: always the mean of "
         "the variant); impute: rows are scored by what they observe",
-    )  # fmt: skip
+    )
 
 
 def _layout_options(one: argparse.ArgumentParser) -> None:
     """How rows are laid out."""
     one.add_argument(
-        "--method", choices=("umap", "tsne", "pacmap"), default="umap",
+        "--method",
+        choices=("umap", "tsne", "pacmap"),
+        default="umap",
         help="by umap-learn, openTSNE or PaCMAP",
-    )  # fmt: skip
+    )
     one.add_argument(
-        "--n-neighbors", type=int, metavar="N",
+        "--n-neighbors",
+        type=int,
+        metavar="N",
         help="rows that count as near (umap 15, pacmap 10): few show detail, many the whole",
-    )  # fmt: skip
+    )
     one.add_argument(
         "--min-dist", type=float, metavar="X", help="how densely umap may pack points (0.1)"
     )
     one.add_argument(
-        "--perplexity", type=float, metavar="X",
+        "--perplexity",
+        type=float,
+        metavar="X",
         help="about how many rows count as near for tsne (30)",
-    )  # fmt: skip
+    )
     one.add_argument(
-        "--landmarks", type=int, metavar="N",
+        "--landmarks",
+        type=int,
+        metavar="N",
         help="lay out so many rows and place the others among them (default: all up to 100,000, "
         "or what --memory-limit allows)",
-    )  # fmt: skip
-    one.add_argument("--queries", type=int, default=1000, metavar="N",
-                     help="rows by which the picture is judged")  # fmt: skip
+    )
+    one.add_argument(
+        "--queries", type=int, default=1000, metavar="N", help="rows by which the picture is judged"
+    )
     one.add_argument("--random-state", type=int, default=0, metavar="SEED")
 
 
@@ -130,9 +144,11 @@ def run_embed(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     check_outputs(
-        arrays=[arguments.output], tables=[arguments.plot], sources=arguments.source,
+        arrays=[arguments.output],
+        tables=[arguments.plot],
+        sources=arguments.source,
         overwrite=arguments.overwrite,
-    )  # fmt: skip
+    )
     known = (".html", *PICTURES)
     if arguments.plot and Path(arguments.plot).suffix.lower() not in known:
         raise InvalidInputError(
@@ -153,12 +169,17 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         missing = arguments.missing or "raise"
         model = streampca.PCA(50 if k is None else k, scale=scale, missing=missing)
     return {
-        "filter": arguments.filter, "n_components": None if model is not None else k,
-        "model": model, "method": arguments.method, "n_neighbors": arguments.n_neighbors,
-        "min_dist": arguments.min_dist, "perplexity": arguments.perplexity,
-        "landmarks": arguments.landmarks, "random_state": arguments.random_state,
+        "filter": arguments.filter,
+        "n_components": None if model is not None else k,
+        "model": model,
+        "method": arguments.method,
+        "n_neighbors": arguments.n_neighbors,
+        "min_dist": arguments.min_dist,
+        "perplexity": arguments.perplexity,
+        "landmarks": arguments.landmarks,
+        "random_state": arguments.random_state,
         **settings_of_run(arguments),
-    }  # fmt: skip
+    }
 
 
 def _draw(found: Any, path: Path, labels: Any) -> None:

@@ -10,11 +10,7 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.config import apply_config, cluster_options, on_cluster
-from streampca.cli.genotypes import (
-    genotype_model,
-    genotype_options,
-    is_genotypes,
-)
+from streampca.cli.genotypes import genotype_model, genotype_options, is_genotypes
 from streampca.cli.info import left_out, summary
 from streampca.cli.kinds import (
     kind_options,
@@ -154,9 +150,11 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         "(default 10)",
     )
     parser.add_argument(
-        "--scale", choices=[s or "none" for s in SCALES], help="divide columns; hwe and eigensoft "
-        "are for allele counts (default: hwe for genotypes, else none)"
-    )  # fmt: skip
+        "--scale",
+        choices=[s or "none" for s in SCALES],
+        help="divide columns; hwe and eigensoft "
+        "are for allele counts (default: hwe for genotypes, else none)",
+    )
     parser.add_argument("--no-center", action="store_true", help="do not subtract column means")
     parser.add_argument(
         "--ddof", type=int, default=1, help="variances are divided by n - DDOF (default 1)"

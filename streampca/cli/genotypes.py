@@ -35,9 +35,27 @@ from streampca.matrix.labels import json_of
 from streampca.sources.genotypes.variants import refuse_repeated_ids
 
 # any of these options implies that the matrix holds genotypes
-SIGNS = ("bfile", "maf", "geno", "mind", "keep", "extract", "exclude", "chr",
-         "fit_samples", "exclude_long_range_ld", "ld_r2", "out", "freq", "loadings", "relationship",
-         "region", "exclude_region", "allele_wts", "missing_counts")  # fmt: skip
+SIGNS = (
+    "bfile",
+    "maf",
+    "geno",
+    "mind",
+    "keep",
+    "extract",
+    "exclude",
+    "chr",
+    "fit_samples",
+    "exclude_long_range_ld",
+    "ld_r2",
+    "out",
+    "freq",
+    "loadings",
+    "relationship",
+    "region",
+    "exclude_region",
+    "allele_wts",
+    "missing_counts",
+)
 
 
 def genotype_options(parser: argparse.ArgumentParser) -> None:
@@ -156,8 +174,14 @@ def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
     """Whether to fit a GenotypePCA: allele scaling, an option of PLINK, or labelled calls."""
     if getattr(arguments, "scale", None) in ALLELE_SCALES:
         return True
-    defaults = {"maf": 0.0, "geno": 1.0, "mind": 1.0, "freq": False, "allele_wts": False,
-                "missing_counts": False}  # fmt: skip
+    defaults = {
+        "maf": 0.0,
+        "geno": 1.0,
+        "mind": 1.0,
+        "freq": False,
+        "allele_wts": False,
+        "missing_counts": False,
+    }
     named = any(
         getattr(arguments, name, None) not in (None, [], defaults.get(name)) for name in SIGNS
     )
@@ -228,10 +252,13 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--remove", metavar="FILE", help="samples to leave out")
     one.add_argument("--loadings", metavar="ZARR", help="where the fit streamed the components")
     one.add_argument(
-        "-o", "--output", required=True, metavar="TSV",
+        "-o",
+        "--output",
+        required=True,
+        metavar="TSV",
         help="coverage and scores, on the scale of the fit's scores: its .eigenvec has unit "
         "columns unless it was written with --eigenvec-values scores",
-    )  # fmt: skip
+    )
     one.add_argument("--overwrite", action="store_true", help="replace an existing one")
     one.add_argument("--match", choices=BY, default="auto")
     one.add_argument(
@@ -267,9 +294,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
     matrix = choose(arguments, open_source(arguments)).matrix
     refuse_repeated_ids(matrix.labels.features, PRUNE_IN)
     pruning = prune_ld(
-        matrix,
-        **asdict(pruning_rules(arguments, matrix)),
-        **settings_of_run(arguments),
+        matrix, **asdict(pruning_rules(arguments, matrix)), **settings_of_run(arguments)
     )
     pruning.write(arguments.output, arguments.overwrite)
     print(json_of(pruning.to_dict()) if arguments.json else pruning)

@@ -69,9 +69,11 @@ def _rating_options(one: argparse.ArgumentParser) -> None:
         help="which they are; time: the latest (default random)",
     )
     ratings.add_argument(
-        "--relevant", type=float, metavar="X",
+        "--relevant",
+        type=float,
+        metavar="X",
         help="the least rating of a good recommendation, for --test (default: the mean)",
-    )  # fmt: skip
+    )
 
 
 def _column(text: str) -> int | str:
@@ -223,10 +225,21 @@ def model_of(arguments: argparse.Namespace) -> streampca.HardImpute | streampca.
         raise InvalidInputError("--ridge and --lambda are two models; choose one")
     shared: dict[str, Any] = {
         name: getattr(arguments, name)
-        for name in ("solver", "absent", "validation", "early_stop", "tol", "max_passes",
-                     "random_state", "missing_value", "memory_limit", "scheduler", "checkpoint",
-                     "scratch")
-    }  # fmt: skip
+        for name in (
+            "solver",
+            "absent",
+            "validation",
+            "early_stop",
+            "tol",
+            "max_passes",
+            "random_state",
+            "missing_value",
+            "memory_limit",
+            "scheduler",
+            "checkpoint",
+            "scratch",
+        )
+    }
     if arguments.no_center and arguments.center != "auto":
         raise InvalidInputError(
             f"--no-center and --center {arguments.center} contradict each other; choose one"
@@ -318,9 +331,15 @@ def report(model: Any) -> str:
 
 def tests_of(model: Any, ratings: Any, unseen: Any, relevant: float | None) -> dict[str, Any]:
     """What ``evaluate`` says of the model, and of biases alone, which every model should beat."""
-    alone = streampca.HardImpute(0, center="biases", absent=model.absent, progress=False,
-                                 memory_limit=model.memory_limit, scheduler=model.scheduler,
-                                 scratch=model.scratch)  # fmt: skip
+    alone = streampca.HardImpute(
+        0,
+        center="biases",
+        absent=model.absent,
+        progress=False,
+        memory_limit=model.memory_limit,
+        scheduler=model.scheduler,
+        scratch=model.scratch,
+    )
     models = {"biases alone": alone.fit(ratings), "model": model}
     return {name: one.evaluate(unseen, relevant=relevant) for name, one in models.items()}
 
@@ -333,9 +352,11 @@ def report_of_tests(found: dict[str, dict[str, Any]]) -> str:
     lines = [
         f"{one['ratings']} ratings put aside, {one['cold']} of them of new users or items:",
         f"{'':<12}" + "".join(f"{name:>10}" for name in names),
-        *(f"{name:<12}" + "".join(f"{row[column]:>10.4g}" for column in columns)
-          for name, row in found.items()),
+        *(
+            f"{name:<12}" + "".join(f"{row[column]:>10.4g}" for column in columns)
+            for name, row in found.items()
+        ),
         f"ranks: {one['n']} recommendations; good are ratings from {one['relevant']:.3g}; means "
         f"over {one['users']} users who gave one",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)

@@ -80,7 +80,6 @@ def run_info(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# --------------------------------------------------------------------------------------------------
 # Reports of a fit and of a model.
 
 LEGEND = (
@@ -225,8 +224,11 @@ def left_out(counts: dict[str, dict[str, int]]) -> str:
     """How much of the source was not used, by cause, as text."""
     lines = []
     for axis, causes in counts.items():
-        gone = [f"{number} {CAUSES[name]}" for name, number in causes.items()
-                if name in CAUSES and number]  # fmt: skip
+        gone = [
+            f"{number} {CAUSES[name]}"
+            for name, number in causes.items()
+            if name in CAUSES and number
+        ]
         lines.append(
             f"{axis:<10} {causes['used']} of {causes['source']} used; "
             f"left out: {', '.join(gone) or 'none'}"

@@ -38,8 +38,12 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     fit.add_argument("-k", "--n-components", type=int, default=100, help="factors (default 100)")
     fit.add_argument("--weighting", default="log-entropy", choices=("log-entropy", "tf-idf", "raw"))
     _text_options(fit)
-    fit.add_argument("--coordinates", metavar="ZARR", help="of the documents: write them here, and "
-                     "read them from here in a search; else they are held in memory")  # fmt: skip
+    fit.add_argument(
+        "--coordinates",
+        metavar="ZARR",
+        help="of the documents: write them here, and "
+        "read them from here in a search; else they are held in memory",
+    )
     fit.add_argument("--overwrite", action="store_true", help="replace existing counts")
     fit.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     running_options(fit)
@@ -69,8 +73,11 @@ def _text_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("--encoding", metavar="NAME", help="of files (default utf-8)")
     fit.add_argument("--delimiter", metavar="C", help="of CSV (default: what its header has)")
     fit.add_argument("--lines", action="store_true", help="each line of the file is a document")
-    fit.add_argument("--missing", choices=("raise", "skip"), help="skip leaves out documents "
-                     "whose text is missing or empty (default raise)")  # fmt: skip
+    fit.add_argument(
+        "--missing",
+        choices=("raise", "skip"),
+        help="skip leaves out documents whose text is missing or empty (default raise)",
+    )
     fit.add_argument("--stop-words", metavar="english|FILE", help="english, or a file of words")
     fit.add_argument("--min-df", metavar="N", help="documents with a term, at least; or a share")
     fit.add_argument("--max-df", metavar="N", help="documents with a term, at most; or a share")
@@ -82,9 +89,11 @@ def _text_options(fit: argparse.ArgumentParser) -> None:
 def run_fit(arguments: argparse.Namespace) -> int:
     """``streampca lsa fit``: count, fit, report, save."""
     check_outputs(
-        models=[arguments.output], arrays=[arguments.coordinates],
-        sources=arguments.source, overwrite=arguments.overwrite,
-    )  # fmt: skip
+        models=[arguments.output],
+        arrays=[arguments.coordinates],
+        sources=arguments.source,
+        overwrite=arguments.overwrite,
+    )
     counts = _counts(arguments)
     model = streampca.LSA(
         arguments.n_components,
@@ -131,14 +140,18 @@ def _counts(arguments: argparse.Namespace) -> Any:
     """The counts of the texts that the arguments name, or the path of counts."""
     source: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     given = {
-        "column": arguments.column, "names": arguments.names, "encoding": arguments.encoding,
-        "delimiter": arguments.delimiter, "lines": arguments.lines or None,
+        "column": arguments.column,
+        "names": arguments.names,
+        "encoding": arguments.encoding,
+        "delimiter": arguments.delimiter,
+        "lines": arguments.lines or None,
         "missing": arguments.missing,
         "stop_words": _stop_words(arguments.stop_words),
         "min_df": None if arguments.min_df is None else scalar(arguments.min_df),
         "max_df": None if arguments.max_df is None else scalar(arguments.max_df),
-        "max_features": arguments.max_features, "ngram_range": arguments.ngrams,
-    }  # fmt: skip
+        "max_features": arguments.max_features,
+        "ngram_range": arguments.ngrams,
+    }
     options = {name: value for name, value in given.items() if value is not None}
     table = isinstance(source, str) and source.lower().endswith((*TABLES, *PARQUET))
     counts = not (is_texts(source) or arguments.lines or (table and arguments.column))
@@ -157,9 +170,12 @@ def _counts(arguments: argparse.Namespace) -> Any:
     if counts:
         return source
     return streampca.open_texts(
-        source, arguments.counts, memory_limit=arguments.memory_limit,
-        overwrite=arguments.overwrite, **options,
-    )  # fmt: skip
+        source,
+        arguments.counts,
+        memory_limit=arguments.memory_limit,
+        overwrite=arguments.overwrite,
+        **options,
+    )
 
 
 def _stop_words(text: str | None) -> Any:

@@ -46,9 +46,10 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     add("show", run_show, "one version: spectrum, settings, source, lineage", "?")
     verify = add("verify", run_verify, "read every byte of the log and of the versions", "?")
     verify.add_argument(
-        "--mend", action="store_true",
+        "--mend",
+        action="store_true",
         help="repair a damaged log from what is left of it and from the versions",
-    )  # fmt: skip
+    )
     promote = add("promote", run_promote, "serve this version from now on", "1")
     rollback = add("rollback", run_rollback, "serve the version promoted before, or this one", "?")
     for one in (promote, rollback):
@@ -56,9 +57,12 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     gc = add("gc", run_gc, "remove old versions and unfinished publications")
     gc.add_argument("--keep", type=int, default=10, metavar="N", help="versions (default 10)")
     gc.add_argument(
-        "--grace", type=float, default=24.0, metavar="HOURS",
+        "--grace",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
         help="for which unfinished publications are not touched (default 24)",
-    )  # fmt: skip
+    )
     gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     export = add("export", run_export, "copy a model and its scores out of one version", "?")
     export.add_argument("--model", metavar="MODEL", help="save the model here")
@@ -113,8 +117,15 @@ def _row(version: Version | Any, history: History) -> dict[str, Any]:
     state = "promoted" if entry.version == history.current else "candidate"
     if state == "candidate" and entry.version in history.served:
         state = "earlier"
-    row = {"version": entry.number, "id": entry.version, "published": entry.time, "state": state,
-           "reason": entry.reason, "samples": None, "components": None}  # fmt: skip
+    row = {
+        "version": entry.number,
+        "id": entry.version,
+        "published": entry.time,
+        "state": state,
+        "reason": entry.reason,
+        "samples": None,
+        "components": None,
+    }
     try:
         record = version.record
     except SourceError:
@@ -221,8 +232,12 @@ def run_export(arguments: argparse.Namespace) -> int:
         if arguments.version is None
         else copy(store.find(arguments.version))
     )
-    whole = {"version": version.number, "id": version.id,
-             "model": arguments.model, "scores": arguments.scores}  # fmt: skip
+    whole = {
+        "version": version.number,
+        "id": version.id,
+        "model": arguments.model,
+        "scores": arguments.scores,
+    }
     places = " and ".join(filter(None, (arguments.model, arguments.scores)))
     print(
         json_of(whole) if arguments.json else f"version {version.number} copied to {shown(places)}"

@@ -22,7 +22,6 @@ from streampca.sources.files.images import are_images
 from streampca.sources.ratings.tables import recognised
 from streampca.sources.several import TABLES, TABULAR
 
-# --------------------------------------------------------------------------------------------------
 # The source.
 
 
@@ -42,13 +41,16 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         "--missing-value", type=float, metavar="X", help="a number that means missing"
     )
     parser.add_argument(
-        "--missing-chunks", choices=("error", "fill", "mask"), default="error",
+        "--missing-chunks",
+        choices=("error", "fill", "mask"),
+        default="error",
         help="chunks that a Zarr store lacks: an error (default), its fill value, or missing cells",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--external-links", action="store_true",
+        "--external-links",
+        action="store_true",
         help="accept HDF5 files whose data are in other files, and Zarr stores with links out",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--multiallelic",
         choices=("error", "drop"),
@@ -57,9 +59,11 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     )
     table_options(parser)
     parser.add_argument(
-        "--feature-types", action="append", metavar="TYPE",
+        "--feature-types",
+        action="append",
+        metavar="TYPE",
         help="of a 10x file or an AnnData: 'all', or such as 'Antibody Capture'; may be repeated",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--join",
         choices=("samples", "features"),
@@ -92,10 +96,11 @@ def output_options(one: argparse.ArgumentParser) -> None:
     """What a fit writes, and where its options come from."""
     one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
     one.add_argument(
-        "--scores", metavar=SCORES,
+        "--scores",
+        metavar=SCORES,
         help="write the scores of all samples here; of two views to s-x.zarr and s-y.zarr for "
         f"s.zarr; {OF_SCORES}",
-    )  # fmt: skip
+    )
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     printing_options(one)
     one.add_argument(
@@ -167,7 +172,6 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # Counts of cells: scanpy's steps before a PCA.
 
 STEPS = ("normalize_total", "log1p", "highly_variable")
@@ -178,14 +182,20 @@ def counts_options(parser: argparse.ArgumentParser) -> None:
     """Options that prepare counts, in the order in which they are applied."""
     group = parser.add_argument_group("counts of cells (scanpy's steps, in this order)")
     group.add_argument(
-        "--normalize-total", nargs="?", const=MEDIAN, type=_total, metavar="SUM",
+        "--normalize-total",
+        nargs="?",
+        const=MEDIAN,
+        type=_total,
+        metavar="SUM",
         help="bring every cell to this total, such as 1e4; without a number, to the median",
-    )  # fmt: skip
+    )
     group.add_argument("--log1p", action="store_true", help="take log(1 + x)")
     group.add_argument(
-        "--highly-variable", type=int, metavar="N",
+        "--highly-variable",
+        type=int,
+        metavar="N",
         help="keep the N most variable genes, and ties (scanpy's flavor seurat)",
-    )  # fmt: skip
+    )
 
 
 def prepared_counts(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> ChunkedMatrix:
@@ -235,7 +245,6 @@ def _total(text: str) -> float | str:
     return MEDIAN if text == MEDIAN else total
 
 
-# --------------------------------------------------------------------------------------------------
 # The model and its progress.
 
 COMPONENTS = 10  # by default, or fewer for a smaller matrix

@@ -21,7 +21,6 @@ from streampca.store.labelled import SUFFIXES, write_dataset
 from streampca.store.places import exists_already, refuse_inside, sweep
 from streampca.store.sinks import ZarrSink, refuse_occupied, remove_abandoned
 
-# --------------------------------------------------------------------------------------------------
 # Checks of outputs before anything is read: existing files, and places that cannot be written.
 
 Paths = Iterable[str | None]
@@ -30,9 +29,16 @@ DATA = (*NO_TEXT, ".tsv", ".txt")  # what models are not
 
 
 def check_outputs(
-    *, models: Paths = (), arrays: Paths = (), scores: Paths = (), tables: Paths = (),
-    datasets: Paths = (), new: Paths = (), sources: Paths = (), overwrite: bool = False,
-) -> None:  # fmt: skip
+    *,
+    models: Paths = (),
+    arrays: Paths = (),
+    scores: Paths = (),
+    tables: Paths = (),
+    datasets: Paths = (),
+    new: Paths = (),
+    sources: Paths = (),
+    overwrite: bool = False,
+) -> None:
     """Raise OccupiedError for outputs that exist, OutputError for those that cannot be written.
 
     models : folders of saved models.  arrays : Zarr arrays.  scores : those, or files, by the end
@@ -138,14 +144,16 @@ def write_both(model: Any, matrices: Any, paths: list[str], overwrite: bool) -> 
     """Write the scores of both views of a model. Returns the shape of the first."""
     with ExitStack() as stack:
         places, replaces = zip(
-            *(stack.enter_context(scores_in(path, matrix.labels.samples, overwrite))
-              for path, matrix in zip(paths, matrices, strict=True)), strict=True
-        )  # fmt: skip
+            *(
+                stack.enter_context(scores_in(path, matrix.labels.samples, overwrite))
+                for path, matrix in zip(paths, matrices, strict=True)
+            ),
+            strict=True,
+        )
         written = model.transform(*matrices, out=[*places], overwrite=any(replaces))
         return tuple(written[0].shape)
 
 
-# --------------------------------------------------------------------------------------------------
 # ``--eofs`` and ``--anndata``: results in the formats of climate science and biology.
 
 
@@ -158,10 +166,14 @@ def labelled_options(parser: argparse.ArgumentParser) -> None:
         "EOFs are of the field times its weights",
     )
     parser.add_argument(
-        "--eof-scaling", type=int, nargs=2, default=[0, 0], metavar=("EOFS", "PCS"),
+        "--eof-scaling",
+        type=int,
+        nargs=2,
+        default=[0, 0],
+        metavar=("EOFS", "PCS"),
         help="of those: 0 none (the default), 1 divided by the root of the eigenvalue (PCs have "
         "variance 1 then), 2 multiplied by it",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--anndata",
         nargs="?",

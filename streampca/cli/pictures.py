@@ -44,10 +44,15 @@ from streampca.store.bundle import whole_file
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
 OF_ONE = {"loadings": "component", "manhattan": "component"}  # the option of the picture
 OF_SEVERAL = {
-    "scores": "components", "projected": "components", "pairs": "components",
-    "biplot": "components", "correlation_circle": "components", "map": "mode", "pcs": "mode",
+    "scores": "components",
+    "projected": "components",
+    "pairs": "components",
+    "biplot": "components",
+    "correlation_circle": "components",
+    "map": "mode",
+    "pcs": "mode",
     "texts": "components",
-}  # fmt: skip
+}
 KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps", "images")
 LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
 TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
@@ -73,9 +78,10 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         "project) are drawn over those of the fit",
     )
     one.add_argument(
-        "--images", metavar="FOLDER",
+        "--images",
+        metavar="FOLDER",
         help="of --kind images: the first three of these, beside what components make of them",
-    )  # fmt: skip
+    )
     field_options(one)
 
     one = parsers["report"]
@@ -117,10 +123,11 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 def _panel_options(one: Parser) -> None:
     one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
     one.add_argument(
-        "--panel-column", metavar="NAME",
+        "--panel-column",
+        metavar="NAME",
         help="its column with the labels (default: population, pop, super_pop or group, else the "
         "first after the ids)",
-    )  # fmt: skip
+    )
 
 
 def _picture(name: str) -> Path:
@@ -138,10 +145,15 @@ def run_baselines(arguments: argparse.Namespace) -> int:
     """``streampca baselines``: four curves from one read of the data, and their picture."""
     output = _picture(arguments.output)
     found = streampca.r2_baselines(
-        open_source(arguments), arguments.components, scale=arguments.scale,
-        reconstruction=arguments.reconstruction, missing=arguments.missing,
-        n_draws=arguments.draws, random_state=arguments.seed, **settings_of_run(arguments),
-    )  # fmt: skip
+        open_source(arguments),
+        arguments.components,
+        scale=arguments.scale,
+        reconstruction=arguments.reconstruction,
+        missing=arguments.missing,
+        n_draws=arguments.draws,
+        random_state=arguments.seed,
+        **settings_of_run(arguments),
+    )
     draw("baselines", found, output)
     if arguments.json:
         curves = {name: one.tolist() for name, one in found.curves.items()}

@@ -25,9 +25,10 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--seen", action="store_true", help="items that the user has rated, too")
     one.add_argument("--similar", metavar="ITEM", help="items that are liked by the same people")
     one.add_argument(
-        "--predict", metavar="FILE",
+        "--predict",
+        metavar="FILE",
         help="the ratings of pairs: a text file with the columns of users and items of the fit",
-    )  # fmt: skip
+    )
     one.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -92,8 +92,9 @@ def _text(path: str, scores: Any, samples: AxisLabels | None) -> None:
     """Numbers are written so that they are read as they were."""
     names = _names(samples, scores.shape[0])
     with open(path, "w", newline="", encoding="utf-8") as file:
-        lines = csv.writer(file, delimiter="," if path.lower().endswith(".csv") else "\t",
-                           lineterminator="\n")  # fmt: skip
+        lines = csv.writer(
+            file, delimiter="," if path.lower().endswith(".csv") else "\t", lineterminator="\n"
+        )
         lines.writerow([*(name for name, _ in names), *_components(scores)])
         rows = chain.from_iterable(part.tolist() for _, part in _parts(scores))
         for *ids, row in zip(*(entries for _, entries in names), rows, strict=True):
@@ -119,5 +120,8 @@ def _parquet(path: str, scores: Any, samples: AxisLabels | None) -> None:
 
 
 WRITERS: dict[str, Callable[[str, Any, AxisLabels | None], None]] = {
-    ".tsv": _text, ".csv": _text, ".parquet": _parquet, ".npy": _npy,
-}  # fmt: skip
+    ".tsv": _text,
+    ".csv": _text,
+    ".parquet": _parquet,
+    ".npy": _npy,
+}

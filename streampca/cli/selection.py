@@ -38,17 +38,12 @@ from streampca.genetics.tables import (
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.decompose.assemble import provenance
 from streampca.models.results.linear_result import COMPONENTS
-from streampca.models.results.views import (
-    frequency_column,
-    observed_alleles,
-    used_variants,
-)
+from streampca.models.results.views import frequency_column, observed_alleles, used_variants
 from streampca.passes import PassCost, Plan
 from streampca.sources.genotypes.allele_counts import with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
 from streampca.store import labelled_rows
 
-# --------------------------------------------------------------------------------------------------
 # Selecting samples and variants: first by lists, then by counts, then by pruning, as PLINK does.
 
 
@@ -201,7 +196,6 @@ def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
     return sample_mask(matrix.labels.samples, arguments.fit_samples, "fit_samples")
 
 
-# --------------------------------------------------------------------------------------------------
 # The text files of a genotype fit, in PLINK's layouts.
 
 
@@ -262,8 +256,11 @@ def write_outputs(
             write_vmiss(path, variants, lost, result.n_samples, may)
         elif path.endswith(".allele"):
             streamed = result.streamed_to
-            loadings = result.require_components().T if streamed is None else (
-                labelled_rows(streamed, COMPONENTS))  # fmt: skip
+            loadings = (
+                result.require_components().T
+                if streamed is None
+                else (labelled_rows(streamed, COMPONENTS))
+            )
             weights = partial(allele_weights, result, columns=loadings)
             used = used_variants(result)
             write_allele_weights(path, variants, used, weights, result.n_components, may)

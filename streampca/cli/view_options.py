@@ -15,18 +15,26 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import VIEWS
 
 OF_VIEW = (
-    "scores", "projected", "pairs", "biplot", "pcs", "loadings", "manhattan", "correlation_circle",
+    "scores",
+    "projected",
+    "pairs",
+    "biplot",
+    "pcs",
+    "loadings",
+    "manhattan",
+    "correlation_circle",
     "map",
-)  # fmt: skip
+)
 FURTHER = ("level", "lag", "member")  # dimensions of features beside those of a map
 
 
 def field_options(one: Parser) -> None:
     one.add_argument("--view", choices=("x", "y"), help="of a model of two views, this one")
     one.add_argument(
-        "--map-of", metavar="KIND",
+        "--map-of",
+        metavar="KIND",
         help="eof, correlation or covariance; homogeneous, heterogeneous or weights of two views",
-    )  # fmt: skip
+    )
     one.add_argument("--variable", metavar="NAME", help="of --kind map: of several variables")
     for name in FURTHER:
         one.add_argument(f"--{name}", metavar="VALUE", help=f"of --kind map: at this {name}")

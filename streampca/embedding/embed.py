@@ -104,13 +104,24 @@ class Embedding:
 
 
 def embed(
-    X: Any, *, filter: str | Sequence[str] | None = None, n_components: int | None = None,
-    model: Any = None, method: Any = "umap", n_neighbors: int | None = None,
-    min_dist: float | None = None, perplexity: float | None = None, landmarks: int | None = None,
-    n_queries: int = 1000, random_state: Any = 0, dim: Any = None,
-    missing_value: float | None = None, memory_limit: int | str | None = None,
-    scheduler: Any = None, progress: Any = None,
-) -> Embedding:  # fmt: skip
+    X: Any,
+    *,
+    filter: str | Sequence[str] | None = None,
+    n_components: int | None = None,
+    model: Any = None,
+    method: Any = "umap",
+    n_neighbors: int | None = None,
+    min_dist: float | None = None,
+    perplexity: float | None = None,
+    landmarks: int | None = None,
+    n_queries: int = 1000,
+    random_state: Any = 0,
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> Embedding:
     """Filter features, fit components, and lay the rows out in two dimensions.
 
     X : (n, p), anything that :func:`streampca.open` opens.
@@ -142,11 +153,22 @@ def embed(
     J. Stat. Softw. 109(3); Wang, Huang, Rudin and Shaposhnik 2021, JMLR 22:201.
     """
     wanted = _wanted(
-        X, filter=filter, n_components=n_components, model=model, method=method,
-        n_neighbors=n_neighbors, min_dist=min_dist, perplexity=perplexity, landmarks=landmarks,
-        random_state=random_state, dim=dim, missing_value=missing_value,
-        memory_limit=memory_limit, scheduler=scheduler, progress=progress,
-    )  # fmt: skip
+        X,
+        filter=filter,
+        n_components=n_components,
+        model=model,
+        method=method,
+        n_neighbors=n_neighbors,
+        min_dist=min_dist,
+        perplexity=perplexity,
+        landmarks=landmarks,
+        random_state=random_state,
+        dim=dim,
+        missing_value=missing_value,
+        memory_limit=memory_limit,
+        scheduler=scheduler,
+        progress=progress,
+    )
     whole_number("n_queries", n_queries)
     plan, seed, n = wanted.plan(), wanted.seed, wanted.matrix.shape[0]
     clock = _Clock(resolve(progress))
@@ -162,9 +184,19 @@ def embed(
     judged = quality(scores, picture, queries)
     clock.done("judgement")
     return Embedding(
-        picture, scores, chosen, fitted, library, left, judged, plan, str(wanted.layout), seed,
-        wanted.matrix.labels.samples, clock.seconds,
-    )  # fmt: skip
+        picture,
+        scores,
+        chosen,
+        fitted,
+        library,
+        left,
+        judged,
+        plan,
+        str(wanted.layout),
+        seed,
+        wanted.matrix.labels.samples,
+        clock.seconds,
+    )
 
 
 def plan_embedding(X: Any, **options: Any) -> EmbeddingPlan:
@@ -220,18 +252,37 @@ class _Wanted:
         laying = {**kept, "landmarks": m * row, "placing, comparing": beside_nbytes(kept, n)}
         at_once = placed_at_once(self.layout.placed_nbytes(k, m))
         return EmbeddingPlan(
-            (n, p), tuple(map(str, self.filters)), features, fit, k, str(self.layout), m, at_once,
-            {"fit": fitting, "layout": laying}, self.limit,
-        )  # fmt: skip
+            (n, p),
+            tuple(map(str, self.filters)),
+            features,
+            fit,
+            k,
+            str(self.layout),
+            m,
+            at_once,
+            {"fit": fitting, "layout": laying},
+            self.limit,
+        )
 
 
 def _wanted(
-    X: Any, *, filter: Any = None, n_components: int | None = None, model: Any = None,
-    method: Any = "umap", n_neighbors: int | None = None, min_dist: float | None = None,
-    perplexity: float | None = None, landmarks: int | None = None, random_state: Any = 0,
-    dim: Any = None, missing_value: float | None = None, memory_limit: int | str | None = None,
-    scheduler: Any = None, progress: Any = None,
-) -> _Wanted:  # fmt: skip
+    X: Any,
+    *,
+    filter: Any = None,
+    n_components: int | None = None,
+    model: Any = None,
+    method: Any = "umap",
+    n_neighbors: int | None = None,
+    min_dist: float | None = None,
+    perplexity: float | None = None,
+    landmarks: int | None = None,
+    random_state: Any = 0,
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> _Wanted:
     if model is not None and n_components is not None:
         raise InvalidInputError("n_components and model are given; say k to the model alone")
     if model is not None and (not isinstance(model, Estimator) or model.views != 1):
@@ -303,9 +354,12 @@ def _laid_out(
 
 
 def _placed(
-    library: Any, scores: Array, at_once: int, numbers: Array | None = None,
+    library: Any,
+    scores: Array,
+    at_once: int,
+    numbers: Array | None = None,
     clock: _Clock | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     """(m, 2) places of rows, in parts of equal size: libraries treat small ones otherwise."""
     numbers = np.arange(len(scores)) if numbers is None else numbers
     parts = np.array_split(numbers, -(-len(numbers) // at_once))

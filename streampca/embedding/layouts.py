@@ -196,21 +196,34 @@ def _pacmap(module: Any, of: Numbers, seed: int) -> _PaCMAP:
 LEAST = {"n_neighbors": 2, "min_dist": 0.0, "perplexity": 1.0}
 LIBRARIES = {
     "umap": Library(
-        "umap", "umap-learn", _umap, {"n_neighbors": 15, "min_dist": 0.1},
+        "umap",
+        "umap-learn",
+        _umap,
+        {"n_neighbors": 15, "min_dist": 0.1},
         lambda of: int(of.n_neighbors) + 1,
-        310 * MiB, 600 * MiB,
-        lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors), 4096,
+        310 * MiB,
+        600 * MiB,
+        lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors),
+        4096,
     ),
     "tsne": Library(
-        "openTSNE", "openTSNE", _tsne, {"perplexity": 30.0},
+        "openTSNE",
+        "openTSNE",
+        _tsne,
+        {"perplexity": 30.0},
         lambda of: int(3 * of.perplexity) + 2,
-        180 * MiB, 200 * MiB,
+        180 * MiB,
+        200 * MiB,
         lambda of, k: 16 * k + 700 + 100 * int(3 * of.perplexity),
     ),
     "pacmap": Library(
-        "pacmap", "pacmap", _pacmap, {"n_neighbors": 10},
+        "pacmap",
+        "pacmap",
+        _pacmap,
+        {"n_neighbors": 10},
         lambda of: 6 * int(of.n_neighbors),
-        310 * MiB, 60 * MiB,
+        310 * MiB,
+        60 * MiB,
         lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors),
     ),
-}  # fmt: skip
+}

@@ -33,7 +33,6 @@ from streampca.passes import (
 from streampca.sources.genotypes.allele_counts import code_is_assumed
 from streampca.sources.genotypes.variants import NO_PARENT
 
-# --------------------------------------------------------------------------------------------------
 # Samples and variants that have enough calls, in PLINK's order, before anything else is done.
 
 
@@ -165,7 +164,6 @@ def _counted(
     return done.answer[name]
 
 
-# --------------------------------------------------------------------------------------------------
 # Warnings of a genotype fit: relatives among the samples, components of a single short region.
 
 

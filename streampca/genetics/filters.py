@@ -14,23 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import (
-    InvalidInputError,
-    UnknownChromosomeWarning,
-    shorten,
-    warn_caller,
-)
+from streampca.errors import InvalidInputError, UnknownChromosomeWarning, shorten, warn_caller
 from streampca.genetics.id_lists import Names, names_of, read_names, sample_mask, warn_of_absent
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
-from streampca.matrix.columns import (
-    Column,
-    as_text,
-    by_pieces,
-    is_among,
-    numbered,
-    textual,
-)
+from streampca.matrix.columns import Column, as_text, by_pieces, is_among, numbered, textual
 from streampca.sources.genotypes.variants import (
     DIPLOID,
     HUMAN,
@@ -39,8 +27,18 @@ from streampca.sources.genotypes.variants import (
     chromosome_names,
 )
 
-BUILDS = {37: 37, 38: 38, "37": 37, "38": 38, "b37": 37, "b38": 38, "hg19": 37, "hg38": 38,
-          "grch37": 37, "grch38": 38}  # fmt: skip
+BUILDS = {
+    37: 37,
+    38: 38,
+    "37": 37,
+    "38": 38,
+    "b37": 37,
+    "b38": 38,
+    "hg19": 37,
+    "hg38": 38,
+    "grch37": 37,
+    "grch38": 38,
+}
 
 # Chromosome; start and stop in build 37; the same in build 38, in base pairs.
 # Build 37: the 24 autosomal regions of Price et al. 2008 and Anderson et al. 2010, as the
@@ -106,7 +104,6 @@ def in_long_range_ld(chromosome: Any, position: Any, build: int | str = 37) -> A
     return inside
 
 
-# --------------------------------------------------------------------------------------------------
 # The variants and samples that a genotype analysis uses, selected by name and position.
 #
 # All of it needs labels only: nothing is read.

@@ -104,13 +104,9 @@ class GenotypePCA(LinearModel):
         meaning=""""hwe" ((g - 2f) / sqrt(2f(1-f))), "eigensoft" (f with the prior of smartpca,
             divided by sqrt(f(1-f))), "std" or None.""",
     )
-    ploidy: int = parameter(
-        default=2,
-        meaning="most copies a call can have.",
-    )
+    ploidy: int = parameter(default=2, meaning="most copies a call can have.")
     maf: float = parameter(
-        default=0.0,
-        meaning="variants whose rarer allele is less frequent are left out.",
+        default=0.0, meaning="variants whose rarer allele is less frequent are left out."
     )
     max_missing: float = parameter(
         default=1.0,
@@ -152,8 +148,7 @@ class GenotypePCA(LinearModel):
             "scatter" they cost one more pass.""",
     )
     components: bool = parameter(
-        default=True,
-        meaning="False saves the second pass; no loadings, and no ``fit_samples``.",
+        default=True, meaning="False saves the second pass; no loadings, and no ``fit_samples``."
     )
     loadings: str | os.PathLike[str] | None = parameter(
         default=None,

@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import (
-    AbsentNamesWarning,
-    InvalidInputError,
-    shorten,
-    warn_caller,
-)
+from streampca.errors import AbsentNamesWarning, InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, is_among, pieces, repeated, textual
@@ -53,8 +48,9 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
     return chosen
 
 
-def _refuse_ambiguous(individual: Any, both: Sequence[Any], wanted: Sequence[str],
-                      option: str) -> None:  # fmt: skip
+def _refuse_ambiguous(
+    individual: Any, both: Sequence[Any], wanted: Sequence[str], option: str
+) -> None:
     """Refuse names that several samples have, of which nothing says who is meant.
 
     both : the ids of family and individual, joined by " " and by ":".

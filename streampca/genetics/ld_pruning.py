@@ -109,7 +109,6 @@ def runs(chromosome: Array) -> tuple[Array, Array]:
     return ends[:-1], ends[1:]
 
 
-# --------------------------------------------------------------------------------------------------
 # LD pruning while streaming: variants in approximate linkage equilibrium, as PLINK 2 picks them.
 #
 # ``prune_ld`` gives the variants that ``plink2 --indep-pairwise <window> <step> <r2>`` keeps, in

@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import (
-    InvalidInputError,
-    InvalidTypeError,
-    not_fitted,
-    shorten,
-    warn_caller,
-)
+from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted, shorten, warn_caller
 from streampca.genetics.sample_scores import (
     SOLVE_NBYTES,
     SampleSums,
@@ -306,18 +300,36 @@ def _choose(
     held = 2 * m * (layout.k + 2) * 8 + (n_features + m) * VARIANT_NBYTES
     flops = float(n) * m * 2 * layout.width
     total = n * layout.width * 8
-    features = pass_spec("project", matrix, 1, {"sums": VariantSums(layout=layout)},
-                         kept_nbytes=held, flops=flops)  # fmt: skip
-    samples = PassSpec("project", 0, 0, 0, lambda length: tile_nbytes(length, m),
-                       kept_nbytes=held + total, flops=flops)  # fmt: skip
+    features = pass_spec(
+        "project", matrix, 1, {"sums": VariantSums(layout=layout)}, kept_nbytes=held, flops=flops
+    )
+    samples = PassSpec(
+        "project",
+        0,
+        0,
+        0,
+        lambda length: tile_nbytes(length, m),
+        kept_nbytes=held + total,
+        flops=flops,
+    )
     solving = {"sums": total, "scores": n * 4 * layout.k * 8, "equations": SOLVE_NBYTES}
     reason = f"one pass over {{}}; then a system of {layout.k} equations per sample"
     candidates = [
-        Candidate("features", reason.format("variants"), (features,), solving,
-                  solve=partial(_by_variants, spec=features, layout=layout, aligned=aligned)),
-        Candidate("samples", reason.format("samples"), (samples,), solving,
-                  solve=partial(_by_samples, spec=samples, layout=layout, aligned=aligned)),
-    ]  # fmt: skip
+        Candidate(
+            "features",
+            reason.format("variants"),
+            (features,),
+            solving,
+            solve=partial(_by_variants, spec=features, layout=layout, aligned=aligned),
+        ),
+        Candidate(
+            "samples",
+            reason.format("samples"),
+            (samples,),
+            solving,
+            solve=partial(_by_samples, spec=samples, layout=layout, aligned=aligned),
+        ),
+    ]
     if easier_axis(matrix, preferred=1) == 0:
         candidates.reverse()
     return choose(matrix, "projection", candidates, memory_limit)

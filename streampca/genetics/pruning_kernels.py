@@ -155,9 +155,15 @@ def _linked(a: Array, b: Array, of_a: Array, of_b: Array, n: int, bound: float) 
 
 @_compile
 def _walk_forward(
-    rows: Array, split: int, bits: Array, counts: Array, major: Array, n: int, bound: float,
+    rows: Array,
+    split: int,
+    bits: Array,
+    counts: Array,
+    major: Array,
+    n: int,
+    bound: float,
     alive: Array,
-) -> None:  # fmt: skip
+) -> None:
     """Sweep the pairs from the first variant on; each sweep acts on one pair per first variant."""
     size = len(rows)
     checked = np.empty(size, np.int64)  # the pairs of the previous window are decided
@@ -181,9 +187,15 @@ def _walk_forward(
 
 @_compile
 def _walk_backward(
-    rows: Array, split: int, bits: Array, counts: Array, major: Array, n: int, bound: float,
+    rows: Array,
+    split: int,
+    bits: Array,
+    counts: Array,
+    major: Array,
+    n: int,
+    bound: float,
     alive: Array,
-) -> None:  # fmt: skip
+) -> None:
     """Take the new variants from the last to the first, each against all before it, nearest first.
 
     A variant that was removed in this window still removes others: so does PLINK 2.
@@ -201,9 +213,19 @@ def _walk_backward(
 
 @_compile
 def prune_windows(
-    starts: Array, stops: Array, first: int, entered: int, rows: Array, bits: Array, counts: Array,
-    major: Array, n: int, bound: float, backward: bool, alive: Array,
-) -> tuple[Array, int]:  # fmt: skip
+    starts: Array,
+    stops: Array,
+    first: int,
+    entered: int,
+    rows: Array,
+    bits: Array,
+    counts: Array,
+    major: Array,
+    n: int,
+    bound: float,
+    backward: bool,
+    alive: Array,
+) -> tuple[Array, int]:
     """Prune consecutive windows; ``alive`` becomes False for removed variants.
 
     starts, stops : of the windows, as variant numbers.  entered : the first variant that no

@@ -29,9 +29,15 @@ class LDScan(Accumulator):
     fields = ("keep", "constant", "bits", "counts", "survivors", "entered", "seen")
 
     def __init__(
-        self, *, r2: float, order: int, starts: Array, stops: Array, missing: float | None,
+        self,
+        *,
+        r2: float,
+        order: int,
+        starts: Array,
+        stops: Array,
+        missing: float | None,
         code_assumed: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.r2, self.order = r2, order
         self.starts, self.stops = np.array(starts), np.array(stops)  # writable on workers too
         self.missing, self.code_assumed = missing, code_assumed
@@ -73,10 +79,19 @@ class LDScan(Accumulator):
         observed = np.maximum(counts[:, 0], 1)
         share = (counts[:, 1] + counts[:, 0]) / (2.0 * observed)
         rows, self.entered = prune_windows(
-            self.starts[due:whole], self.stops[due:whole], first, self.entered,
-            self.survivors - first, bits, counts, np.maximum(share, 1.0 - share),
-            block.shape[0], self.r2 * (1.0 + 2.0**-44), ORDERS[self.order], self.keep[first:],
-        )  # fmt: skip
+            self.starts[due:whole],
+            self.stops[due:whole],
+            first,
+            self.entered,
+            self.survivors - first,
+            bits,
+            counts,
+            np.maximum(share, 1.0 - share),
+            block.shape[0],
+            self.r2 * (1.0 + 2.0**-44),
+            ORDERS[self.order],
+            self.keep[first:],
+        )
         wanted = self.starts[whole] if whole < len(self.starts) else self.seen
         begin = int(min(max(wanted, first), self.seen))
         self.bits, self.counts = bits[begin - first :].copy(), counts[begin - first :].copy()

@@ -60,7 +60,6 @@ def _augmented(s: Array, c: Array, r: Array) -> Array:
     return np.asarray(scale[:, None] * rotated[:, 0])
 
 
-# --------------------------------------------------------------------------------------------------
 # The sums of a projection of genotypes over the observed variants of each sample.
 
 MASK_COLUMNS = 4096  # of a mask that are turned into numbers at once
@@ -175,7 +174,6 @@ def tile_nbytes(length: int, across: int) -> int:
     return tile_length(length, across, FLOAT.itemsize) * across * (2 * FLOAT.itemsize + 2)
 
 
-# --------------------------------------------------------------------------------------------------
 # Scores of samples from sums over their observed variants: a least-squares system for each.
 
 LEAST_SHARE = 1e-3  # of its squared loadings that every direction of the components must show
@@ -207,8 +205,9 @@ class SampleScores:
         if not bad.size:
             return
         self.scores[bad] = np.nan
-        names = shorten([f"{samples.name(int(i))}: {self.coverage[i]:.1%}" for i in bad[:4]],
-                        bad.size)  # fmt: skip
+        names = shorten(
+            [f"{samples.name(int(i))}: {self.coverage[i]:.1%}" for i in bad[:4]], bad.size
+        )
         message = (
             f"{bad.size} of {len(self.good)} samples show too few of the model's variants "
             f"({names}); min_coverage={min_coverage:g}"

@@ -92,7 +92,6 @@ def allele_weights(result: Any, part: slice, columns: Any) -> Array:
     return np.asarray(columns[part]) * deviation[:, None]
 
 
-# --------------------------------------------------------------------------------------------------
 # Tables of variants and samples: columns by their heading, each a function of a slice of rows.
 
 Columns = Mapping[str, Callable[[slice], Sequence[Any]]]
@@ -122,9 +121,12 @@ def write_afreq(
 
 
 def write_acount(
-    path: str | os.PathLike[str], variants: Any, frequencies: Any, observed: Any,
+    path: str | os.PathLike[str],
+    variants: Any,
+    frequencies: Any,
+    observed: Any,
     overwrite: bool = True,
-) -> None:  # fmt: skip
+) -> None:
     """The same with the exact counts, ``ALT_CTS``, as ``plink2 --read-freq`` takes them."""
 
     def copies(part: slice) -> list[int]:
@@ -140,9 +142,13 @@ def write_acount(
 
 
 def write_allele_weights(
-    path: str | os.PathLike[str], variants: Any, used: Any, weights: Callable[[slice], Array],
-    k: int, overwrite: bool = True,
-) -> None:  # fmt: skip
+    path: str | os.PathLike[str],
+    variants: Any,
+    used: Any,
+    weights: Callable[[slice], Array],
+    k: int,
+    overwrite: bool = True,
+) -> None:
     """Loadings, a line for each used variant: ``#CHROM ID REF ALT A1 PC1 ...``, as PLINK 2's
     .eigenvec.allele.
 
@@ -169,9 +175,12 @@ def write_vmiss(
 
 
 def write_smiss(
-    path: str | os.PathLike[str], identifiers: Sequence[tuple[str, Sequence[Any]]], missing: Any,
-    variants: int, overwrite: bool = True,
-) -> None:  # fmt: skip
+    path: str | os.PathLike[str],
+    identifiers: Sequence[tuple[str, Sequence[Any]]],
+    missing: Any,
+    variants: int,
+    overwrite: bool = True,
+) -> None:
     """Missing calls of samples, ``#FID IID MISSING_CT OBS_CT F_MISS``, as PLINK 2's.
 
     identifiers : as :func:`write_eigenvec`.  missing : (n,), of so many ``variants``.

@@ -88,7 +88,6 @@ def pair_codes(a: Array, b: Array) -> Array:
     return inverse
 
 
-# --------------------------------------------------------------------------------------------------
 # Matching of variants of new data with those of a model, and their counted alleles.
 #
 # Two files of the same variants may differ in their order, in the allele that is counted

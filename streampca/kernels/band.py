@@ -40,9 +40,13 @@ def leading_pairs(a: Array, count: int) -> tuple[Array, Array] | None:
         return None
     m, stored = len(a), band.stored()
     values = scipy.linalg.eig_banded(
-        stored, lower=True, eigvals_only=True, select="i", select_range=(m - count, m - 1),
+        stored,
+        lower=True,
+        eigvals_only=True,
+        select="i",
+        select_range=(m - count, m - 1),
         check_finite=False,
-    )  # fmt: skip
+    )
     if len(values) < count:  # bisection loses some among equal ones
         return None
     size = max(abs(float(values[-1])), float(np.abs(stored[0]).max()))
@@ -92,7 +96,6 @@ def _vectors(stored: Array, values: Array, size: float) -> Array | None:
     return out
 
 
-# --------------------------------------------------------------------------------------------------
 # The band.
 
 WIDTH = 48  # diagonals below the main one
@@ -191,9 +194,15 @@ def _factor_panel(a: Array, start: int) -> Array:
     panel, tau, work = a[start:inner, inner:], np.empty(WIDTH), np.empty(64 * WIDTH)
     info = ctypes.c_int(0)
     _named("dgeqrf")(
-        _int(panel.shape[1]), _int(WIDTH), panel.ctypes.data, _int(_lead(panel)), tau.ctypes.data,
-        work.ctypes.data, _int(work.size), ctypes.byref(info),
-    )  # fmt: skip
+        _int(panel.shape[1]),
+        _int(WIDTH),
+        panel.ctypes.data,
+        _int(_lead(panel)),
+        tau.ctypes.data,
+        work.ctypes.data,
+        _int(work.size),
+        ctypes.byref(info),
+    )
     v = _reflections(a, start)
     count = v.shape[1]
     gram, t = v.T @ v, np.zeros((count, count))
@@ -219,9 +228,19 @@ def _add_image(a: Array, v: Array, image: Array, rows: slice) -> None:
     own, out = a[rows, rows], image[rows]
     one = ctypes.byref(ctypes.c_double(1.0))
     _named("dsymm")(  # C order seen as Fortran order: image' += v' a
-        b"R", b"L", _int(v.shape[1]), _int(len(out)), one, own.ctypes.data, _int(_lead(a)),
-        v[rows].ctypes.data, _int(v.shape[1]), one, out.ctypes.data, _int(v.shape[1]),
-    )  # fmt: skip
+        b"R",
+        b"L",
+        _int(v.shape[1]),
+        _int(len(out)),
+        one,
+        own.ctypes.data,
+        _int(_lead(a)),
+        v[rows].ctypes.data,
+        _int(v.shape[1]),
+        one,
+        out.ctypes.data,
+        _int(v.shape[1]),
+    )
     add_product(out, a[rows, rows.stop :], v[rows.stop :])
     add_product(out, a[: rows.start, rows].T, v[: rows.start])
 
@@ -230,8 +249,17 @@ def _update(a: Array, v: Array, w: Array, pair: Array, crossed: Array, rows: sli
     """Subtract v w' + w v' from the upper triangle of some rows."""
     own = a[rows, rows]
     _named("dsyr2k")(
-        b"L", b"T", _int(len(own)), _int(v.shape[1]), ctypes.byref(ctypes.c_double(-1.0)),
-        v[rows].ctypes.data, _int(v.shape[1]), w[rows].ctypes.data, _int(v.shape[1]),
-        ctypes.byref(ctypes.c_double(1.0)), own.ctypes.data, _int(_lead(a)),
-    )  # fmt: skip
+        b"L",
+        b"T",
+        _int(len(own)),
+        _int(v.shape[1]),
+        ctypes.byref(ctypes.c_double(-1.0)),
+        v[rows].ctypes.data,
+        _int(v.shape[1]),
+        w[rows].ctypes.data,
+        _int(v.shape[1]),
+        ctypes.byref(ctypes.c_double(1.0)),
+        own.ctypes.data,
+        _int(_lead(a)),
+    )
     add_product(a[rows, rows.stop :], pair[rows], crossed[rows.stop :].T)

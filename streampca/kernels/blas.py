@@ -256,7 +256,6 @@ def add_in_place(total: Array, part: Array) -> None:
     each(add, [slice(i, i + step) for i in range(0, len(total), step)])
 
 
-# --------------------------------------------------------------------------------------------------
 # Memory that is returned to the system as soon as it is freed.
 #
 # ``malloc`` may keep freed memory per thread: unused blocks and partial accumulators of tens of MiB

@@ -84,14 +84,24 @@ def _two_products(x, by_feature, samples, features, code, center, factor, q, inn
             row, column = (j, i) if by_feature else (i, j)
             down_row, down_column = (wide, tall) if by_feature else (tall, wide)
             _lay_panel(
-                x, row, column, down_row, down_column, stride, code, center, factor, by_feature,
+                x,
+                row,
+                column,
+                down_row,
+                down_column,
+                stride,
+                code,
+                center,
+                factor,
+                by_feature,
                 room,
-            )  # fmt: skip
+            )
             # one call for both products, because the compiler inlines every call
             across, along, count, deep, place, line = (
-                (feature, sample, wide, tall, i, j) if sweep == 0
+                (feature, sample, wide, tall, i, j)
+                if sweep == 0
                 else (sample, feature, tall, wide, j, i)
-            )  # fmt: skip
+            )
             table, into = (q, inner) if sweep == 0 else (inner, outer)
             _add_panel(room, across, along, count, deep, table, place, into, line)
 
@@ -120,9 +130,17 @@ def two_products(
     samples, features = BY_FEATURE if by_feature else BY_SAMPLE
     center, factor = (np.ascontiguousarray(one, np.float64) for one in (center, factor))
     _two_products(
-        x, by_feature, samples, features, _code(missing), center, factor,
-        np.ascontiguousarray(q, np.float32), inner, outer,
-    )  # fmt: skip
+        x,
+        by_feature,
+        samples,
+        features,
+        _code(missing),
+        center,
+        factor,
+        np.ascontiguousarray(q, np.float32),
+        inner,
+        outer,
+    )
     return inner
 
 
@@ -146,7 +164,6 @@ def add_image(
     _add_sums(x, by_feature, _code(missing), center, factor * h, out)
 
 
-# --------------------------------------------------------------------------------------------------
 # Gram matrix and rotation of a few stacked rows, both panel by panel in registers.
 #
 # The rows are those of a factor F, and new rows R below them. Both are stored transposed:

@@ -15,7 +15,6 @@ import scipy
 from streampca.kernels.blas import Array
 from streampca.kernels.team import each
 
-# --------------------------------------------------------------------------------------------------
 # splitmix64: pseudo-random numbers computed from an index alone.
 #
 # Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
@@ -31,7 +30,6 @@ def mixed(x: Array) -> Array:
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
-# --------------------------------------------------------------------------------------------------
 # Elementwise and per-column operations on blocks, in pieces that stay in cache.
 
 CACHE_NBYTES = 256 * 1024  # of a piece that stays in a core's L2 cache
@@ -235,7 +233,6 @@ def leading_rows(n: int, weights: Array | None) -> slice | Array:
     return slice(0, min(n, 64)) if weights is None else np.flatnonzero(weights)[:64]
 
 
-# --------------------------------------------------------------------------------------------------
 # Held-out cells, selected by a hash of their position, so that no mask is stored.
 
 
@@ -272,7 +269,6 @@ def chosen(row_keys: Array, column_keys: Array, share: float) -> Array:
     return np.asarray(h < np.uint32(min(share * 2.0**32, 2.0**32 - 1)))
 
 
-# --------------------------------------------------------------------------------------------------
 # Products with a few random vectors, in short sums, which measure the rounding of a long sum.
 #
 # A symmetric update adds many terms one after the other. Terms that are equal, or small relative to

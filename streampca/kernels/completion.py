@@ -31,7 +31,6 @@ PIECE = 1024  # lines, or columns, that one thread takes at a time
 _compile = compiled(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 
 
-# --------------------------------------------------------------------------------------------------
 # Sums over the entries of one line.
 
 
@@ -138,7 +137,6 @@ def cholesky_solve(a, b, floor):  # type: ignore[no-untyped-def]
     return bad
 
 
-# --------------------------------------------------------------------------------------------------
 # The factors of lines, given those across.
 
 
@@ -228,8 +226,21 @@ class Lines:
         fixed, scale = self._sides()
 
         def solve(part: slice) -> None:
-            _solve_lines(self.z, self.indices, self.indptr, part.start, part.stop, v,
-                         self.v.shape[1], fixed, scale, ridges, floor, x, bad)  # fmt: skip
+            _solve_lines(
+                self.z,
+                self.indices,
+                self.indptr,
+                part.start,
+                part.stop,
+                v,
+                self.v.shape[1],
+                fixed,
+                scale,
+                ridges,
+                floor,
+                x,
+                bad,
+            )
 
         each(solve, _pieces(lines))
         singular = np.flatnonzero(bad)
@@ -243,8 +254,17 @@ class Lines:
         which = np.arange(len(self.indptr) - 1) if which is None else which
         size = self._size
         left, right = np.empty((size * (size + 1) // 2, len(which))), np.empty((size, len(which)))
-        _equations(self.z, self.indices, self.indptr, which, in_vectors(self.v), self.v.shape[1],
-                   *self._sides(), left, right)  # fmt: skip
+        _equations(
+            self.z,
+            self.indices,
+            self.indptr,
+            which,
+            in_vectors(self.v),
+            self.v.shape[1],
+            *self._sides(),
+            left,
+            right,
+        )
         return left, right
 
 
@@ -260,7 +280,6 @@ def _pieces(count: int) -> Sequence[slice]:
     return [slice(start, min(start + PIECE, count)) for start in range(0, count, PIECE)]
 
 
-# --------------------------------------------------------------------------------------------------
 # The equations across the lines, of the step from v, given the factors of the lines.
 
 
@@ -328,9 +347,22 @@ def _add_across(z, lines, ends, start, stop, x, r, level, ones, v, fixed, left, 
         for g in range(group):
             j = place + g
             squares, along, weight = _sum_column(
-                z, lines, ends[j], ends[j + 1], x, r, level, ones, v[j], fixed[j],
-                rows, flat, sides, a, b,
-            )  # fmt: skip
+                z,
+                lines,
+                ends[j],
+                ends[j + 1],
+                x,
+                r,
+                level,
+                ones,
+                v[j],
+                fixed[j],
+                rows,
+                flat,
+                sides,
+                a,
+                b,
+            )
             total += squares
             _pack(out, beside, g, a, b, r, size, along, weight)
         for t in range(len(left)):
@@ -356,9 +388,15 @@ class Turned:
         return cls(*_turn(z, indices, indptr, m))
 
     def add_equations(
-        self, x: Array, v: Array, left: Array, right: Array, ones: Array,
-        level: Array | None = None, fixed: Array | None = None,
-    ) -> float:  # fmt: skip
+        self,
+        x: Array,
+        v: Array,
+        left: Array,
+        right: Array,
+        ones: Array,
+        level: Array | None = None,
+        fixed: Array | None = None,
+    ) -> float:
         """Add the equations of the step from v (m, r), given x (lines, r); squares of residuals.
 
         The residuals are z_ij - x_i v_j - level_i - ones_i fixed_j.
@@ -376,9 +414,20 @@ class Turned:
         def add(number: int) -> None:
             part = pieces[number]
             squares[number] = _add_across(
-                self.z, self.lines, self.ends, part.start, part.stop, rows, r, level, ones, old,
-                fixed, left, right,
-            )  # fmt: skip
+                self.z,
+                self.lines,
+                self.ends,
+                part.start,
+                part.stop,
+                rows,
+                r,
+                level,
+                ones,
+                old,
+                fixed,
+                left,
+                right,
+            )
 
         each(add, range(len(pieces)))
         return float(squares.sum())

@@ -9,7 +9,6 @@ import numpy as np
 from streampca.kernels.blas import Array
 from streampca.kernels.columns import row_pieces
 
-# --------------------------------------------------------------------------------------------------
 # Many small least squares problems at once: the rows, and the columns, of a matrix with holes.
 #
 # Line i of a tile observes the cells where w_i is 1, and needs x_i = argmin |w_i (z_i - V x)|^2 +
@@ -139,7 +138,6 @@ def _minimum_norm(left: Array, right: Array, floor: float) -> Array:
     return np.asarray(np.einsum("nij,nj->in", vectors, inside))
 
 
-# --------------------------------------------------------------------------------------------------
 # Small Gaussian systems, one per row: the posterior of a few latent variables.
 
 

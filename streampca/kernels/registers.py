@@ -12,7 +12,6 @@ from numba.core import cgutils
 from numba.core.errors import RequireLiteralValue
 from numba.extending import intrinsic
 
-# --------------------------------------------------------------------------------------------------
 # Dense products and conversions in vector registers.
 #
 # ``add_lines`` is the inner kernel of a product of two small panels: its sums stay in registers,
@@ -49,8 +48,9 @@ def add_lines(  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         size = kind.bitwidth // 8
         vector = ir.VectorType(context.get_value_type(kind), columns_per_vector(size))
-        flat, rows, into = (context.make_array(sig.args[i])(context, builder, args[i])
-                            for i in (0, 5, 7))  # fmt: skip
+        flat, rows, into = (
+            context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 5, 7)
+        )
         width = cgutils.unpack_tuple(builder, rows.shape)[1]
         wide = cgutils.unpack_tuple(builder, into.shape)[1]
 
@@ -60,8 +60,9 @@ def add_lines(  # type: ignore[no-untyped-def]
 
         numbers = [ir.Constant(_WHOLE, a) for a in range(count)]
         outs = [at(into.data, builder.add(args[8], a), wide) for a in numbers]
-        starts = [builder.gep(flat.data, [builder.add(args[1], builder.mul(args[2], a))])
-                  for a in numbers]  # fmt: skip
+        starts = [
+            builder.gep(flat.data, [builder.add(args[1], builder.mul(args[2], a))]) for a in numbers
+        ]
         # sums begin at 0, not at y: one float32 sum over all terms of y would lose a digit
         zero = ir.Constant(vector, [0.0] * vector.count)
         sums = [cgutils.alloca_once_value(builder, zero) for _ in outs]
@@ -152,7 +153,6 @@ def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
     return builder.shuffle_vector(first, undefined, first_of_all)
 
 
-# --------------------------------------------------------------------------------------------------
 # Sums of the rows of a sparse line in vector registers.
 #
 # ``add_gathered`` and ``add_scattered`` are called from compiled kernels. The sum over a line's

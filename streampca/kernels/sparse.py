@@ -165,9 +165,17 @@ def add_cross_product(data: Array, indices: Array, indptr: Array, y: Array, into
 
 
 def two_products(
-    data: Array, indices: Array, indptr: Array, q: Array, shift: Array,
-    offset: Array, factor: Array, weight: Array, into: Array, sums: Array,
-) -> Array:  # fmt: skip
+    data: Array,
+    indices: Array,
+    indptr: Array,
+    q: Array,
+    shift: Array,
+    offset: Array,
+    factor: Array,
+    weight: Array,
+    into: Array,
+    sums: Array,
+) -> Array:
     """y = factor (X q - offset shift'), into += X' (weight y), sums += offset' (weight y).
 
     q : (m, l) float32 or float64, and so is the arithmetic.  shift : (l,).
@@ -205,15 +213,19 @@ def _norms_by_feature(data, indices, indptr, center, factor, out):  # type: igno
 
 
 def add_row_norms(
-    data: Array, indices: Array, indptr: Array, by_feature: bool,
-    center: Array, factor: Array, out: Array,
-) -> None:  # fmt: skip
+    data: Array,
+    indices: Array,
+    indptr: Array,
+    by_feature: bool,
+    center: Array,
+    factor: Array,
+    out: Array,
+) -> None:
     """out (rows,) += sum of ((x - center)^2 - center^2) factor^2 over the stored entries."""
     norms = _norms_by_feature if by_feature else _norms_by_sample
     norms(data, indices, indptr, center, factor, out)
 
 
-# --------------------------------------------------------------------------------------------------
 # Compiled column statistics of sparse blocks, including implicit zeros.
 #
 # Compiled and imported as ``calls``.
@@ -258,9 +270,14 @@ def _second(data, indices, by_feature, indptr, code, weights, moments):  # type:
 
 
 def sparse_stats(
-    data: Array, indices: Array, indptr: Array, shape: tuple[int, int], by_feature: bool,
-    missing: float | None, weights: Array | None,
-) -> ColumnStats:  # fmt: skip
+    data: Array,
+    indices: Array,
+    indptr: Array,
+    shape: tuple[int, int],
+    by_feature: bool,
+    missing: float | None,
+    weights: Array | None,
+) -> ColumnStats:
     """Statistics of the columns of a compressed block (rows, columns) of that shape.
 
     by_feature : the lines are columns (CSC).  weights : (rows,) or None.

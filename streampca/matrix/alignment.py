@@ -84,8 +84,9 @@ def rows_along(table: Any, axis: AxisLabels, name: str) -> Array:
     labelled = hasattr(table, "iloc") or by_dims(table)
     if not labelled or table.ndim != 2 or len(axis.dims) > 1:
         return np.asarray(table)
-    columns = [table.iloc[:, j] if hasattr(table, "iloc") else table[:, j]
-               for j in range(table.shape[1])]  # fmt: skip
+    columns = [
+        table.iloc[:, j] if hasattr(table, "iloc") else table[:, j] for j in range(table.shape[1])
+    ]
     return np.stack([along(one, axis, name) for one in columns], axis=1)
 
 

@@ -37,15 +37,19 @@ class ReadCount:
 
     def __add__(self, other: ReadCount) -> ReadCount:
         return ReadCount(
-            self.chunks + other.chunks, self.nbytes + other.nbytes,
-            self.stored + other.stored, self.moved + other.moved,
-        )  # fmt: skip
+            self.chunks + other.chunks,
+            self.nbytes + other.nbytes,
+            self.stored + other.stored,
+            self.moved + other.moved,
+        )
 
     def __sub__(self, other: ReadCount) -> ReadCount:
         return ReadCount(
-            self.chunks - other.chunks, self.nbytes - other.nbytes,
-            self.stored - other.stored, self.moved - other.moved,
-        )  # fmt: skip
+            self.chunks - other.chunks,
+            self.nbytes - other.nbytes,
+            self.stored - other.stored,
+            self.moved - other.moved,
+        )
 
 
 class ChunkedMatrix(ABC):
@@ -299,7 +303,6 @@ def cut_lengths(lengths: Sequence[int], most: int) -> tuple[int, ...]:
     return tuple(itertools.chain.from_iterable(cut))
 
 
-# --------------------------------------------------------------------------------------------------
 # A matrix that reads another one, and delegates questions about the source to it.
 
 

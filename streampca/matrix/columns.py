@@ -101,7 +101,6 @@ def repeated(values: Text, hashes: Text | None = None) -> list[str]:
     return [v for v, count in seen.items() if count > 1]
 
 
-# --------------------------------------------------------------------------------------------------
 # Annotation columns of an axis that are read on demand: labels of millions of variants.
 #
 # A :class:`Column` behaves as a one-dimensional array. Slices, numbers and ``np.asarray`` read the
@@ -293,8 +292,11 @@ class Runs(Column):
         first = int(np.searchsorted(self.starts, start, side="right")) - 1
         last = int(np.searchsorted(self.starts, stop, side="left"))
         edges = np.clip(np.append(self.starts[first:last], stop), start, stop)
-        return np.repeat(self.values[first:last], np.diff(edges)) if stop > start else (
-            np.empty(0, self.dtype))  # fmt: skip
+        return (
+            np.repeat(self.values[first:last], np.diff(edges))
+            if stop > start
+            else (np.empty(0, self.dtype))
+        )
 
     def mapped(self, function: Callable[[Array], Array]) -> Runs:
         """The runs with function(values) in place of the values."""

@@ -83,7 +83,6 @@ class MatrixView(ChunkedMatrix):
         self.base.add_checksums(found)
 
 
-# --------------------------------------------------------------------------------------------------
 # Data that a source keeps from one block to the next while a span is read.
 
 
@@ -268,7 +267,6 @@ class DerivedMatrix(ComputedView):
         return hashlib.sha256(base.encode() + code + self.derivation.digest()).hexdigest()
 
 
-# --------------------------------------------------------------------------------------------------
 # Steps of preprocessing that change values: logarithms, weights of features, scales of rows.
 
 

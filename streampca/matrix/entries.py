@@ -10,7 +10,6 @@ import numpy as np
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, ColumnStats, computed_once, reciprocal, sums_at
 
-# --------------------------------------------------------------------------------------------------
 # The stored entries of a sparse block, centred and scaled implicitly: nothing is made dense.
 
 
@@ -40,16 +39,30 @@ class Entries:
         """The entries of a scipy.sparse block."""
         values = canonical(values, axis)
         rows, columns = values.shape
-        return cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
-                   axis == 1, missing_value, weights)  # fmt: skip
+        return cls(
+            values.data,
+            values.indices,
+            values.indptr,
+            (int(rows), int(columns)),
+            axis == 1,
+            missing_value,
+            weights,
+        )
 
     @computed_once
     def stats(self) -> ColumnStats:
         """Column statistics, implicit zeros counted."""
         from streampca.kernels.sparse import sparse_stats
 
-        return sparse_stats(self.data, self.indices, self.indptr, self.shape, self.by_feature,
-                            self.missing_value, self.weights)  # fmt: skip
+        return sparse_stats(
+            self.data,
+            self.indices,
+            self.indptr,
+            self.shape,
+            self.by_feature,
+            self.missing_value,
+            self.weights,
+        )
 
     @computed_once
     def holes(self) -> Array | None:
@@ -114,9 +127,14 @@ class Entries:
         return z if scale is None else z * _factors(scale, self.shape[1])[:, None]
 
     def two_products(
-        self, q: Array, into: Array, sums: Array,
-        center: Array | None = None, scale: Array | None = None, shift: Array | None = None,
-    ) -> Array:  # fmt: skip
+        self,
+        q: Array,
+        into: Array,
+        sums: Array,
+        center: Array | None = None,
+        scale: Array | None = None,
+        shift: Array | None = None,
+    ) -> Array:
         """Both products of a Krylov step in one loop over the entries; adds to into and sums.
 
         Samples streamed: q (columns, l) is ALREADY divided by scale, and scale must be None.
@@ -145,8 +163,18 @@ class Entries:
         elif self.weights is not None:
             weight = np.asarray(self.weights, np.float64)
         shift = np.asarray(shift, np.float64)
-        return two_products(self._filled(center), self.indices, self.indptr, q, shift, offset,
-                            factor, weight, into, sums)  # fmt: skip
+        return two_products(
+            self._filled(center),
+            self.indices,
+            self.indptr,
+            q,
+            shift,
+            offset,
+            factor,
+            weight,
+            into,
+            sums,
+        )
 
     def row_norms(self, center: Array | None = None, scale: Array | None = None) -> Array:
         """(rows,) float64 sum of z^2: that of a row of zeros, corrected by the entries."""
@@ -156,8 +184,9 @@ class Entries:
         factor = np.ones(p) if scale is None else _factors(scale, p)
         c = np.zeros(p) if center is None else np.asarray(center, np.float64)
         norms = np.full(self.shape[0], float(np.sum((c * factor) ** 2)))
-        add_row_norms(self._filled(center), self.indices, self.indptr, self.by_feature,
-                      c, factor, norms)  # fmt: skip
+        add_row_norms(
+            self._filled(center), self.indices, self.indptr, self.by_feature, c, factor, norms
+        )
         return np.asarray(np.maximum(norms, 0.0))
 
     def _filled(self, center: Array | None) -> Array:
@@ -225,7 +254,6 @@ def sparse_nbytes(values: Any) -> int:
     return int(values.data.nbytes + values.indices.nbytes + values.indptr.nbytes)
 
 
-# --------------------------------------------------------------------------------------------------
 # The observed cells of a sparse block whose unstored cells are missing: ratings.
 
 
@@ -249,8 +277,9 @@ class Observed:
         """The cells of a scipy.sparse block, without NaN and the missing code."""
         values = canonical(values, axis)
         rows, columns = values.shape
-        found = cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
-                    axis == 1)  # fmt: skip
+        found = cls(
+            values.data, values.indices, values.indptr, (int(rows), int(columns)), axis == 1
+        )
         hole = np.isnan(values.data) if values.data.dtype.kind == "f" else None
         if missing_value is not None:
             coded = values.data == missing_value

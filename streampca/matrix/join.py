@@ -321,8 +321,10 @@ def _joint_preprocessing(parts: Sequence[ChunkedMatrix], joined: int) -> Preproc
         return every[0]
     if not any(every):
         return RAW
-    widths = [part.shape[1] if one.width is None else one.width
-              for one, part in zip(every, parts, strict=True)]  # fmt: skip
+    widths = [
+        part.shape[1] if one.width is None else one.width
+        for one, part in zip(every, parts, strict=True)
+    ]
     return Preprocessing((PartsBeside(tuple(every), np.cumsum(widths)),))
 
 

@@ -12,8 +12,12 @@ from streampca.kernels import Array
 
 ITSELF = "X is a"
 CHUNKS = "chunks of this Dask array are"
-GPU = {"cupy": "cupy.asnumpy(X)", "cupyx": "cupy.asnumpy(X)", "cudf": "X.to_pandas()",
-       "torch": "X.cpu()"}  # fmt: skip
+GPU = {
+    "cupy": "cupy.asnumpy(X)",
+    "cupyx": "cupy.asnumpy(X)",
+    "cudf": "X.to_pandas()",
+    "torch": "X.cpu()",
+}
 DAYS = "numpy.timedelta64(1, 'D')"
 REPAIRS = {
     "O": "object arrays have no fixed size: convert with X.astype('float64')",
@@ -37,8 +41,9 @@ def check_dtype(dtype: np.dtype[Any], kind: str = "array", dim: Any = None) -> N
     """
     if dtype.kind in "buif" and dtype.itemsize <= 8:
         return
-    repair = REPAIRS.get(dtype.kind, "convert with X.astype('float64') or encode categories as "
-                         "numbers")  # fmt: skip
+    repair = REPAIRS.get(
+        dtype.kind, "convert with X.astype('float64') or encode categories as numbers"
+    )
     if dtype.kind == "c":
         repair = (
             "Complex data not supported: their real and imaginary parts can be features. Use "
@@ -123,7 +128,6 @@ def plain_rows(values: Any) -> Any:
     return as_scipy(values, CHUNKS) if is_sparse(values) else values
 
 
-# --------------------------------------------------------------------------------------------------
 # 64-bit integers that float64 cannot hold: refused wherever they would be rounded.
 
 LARGEST = 2**53  # up to here float64 holds every integer

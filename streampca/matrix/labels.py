@@ -245,7 +245,6 @@ def component_axis(k: int, *beside: AxisLabels) -> AxisLabels:
     return AxisLabels.plain(name, k, list(range(1, k + 1)))
 
 
-# --------------------------------------------------------------------------------------------------
 # Labels as arrays and JSON, for saved models.
 
 MOST = 1 << 50  # entries of an axis
@@ -322,9 +321,10 @@ def _check(axis: AxisLabels, name: str) -> None:
     wrong += [d for d, one in axis.coords.items() if d not in size or one.shape != (size[d],)]
     wrong += [c for c, one in axis.extra.items() if one.shape != (total,)]
     wrong += [
-        g for g, (dims, one) in axis.grids.items()
+        g
+        for g, (dims, one) in axis.grids.items()
         if not set(dims) <= set(size) or one.shape != tuple(size[d] for d in dims)
-    ]  # fmt: skip
+    ]
     wrong += [d for d, own in axis.attrs.items() if not isinstance(own, dict)]
     if axis.parts and sum(map(len, axis.parts.values())) != total:
         wrong += list(axis.parts)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-# --------------------------------------------------------------------------------------------------
 # Locations from which a matrix is read, and checks that another process finds the same there.
 
 AT_ONCE = 8  # locations that are checked concurrently: object stores have latency
@@ -70,7 +69,6 @@ def spot_checks(locations: Sequence[Location]) -> dict[str, SpotCheck]:
         return dict(zip(each, pool.map(SpotCheck.of, each.values()), strict=True))
 
 
-# --------------------------------------------------------------------------------------------------
 # Values on a cluster: fetched through their future, or passed in with the task.
 
 

@@ -166,7 +166,6 @@ def _mapped(matrix: ChunkedMatrix, step: RowFunction | FourierFeatures) -> Mappe
     return MappedMatrix(matrix, step)
 
 
-# --------------------------------------------------------------------------------------------------
 # A function of the user's.
 
 
@@ -256,7 +255,6 @@ def _hashed(parts: list[Any]) -> str:
     return found.hexdigest()
 
 
-# --------------------------------------------------------------------------------------------------
 # Random Fourier features.
 
 

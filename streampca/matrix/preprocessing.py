@@ -132,9 +132,11 @@ class Preprocessing:
 
     @classmethod
     def from_saved(
-        cls, saved: Sequence[Mapping[str, Any]], arrays: dict[str, Array],
+        cls,
+        saved: Sequence[Mapping[str, Any]],
+        arrays: dict[str, Array],
         stem: str = "preprocessing",
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """The inverse of ``to_saved``; takes its arrays out of ``arrays``. Raises SourceError."""
         steps = []
         for i, record in enumerate(saved):

@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
-from streampca.kernels import (
-    Array,
-    ColumnStats,
-    add_product,
-    provisional_mean,
-    set_nan,
-    set_zero,
-)
+from streampca.kernels import Array, ColumnStats, add_product, provisional_mean, set_nan, set_zero
 from streampca.matrix.block import Block
 
-# --------------------------------------------------------------------------------------------------
 # Centring and scaling of columns: one record, resolved with the column statistics.
 
 SCALES = (None, "std", "hwe", "eigensoft")
@@ -250,7 +242,6 @@ def constant_columns(stats: ColumnStats, eps: float) -> Array:
     return spread <= 0.5 * eps * np.abs(stats.mean)
 
 
-# --------------------------------------------------------------------------------------------------
 # Projection of a design out of the samples of a block.
 
 PIECE_NBYTES = 1 << 20  # float64 values that are processed at a time: they stay in cache

@@ -58,9 +58,15 @@ def read_damaged(backend: Backend, rebuild: bool = False) -> History:
     )
     current, unsure = found.promoted(recovered.promoted)
     return History(
-        tuple(entries), found.last, current, found.raw.get(found.last, ""), found.checkpoint,
-        found.damage, unsure, tuple(sorted(recovered.unknown)),
-    )  # fmt: skip
+        tuple(entries),
+        found.last,
+        current,
+        found.raw.get(found.last, ""),
+        found.checkpoint,
+        found.damage,
+        unsure,
+        tuple(sorted(recovered.unknown)),
+    )
 
 
 @dataclass
@@ -246,11 +252,15 @@ class _Manifests:
             if n > self.found.last + MOST_LOST:
                 raise SourceError(f"{where} is of entry {n} of the log")
             claim = {
-                "version": version, "n": n, "number": about.get("number", 0),
-                "created": str(whole.get("created", "")), "reason": about.get("reason") or "",
-                "key": about.get("key") or "", "current": about.get("current"),
+                "version": version,
+                "n": n,
+                "number": about.get("number", 0),
+                "created": str(whole.get("created", "")),
+                "reason": about.get("reason") or "",
+                "key": about.get("key") or "",
+                "current": about.get("current"),
                 "manifest": hashlib.sha256(text).hexdigest(),
-            }  # fmt: skip
+            }
         except NewerFormatError:
             raise
         except SourceError as error:
@@ -306,9 +316,16 @@ class _Manifests:
         if n:
             self.promoted.setdefault(n, claim["current"])
         entry = Entry(
-            n or (self.lost[0] if self.lost else 1), PUBLISH, claim["version"], claim["current"],
-            claim["created"], claim["reason"], number, claim["manifest"], claim["key"],
-        )  # fmt: skip
+            n or (self.lost[0] if self.lost else 1),
+            PUBLISH,
+            claim["version"],
+            claim["current"],
+            claim["created"],
+            claim["reason"],
+            number,
+            claim["manifest"],
+            claim["key"],
+        )
         if not n:
             entry = replace(entry, current=self._before(entry.n))
         self.entries.append(entry)

@@ -23,7 +23,6 @@ from streampca.store.checked import (
     unsign,
 )
 
-# --------------------------------------------------------------------------------------------------
 # The entries of the log, and the versions that they describe.
 
 PUBLISH, PROMOTE, ROLLBACK, REMOVE, MEND = "publish", "promote", "rollback", "remove", "mend"
@@ -88,21 +87,28 @@ class Table:
         check_table(whole, where)
         entries = [Entry.from_row(row) for row in whole["published"]]
         return cls(
-            whole["count"], {one.version: one for one in entries}, frozenset(),
-            tuple(whole["promoted"]), frozenset(whole["served"]), tuple(whole["unknown"]),
-        )  # fmt: skip
+            whole["count"],
+            {one.version: one for one in entries},
+            frozenset(),
+            tuple(whole["promoted"]),
+            frozenset(whole["served"]),
+            tuple(whole["unknown"]),
+        )
 
     def to_json(self) -> str:
         """As JSON, without removed versions; their numbers stay used."""
         there = [one for name, one in self.published.items() if name not in self.removed]
         names = {one.version for one in there}
-        return json.dumps({
-            "count": self.count,
-            "published": [one.row() for one in there],
-            "promoted": [name for name in self.promoted if name in names],
-            "served": sorted(self.served & names),
-            "unknown": list(self.unknown),
-        }, separators=(",", ":"))  # fmt: skip
+        return json.dumps(
+            {
+                "count": self.count,
+                "published": [one.row() for one in there],
+                "promoted": [name for name in self.promoted if name in names],
+                "served": sorted(self.served & names),
+                "unknown": list(self.unknown),
+            },
+            separators=(",", ":"),
+        )
 
     def then(self, entries: Iterable[Entry], before: str | None) -> Table:
         """The table after further entries.  before : the promoted version before them."""
@@ -118,9 +124,13 @@ class Table:
                 served.add(one.current)
             before = one.current
         return replace(
-            self, count=count, published=published, removed=frozenset(removed),
-            promoted=tuple(stack), served=frozenset(served),
-        )  # fmt: skip
+            self,
+            count=count,
+            published=published,
+            removed=frozenset(removed),
+            promoted=tuple(stack),
+            served=frozenset(served),
+        )
 
 
 def _promote(stack: list[str], entry: Entry) -> None:
@@ -226,7 +236,6 @@ class History:
         return self.published.get(self.current or "")
 
 
-# --------------------------------------------------------------------------------------------------
 # The files of a log: its entries, and ``_head.json``.
 
 FOLDER = "_log/"
@@ -264,16 +273,22 @@ class Line:
         if whole["n"] != n:
             raise SourceError(f"{where} is entry {whole['n']} of a log")
         fields: dict[str, Any] = {
-            name: whole[name] for name in Entry.__dataclass_fields__
+            name: whole[name]
+            for name in Entry.__dataclass_fields__
             if whole.get(name) is not None or name == "current"
-        }  # fmt: skip
+        }
         entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
         checkpoint = None
         if (saved := whole.get("checkpoint")) is not None:
             row = saved.get("serving")
             checkpoint = Checkpoint(n, saved["table"], entry.current, row and tuple(row), where)
-        return cls(entry, hashlib.sha256(text).hexdigest(), whole["previous"], checkpoint,
-                   tuple(whole.get("mended") or ()))  # fmt: skip
+        return cls(
+            entry,
+            hashlib.sha256(text).hexdigest(),
+            whole["previous"],
+            checkpoint,
+            tuple(whole.get("mended") or ()),
+        )
 
 
 @dataclass(frozen=True)
@@ -299,8 +314,9 @@ class Head:
                 return None
             whole = unsign(text, where, FORMAT_VERSION)
             check_head(whole, where)
-            return cls(whole["n"], whole.get("checkpoint", 0), whole.get("entry", ""),
-                       whole.get("current"))  # fmt: skip
+            return cls(
+                whole["n"], whole.get("checkpoint", 0), whole.get("entry", ""), whole.get("current")
+            )
         except NewerFormatError:
             raise
         except SourceError as error:

@@ -30,7 +30,6 @@ from streampca.store.backend import STAGED, Backend
 from streampca.store.checked import readable, sign
 from streampca.store.places import discard
 
-# --------------------------------------------------------------------------------------------------
 # The append-only log of a model store: what was published, promoted, rolled back, removed.
 #
 # Entry n is ``_log/<n>.json``, created only if it is absent: of several concurrent writers one
@@ -91,15 +90,20 @@ def history_of(lines: list[Line]) -> History:
     found = [line.checkpoint for line in lines if line.checkpoint]
     last = lines[-1]
     return History(
-        tuple(line.entry for line in lines), last.entry.n, last.entry.current, last.digest,
+        tuple(line.entry for line in lines),
+        last.entry.n,
+        last.entry.current,
+        last.digest,
         found[-1] if found else Checkpoint(),
-    )  # fmt: skip
+    )
 
 
 def append(
-    backend: Backend, make: Callable[[History], Mapping[str, Any] | None],
-    since: int | None = None, read: Read | None = None,
-) -> tuple[Entry | None, History]:  # fmt: skip
+    backend: Backend,
+    make: Callable[[History], Mapping[str, Any] | None],
+    since: int | None = None,
+    read: Read | None = None,
+) -> tuple[Entry | None, History]:
     """Commit the entry that ``make`` returns for the present log: (the entry, the log before it).
 
     make : called again whenever another writer was first. It returns None if there is nothing to
@@ -120,10 +124,16 @@ def append(
             raise SourceError(history.unsure)
         n = history.n + 1
         whole = {
-            "format_version": FORMAT_VERSION, "n": n, "previous": history.digest, "nonce": nonce,
-            "time": now(), "current": history.current, "number": history.count, "removed": [],
+            "format_version": FORMAT_VERSION,
+            "n": n,
+            "previous": history.digest,
+            "nonce": nonce,
+            "time": now(),
+            "current": history.current,
+            "number": history.count,
+            "removed": [],
             **fields,
-        }  # fmt: skip
+        }
         text = _signed(history, whole)
         if _put(backend, n, text):
             line = Line.parse(text, n, backend.place)
@@ -201,15 +211,20 @@ def mend(backend: Backend) -> History:
         if not (wrong or history.unknown or found):
             return None
         gone = [
-            version for version in history.published
+            version
+            for version in history.published
             if version not in history.removed
             and not any(True for _ in backend.list(f"{VERSIONS}{version}/"))
-        ]  # fmt: skip
+        ]
         current = None if history.current in gone else history.current
         return {
-            "action": MEND, "version": "", "mended": sorted(wrong), "removed": gone,
-            "current": current, "reason": f"{len(history.damage)} files were damaged",
-        }  # fmt: skip
+            "action": MEND,
+            "version": "",
+            "mended": sorted(wrong),
+            "removed": gone,
+            "current": current,
+            "reason": f"{len(history.damage)} files were damaged",
+        }
 
     entry, before = append(backend, make, read=lambda: read_damaged(backend, rebuild=True))
     if entry is None:
@@ -226,7 +241,6 @@ def head_number(backend: Backend) -> int:
         return 0
 
 
-# --------------------------------------------------------------------------------------------------
 # Garbage collection: find what no version needs, record its removal in the log, delete it.
 
 Outside = Callable[[list[Entry]], list[str]]
@@ -234,9 +248,13 @@ GRACE = 24 * 3600.0  # seconds for which files without a log entry are not touch
 
 
 def collect_garbage(
-    backend: Backend, keep: int, *, grace: float = GRACE, dry_run: bool = False,
+    backend: Backend,
+    keep: int,
+    *,
+    grace: float = GRACE,
+    dry_run: bool = False,
     outside: Outside | None = None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Remove old versions and unfinished publications. Returns the removed names.
 
     keep, grace, dry_run : see :meth:`VersionStore.gc`.
@@ -275,10 +293,10 @@ def collect_garbage(
     _, history = append(backend, make)
     dead = gone | (history.removed & there)
     names = [
-        one.name for one in objects
-        if _owner(one.name) in dead
-        or (one.name.startswith(f"{STAGED}/") and one.modified <= ended)
-    ]  # fmt: skip
+        one.name
+        for one in objects
+        if _owner(one.name) in dead or (one.name.startswith(f"{STAGED}/") and one.modified <= ended)
+    ]
     left = [history.published[one] for one in dead if one in history.published]
     places = [] if outside is None else outside(left)
     if not dry_run:

@@ -105,12 +105,20 @@ class ModelStore(VersionStore[Version]):
         return self.read_current(_model_and_scores)
 
     def publish(
-        self, model: Any, *, state: bool = True, promote: bool = True, key: str = "",
-        base: History | None = None, reason: str = "", more: Mapping[str, Part] | None = None,
+        self,
+        model: Any,
+        *,
+        state: bool = True,
+        promote: bool = True,
+        key: str = "",
+        base: History | None = None,
+        reason: str = "",
+        more: Mapping[str, Part] | None = None,
         record: Mapping[str, Any] | Callable[[int], Mapping[str, Any]] | None = None,
         scores: Any = None,
-        version: str | None = None, just_before: Callable[[], None] | None = None,
-    ) -> Version:  # fmt: skip
+        version: str | None = None,
+        just_before: Callable[[], None] | None = None,
+    ) -> Version:
         """Publish a fitted estimator, or its result; see :meth:`VersionStore.commit`.
 
         state : store the accumulated state of an IncrementalPCA too, so that rows can be appended.
@@ -137,9 +145,15 @@ class ModelStore(VersionStore[Version]):
             return {**own, **((record(number) if callable(record) else record) or {})}
 
         return self.commit(
-            {**parts, **(more or {})}, whole, promote=promote, key=key, base=base, reason=reason,
-            version=version, just_before=just_before,
-        )  # fmt: skip
+            {**parts, **(more or {})},
+            whole,
+            promote=promote,
+            key=key,
+            base=base,
+            reason=reason,
+            version=version,
+            just_before=just_before,
+        )
 
     def _outside(self, removed: list[Entry]) -> list[str]:
         """Paths that a refresh filled with scores of removed versions, if these are still there.

@@ -90,8 +90,9 @@ class StoredVersion:
         start = f"{part}/"
         return {
             file.removeprefix(start): one["nbytes"]
-            for file, one in self.manifest["files"].items() if file.startswith(start)
-        }  # fmt: skip
+            for file, one in self.manifest["files"].items()
+            if file.startswith(start)
+        }
 
     def verify(self) -> None:
         """Read every byte. Raises SourceError for the first file that is absent or altered."""
@@ -161,10 +162,18 @@ def write_manifest(
 
     entry : the coming log entry, from which the log can be restored if it is lost.
     """
-    text = sign_readable({
-        "format_version": FORMATS[-1], "id": written.version, "created": now(),
-        "files": written.files, "pack": written.pack, "record": dict(record), "log": dict(entry),
-    }, f"the record of version {written.version}")  # fmt: skip
+    text = sign_readable(
+        {
+            "format_version": FORMATS[-1],
+            "id": written.version,
+            "created": now(),
+            "files": written.files,
+            "pack": written.pack,
+            "record": dict(record),
+            "log": dict(entry),
+        },
+        f"the record of version {written.version}",
+    )
     backend.put(f"{FOLDER}{written.version}/{MANIFEST}", text)
     return hashlib.sha256(text).hexdigest()
 

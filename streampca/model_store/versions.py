@@ -97,10 +97,11 @@ class VersionStore(Generic[OneVersion]):
         if which is None:
             return self.kind(self.backend, self._promoted(history))
         same = [
-            entry for entry in history.published.values()
-            if str(which) == str(entry.number) or (len(str(which)) >= 6
-            and entry.version.startswith(str(which)))
-        ]  # fmt: skip
+            entry
+            for entry in history.published.values()
+            if str(which) == str(entry.number)
+            or (len(str(which)) >= 6 and entry.version.startswith(str(which)))
+        ]
         gone = not same and is_number(str(which), history.count)
         if gone or (same and same[0].version in history.removed):
             raise InvalidInputError(f"version {which} was removed by gc{_unread(history)}")
@@ -133,10 +134,17 @@ class VersionStore(Generic[OneVersion]):
     # -- writing ------------------------------------------------------------------------------
 
     def commit(
-        self, parts: Mapping[str, Part], record: Record, *, promote: bool = True,
-        key: str = "", base: History | None = None, reason: str = "",
-        version: str | None = None, just_before: Callable[[], None] | None = None,
-    ) -> OneVersion:  # fmt: skip
+        self,
+        parts: Mapping[str, Part],
+        record: Record,
+        *,
+        promote: bool = True,
+        key: str = "",
+        base: History | None = None,
+        reason: str = "",
+        version: str | None = None,
+        just_before: Callable[[], None] | None = None,
+    ) -> OneVersion:
         """Write a version and commit it in one log entry, which also promotes it if asked.
 
         record : the record, or a function that returns it for a version number; called again if
@@ -156,9 +164,16 @@ class VersionStore(Generic[OneVersion]):
             return self._commit(version, parts, record, promote, key, base, reason, just_before)
 
     def _commit(
-        self, version: str, parts: Mapping[str, Part], record: Record, promote: bool,
-        key: str, base: History | None, reason: str, just_before: Callable[[], None] | None,
-    ) -> OneVersion:  # fmt: skip
+        self,
+        version: str,
+        parts: Mapping[str, Part],
+        record: Record,
+        promote: bool,
+        key: str,
+        base: History | None,
+        reason: str,
+        just_before: Callable[[], None] | None,
+    ) -> OneVersion:
         began = head_number(self.backend) if base is None else base.n
         try:
             written = write_parts(self.backend, version, parts)
@@ -180,8 +195,13 @@ class VersionStore(Generic[OneVersion]):
                     "another version was promoted meanwhile; nothing was published. Try again"
                 )
             current = version if promote else history.current
-            log = {"n": history.n + 1, "number": history.count + 1, "current": current,
-                   "key": key, "reason": reason}  # fmt: skip
+            log = {
+                "n": history.n + 1,
+                "number": history.count + 1,
+                "current": current,
+                "key": key,
+                "reason": reason,
+            }
             place = (log["n"], log["number"], current)
             if place not in manifest:  # the first time, and if another writer was first
                 manifest.clear()
@@ -190,10 +210,14 @@ class VersionStore(Generic[OneVersion]):
             if just_before is not None:
                 just_before()
             return {
-                "action": PUBLISH, "version": version, "manifest": manifest[place], "key": key,
-                "number": log["number"], "reason": reason,
+                "action": PUBLISH,
+                "version": version,
+                "manifest": manifest[place],
+                "key": key,
+                "number": log["number"],
+                "reason": reason,
                 **({"current": version} if promote else {}),
-            }  # fmt: skip
+            }
 
         try:
             entry, _ = append(self.backend, make, since=began)

@@ -25,18 +25,10 @@ from streampca.genetics.filters import VariantFilter
 from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
-from streampca.operations.sections import (
-    NUMBER,
-    OPTIONAL,
-    SECTIONS,
-    Entry,
-    Origin,
-    read_yaml,
-)
+from streampca.operations.sections import NUMBER, OPTIONAL, SECTIONS, Entry, Origin, read_yaml
 from streampca.passes import parse_nbytes
 from streampca.store.places import FILES, refuse_inside
 
-# --------------------------------------------------------------------------------------------------
 # The estimator of a job, and whether its parameters are usable.
 
 SIDE = 64  # rows and columns of a dummy matrix
@@ -113,7 +105,6 @@ def _of_another_type(kind: str, values: Mapping[str, Any], error: Exception) -> 
     return "", str(error)
 
 
-# --------------------------------------------------------------------------------------------------
 # Job files: YAML, checked entry by entry.
 
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # of sources and stores of jobs
@@ -198,9 +189,12 @@ def _section(section: str, entries: Mapping[str, Any], origin: Origin) -> dict[s
 
 
 def _checked(
-    table: Mapping[str, Entry], entries: Mapping[str, Any], origin: Origin, start: str,
+    table: Mapping[str, Entry],
+    entries: Mapping[str, Any],
+    origin: Origin,
+    start: str,
     more: Sequence[str] = (),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The entries of one section, defaults filled in.  more : further names for error messages."""
     for name in entries:
         if name not in table:
@@ -393,8 +387,14 @@ def _also(words: Sequence[Any]) -> str:
 
 
 def _json_type(value: Any) -> str:
-    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"),
-                       (list, "array"), (dict, "object")):  # fmt: skip
+    for kind, name in (
+        (bool, "boolean"),
+        (int, "integer"),
+        (float, "number"),
+        (str, "string"),
+        (list, "array"),
+        (dict, "object"),
+    ):
         if isinstance(value, kind):
             return name
     return "null"

@@ -36,7 +36,6 @@ from streampca.sources.simulate import GenotypeRecipe, write_genotypes
 from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink
 from streampca.store.places import refuse_inside
 
-# --------------------------------------------------------------------------------------------------
 # ``streampca convert``: copy any matrix to the Zarr layout that passes read fastest.
 
 CHUNK_NBYTES = 4 * 1024 * 1024
@@ -121,9 +120,16 @@ def convert(
     resumed = sink.written
     plan, cost = copy_matrix(matrix, sink, axis, memory_limit=memory_limit, progress=progress)
     return Conversion(
-        path, layout.name, matrix.shape, (chunks[0], chunks[1]), layout.missing_value,
-        cost.reads, resumed, time.perf_counter() - begun, plan,
-    )  # fmt: skip
+        path,
+        layout.name,
+        matrix.shape,
+        (chunks[0], chunks[1]),
+        layout.missing_value,
+        cost.reads,
+        resumed,
+        time.perf_counter() - begun,
+        plan,
+    )
 
 
 def _convert_sparse(
@@ -136,14 +142,27 @@ def _convert_sparse(
     attributes = {} if code is None else {"missing_value": code}
     whole = int(matrix.spans_nbytes(axis, np.array([0, matrix.shape[axis]])).sum())
     sink = CompressedGroupSink(
-        path, matrix.shape, matrix.dtype, axis, (names[0], names[1]), attributes, overwrite,
+        path,
+        matrix.shape,
+        matrix.dtype,
+        axis,
+        (names[0], names[1]),
+        attributes,
+        overwrite,
         most_entries=whole // (matrix.dtype.itemsize + 4),
-    )  # fmt: skip
+    )
     plan, cost = copy_sparse(matrix, sink, axis, memory_limit=memory_limit, progress=progress)
     return Conversion(
-        path, "X", matrix.shape, (CHUNK_ENTRIES, 1), code, cost.reads, 0,
-        time.perf_counter() - begun, plan,
-    )  # fmt: skip
+        path,
+        "X",
+        matrix.shape,
+        (CHUNK_ENTRIES, 1),
+        code,
+        cost.reads,
+        0,
+        time.perf_counter() - begun,
+        plan,
+    )
 
 
 def chunk_shape(shape: tuple[int, int], itemsize: int, axis: int) -> tuple[int, int]:
@@ -207,7 +226,6 @@ def _dims(matrix: Any) -> tuple[str, str]:
     return samples, features if features != samples else f"{features}_"
 
 
-# --------------------------------------------------------------------------------------------------
 # ``streampca demo``: make data with known structure, analyse them, check the result.
 
 
@@ -285,7 +303,6 @@ def nearest_centroid_share(scores: np.ndarray[Any, Any], labels: np.ndarray[Any,
     return float(np.mean(kinds[np.argmin(distance, axis=1)] == labels))
 
 
-# --------------------------------------------------------------------------------------------------
 # Copies of a matrix into a sink: one pass in bounded memory.
 
 LABEL_NBYTES = 160  # of one sample or variant: id, chromosome, position, two alleles
@@ -331,9 +348,14 @@ def copy_matrix(
     itemsize = matrix.dtype.itemsize
     kept = sink.nbytes_in_memory() + LABEL_NBYTES * sum(matrix.shape)
     spec = PassSpec(
-        "copy", axis, 0, 0, rows=(start, length), kept_nbytes=kept,
+        "copy",
+        axis,
+        0,
+        0,
+        rows=(start, length),
+        kept_nbytes=kept,
         scratch=lambda n: 2 * n * matrix.shape[1 - axis] * itemsize,  # in the stored order; encoded
-    )  # fmt: skip
+    )
     laid: Any = _InSlices(matrix, axis, sink.chunk)
     planned = _choose_copy(laid, spec, _slices, sink, memory_limit)
     if start == length:

@@ -70,8 +70,9 @@ class Work:
         if not chain:
             return "full", f"{why}; no sums of spans were kept (they are of large sources: spans)"
         rows = [one for version in chain for one in version.record["spans"]["rows"]]
-        count = sum(any(a < last and b > first for a, b in self.found.changed)
-                    for first, last in rows)  # fmt: skip
+        count = sum(
+            any(a < last and b > first for a, b in self.found.changed) for first, last in rows
+        )
         return "spans", f"{why}; {count} of {len(rows)} spans of rows are read again"
 
     def do(self, how: str) -> Any:

@@ -13,7 +13,6 @@ from streampca.models.explore.drift import align, compare
 from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.result import Result
 
-# --------------------------------------------------------------------------------------------------
 # The outcome of a refresh, as one line of JSON.
 
 UNCHANGED, PUBLISHED, REFUSED, PLANNED = "unchanged", "published", "refused", "planned"
@@ -69,7 +68,6 @@ class Outcome:
         return json_of({**vars(self), "exit": self.exit_code})
 
 
-# --------------------------------------------------------------------------------------------------
 # What became of the components.
 
 

@@ -57,9 +57,14 @@ TRIALS = 4  # of one refresh, if a writer changes the source meanwhile
 
 
 def refresh(
-    job: Job, *, verify: str | None = None, dry_run: bool = False, resume: bool = True,
-    accept_source: bool = False, progress: Any = None,
-) -> Outcome:  # fmt: skip
+    job: Job,
+    *,
+    verify: str | None = None,
+    dry_run: bool = False,
+    resume: bool = True,
+    accept_source: bool = False,
+    progress: Any = None,
+) -> Outcome:
     """Update the model store of a job from its source.
 
     verify : "stat" (length and time of every old chunk, and the bytes of those that differ) or
@@ -152,10 +157,18 @@ class _Run:
         change, why, read = change_of(self.job, found, recorded, self.old, self.mode)
         previous = None if self.current is None else self.current.number
         outcome = Outcome(
-            UNCHANGED, self.job.store, change, why, checked=self.mode, verified_bytes=read,
-            previous=previous, served=previous, samples=found.matrix.shape[0], note=found.note,
+            UNCHANGED,
+            self.job.store,
+            change,
+            why,
+            checked=self.mode,
+            verified_bytes=read,
+            previous=previous,
+            served=previous,
+            samples=found.matrix.shape[0],
+            note=found.note,
             behind=found.behind,
-        )  # fmt: skip
+        )
         if change == NOTHING:
             outcome.version = outcome.previous
             if not dry_run:
@@ -195,9 +208,13 @@ class _Run:
         times of chunks differ (files that were restored), the bytes decide.
         """
         parent, first = (self.current.id, self.current.number) if self.current else (None, 0)
-        there = [one for one in reversed(self.store.versions(self.base))
-                 if isinstance(one, Version) and one.number > first and
-                 (one.id in self.base.served or one.parent == parent)]  # fmt: skip
+        there = [
+            one
+            for one in reversed(self.store.versions(self.base))
+            if isinstance(one, Version)
+            and one.number > first
+            and (one.id in self.base.served or one.parent == parent)
+        ]
         for version in there:
             if version.entry.key == found.key:
                 return version
@@ -283,11 +300,17 @@ class _Run:
 
             with explained(f"{self.job.store}: no version was published"):
                 version = self.store.publish(
-                    result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
-                    reason=outcome.gate or outcome.why, scores=made and made.array,
-                    record=record, version=(mine := new_id()),
+                    result,
+                    promote=not outcome.gate,
+                    key=found.key,
+                    base=self.base,
+                    more=more,
+                    reason=outcome.gate or outcome.why,
+                    scores=made and made.array,
+                    record=record,
+                    version=(mine := new_id()),
                     just_before=None if outcome.gate or not made else made.clear_place,
-                )  # fmt: skip
+                )
             if version.id != mine:  # another refresh has published the same
                 recorded = record_of_scores(version)
                 outcome.scores = {k: v for k, v in recorded.items() if k != "put"} or None
@@ -317,9 +340,11 @@ class _Run:
 
     def _estimator(self) -> Any:
         return self.job.estimator(
-            memory_limit=self.job.memory_limit, scheduler=self.scheduler,
-            progress=self.progress, checkpoint=self.work_folder.path,
-        )  # fmt: skip
+            memory_limit=self.job.memory_limit,
+            scheduler=self.scheduler,
+            progress=self.progress,
+            checkpoint=self.work_folder.path,
+        )
 
     @contextlib.contextmanager
     def _new_scores(self, result: Result, found: State, outcome: Outcome) -> Iterator[Made | None]:
@@ -377,9 +402,14 @@ class _Run:
         sweep_places(self.job, number)
 
     def _record(self, found: State, outcome: Outcome, work: Work, facts: Facts) -> dict[str, Any]:
-        lineage = {"parent": self.current and self.current.id, "change": outcome.change,
-                   "how": outcome.how, "why": outcome.why, "removed": facts.removed,
-                   "other_source": facts.other_source}  # fmt: skip
+        lineage = {
+            "parent": self.current and self.current.id,
+            "change": outcome.change,
+            "how": outcome.how,
+            "why": outcome.why,
+            "removed": facts.removed,
+            "other_source": facts.other_source,
+        }
         if found.source is None and self.mode == "full" and found.content is None:
             found.content, _ = files_checksum(found.matrix.paths())
         job = {"settings": settings_of(self.job), "stat": found.stat, "content": found.content}
@@ -390,11 +420,17 @@ class _Run:
             "gate": {**self.job.gate, "refused": outcome.gate},
             "scores": outcome.scores and {**outcome.scores, "put": not outcome.gate},
             "job": {**job, "verify": self.mode},
-            "source": {"place": place_of_source(self.job, found),
-                       "fingerprint": found.matrix.fingerprint(), "rows": found.rows,
-                       "samples": found.matrix.shape[0], "note": found.note,
-                       "snapshot": found.seen.snapshot if found.seen else ""},
-            "cost": {"passes": [plain(vars(cost)) for cost in work.costs],
-                     "verified_bytes": outcome.verified_bytes},
+            "source": {
+                "place": place_of_source(self.job, found),
+                "fingerprint": found.matrix.fingerprint(),
+                "rows": found.rows,
+                "samples": found.matrix.shape[0],
+                "note": found.note,
+                "snapshot": found.seen.snapshot if found.seen else "",
+            },
+            "cost": {
+                "passes": [plain(vars(cost)) for cost in work.costs],
+                "verified_bytes": outcome.verified_bytes,
+            },
             "spans": work.record(),
-        }  # fmt: skip
+        }

@@ -137,8 +137,13 @@ class Made:
 
         first : the row of the first score.  anew : old rows were scored with the new model too.
         """
-        return {"path": self.path, "version": self.number, "first_row": first,
-                "rows": self.array.shape[0], "old_rows_scored_anew": anew}  # fmt: skip
+        return {
+            "path": self.path,
+            "version": self.number,
+            "first_row": first,
+            "rows": self.array.shape[0],
+            "old_rows_scored_anew": anew,
+        }
 
     def renumber(self, number: int) -> None:
         """Their version gets another number: another process has published meanwhile.

@@ -15,7 +15,6 @@ from streampca.models.contract.parameters import Parameter
 from streampca.models.contract.registry import all_kinds
 from streampca.paths import read_regular
 
-# --------------------------------------------------------------------------------------------------
 # YAML files of entries, and the line of each entry.
 
 MOST_BYTES = 1 << 16  # parsed in less than a second
@@ -132,7 +131,6 @@ def _lines(node: Any, start: str) -> Iterable[tuple[str, int]]:
             yield from _lines(value, f"{start}{key.value}.")
 
 
-# --------------------------------------------------------------------------------------------------
 # The entries of job files: :data:`SECTIONS`.
 #
 # Job files are checked by this table, ``streampca config schema`` prints it, and defaults are here.
@@ -164,52 +162,72 @@ FILES = {
     name: Entry(TEXT, f"{what} of TLS, a file")
     for name, what in {
         "tls_ca_file": "the authority",
-        "tls_client_cert": "the client's certificate", "tls_client_key": "its key",
-        "tls_scheduler_cert": "the scheduler's certificate", "tls_scheduler_key": "its key",
-        "tls_worker_cert": "the workers' certificate", "tls_worker_key": "its key",
+        "tls_client_cert": "the client's certificate",
+        "tls_client_key": "its key",
+        "tls_scheduler_cert": "the scheduler's certificate",
+        "tls_scheduler_key": "its key",
+        "tls_worker_cert": "the workers' certificate",
+        "tls_worker_key": "its key",
     }.items()
-}  # fmt: skip
+}
 SECTIONS: dict[str, dict[str, Entry]] = {
     "": {
         "store": Entry(TEXT, "the model store: a directory or URL", required=True, place=True),
         "verify": Entry(
-            TEXT, "how old chunks are checked: by length and time, or every byte", "stat",
+            TEXT,
+            "how old chunks are checked: by length and time, or every byte",
+            "stat",
             choices=("stat", "full"),
         ),
         "settle": Entry(
-            NUMBER, "seconds without a write after which an append is taken to be complete", 60.0,
+            NUMBER,
+            "seconds without a write after which an append is taken to be complete",
+            60.0,
             least=0,
         ),
         "keep": Entry(WHOLE, "number of versions to keep; older ones are removed", least=1),
         "align": Entry(
-            TEXT, "flip and reorder components to match the promoted version", "order",
+            TEXT,
+            "flip and reorder components to match the promoted version",
+            "order",
             choices=("order", "sign", "none"),
         ),
         "spans": Entry(
-            ("string", "integer"), "most bytes of sums kept for spans of rows, so that a changed "
-            "chunk costs its span and not a full fit; 0 keeps none", "64MiB", nbytes=True,
+            ("string", "integer"),
+            "most bytes of sums kept for spans of rows, so that a changed "
+            "chunk costs its span and not a full fit; 0 keeps none",
+            "64MiB",
+            nbytes=True,
             also=(0, "0"),
         ),
         "memory_limit": Entry(("string", "integer"), "e.g. 512MiB", nbytes=True),
-        "scheduler": Entry(TEXT, "a Dask scheduler, tcp://host:port", scheduler=True,
-                           also=("threads",)),
+        "scheduler": Entry(
+            TEXT, "a Dask scheduler, tcp://host:port", scheduler=True, also=("threads",)
+        ),
     },
     "source": {
-        "path": Entry(("string", "array"), "the source: a path, a URL, or a list", required=True,
-                      place=True),
+        "path": Entry(
+            ("string", "array"), "the source: a path, a URL, or a list", required=True, place=True
+        ),
         "variable": Entry(("string", "array"), "which array of a group or file"),
         "group": Entry(TEXT, "of a NetCDF, HDF5 or Zarr source, where the variable is"),
         "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
         "missing_value": Entry(NUMBER, "a number that means missing"),
-        "missing_chunks": Entry(TEXT, "what an absent chunk means: its fill value, or missing "
-                                "cells", "error", choices=("error", "fill", "mask")),
-        "external_links": Entry(("boolean",), "accept links of an HDF5 file or a Zarr store to "
-                                "other files"),
+        "missing_chunks": Entry(
+            TEXT,
+            "what an absent chunk means: its fill value, or missing cells",
+            "error",
+            choices=("error", "fill", "mask"),
+        ),
+        "external_links": Entry(
+            ("boolean",), "accept links of an HDF5 file or a Zarr store to other files"
+        ),
         "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned (default: main)"),
         "tag": Entry(TEXT, "of an Icechunk repository"),
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
-        "multiallelic": Entry(TEXT, "variants of more than two alleles", "error",
-                              choices=("error", "drop")),
+        "multiallelic": Entry(
+            TEXT, "variants of more than two alleles", "error", choices=("error", "drop")
+        ),
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
@@ -224,40 +242,51 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "feature_types": Entry(("string", "array"), "of a 10x file or an AnnData: 'all', or some"),
         "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
     },
-    "model": {
-        "kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA"),
-    },
+    "model": {"kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA")},
     "gate": {
         "max_angle": Entry(NUMBER, "radians between the old span and the new one", above=0),
         "max_error_ratio": Entry(
             NUMBER, "error of the new rows under the old model over that of its own rows", above=0
         ),
         "max_variance_ratio": Entry(
-            NUMBER, "total variance of the new version over that of the old one, or the inverse "
-            "(default: 20)", above=1
+            NUMBER,
+            "total variance of the new version over that of the old one, or the inverse "
+            "(default: 20)",
+            above=1,
         ),
         "max_removed": Entry(
-            NUMBER, "share of the old version's samples that the source may have lost (default: "
-            "0.3)", least=0
+            NUMBER,
+            "share of the old version's samples that the source may have lost (default: 0.3)",
+            least=0,
         ),
     },
     "scores": {
-        "path": Entry(TEXT, "path of a copy, a Zarr array; {version} becomes the number",
-                      place=True),
-        "rows": Entry(TEXT, "which rows are scored with the new model", "all",
-                      choices=("all", "new")),
+        "path": Entry(
+            TEXT, "path of a copy, a Zarr array; {version} becomes the number", place=True
+        ),
+        "rows": Entry(
+            TEXT, "which rows are scored with the new model", "all", choices=("all", "new")
+        ),
     },
     "cluster": {
-        "address": Entry(TEXT, "a running Dask scheduler: tcp://host:port or tls://host:port",
-                         scheduler=True),
-        "class": Entry(TEXT, "a Dask cluster class, started for the job: LocalCluster, "
-                       "dask_jobqueue.SLURMCluster, dask_kubernetes.operator.KubeCluster"),
+        "address": Entry(
+            TEXT, "a running Dask scheduler: tcp://host:port or tls://host:port", scheduler=True
+        ),
+        "class": Entry(
+            TEXT,
+            "a Dask cluster class, started for the job: LocalCluster, "
+            "dask_jobqueue.SLURMCluster, dask_kubernetes.operator.KubeCluster",
+        ),
         "arguments": Entry(OBJECT, "of the class, passed on unchanged"),
         "workers": Entry(WHOLE, "number of workers to start", least=1),
-        "adapt": Entry(OBJECT, "start and stop workers as needed", inner={
-            "minimum": Entry(WHOLE, "workers that stay", least=0),
-            "maximum": Entry(WHOLE, "workers at most", required=True, least=1),
-        }),
+        "adapt": Entry(
+            OBJECT,
+            "start and stop workers as needed",
+            inner={
+                "minimum": Entry(WHOLE, "workers that stay", least=0),
+                "maximum": Entry(WHOLE, "workers at most", required=True, least=1),
+            },
+        ),
         "security": Entry(OBJECT, "certificates (default: Dask's configuration)", inner=FILES),
         "read_timeout": Entry(NUMBER, "seconds that a worker waits for one block", above=0),
         "pause_timeout": Entry(
@@ -267,7 +296,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "span_retries": Entry(WHOLE, "times that a span moves to another worker", least=0),
         "worker_timeout": Entry(NUMBER, "seconds that a pass waits for a first worker", above=0),
     },
-}  # fmt: skip
+}
 OPTIONAL = ("gate", "scores", "cluster")
 
 
@@ -282,8 +311,11 @@ def schema() -> dict[str, Any]:
     model["properties"]["kind"]["enum"] = list(kinds)
     model["allOf"] = [_of_kind(name, one.parameters) for name, one in kinds.items()]
     whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "A refresh job of streampca", **whole}  # fmt: skip
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A refresh job of streampca",
+        **whole,
+    }
 
 
 def _of(table: Mapping[str, Entry], more: bool = False) -> dict[str, Any]:
@@ -303,8 +335,12 @@ def _of(table: Mapping[str, Entry], more: bool = False) -> dict[str, Any]:
             one |= _of(entry.inner)
         properties[name] = one
     required = [name for name, entry in table.items() if entry.required]
-    return {"type": "object", "properties": properties, "required": required,
-            "additionalProperties": more}  # fmt: skip
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": more,
+    }
 
 
 def _of_kind(kind: str, parameters: Mapping[str, Parameter]) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from streampca.sources.zarr.looks import Look, look_at
 from streampca.sources.zarr.watermark import Rows, declaring, rows_written
 from streampca.store import check_fields, understood
 
-# --------------------------------------------------------------------------------------------------
 # Since when a job has not used existing rows, and what it saw: stored in its model store.
 
 LOOK = "last_look.json"  # likewise, what the last look at the source left for the next one
@@ -102,7 +101,6 @@ def _noted(store: ModelStore) -> dict[str, Any]:
     return {}
 
 
-# --------------------------------------------------------------------------------------------------
 # The present source of a job, and what changed in it since a version was made.
 
 FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change besides those of a ledger
@@ -199,10 +197,7 @@ def look(
     listed = (seen.nbytes[part].tobytes(), seen.version[part].tobytes())
     pinned = (seen.snapshot,) if seen.snapshot else ()
     stat = digest_of(settings_of(job), source.layout(), rows, *listed, *pinned)
-    return State(
-        source.first_rows(rows), source, seen, rows, stat, written=written,
-        look=this_look,
-    )  # fmt: skip
+    return State(source.first_rows(rows), source, seen, rows, stat, written=written, look=this_look)
 
 
 def _opened(job: Job) -> Any:
@@ -341,7 +336,6 @@ def digest_of(*parts: str | bytes | int) -> str:
     return digest.hexdigest()
 
 
-# --------------------------------------------------------------------------------------------------
 # Cells that are no numbers, in the words of a job file.
 
 

@@ -16,7 +16,6 @@ from streampca.paths import FILE, IN_THE_WAY, NO_LINK, check_regular, no_file, r
 from streampca.store.checked import INDEX, MOST_BYTES, sign, unsign
 from streampca.store.places import discard, occupied, release, set_aside, unfinished_name, writing
 
-# --------------------------------------------------------------------------------------------------
 # One job at a time: a lock that the system releases when its process dies.
 
 
@@ -79,7 +78,6 @@ def _locked(handle: int) -> bool:
     return taken
 
 
-# --------------------------------------------------------------------------------------------------
 # ``<store>.work``, where an interrupted refresh leaves its state: made, marked and removed.
 
 MARKER = "streampca-work.json"

@@ -69,9 +69,11 @@ class Checkpoint:
             return 0, dict(blank)
 
     def _restored(
-        self, blank: Mapping[str, Accumulator], arrays: Mapping[str, Array],
+        self,
+        blank: Mapping[str, Accumulator],
+        arrays: Mapping[str, Array],
         document: Mapping[str, Any],
-    ) -> tuple[int, dict[str, Accumulator]]:  # fmt: skip
+    ) -> tuple[int, dict[str, Accumulator]]:
         restored = {}
         for name, accumulator in blank.items():
             prefix = name + "."

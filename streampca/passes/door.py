@@ -28,7 +28,6 @@ from streampca.passes.memory import (
 )
 from streampca.passes.records import KEPT, PassPlan, Plan
 
-# --------------------------------------------------------------------------------------------------
 # Whether a plan fits here: the memory of its libraries in this process, and that of the machine.
 #
 # Measurements never change a plan, which is the same on every machine. They only refuse it, or warn
@@ -39,8 +38,11 @@ SLACK_NBYTES = 4 * MiB  # the kernel counts pages of each thread in batches
 # library -> the module to import, where it is not the package itself
 MODULES = {"dask": "dask.array", "sklearn": "sklearn.feature_extraction.text"}
 SOLVING = (  # modules that any fit needs
-    "scipy.linalg.cython_blas", "scipy.linalg.cython_lapack", "scipy.special", "scipy.sparse",
-)  # fmt: skip
+    "scipy.linalg.cython_blas",
+    "scipy.linalg.cython_lapack",
+    "scipy.special",
+    "scipy.sparse",
+)
 
 
 def check_room(plan: Plan) -> None:
@@ -202,7 +204,6 @@ def warn_of_excess(plan: Plan | None, use: MemoryUse) -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # Whether a plan fits into the memory of workers, beside what they hold before the first block.
 
 MEASURE_SECONDS = 15.0  # that a worker has to load libraries and report its memory

@@ -143,10 +143,18 @@ def _made(
         sides["feature_weights"] = spec.feature_weights
     read = next(one for one in (wanted.matrix, spec.matrix, planned.matrix) if one is not None)
     once = partial(
-        run, replace(blocks, name=name), read, accumulators=wanted.accumulators(),
-        operands=wanted.operands, side_inputs=sides, maps=wanted.maps, sinks=wanted.sinks,
-        weights=spec.weights if wanted.weighted else None, execution=execution, more_follow=True,
-    )  # fmt: skip
+        run,
+        replace(blocks, name=name),
+        read,
+        accumulators=wanted.accumulators(),
+        operands=wanted.operands,
+        side_inputs=sides,
+        maps=wanted.maps,
+        sinks=wanted.sinks,
+        weights=spec.weights if wanted.weighted else None,
+        execution=execution,
+        more_follow=True,
+    )
     if recall is None or blocks is not planned.plan.passes[0]:
         return once()
     return recall(blocks, wanted, once)

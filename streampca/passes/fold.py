@@ -27,7 +27,6 @@ from streampca.passes.records import PassPlan
 from streampca.passes.settings import Crew, helped
 from streampca.passes.work import Work
 
-# --------------------------------------------------------------------------------------------------
 # Spans arrive in any order and are merged in the order of the plan.
 
 
@@ -38,8 +37,9 @@ class Fold:
     and the total here does not change until :meth:`bring`.
     """
 
-    def __init__(self, plan: PassPlan, work: Work, cost: PassCost, execution: Execution,
-                 begun: float) -> None:  # fmt: skip
+    def __init__(
+        self, plan: PassPlan, work: Work, cost: PassCost, execution: Execution, begun: float
+    ) -> None:
         self.plan, self.spans, self.work = plan, plan.spans, work
         self.cost, self.execution = cost, execution
         self.total = work.fresh()
@@ -125,10 +125,17 @@ class Fold:
             self.execution.memory.sample()
             if self.execution.progress is not None:
                 self.execution.progress(
-                    Advance(self.plan.name, self.execution.pass_number, self.execution.n_passes,
-                            self._done_blocks, self.plan.n_blocks, self._done_nbytes,
-                            time.perf_counter() - self.begun, self.cost.resumed_blocks)
-                )  # fmt: skip
+                    Advance(
+                        self.plan.name,
+                        self.execution.pass_number,
+                        self.execution.n_passes,
+                        self._done_blocks,
+                        self.plan.n_blocks,
+                        self._done_nbytes,
+                        time.perf_counter() - self.begun,
+                        self.cost.resumed_blocks,
+                    )
+                )
 
     def interrupted(self, error: BaseException) -> None:
         """Write a checkpoint of what was folded, after any error or interruption.
@@ -176,19 +183,20 @@ class Fold:
             self.execution.finished()
 
 
-# --------------------------------------------------------------------------------------------------
 # Lanes: threads of this process that fold whole spans, each reading ahead.
 
 
-def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution,
-                 fold: Fold) -> None:  # fmt: skip
+def run_on_lanes(
+    work: Work, todo: list[tuple[int, range]], execution: Execution, fold: Fold
+) -> None:
     """Fold spans on lanes of this process. An ordered pass is a single span, on one lane."""
     crew = execution.crew(fold.plan, len(todo), work.matrix)
     if crew.lanes > 1:
         work.hold = tuple(
-            name for name, sink in work.sinks.items()
+            name
+            for name, sink in work.sinks.items()
             if not sink.concurrent_threads(work.matrix.edges)
-        )  # fmt: skip
+        )
     stop = threading.Event()
     with helped(crew.helpers) as team:
         if len(todo) > 1:
@@ -213,8 +221,15 @@ class _Lanes:
     spans: with two in a row, a lane keeps the others waiting. A lane without spans helps them.
     """
 
-    def __init__(self, work: Work, todo: list[tuple[int, range]], crew: Crew,
-                 fold: Fold, stop: threading.Event, team: Team) -> None:  # fmt: skip
+    def __init__(
+        self,
+        work: Work,
+        todo: list[tuple[int, range]],
+        crew: Crew,
+        fold: Fold,
+        stop: threading.Event,
+        team: Team,
+    ) -> None:
         self.work, self.todo, self.crew, self.n_lanes = work, todo, crew, crew.lanes
         self.fold, self.stop, self.team = fold, stop, team
         self.turn = threading.Condition()

@@ -15,12 +15,21 @@ from streampca import imported
 from streampca.errors import InvalidInputError
 from streampca.imported import weight_of
 
-# --------------------------------------------------------------------------------------------------
 # Numbers of bytes as text, and back.
 
 MiB = 1024 * 1024
-UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-         "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
+UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
 
 
 def parse_nbytes(limit: int | float | str | None) -> int | None:
@@ -53,7 +62,6 @@ def as_limit(nbytes: int, up: bool = False) -> str:
     return f"{-(-nbytes // MiB) if up else nbytes // MiB}MiB"
 
 
-# --------------------------------------------------------------------------------------------------
 # The memory of this machine, of its control group, and of this process.
 
 PROC = Path("/proc")
@@ -140,7 +148,6 @@ def available_nbytes() -> int | None:
     return min((k for k in known if k is not None), default=None)
 
 
-# --------------------------------------------------------------------------------------------------
 # What a process takes before its first pass: the interpreter, and libraries that a source needs.
 #
 # These terms are projections: a plan depends on nothing that is measured. They are the same on

@@ -65,14 +65,22 @@ class _Cut(NamedTuple):
 Known = dict[tuple[Any, ...], _Cut]
 
 
-def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate[T]],
-              memory_limit: int | str | None = None) -> Plan:  # fmt: skip
+def make_plan(
+    matrix: ChunkedMatrix,
+    method: str,
+    candidates: Sequence[Candidate[T]],
+    memory_limit: int | str | None = None,
+) -> Plan:
     """The plan of what :func:`choose` chooses."""
     return choose(matrix, method, candidates, memory_limit).plan
 
 
-def choose(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate[T]],
-           memory_limit: int | str | None = None) -> Planned[T]:  # fmt: skip
+def choose(
+    matrix: ChunkedMatrix,
+    method: str,
+    candidates: Sequence[Candidate[T]],
+    memory_limit: int | str | None = None,
+) -> Planned[T]:
     """The first candidate that fits the limit, with the most generous schedule that does.
 
     Among candidates with the same solver and predicted time the schedule counts first: a second
@@ -157,9 +165,15 @@ def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate[Any]]) -> str:
     return "".join(f" {advice}" for axis in axes if (advice := matrix.advice(axis)))
 
 
-def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate[Any],
-              schedule: tuple[int, int, float], limit: int | None, rejected: tuple[str, ...],
-              known: Known) -> Plan:  # fmt: skip
+def _schedule(
+    matrix: ChunkedMatrix,
+    method: str,
+    candidate: Candidate[Any],
+    schedule: tuple[int, int, float],
+    limit: int | None,
+    rejected: tuple[str, ...],
+    known: Known,
+) -> Plan:
     lanes, ahead, _ = schedule
     passes: list[PassPlan] = []
     memory = {"process": process_terms(matrix, candidate, lanes)}
@@ -175,12 +189,25 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate[Any],
     # buffers of the decoding threads stay allocated as long as the threads
     memory["solver"]["decoding"] = max(memory[one.name]["decoding"] for one in candidate.passes)
     return Plan(
-        method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype),
+        method,
+        candidate.solver,
+        candidate.reason,
+        matrix.shape,
+        str(matrix.dtype),
         str(work_dtype(matrix.dtype)),
-        matrix.fingerprint()[:16], lanes, ahead, tuple(passes), memory, limit,
-        candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected,
-        sizes=candidate.sizes, note=matrix.note,
-    )  # fmt: skip
+        matrix.fingerprint()[:16],
+        lanes,
+        ahead,
+        tuple(passes),
+        memory,
+        limit,
+        candidate.solve_flops,
+        prepare.chunks,
+        prepare.nbytes,
+        rejected,
+        sizes=candidate.sizes,
+        note=matrix.note,
+    )
 
 
 def _cut(source: ChunkedMatrix, spec: PassSpec, share: float, known: Known) -> _Cut:
@@ -199,8 +226,9 @@ def _cut(source: ChunkedMatrix, spec: PassSpec, share: float, known: Known) -> _
     return known[key]
 
 
-def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, int, float],
-                   known: Known) -> tuple[PassPlan, dict[str, int]]:  # fmt: skip
+def _schedule_pass(
+    matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, int, float], known: Known
+) -> tuple[PassPlan, dict[str, int]]:
     """(the pass, its memory by term)."""
     lanes, ahead, share = schedule
     work = work_dtype(matrix.dtype)
@@ -208,9 +236,13 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, i
     by_entries = spec.stored and source.design is None
     cut = _cut(source, spec, share, known)
     one = replace(
-        cut.blocks, name=spec.name, flops=spec.flops, times=spec.times,
-        accumulators=spec.accumulators, partial_nbytes=spec.partial_nbytes,
-    )  # fmt: skip
+        cut.blocks,
+        name=spec.name,
+        flops=spec.flops,
+        times=spec.times,
+        accumulators=spec.accumulators,
+        partial_nbytes=spec.partial_nbytes,
+    )
     edges, longest, block = one.edges, cut.longest, cut.block
     across = source.shape[1 - spec.axis]
     active = min(lanes, max(1, cut.n_spans))
@@ -241,10 +273,14 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, i
     return replace(one, thread_nbytes=more), memory
 
 
-def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
-                rows: tuple[int, int] | None = None,
-                stored: bool = False,
-                most: int | None = None) -> np.ndarray[Any, Any]:  # fmt: skip
+def block_edges(
+    matrix: ChunkedMatrix,
+    axis: int,
+    share: float = 1.0,
+    rows: tuple[int, int] | None = None,
+    stored: bool = False,
+    most: int | None = None,
+) -> np.ndarray[Any, Any]:
     """Block boundaries along an axis, (blocks + 1,): whole chunks, about BLOCK_NBYTES each.
 
     Blocks of computed chunks may be smaller, see :func:`shares`.
@@ -287,16 +323,26 @@ def easier_axis(matrix: ChunkedMatrix, preferred: int = 0) -> int:
     return other if cells[preferred] > 4 * max(cells[other], 1 << 22) else preferred
 
 
-def pass_spec(name: str, matrix: ChunkedMatrix, axis: int,
-              accumulators: Mapping[str, Accumulator], **more: Any) -> PassSpec:  # fmt: skip
+def pass_spec(
+    name: str,
+    matrix: ChunkedMatrix,
+    axis: int,
+    accumulators: Mapping[str, Accumulator],
+    **more: Any,
+) -> PassSpec:
     """A PassSpec with empty accumulators, and the memory that they will take."""
     itemsize = work_dtype(matrix.dtype).itemsize
     if matrix.sparse and more.get("stored"):
         itemsize = 8  # products of stored entries are float64
     shape = matrix.shape
     total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators.values())
-    edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False),
-                        most=more.get("longest"))  # fmt: skip
+    edges = block_edges(
+        matrix,
+        axis,
+        rows=more.get("rows"),
+        stored=more.get("stored", False),
+        most=more.get("longest"),
+    )
     longest = blocks_per_span(matrix, axis, edges) * int(np.diff(edges).max(initial=0))
     seen = min(longest, shape[axis])  # streamed rows of one span
     span = (shape[0], seen) if axis else (seen, shape[1])
@@ -308,7 +354,6 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int,
     return PassSpec(name, axis, total, partial, scratch, accumulators, **more)
 
 
-# --------------------------------------------------------------------------------------------------
 # The memory of the process that runs a plan, by its terms.
 
 

@@ -23,7 +23,6 @@ from streampca.matrix import Block, ReadCount, SpanCache, reading_with
 from streampca.matrix.entries import sparse_nbytes
 from streampca.passes.work import Work
 
-# --------------------------------------------------------------------------------------------------
 # Threads that read ahead; nothing waits long for them to end.
 
 PATIENCE = 1.0  # seconds that an interrupted pass waits for reads in progress
@@ -82,7 +81,6 @@ def join(threads: Iterable[threading.Thread], patience: float) -> None:
             thread.join(max(0.0, end - time.monotonic()))
 
 
-# --------------------------------------------------------------------------------------------------
 # Blocks in order, read by other threads in advance.
 
 
@@ -114,8 +112,14 @@ class ReadAhead:
         abandoned. None waits for ever.
     """
 
-    def __init__(self, work: Work, order: InOrder, ahead: int, stop: threading.Event,
-                 patience: float | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        work: Work,
+        order: InOrder,
+        ahead: int,
+        stop: threading.Event,
+        patience: float | None = None,
+    ) -> None:
         self._work, self._order, self._ahead, self._stop = work, order, ahead, stop
         self._patience = patience
         self._lock = threading.Lock()
@@ -228,7 +232,6 @@ class ReadAhead:
                 self._free.append(block.buffer)
 
 
-# --------------------------------------------------------------------------------------------------
 # One span: consecutive blocks, read and folded into accumulators of its own.
 
 
@@ -245,9 +248,14 @@ class SpanResult:
     live: int = 0  # the most raw blocks alive at once in its lane
 
 
-def fold_span(work: Work, span: range, ahead: int, stop: threading.Event | None = None,
-              ready: Callable[[Block], None] | None = None,
-              patience: float | None = None) -> SpanResult:  # fmt: skip
+def fold_span(
+    work: Work,
+    span: range,
+    ahead: int,
+    stop: threading.Event | None = None,
+    ready: Callable[[Block], None] | None = None,
+    patience: float | None = None,
+) -> SpanResult:
     """Read and fold consecutive blocks in order: a task on a cluster, or a single span here."""
     stop = stop or threading.Event()
     accumulators = work.fresh()

@@ -263,8 +263,15 @@ class Plan:
         largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
         terms = {**memory["process"], **(memory[largest] if largest != "process" else {})}
         limit = "no limit" if self.memory_limit is None else f"limit {size(self.memory_limit)}"
-        made = [(f"{one.times} x {one.name}" if one.times > 1 else one.name, one.n_blocks,
-                 one.reads, size(one.nbytes)) for one in self.passes]  # fmt: skip
+        made = [
+            (
+                f"{one.times} x {one.name}" if one.times > 1 else one.name,
+                one.n_blocks,
+                one.reads,
+                size(one.nbytes),
+            )
+            for one in self.passes
+        ]
         n, p = self.shape
         rows = [
             ("data", text(f"{n:,} samples x {p:,} features, {self.dtype}")),
@@ -294,7 +301,6 @@ def larger(*moments: dict[str, int]) -> dict[str, int]:
     return max(moments, key=lambda terms: sum(terms.values()))
 
 
-# --------------------------------------------------------------------------------------------------
 # How the blocks of a pass are cut from chunks, and grouped into spans.
 
 MERGED_NBYTES = 1024 * MiB  # of accumulators that may be merged in exchange for shorter spans
@@ -358,8 +364,7 @@ LENGTHS = 64  # of spans that are tried
 READ_AGAIN = 0.05  # share of the rows that may be read again where spans begin
 
 
-def between_entries(edges: np.ndarray[Any, Any], entries: np.ndarray[Any, Any],
-                     least: int) -> int:  # fmt: skip
+def between_entries(edges: np.ndarray[Any, Any], entries: np.ndarray[Any, Any], least: int) -> int:
     """The fewest blocks, at least so many, whose spans begin at entry points, or near to them.
 
     All blocks, where each span would read many rows that the one before it reads.

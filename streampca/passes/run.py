@@ -24,12 +24,19 @@ from streampca.passes.work import Map, Work, workers_can_read
 from streampca.store import Sink
 
 
-def run(plan: PassPlan, matrix: ChunkedMatrix, *,
-        accumulators: Mapping[str, Accumulator] | None = None,
-        operands: Mapping[str, Any] | None = None, side_inputs: Mapping[str, Any] | None = None,
-        maps: Mapping[str, Map] | None = None, sinks: Mapping[str, Sink] | None = None,
-        weights: Any = None, execution: Execution | None = None,
-        more_follow: bool = False) -> PassResult:  # fmt: skip
+def run(
+    plan: PassPlan,
+    matrix: ChunkedMatrix,
+    *,
+    accumulators: Mapping[str, Accumulator] | None = None,
+    operands: Mapping[str, Any] | None = None,
+    side_inputs: Mapping[str, Any] | None = None,
+    maps: Mapping[str, Map] | None = None,
+    sinks: Mapping[str, Sink] | None = None,
+    weights: Any = None,
+    execution: Execution | None = None,
+    more_follow: bool = False,
+) -> PassResult:
     """Walk the matrix once as planned.
 
     accumulators : empty accumulators by name in place of those of the plan; they are not changed,
@@ -59,9 +66,12 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         matrix.without(None).streamed(plan.axis, plan.edges),
         dict(plan.accumulators if accumulators is None else accumulators),
         {name: _laid_out(value) for name, value in operands.items()},
-        dict(side_inputs or {}), dict(maps or {}), dict(sinks or {}), weights,
+        dict(side_inputs or {}),
+        dict(maps or {}),
+        dict(sinks or {}),
+        weights,
         design=matrix.design,
-    )  # fmt: skip
+    )
     _check(work)
     give_back()  # what came before: a solver, another pass
     cost = PassCost(plan.name)

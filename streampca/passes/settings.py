@@ -42,7 +42,6 @@ from streampca.kernels import Team
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.memory import THREAD_NBYTES, MiB, group_folders
 
-# --------------------------------------------------------------------------------------------------
 # The one place that sets BLAS thread counts.
 
 _lock = threading.Lock()
@@ -103,7 +102,6 @@ def _set(counts: list[tuple[Any, int]]) -> None:
     release(force=True)
 
 
-# --------------------------------------------------------------------------------------------------
 # Settings of a machine or a site, from Dask's configuration, under ``streampca:``.
 #
 # They are set in a YAML file of Dask's (``~/.config/dask/*.yaml``, ``DASK_CONFIG``), in the
@@ -179,8 +177,12 @@ def _configured() -> bool:
     """Whether the environment or a file of Dask's mentions streampca. Does not import Dask."""
     if any(name.startswith("DASK_STREAMPCA") for name in os.environ):
         return True
-    places = [os.environ.get("DASK_ROOT_CONFIG", "/etc/dask"), os.path.join(sys.prefix, "etc/dask"),
-              os.path.expanduser("~/.config/dask"), os.environ.get("DASK_CONFIG")]  # fmt: skip
+    places = [
+        os.environ.get("DASK_ROOT_CONFIG", "/etc/dask"),
+        os.path.join(sys.prefix, "etc/dask"),
+        os.path.expanduser("~/.config/dask"),
+        os.environ.get("DASK_CONFIG"),
+    ]
     for place in map(Path, filter(None, places)):
         for file in [place] if place.is_file() else place.glob("*.y*ml"):
             try:
@@ -191,7 +193,6 @@ def _configured() -> bool:
     return False
 
 
-# --------------------------------------------------------------------------------------------------
 # How many threads this process uses.
 
 PATIENCE = 1.0  # seconds to wait for a piece of work that is being done when its caller fails
@@ -328,7 +329,6 @@ def _from_environment() -> int:
     return int(first) if first.isdigit() and int(first) else 1 << 30
 
 
-# --------------------------------------------------------------------------------------------------
 # Who folds a pass: lanes, threads that fold whole spans, and helpers that do pieces of their work.
 #
 # Bits depend on the spans alone, so both may be any number. Memory decides: where the accumulators

@@ -107,12 +107,17 @@ class Work:
         checks = {name: check for name, check in self.checks.items() if name in read}
         sinks: dict[str, Any] = {n: None if n in self.hold else s for n, s in self.sinks.items()}
         return replace(
-            self, matrix=cut_out, side_inputs=sides, weights=weights,
-            offset=start, sinks=sinks, design=design, checks=checks,
-        )  # fmt: skip
+            self,
+            matrix=cut_out,
+            side_inputs=sides,
+            weights=weights,
+            offset=start,
+            sinks=sinks,
+            design=design,
+            checks=checks,
+        )
 
 
-# --------------------------------------------------------------------------------------------------
 # Workers must read what the client saw: checked before their first span.
 
 REMEMBERED = 10_000
@@ -128,8 +133,9 @@ def workers_can_read(matrix: ChunkedMatrix) -> bool:
             warn_caller(
                 f"{one.name} is {one.in_process}, which only this process can read: it is read "
                 "here, not on the workers. Write it to a path that the workers share, or use "
-                "scheduler='threads'.", LocalSourceWarning,
-            )  # fmt: skip
+                "scheduler='threads'.",
+                LocalSourceWarning,
+            )
             return False
     return True
 

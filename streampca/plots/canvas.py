@@ -13,7 +13,6 @@ from streampca.errors import InvalidInputError, InvalidTypeError, MissingDepende
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# --------------------------------------------------------------------------------------------------
 # Checks of the input, before anything is drawn.
 
 
@@ -46,7 +45,6 @@ def _is_count(number: Any) -> bool:
     return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
-# --------------------------------------------------------------------------------------------------
 # Matplotlib, loaded on first use, and one style.
 
 INK, MUTED, FAINT = "#333333", "#666666", "#e2e2e2"
@@ -174,9 +172,9 @@ def sheet(
     width, height = 1 / (columns + (columns - 1) * gap[0]), 1 / (rows + (rows - 1) * gap[1])
     places = [divmod(i, columns) for i in range(count)]
     panels = [
-        ax.inset_axes((
-            column * width * (1 + gap[0]), 1 - height - row * height * (1 + gap[1]), width, height
-        ))
+        ax.inset_axes(
+            (column * width * (1 + gap[0]), 1 - height - row * height * (1 + gap[1]), width, height)
+        )
         for row, column in places
-    ]  # fmt: skip
+    ]
     return ax, panels

@@ -200,7 +200,6 @@ def _absent(one: Any) -> bool:
     return type(one).__name__ in ("NAType", "NaTType")
 
 
-# --------------------------------------------------------------------------------------------------
 # Very many points.
 
 CELLS = (480, 360)  # along x and y
@@ -308,13 +307,28 @@ def draw_ellipses(ax: Axes, points: Array, groups: Categories) -> None:
         width, height = 2 * np.sqrt(CHI2_95 * np.maximum(values[::-1], 0.0))
         angle = np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1]))
         centre = own.mean(axis=1)
-        ax.add_patch(Ellipse(
-            tuple(centre), width, height, angle=angle, fill=False, linewidth=1.4,
-            edgecolor=groups.colour(code), zorder=3,
-        ))  # fmt: skip
+        ax.add_patch(
+            Ellipse(
+                tuple(centre),
+                width,
+                height,
+                angle=angle,
+                fill=False,
+                linewidth=1.4,
+                edgecolor=groups.colour(code),
+                zorder=3,
+            )
+        )
         ax.annotate(
-            name, (centre[0], centre[1] + np.sqrt(CHI2_95 * np.cov(own)[1, 1])), (0, 2),
-            textcoords="offset points", ha="center", va="bottom", zorder=4, color=INK,
+            name,
+            (centre[0], centre[1] + np.sqrt(CHI2_95 * np.cov(own)[1, 1])),
+            (0, 2),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            zorder=4,
+            color=INK,
             fontsize="small",
-            path_effects=[withStroke(linewidth=2.5, foreground="white")], parse_math=False,
-        )  # fmt: skip
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            parse_math=False,
+        )

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# --------------------------------------------------------------------------------------------------
 # R^2 over the number of components, for one or several sets of rows.
 
 STYLES = ("-", "--", ":", "-.")  # besides colour, for print and for colour-blind readers
@@ -143,7 +142,6 @@ def _checked(curve: Any, name: str) -> np.ndarray[Any, Any]:
     return values.astype(np.float64)
 
 
-# --------------------------------------------------------------------------------------------------
 # The error of a completion on held-out cells, by rank and penalty.
 
 
@@ -174,11 +172,18 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
     groups = sorted({one[group_by] for one in some})
     for i, group in enumerate(groups):
         line = sorted((one[along], one["held_out"]) for one in some if one[group_by] == group)
-        drawn.plot(*zip(*line, strict=True), color=PALETTE[i % len(PALETTE)], marker="o",
-                   markersize=4, linewidth=1.6, label=f"{group_by} {group:.4g}")  # fmt: skip
+        drawn.plot(
+            *zip(*line, strict=True),
+            color=PALETTE[i % len(PALETTE)],
+            marker="o",
+            markersize=4,
+            linewidth=1.6,
+            label=f"{group_by} {group:.4g}",
+        )
     if without is not None:
-        drawn.axhline(without["held_out"], color=INK, linewidth=1.0, linestyle="--",
-                      label="no components")  # fmt: skip
+        drawn.axhline(
+            without["held_out"], color=INK, linewidth=1.0, linestyle="--", label="no components"
+        )
     drawn.plot([kept[along]], [kept["held_out"]], "o", markersize=11, fillstyle="none", color=INK)
     if by_rank:
         drawn.set_xticks(sorted({one["rank"] for one in curve}))
@@ -186,8 +191,11 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
     drawn.set_ylabel("Root mean square error, held-out cells")
     if len(groups) > 1 or without is not None:
         beside(drawn, *drawn.get_legend_handles_labels())
-    state(drawn, f"The held-out error is least, {kept['held_out']:.4g}, at rank {kept['rank']}, "
-          f"penalty {kept['penalty']:.4g}")  # fmt: skip
+    state(
+        drawn,
+        f"The held-out error is least, {kept['held_out']:.4g}, at rank {kept['rank']}, "
+        f"penalty {kept['penalty']:.4g}",
+    )
     return drawn
 
 
@@ -198,7 +206,6 @@ def _kept(result: Any, curve: list[dict[str, Any]]) -> dict[str, Any]:
     return next((one for one in curve if (one["rank"], one["penalty"]) == kept), least)
 
 
-# --------------------------------------------------------------------------------------------------
 # The sweeps of a completion.
 
 
@@ -234,13 +241,22 @@ def sweeps(source: Any, ax: Axes | None = None) -> Axes:
     for i, (name, values) in enumerate(lines.items()):
         share = np.asarray(values, dtype=np.float64)
         if np.isfinite(share).all() and share[0] > 0:
-            drawn.plot(numbers, share / share[0], color=PALETTE[4 * i], marker="o", markersize=4,
-                       linewidth=1.6, linestyle=STYLES[i], label=name)  # fmt: skip
+            drawn.plot(
+                numbers,
+                share / share[0],
+                color=PALETTE[4 * i],
+                marker="o",
+                markersize=4,
+                linewidth=1.6,
+                linestyle=STYLES[i],
+                label=name,
+            )
     drawn.set_xticks(counting_ticks(1, max(numbers)))
     drawn.set_xlabel("Sweep")
     drawn.set_ylabel("Share of the value after the first sweep")
     beside(drawn, *drawn.get_legend_handles_labels())
     change = trace[-1]["change"][chosen]
-    state(drawn, f"{len(trace)} sweeps; the last one changed the estimate by {change:.1g} of its "
-          "norm")  # fmt: skip
+    state(
+        drawn, f"{len(trace)} sweeps; the last one changed the estimate by {change:.1g} of its norm"
+    )
     return drawn

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# --------------------------------------------------------------------------------------------------
 # Loadings: the weights of the features in a component.
 
 LONGEST_NAME = 40  # characters beside a bar; the table has full names
@@ -130,7 +129,6 @@ def _short(name: str) -> str:
     return f"{name[: LONGEST_NAME - tail - 1]}…{name[-tail:]}"
 
 
-# --------------------------------------------------------------------------------------------------
 # Loadings along the genome.
 
 RASTER = (4000, 1000)  # cells along x and y in which one point hides others
@@ -168,8 +166,14 @@ def manhattan(
     drawn.grid(axis="y", color=FAINT, linewidth=0.7)
     shown = _visible(genome.place, values)
     colours = np.array([PALETTE[0], "#7a7a7a"])[genome.number[shown] % 2]
-    drawn.scatter(genome.place[shown], values[shown], s=4, c=colours, linewidths=0,
-                  rasterized=len(shown) > 2000)  # fmt: skip
+    drawn.scatter(
+        genome.place[shown],
+        values[shown],
+        s=4,
+        c=colours,
+        linewidths=0,
+        rasterized=len(shown) > 2000,
+    )
     few = len(genome.names) <= LABELLED
     ticks = range(len(genome.names)) if few else range(0, len(genome.names), 5)
     drawn.set_xticks(genome.centres[ticks], labels=[genome.names[i] for i in ticks])
@@ -180,9 +184,12 @@ def manhattan(
     drawn.set_ylabel(f"|Loading| on PC{index + 1}")
     top, squares = int(np.argmax(values)), np.sort(values**2)[::-1]
     most = squares[: max(1, len(squares) // 100)].sum() / max(squares.sum(), np.finfo(float).tiny)
-    state(drawn, f"PC{index + 1}: 1 % of {len(values):,} variants hold {100 * most:.0f} % of the "
-          f"squared loadings; the largest is {axis.name(top)} on "
-          f"chromosome {genome.names[genome.number[top]]}")  # fmt: skip
+    state(
+        drawn,
+        f"PC{index + 1}: 1 % of {len(values):,} variants hold {100 * most:.0f} % of the "
+        f"squared loadings; the largest is {axis.name(top)} on "
+        f"chromosome {genome.names[genome.number[top]]}",
+    )
     return drawn
 
 
@@ -194,7 +201,6 @@ def _visible(x: Array, y: Array) -> Array:
     return np.unique(columns * RASTER[1] + rows, return_index=True)[1]
 
 
-# --------------------------------------------------------------------------------------------------
 # Features as arrows: over the samples, and in the unit circle.
 
 
@@ -227,8 +233,9 @@ def biplot(
     own = (view or "x") if is_pair(result) else None
     drawn = draw_scores(result, scores, components=components, labels=labels, view=own, ax=ax)
     draw_features(drawn, arrows, found.labels.features, count)
-    state(drawn, f"Samples, and the {count} features of {found.n_features:,} with the longest "
-          "arrows")  # fmt: skip
+    state(
+        drawn, f"Samples, and the {count} features of {found.n_features:,} with the longest arrows"
+    )
     return drawn
 
 
@@ -272,8 +279,15 @@ def correlation_circle(
     drawn.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
     drawn.axvline(0.0, color=FAINT, linewidth=0.8, zorder=0)
     shown = _longest(arrows, 20_000)
-    drawn.scatter(arrows[0, shown], arrows[1, shown], s=6, color=PALETTE[5], linewidths=0,
-                  alpha=0.6, rasterized=len(shown) > 2000)  # fmt: skip
+    drawn.scatter(
+        arrows[0, shown],
+        arrows[1, shown],
+        s=6,
+        color=PALETTE[5],
+        linewidths=0,
+        alpha=0.6,
+        rasterized=len(shown) > 2000,
+    )
     chosen = shown[:count]
     _draw_arrows(drawn, arrows[:, chosen], found.labels.features.shown(chosen.tolist()))
     drawn.set_aspect("equal")
@@ -282,8 +296,11 @@ def correlation_circle(
     drawn.set_xlabel(f"Correlation with {component_name(indices[0], found)}")
     drawn.set_ylabel(f"Correlation with {component_name(indices[1], found)}")
     known = int(((arrows**2).sum(axis=0) > 0.5).sum())
-    state(drawn, f"{known:,} of {found.n_features:,} features have more than half of their "
-          "variance in these two components")  # fmt: skip
+    state(
+        drawn,
+        f"{known:,} of {found.n_features:,} features have more than half of their "
+        "variance in these two components",
+    )
     return drawn
 
 
@@ -306,8 +323,13 @@ def _draw_arrows(ax: Axes, tips: Array, names: list[str]) -> None:
         zip(tips.T[long], compress(names, long), strict=True), key=lambda x: abs(x[0][1])
     )
     for tip, name in named:  # names that move outwards stay in the order of their tips
-        ax.annotate("", tuple(tip), (0.0, 0.0), zorder=3,
-                    arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.9})  # fmt: skip
+        ax.annotate(
+            "",
+            tuple(tip),
+            (0.0, 0.0),
+            zorder=3,
+            arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 0.9},
+        )
         place = tip + 0.02 * span * np.sign(tip)
         far = place[0] + np.copysign(WIDTH * span[0] * len(_short(name)), tip[0])
         left, right, first = min(place[0], far), max(place[0], far), place[1]
@@ -318,15 +340,22 @@ def _draw_arrows(ax: Axes, tips: Array, names: list[str]) -> None:
         taken.append((left, right, place[1]))
         ends.append(np.array([far, place[1]]))
         ax.annotate(
-            _short(name), tuple(tip), tuple(place), ha="left" if tip[0] >= 0 else "right",
-            va="center", color=INK, fontsize="small", zorder=4, annotation_clip=False,
-            path_effects=[withStroke(linewidth=2.5, foreground="white")], parse_math=False,
-        )  # fmt: skip
+            _short(name),
+            tuple(tip),
+            tuple(place),
+            ha="left" if tip[0] >= 0 else "right",
+            va="center",
+            color=INK,
+            fontsize="small",
+            zorder=4,
+            annotation_clip=False,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            parse_math=False,
+        )
     low, high = np.min(ends, axis=0), np.max(ends, axis=0)
     ax.set(xlim=(low[0], high[0]), ylim=(low[1] - line / 2, high[1] + line / 2))
 
 
-# --------------------------------------------------------------------------------------------------
 # Documents among their terms.
 
 FEW = 30  # documents whose names are drawn
@@ -366,17 +395,23 @@ def texts(
     points = np.stack([column_of(found.document_coordinates, index) for index in indices])
     count = at_most(n, found.n_features, "terms")
     drawn = draw_scores(
-        found, found.document_coordinates, components=components, ax=ax,
+        found,
+        found.document_coordinates,
+        components=components,
+        ax=ax,
         labels=_folders(found) if labels is None else labels,
-    )  # fmt: skip
+    )
     draw_features(drawn, found.term_coordinates[:, indices].T, found.labels.features, count)
     if found.n_documents <= FEW:
         _name_documents(drawn, points, found.labels.samples.names())
     drawn.set_xlabel(component_name(indices[0], found, "Factor "))
     drawn.set_ylabel(component_name(indices[1], found, "Factor "))
     held = f"{found.explained_variance_ratio[indices].sum():.1%}".replace("%", " %")
-    state(drawn, f"{found.n_documents:,} documents, and {count} of {found.n_features:,} terms, on "
-          f"factors that hold {held} of the squared length")  # fmt: skip
+    state(
+        drawn,
+        f"{found.n_documents:,} documents, and {count} of {found.n_features:,} terms, on "
+        f"factors that hold {held} of the squared length",
+    )
     return drawn
 
 
@@ -390,5 +425,12 @@ def _folders(found: LSADecomposition) -> list[str] | None:
 
 def _name_documents(ax: Axes, points: Any, names: Sequence[str]) -> None:
     for point, name in zip(points.T, names, strict=True):
-        ax.annotate(os.path.basename(name), tuple(point), (4, 4), textcoords="offset points",
-                    color=MUTED, fontsize=7, parse_math=False)  # fmt: skip
+        ax.annotate(
+            os.path.basename(name),
+            tuple(point),
+            (4, 4),
+            textcoords="offset points",
+            color=MUTED,
+            fontsize=7,
+            parse_math=False,
+        )

@@ -21,9 +21,13 @@ ACROSS = 7  # pictures in a row of the sheet
 
 
 def images(
-    model: Any, X: Any = None, *, shape: Sequence[int] | None = None, n: int = 20,
+    model: Any,
+    X: Any = None,
+    *,
+    shape: Sequence[int] | None = None,
+    n: int = 20,
     k: Sequence[int] = (10, 50, 200),
-) -> Figure:  # fmt: skip
+) -> Figure:
     """The mean image, the first eigenvectors, reconstructions, and the share of variance.
 
     model : a fitted model of images, whose features have the dimensions of pixels
@@ -50,8 +54,11 @@ def images(
     deep = math.ceil((shown + 1) / ACROSS)
     tall = 0.0 if rows is None else 1.45 * len(rows)
     figure: Any = plt.figure(figsize=(8.4, 1.45 * deep + tall + 2.9), layout="constrained")
-    parts = figure.subfigures(2 if rows is None else 3, 1, height_ratios=[
-        1.45 * deep, *([] if rows is None else [tall + 0.3]), 2.6])  # fmt: skip
+    parts = figure.subfigures(
+        2 if rows is None else 3,
+        1,
+        height_ratios=[1.45 * deep, *([] if rows is None else [tall + 0.3]), 2.6],
+    )
     _sheet(parts[0], found, size, shown)
     if rows is not None:
         _reconstructions(parts[1], model, rows, size, counts)
@@ -114,11 +121,15 @@ def _curve(part: Any, found: Any) -> None:
         ax.plot(count, curve[count], "o", color=PALETTE[4], markersize=5, zorder=3)
         left = count > len(curve) / 5  # else the text would lie on the axis
         ax.annotate(
-            f"{100 * share:g} %: {count}", (count, curve[count]),
+            f"{100 * share:g} %: {count}",
+            (count, curve[count]),
             (-4 if left else 8, -14 - 13 * i),
-            textcoords="offset points", ha="right" if left else "left", fontsize="small", color=INK,
+            textcoords="offset points",
+            ha="right" if left else "left",
+            fontsize="small",
+            color=INK,
             arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.6},
-        )  # fmt: skip
+        )
     if components_for(shares, SHARES[0]) is None:
         said = f"{len(shares)} components reach {100 * curve[-1]:.1f} %; 95 % takes more"
         ax.set_title(said, loc="left", color=INK, fontsize="small")
@@ -127,9 +138,12 @@ def _curve(part: Any, found: Any) -> None:
 
 
 def _draw(
-    ax: Any, row: Array, size: tuple[int, ...], title: str,
+    ax: Any,
+    row: Array,
+    size: tuple[int, ...],
+    title: str,
     limits: tuple[float, float] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     low, high = limits or (float(np.nanmin(row)), float(np.nanmax(row)))
     values = np.clip((np.reshape(row, size) - low) / ((high - low) or 1.0), 0.0, 1.0)
     ax.imshow(values, cmap="gray", vmin=0.0, vmax=1.0)

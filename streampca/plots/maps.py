@@ -35,11 +35,21 @@ COLUMNS = 2  # of a sheet of maps
 EXTRA = {
     "lag": ("lag",),
     "level": (
-        "level", "lev", "plev", "pressure", "pressure_level", "isobaric", "depth", "height",
-        "altitude", "z", "pfull", "deptht",
+        "level",
+        "lev",
+        "plev",
+        "pressure",
+        "pressure_level",
+        "isobaric",
+        "depth",
+        "height",
+        "altitude",
+        "z",
+        "pfull",
+        "deptht",
     ),
     "member": ("member", "ensemble", "ensemble_member", "realization", "number", "ens"),
-}  # fmt: skip
+}
 
 
 def map(
@@ -81,8 +91,9 @@ def map(
     ]
     chosen = {"level": level, "lag": lag, "member": member, **(at or {})}
     values, kind = _fields(found, indices, kind)
-    grid, where, place = _grid_of(found, variable, {k: v for k, v in chosen.items()
-                                                    if v is not None})  # fmt: skip
+    grid, where, place = _grid_of(
+        found, variable, {k: v for k, v in chosen.items() if v is not None}
+    )
     fields = values[:, where]
     limits, colours = _scale(fields, kind)
     panels: list[Axes] = []
@@ -195,10 +206,11 @@ def _at(axis: AxisLabels, chosen: Mapping[str, Any]) -> tuple[AxisLabels, Array,
         numbers = np.take(numbers, [int(same[0])], axis=d)
         words.append(f"{dim} {value}")
         axis = replace(
-            axis, sizes=(*axis.sizes[:d], 1, *axis.sizes[d + 1 :]),
+            axis,
+            sizes=(*axis.sizes[:d], 1, *axis.sizes[d + 1 :]),
             coords={**axis.coords, dim: values[same[:1]]},
             grids={k: v for k, v in axis.grids.items() if dim not in v[0]},
-        )  # fmt: skip
+        )
     return axis, numbers.reshape(-1), ", ".join(words)
 
 
@@ -267,8 +279,16 @@ def _draw_field(
         order = np.argsort(x, kind="stable")
         x, values = x[order], values[:, order]
     low, high = limits
-    image = ax.pcolormesh(x, y, np.ma.masked_invalid(values), cmap=colormaps[colours],
-                          vmin=low, vmax=high, shading="nearest", rasterized=True)  # fmt: skip
+    image = ax.pcolormesh(
+        x,
+        y,
+        np.ma.masked_invalid(values),
+        cmap=colormaps[colours],
+        vmin=low,
+        vmax=high,
+        shading="nearest",
+        rasterized=True,
+    )
     ax.set_facecolor(LAND)
     ax.set_axisbelow(False)
     for spine in ax.spines.values():

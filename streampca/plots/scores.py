@@ -23,13 +23,7 @@ from streampca.plots.canvas import (
 )
 from streampca.plots.colours import Categories, Continuous, colouring, draw_density, draw_ellipses
 from streampca.plots.samples import both_scores, column_of, has_scores, scores_of
-from streampca.plots.subjects import (
-    VIEWS,
-    carried,
-    component_name,
-    is_pair,
-    result_of,
-)
+from streampca.plots.subjects import VIEWS, carried, component_name, is_pair, result_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,8 +81,9 @@ def scores(
     n = int(np.prod(source.shape[:-1]))
     checked_axes(ax, dimensions=2 if both else len(indices))
     colours = None if labels is None else _colours(found, labels, scores, n)
-    points = np.stack([column_of(one, index) for one in (sides if both else [source])
-                       for index in indices])  # fmt: skip
+    points = np.stack(
+        [column_of(one, index) for one in (sides if both else [source]) for index in indices]
+    )
     flat = len(points) == 2
     if ellipses and (not isinstance(colours, Categories) or not flat):
         raise InvalidInputError(
@@ -106,8 +101,11 @@ def scores(
     if both:
         pair, _, what = names[0].partition(" (")
         names = [f"{pair}: scores of {one.upper()}" for one in VIEWS]
-        state(drawn, f"{n:,} samples; {pair.lower()} ({what}, correlation of the scores "
-              f"{_correlation(points):.2f}")  # fmt: skip
+        state(
+            drawn,
+            f"{n:,} samples; {pair.lower()} ({what}, correlation of the scores "
+            f"{_correlation(points):.2f}",
+        )
     else:
         state(drawn, _title(n, dense, colours, carried(found, indices)))
     _name_axes(drawn, names)
@@ -149,7 +147,6 @@ def _title(n: int, dense: bool, colours: Colours, carries: str) -> str:
     return f"{many}; these components carry {carries}"
 
 
-# --------------------------------------------------------------------------------------------------
 # New samples over those of the fit.
 
 
@@ -217,8 +214,11 @@ def _same_colours(panel: Colours, new: Colours, n: int) -> tuple[Categories, Cat
 def _draw_new(ax: Axes, points: Array, colours: Categories | None) -> None:
     """(2, m) new samples over a panel, with their legend."""
     m = points.shape[1]
-    style: dict[str, Any] = {"s": float(np.clip(700.0 / np.sqrt(max(m, 1)), 9.0, 60.0)),
-                             "zorder": 4, "rasterized": m > RASTERIZED_FROM}  # fmt: skip
+    style: dict[str, Any] = {
+        "s": float(np.clip(700.0 / np.sqrt(max(m, 1)), 9.0, 60.0)),
+        "zorder": 4,
+        "rasterized": m > RASTERIZED_FROM,
+    }
     if colours is None:
         style |= {"marker": "X", "edgecolors": "white", "linewidths": 0.6}
         mark = ax.scatter(*points, color=INK, **style)
@@ -230,7 +230,6 @@ def _draw_new(ax: Axes, points: Array, colours: Categories | None) -> None:
     beside(ax, [mark], ["new samples"], loc="lower left", bbox_to_anchor=(1.02, 0.0))
 
 
-# --------------------------------------------------------------------------------------------------
 # Pairs: every two of several components.
 
 
@@ -316,7 +315,6 @@ def _draw_distribution(ax: Axes, values: Array, colours: Colours) -> None:
     ax.spines["left"].set_visible(False)
 
 
-# --------------------------------------------------------------------------------------------------
 # What all of them read and how they look.
 
 

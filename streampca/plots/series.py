@@ -159,9 +159,15 @@ def _draw(ax: Axes, times: Array, lines: list[Array]) -> None:
     ax.grid(axis="y", color=FAINT, linewidth=0.7)
     ax.axhline(0.0, color=MUTED, linewidth=0.8)
     for i, values in enumerate(lines):
-        ax.plot(times, values, color=PALETTE[i % len(PALETTE)], linewidth=0.9,
-                linestyle="-" if i < len(PALETTE) else "--", alpha=0.9 if len(lines) < 9 else 0.5,
-                rasterized=len(values) > 20_000)  # fmt: skip
+        ax.plot(
+            times,
+            values,
+            color=PALETTE[i % len(PALETTE)],
+            linewidth=0.9,
+            linestyle="-" if i < len(PALETTE) else "--",
+            alpha=0.9 if len(lines) < 9 else 0.5,
+            rasterized=len(values) > 20_000,
+        )
     ax.margins(x=0.01)
 
 
@@ -193,9 +199,23 @@ def _draw_series(ax: Axes, times: Array, values: Array) -> None:
     ax.grid(axis="y", color=FAINT, linewidth=0.7)
     ax.axhline(0.0, color=MUTED, linewidth=0.8)
     if len(values) <= 2000:
-        ax.fill_between(times, values, where=values > 0, color=PALETTE[4], alpha=0.6,
-                        linewidth=0, interpolate=True)  # fmt: skip
-        ax.fill_between(times, values, where=values < 0, color=PALETTE[0], alpha=0.6,
-                        linewidth=0, interpolate=True)  # fmt: skip
+        ax.fill_between(
+            times,
+            values,
+            where=values > 0,
+            color=PALETTE[4],
+            alpha=0.6,
+            linewidth=0,
+            interpolate=True,
+        )
+        ax.fill_between(
+            times,
+            values,
+            where=values < 0,
+            color=PALETTE[0],
+            alpha=0.6,
+            linewidth=0,
+            interpolate=True,
+        )
     ax.plot(times, values, color=INK, linewidth=0.7, rasterized=len(values) > 20_000)
     ax.margins(x=0.01)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# --------------------------------------------------------------------------------------------------
 # Scree plot: the variance share of each component.
 
 # of an axis of shares; each has five round steps
@@ -99,11 +98,11 @@ def _name_components(ax: Axes, found: Any, count: int) -> None:
     ax.set_xlim(0.4, count + 0.6)
     ax.set_xticks(counting_ticks(1, count))
     all_shown = count == found.n_components
-    ax.set_xlabel("Component" if all_shown else f"Component (first {count} of "
-                  f"{found.n_components:,})")  # fmt: skip
+    ax.set_xlabel(
+        "Component" if all_shown else f"Component (first {count} of {found.n_components:,})"
+    )
 
 
-# --------------------------------------------------------------------------------------------------
 # Variances, how certain they are, and the noise below them.
 
 
@@ -131,12 +130,21 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
     certain, shown = _certain(found)[:count], variance > 0
     axes.plot(numbers[shown], variance[shown], color=PALETTE[0], linewidth=1.2, zorder=2)
     handles = []
-    for own, face, name in ((certain, PALETTE[0], "direction determined"),
-                            (~certain, "white", "direction not determined")):  # fmt: skip
+    for own, face, name in (
+        (certain, PALETTE[0], "direction determined"),
+        (~certain, "white", "direction not determined"),
+    ):
         if (own & shown).any():
-            handles += axes.plot(numbers[own & shown], variance[own & shown], "o", markersize=6,
-                                 color=PALETTE[0], markerfacecolor=face, zorder=3,
-                                 label=name)  # fmt: skip
+            handles += axes.plot(
+                numbers[own & shown],
+                variance[own & shown],
+                "o",
+                markersize=6,
+                color=PALETTE[0],
+                markerfacecolor=face,
+                zorder=3,
+                label=name,
+            )
     handles += _draw_bounds(axes, found, numbers[shown], variance[shown])
     handles += _draw_levels(axes, found, variance[shown])
     _name_components(axes, found, count)
@@ -160,9 +168,17 @@ def _draw_bounds(ax: Axes, found: Any, numbers: Array, variance: Array) -> list[
         return []
     bound = found.certificate.variance_bound[numbers - 1]
     below = np.minimum(bound, variance * (1 - 1e-3))  # a logarithmic axis has no 0
-    bars = ax.errorbar(numbers, variance, yerr=[below, bound], fmt="none", ecolor=PALETTE[4],
-                       elinewidth=1.4, capsize=4, zorder=2.5,
-                       label="bound on its error")  # fmt: skip
+    bars = ax.errorbar(
+        numbers,
+        variance,
+        yerr=[below, bound],
+        fmt="none",
+        ecolor=PALETTE[4],
+        elinewidth=1.4,
+        capsize=4,
+        zorder=2.5,
+        label="bound on its error",
+    )
     return [bars]
 
 
@@ -171,16 +187,21 @@ def _draw_levels(ax: Axes, found: Any, variance: Array) -> list[Any]:
     lines, noise = [], found.noise_variance
     least = float(variance.min(initial=np.inf))
     if noise > 0:
-        lines.append(ax.axhline(noise, color=INK, linewidth=1.0, linestyle="--",
-                                label=f"noise variance {noise:.3g}"))  # fmt: skip
+        lines.append(
+            ax.axhline(
+                noise, color=INK, linewidth=1.0, linestyle="--", label=f"noise variance {noise:.3g}"
+            )
+        )
     floor = 0.0 if found.certificate is None else found.certificate.floor
     if floor > 1e-3 * min(least, noise or least):
-        lines.append(ax.axhline(floor, color=MUTED, linewidth=1.0, linestyle=":",
-                                label=f"rounding {floor:.2g}"))  # fmt: skip
+        lines.append(
+            ax.axhline(
+                floor, color=MUTED, linewidth=1.0, linestyle=":", label=f"rounding {floor:.2g}"
+            )
+        )
     return lines
 
 
-# --------------------------------------------------------------------------------------------------
 # The spectrum, with the numbers of dimensions of the flat space and of the data.
 
 
@@ -198,10 +219,18 @@ def dimension(found: Any, ax: Axes | None = None) -> Axes:
     variance = found.explained_variance[found.explained_variance > 0]
     axes = drawing_axes(ax, (7.0, 4.0))
     axes.grid(axis="y", color=FAINT, linewidth=0.7)
-    axes.semilogy(np.arange(1, len(variance) + 1), variance, color=PALETTE[0], marker="o",
-                  markersize=4, linewidth=1.5)  # fmt: skip
-    lines = ((found.flat, "flat space", PALETTE[4], "--"),
-             (found.dimension, f"{found.method}: {found.dimension:.3g}", INK, "-"))  # fmt: skip
+    axes.semilogy(
+        np.arange(1, len(variance) + 1),
+        variance,
+        color=PALETTE[0],
+        marker="o",
+        markersize=4,
+        linewidth=1.5,
+    )
+    lines = (
+        (found.flat, "flat space", PALETTE[4], "--"),
+        (found.dimension, f"{found.method}: {found.dimension:.3g}", INK, "-"),
+    )
     for place, name, colour, style in lines:
         if np.isfinite(place):
             axes.axvline(place, color=colour, linewidth=1.2, linestyle=style, label=name)

@@ -129,7 +129,6 @@ def _subject_of(result: Any, view: str | None) -> Subject:
     return Subject(result.method, result.labels, names, drawn, {"scores": result.scores})
 
 
-# --------------------------------------------------------------------------------------------------
 # Two views: each by itself, and both.
 
 
@@ -164,11 +163,17 @@ def view_subject(result: Any, view: str | None) -> Subject:
         "dropped": absent,
         "constant": NOTHING,
         "certificate": SimpleNamespace(
-            determined=certain, variance_bound=np.where(certain, result.bound, 0.0), floor=0.0,
-            in_words=lambda: f"{result.method}: {len(values)} pairs of combinations, the first of "
-            f"{values[0]:.3g}" if len(values) else f"{result.method}: no pair",
+            determined=certain,
+            variance_bound=np.where(certain, result.bound, 0.0),
+            floor=0.0,
+            in_words=lambda: (
+                f"{result.method}: {len(values)} pairs of combinations, the first of "
+                f"{values[0]:.3g}"
+                if len(values)
+                else f"{result.method}: no pair"
+            ),
         ),
-    }  # fmt: skip
+    }
 
     def carries(indices: list[int]) -> str:
         if cca:
@@ -176,16 +181,19 @@ def view_subject(result: Any, view: str | None) -> Subject:
         return f"{100 * shares[indices].sum():.1f} % of the squared covariance"
 
     return Subject(
-        result.method, result.labels_of(view),
+        result.method,
+        result.labels_of(view),
         tuple(pair_name(result, i) for i in range(len(values))),
         "plots.scores (X against Y), plots.pcs, plots.loadings(model, view='x'), plots.map(model, "
         "kind='heterogeneous', view='y'), plots.correlation_circle or plots.scree",
-        has, carries,
+        has,
+        carries,
         (shares, "Canonical correlation" if cca else "Share of the squared covariance"),
-        fields, f"{view.upper()}: correlation with",
+        fields,
+        f"{view.upper()}: correlation with",
         "Canonical correlation" if cca else "Singular value of the covariance",
         "scores=model.transform(X, Y)",
-    )  # fmt: skip
+    )
 
 
 def pair_name(result: Any, index: int) -> str:
@@ -202,7 +210,6 @@ def _without(values: Array, absent: Array) -> Array:
     return found
 
 
-# --------------------------------------------------------------------------------------------------
 # Models of one matrix.
 
 
@@ -213,9 +220,11 @@ def _shares_of(found: Array) -> Callable[[list[int]], str]:
 def _kernel_subject(result: Any) -> Subject:
     names = tuple(f"PC{i + 1}" for i in range(result.n_components))
     has = {
-        "scores": result.fitted_scores, "certificate": None, "noise_variance": 0.0,
+        "scores": result.fitted_scores,
+        "certificate": None,
+        "noise_variance": 0.0,
         "explained_variance": result.eigenvalues / max(result.n_samples, 1),
-    }  # fmt: skip
+    }
     drawn = "plots.scores, plots.pairs, plots.pcs or plots.spectrum"
     return Subject(result.method, result.labels, names, drawn, has)
 
@@ -224,13 +233,22 @@ def _landmark_subject(result: Any) -> Subject:
     shares = result.explained_variance_ratio
     names = tuple(f"PC{i + 1} ({100 * share:.1f} %)" for i, share in enumerate(shares))
     has = {
-        "scores": result.scores, "certificate": None, "noise_variance": 0.0,
+        "scores": result.scores,
+        "certificate": None,
+        "noise_variance": 0.0,
         "explained_variance": result.eigenvalues / max(result.n_samples, 1),
         "explained_variance_ratio": shares,
-    }  # fmt: skip
+    }
     drawn = "plots.scores(model, scores=model.transform(X)), plots.scree or plots.spectrum"
-    return Subject(result.method, result.labels, names, drawn, has, _shares_of(shares),
-                   (shares, "Share of total variance"))  # fmt: skip
+    return Subject(
+        result.method,
+        result.labels,
+        names,
+        drawn,
+        has,
+        _shares_of(shares),
+        (shares, "Share of total variance"),
+    )
 
 
 def _sparse_subject(result: Any) -> Subject:
@@ -238,26 +256,43 @@ def _sparse_subject(result: Any) -> Subject:
     names = tuple(f"PC{i + 1} ({100 * share:.1f} %)" for i, share in enumerate(shares))
     components = _without(result.components, result.dropped)
     has = {
-        "scores": result.scores, "certificate": None, "noise_variance": 0.0,
-        "explained_variance": result.explained_variance, "explained_variance_ratio": shares,
-        "require_components": lambda: result.components, "mean": result.mean,
-        "dropped": result.dropped, "constant": NOTHING,
-    }  # fmt: skip
+        "scores": result.scores,
+        "certificate": None,
+        "noise_variance": 0.0,
+        "explained_variance": result.explained_variance,
+        "explained_variance_ratio": shares,
+        "require_components": lambda: result.components,
+        "mean": result.mean,
+        "dropped": result.dropped,
+        "constant": NOTHING,
+    }
     drawn = "plots.loadings, plots.scree or plots.scores(model, scores=model.transform(X))"
-    return Subject(result.method, result.labels, names, drawn, has, _shares_of(shares),
-                   (shares, "Share of total variance"),
-                   {"eof": (components, "loading (unit vector)")})  # fmt: skip
+    return Subject(
+        result.method,
+        result.labels,
+        names,
+        drawn,
+        has,
+        _shares_of(shares),
+        (shares, "Share of total variance"),
+        {"eof": (components, "loading (unit vector)")},
+    )
 
 
 def _regression_subject(result: Any) -> Subject:
     names = tuple(f"response {i + 1}" for i in range(result.n_components))
     coef = np.asarray(result.coef).T
-    has = {
-        "require_components": lambda: coef, "dropped": NOTHING, "constant": NOTHING,
-    }  # fmt: skip
+    has = {"require_components": lambda: coef, "dropped": NOTHING, "constant": NOTHING}
     drawn = "plots.loadings, which shows its coefficients"
-    return Subject(result.method, result.labels, names, drawn, has, loading="Coefficient of",
-                   fields={"coefficients": (coef, "coefficient")})  # fmt: skip
+    return Subject(
+        result.method,
+        result.labels,
+        names,
+        drawn,
+        has,
+        loading="Coefficient of",
+        fields={"coefficients": (coef, "coefficient")},
+    )
 
 
 def _complex_subject(modes: Any) -> Subject:
@@ -266,21 +301,33 @@ def _complex_subject(modes: Any) -> Subject:
     features: AxisLabels = modes.features
     absent = np.flatnonzero(np.isnan(modes.components).any(axis=0))
     has = {
-        "scores": modes.scores, "certificate": None, "noise_variance": 0.0, "dropped": absent,
-        "explained_variance": modes.explained_variance, "explained_variance_ratio": shares,
-    }  # fmt: skip
+        "scores": modes.scores,
+        "certificate": None,
+        "noise_variance": 0.0,
+        "dropped": absent,
+        "explained_variance": modes.explained_variance,
+        "explained_variance_ratio": shares,
+    }
     fields = {
         "amplitude": (modes.amplitude, "amplitude (unit vector)"),
         "phase": (np.rad2deg(modes.phase), "phase [degrees]"),
     }
-    drawn = "plots.map(modes, kind='amplitude'), plots.map(modes, kind='phase'), plots.pcs, " \
-            "plots.scree"  # fmt: skip
-    return Subject("Hilbert EOF", Labels(modes.samples, features), names, drawn, has,
-                   _shares_of(shares), (shares, "Share of total variance"), fields,
-                   scores_from="modes = complex_modes(model, analytic(X))")  # fmt: skip
+    drawn = (
+        "plots.map(modes, kind='amplitude'), plots.map(modes, kind='phase'), plots.pcs, plots.scree"
+    )
+    return Subject(
+        "Hilbert EOF",
+        Labels(modes.samples, features),
+        names,
+        drawn,
+        has,
+        _shares_of(shares),
+        (shares, "Share of total variance"),
+        fields,
+        scores_from="modes = complex_modes(model, analytic(X))",
+    )
 
 
-# --------------------------------------------------------------------------------------------------
 # What titles say of either.
 
 

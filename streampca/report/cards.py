@@ -17,8 +17,13 @@ SHOWN = 16  # characters of a fingerprint
 def result_card(result: Any, name: str, settings: str = "") -> str:
     """A fitted result.  name : what it is.  settings : of the estimator, as text."""
     rows = [
-        ("model", text(f"{result.n_components} components of {rows_of(result)} samples x "
-                       f"{result.n_features:,} features")),
+        (
+            "model",
+            text(
+                f"{result.n_components} components of {rows_of(result)} samples x "
+                f"{result.n_features:,} features"
+            ),
+        ),
         ("settings", text(settings)),
         ("spectrum", spectrum_line(result)),
         ("certificate", text(certainty(result))),
@@ -27,7 +32,7 @@ def result_card(result: Any, name: str, settings: str = "") -> str:
         ("memory", memory_line(result)),
         ("source", text(source_line(result))),
         ("made with", text(versions_line(result))),
-    ]  # fmt: skip
+    ]
     details = {"components": preformatted(result.table())} if result.table() else {}
     return card(name, "fitted", rows, details)
 

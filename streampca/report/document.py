@@ -179,14 +179,18 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
     if names and np.asarray(samples.coords.get(samples.dims[0], ())).dtype.kind == "M":
         names = [one.removesuffix(".000000000").removesuffix("T00:00:00") for one in names]
     shares = getattr(result, "explained_variance_ratio", None)
-    titles = [f"PC{j + 1}" if shares is None else f"PC{j + 1} ({100 * shares[j]:.1f} %)"
-              for j in range(result.n_components)]  # fmt: skip
+    titles = [
+        f"PC{j + 1}" if shares is None else f"PC{j + 1} ({100 * shares[j]:.1f} %)"
+        for j in range(result.n_components)
+    ]
     if result.kind == "two-view":
         titles = [f"{one} {j + 1}" for j in range(result.n_components) for one in "XY"]
     points = packed(values, rows, names, named, titles)
-    drawn = f"All {n:,} samples are drawn." if n <= MOST else (
-        f"{len(rows):,} of {n:,} samples are drawn, chosen at random with a fixed seed."
-    )  # fmt: skip
+    drawn = (
+        f"All {n:,} samples are drawn."
+        if n <= MOST
+        else (f"{len(rows):,} of {n:,} samples are drawn, chosen at random with a fixed seed.")
+    )
     limits = [(title, *_limits(c)) for title, c in zip(titles[:10], values.T, strict=False)]
     return (
         f'<figure><p>{drawn}</p>{CONTROLS}{CANVAS} tabindex="0" role="img" '
@@ -249,10 +253,14 @@ def _certificate(result: Any) -> str:
         return '<p class="soft">This kind of model has no certificate.</p>'
     bounds = zip(found.variance_bound, found.angle_bound, found.determined, strict=True)
     rows = [
-        (i, f"{result.explained_variance[i - 1]:.6g}", f"{bound:.1e}",
-         f"{angle:.1e}" if sure else "not determined")
+        (
+            i,
+            f"{result.explained_variance[i - 1]:.6g}",
+            f"{bound:.1e}",
+            f"{angle:.1e}" if sure else "not determined",
+        )
         for i, (bound, angle, sure) in enumerate(bounds, 1)
-    ]  # fmt: skip
+    ]
     words = (
         f"{found.in_words()}. The bounds hold for the numbers that were read, whatever the order "
         "in which they were added; how far a sample stands for its population is another question."
@@ -266,8 +274,13 @@ def _costs(result: Any) -> str:
     summary = result.summary()
     plan, cost = summary["planned"], {**summary["measured"], "peak_bytes": result.peak_nbytes}
     rows = []
-    for name, key in (("passes", "passes"), ("chunk reads", "reads"), ("bytes read", "bytes"),
-                      ("peak memory", "peak_bytes"), ("seconds in passes", "seconds")):  # fmt: skip
+    for name, key in (
+        ("passes", "passes"),
+        ("chunk reads", "reads"),
+        ("bytes read", "bytes"),
+        ("peak memory", "peak_bytes"),
+        ("seconds in passes", "seconds"),
+    ):
         form = size if "bytes" in key else (lambda v: f"{v:,.4g}")
         both = (plan.get(key), cost.get(key))
         rows.append([name, *(form(one) if one is not None else "" for one in both)])
@@ -283,8 +296,11 @@ MOST_NAMES = 40
 
 def _left_out(result: Any) -> str:
     parts = []
-    for field, words in (("dropped", "without any observation"), ("constant", "constant"),
-                         ("filtered", "filtered")):  # fmt: skip
+    for field, words in (
+        ("dropped", "without any observation"),
+        ("constant", "constant"),
+        ("filtered", "filtered"),
+    ):
         places = np.asarray(getattr(result, field, ()))
         if len(places):
             names = ", ".join(result.labels.features.names(places[:MOST_NAMES].tolist()))
@@ -348,9 +364,12 @@ def thinned(n: int) -> Array:
 
 
 def packed(
-    scores: Array, rows: Array, names: list[str] | None, labels: Mapping[str, Any],
+    scores: Array,
+    rows: Array,
+    names: list[str] | None,
+    labels: Mapping[str, Any],
     titles: list[str],
-) -> str:  # fmt: skip
+) -> str:
     """What the script of the page reads, as JSON that is safe inside a script element.
 
     rows : of the scores that are drawn.  titles : of the components.

@@ -289,14 +289,14 @@ def genome_points(genome: Any, values: Array, alt: str, ylabel: str) -> str:
         own = chosen[genome.number[chosen] % 2 == parity]
         places = zip(frame.across(genome.place[own]), frame.up(values[own]), strict=True)
         dots = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in places)
-        inside.append(f'<path d="{dots}" stroke="{colour}" stroke-width="3" '
-                      'stroke-linecap="round"/>')  # fmt: skip
+        inside.append(
+            f'<path d="{dots}" stroke="{colour}" stroke-width="3" stroke-linecap="round"/>'
+        )
     step = max(1, -(-len(genome.names) // 24))
     named = [(float(c), n) for c, n in zip(genome.centres, genome.names, strict=True)][::step]
     return frame.drawn("".join(inside), alt, named)
 
 
-# --------------------------------------------------------------------------------------------------
 # Fields as images.
 
 BAR = 76  # pixels of the scale of colours beside a field

@@ -207,7 +207,6 @@ def _of_components(vectors: Array, roots: Array, least: float) -> Whitening:
     return Whitening(vectors[:, kept] / roots[kept])
 
 
-# --------------------------------------------------------------------------------------------------
 # The pairs: singular vectors of what lies between the two bases.
 
 
@@ -226,9 +225,14 @@ def singular_pairs(between: Array, count: int | None) -> Pairs:
 
 
 def correlation_bound(
-    values: Array, x: Array, y: Array, deviations: Array, probed: Array | None, drift: float,
+    values: Array,
+    x: Array,
+    y: Array,
+    deviations: Array,
+    probed: Array | None,
+    drift: float,
     entry: float,
-) -> Array:  # fmt: skip
+) -> Array:
     """(k,) bounds of the errors of canonical correlations from a joint scatter S + E.
 
     To first order the error of one is u'E v less value / 2 (u'E u + v'E v). |E u| was measured by
@@ -261,7 +265,6 @@ def factor_bound(values: Array, x: Array, y: Array, deviations: Array) -> Array:
     return np.asarray(8.0 * EPS * np.sqrt(len(deviations)) * (1.0 + values) * (a + b))
 
 
-# --------------------------------------------------------------------------------------------------
 # Tests: whether a root, and all after it, are 0.
 
 
@@ -290,8 +293,10 @@ class CanonicalTests(NamedTuple):
         lines = [f"{head} {'chi2':>10} {'df':>5} {'p':>9}"]
         for i, row in enumerate(zip(*self[:8], strict=True), 1):
             wilks, f, df1, df2, p, chi2, df, q = row
-            lines.append(f"{i:>5} {wilks:>9.5f} {f:>10.5g} {df1:>6g} {df2:>9.6g} {p:>9.3g} "
-                         f"{chi2:>10.5g} {df:>5g} {q:>9.3g}")  # fmt: skip
+            lines.append(
+                f"{i:>5} {wilks:>9.5f} {f:>10.5g} {df1:>6g} {df2:>9.6g} {p:>9.3g} "
+                f"{chi2:>10.5g} {df:>5g} {q:>9.3g}"
+            )
         return "\n".join(lines)
 
 
@@ -321,6 +326,15 @@ def canonical_tests(values: Array, n: float, p: int, q: int) -> CanonicalTests:
         )
         chi2_p = np.where(np.isinf(chi2), 0.0, scipy.special.chdtrc(df1, chi2))
     return CanonicalTests(
-        np.exp(logs), f, df1, df2, f_p, chi2, df1, chi2_p, float(np.sum(values**2)),
-        float(np.sum(ratios)), float(ratios[:1].max(initial=0.0)),
-    )  # fmt: skip
+        np.exp(logs),
+        f,
+        df1,
+        df2,
+        f_p,
+        chi2,
+        df1,
+        chi2_p,
+        float(np.sum(values**2)),
+        float(np.sum(ratios)),
+        float(ratios[:1].max(initial=0.0)),
+    )

@@ -65,8 +65,13 @@ class Certificate:
         return f"<Certificate: {self.in_words()}; variances to {worst:.1g} or better>"
 
     def _repr_html_(self) -> str:
-        rows = zip(range(1, len(self.gap) + 1), self.variance_bound, self.angle_bound, self.gap,
-                   strict=True)  # fmt: skip
+        rows = zip(
+            range(1, len(self.gap) + 1),
+            self.variance_bound,
+            self.angle_bound,
+            self.gap,
+            strict=True,
+        )
         shown = [(i, f"{v:.2g}", f"{a:.2g}", f"{g:.3g}") for i, v, a, g in rows]
         head = ("component", "error of the variance ≤", "angle ≤ (radians)", "gap")
         return card("Certificate", self.in_words(), [], {"all bounds": table(head, shown)})

@@ -125,9 +125,14 @@ def maximum_likelihood(
     loadings *= np.sqrt(uniquenesses)[:, None]
     converged = largest <= 100.0 * TOLERANCE
     return FactorSolution(
-        loadings, uniquenesses, here.discrepancy, len(trace) - 1, largest, converged,
+        loadings,
+        uniquenesses,
+        here.discrepancy,
+        len(trace) - 1,
+        largest,
+        converged,
         np.array(trace),
-    )  # fmt: skip
+    )
 
 
 def _start(correlation: Array, k: int, low: float) -> Array:

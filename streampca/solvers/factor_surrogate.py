@@ -56,7 +56,6 @@ class Anderson:
         return combined
 
 
-# --------------------------------------------------------------------------------------------------
 # Factor analysis of correlations that are known only through products with a few vectors.
 
 INNER = 2000  # most EM steps on the surrogate between two passes

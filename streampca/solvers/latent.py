@@ -12,7 +12,6 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.kernels.least_squares import pair_columns, posterior, unpacked_triangle
 
-# --------------------------------------------------------------------------------------------------
 # The linear Gaussian model behind probabilistic PCA and factor analysis: x = W f + e.
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
@@ -129,7 +128,6 @@ class FactorModel:
         return -0.5 * (used * LOG_2_PI + self.log_determinant + distance)
 
 
-# --------------------------------------------------------------------------------------------------
 # The M step of a linear Gaussian model, in parameters that expand the factors.
 
 COLUMNS = 4096  # columns whose equations are solved together

@@ -194,8 +194,12 @@ def elastic_net(covariance: Array, image: Array, ridge: float, count: int, level
         step, entering = most - level, None
         if inactive.size:
             with np.errstate(divide="ignore", invalid="ignore"):
-                ways = np.stack([(most - left[inactive]) / (1.0 - a[inactive]),
-                                 (most + left[inactive]) / (1.0 + a[inactive])])  # fmt: skip
+                ways = np.stack(
+                    [
+                        (most - left[inactive]) / (1.0 - a[inactive]),
+                        (most + left[inactive]) / (1.0 + a[inactive]),
+                    ]
+                )
             ways[~(ways > -1e-12 * most)] = np.inf  # ties enter by steps of length 0
             first = int(np.argmin(ways.min(axis=0)))
             if ways[:, first].min() < step:

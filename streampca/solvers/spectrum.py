@@ -14,7 +14,6 @@ from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
 from streampca.kernels import Array, mirror_lower, probe
 from streampca.kernels.band import leading_pairs
 
-# --------------------------------------------------------------------------------------------------
 # The one sign rule: a component v points so that v'h > 0, for a fixed pseudo-random h.
 #
 # Every route knows v'h after its first pass: directly where it has v, and as u'(Zh) / s where it
@@ -31,7 +30,6 @@ def signs(projections: Array) -> Array:
     return np.where(projections < 0, -1.0, 1.0)
 
 
-# --------------------------------------------------------------------------------------------------
 # Eigenvalues and eigenvectors of accumulated matrices.
 
 LEAST_BANDED = 1024  # rows: LAPACK's own reduction is as fast below
@@ -196,7 +194,6 @@ def complete_columns(v: Array, rank: int, dead: Array) -> None:
         v[:, rank:] *= signs_of_components(v[:, rank:])
 
 
-# --------------------------------------------------------------------------------------------------
 # A low-rank estimate U V', known by U'U and V: its singular form, and the change of a step.
 
 LEAST = 1e-6  # least weight of a direction in balanced factors, of the first singular value
@@ -242,7 +239,6 @@ def change_of_both(old: tuple[Array, Array], new: tuple[Array, Array], cross: Ar
     return float(np.sqrt(moved / size)) if size > 0 else float(moved > 0)
 
 
-# --------------------------------------------------------------------------------------------------
 # The number of components: the most probable one, by Minka's approximation of the evidence.
 
 MLE = "mle"  # scikit-learn's name
@@ -311,7 +307,6 @@ def log_evidence(values: Array, n: int) -> Array:
     return evidence
 
 
-# --------------------------------------------------------------------------------------------------
 # The number of components: a number, a share of the variance, the largest gap, or all.
 
 TRACY_WIDOM = "tracy-widom"  # the components that are significant by that test

@@ -56,7 +56,6 @@ from streampca.sources.zarr.opening import (
 )
 from streampca.sources.zarr.reader import ZarrReader
 
-# --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
 
 
@@ -96,7 +95,6 @@ def open_path(
         return from_zarr(node, variable, dim, policy, path, group)
 
 
-# --------------------------------------------------------------------------------------------------
 # ``streampca.open``: any source as a ChunkedMatrix.
 
 
@@ -181,14 +179,30 @@ def open(
     if missing_value is not None and not number:
         raise InvalidTypeError(f"missing_value={missing_value!r}; expected a number such as -9")
     options: dict[str, Any] = {
-        "dim": dim, "missing_value": missing_value, "missing_chunks": missing_chunks,
-        "multiallelic": multiallelic, "storage_options": storage_options,
-        "branch": branch, "tag": tag, "snapshot": snapshot, "external_links": external_links,
-        "columns": columns, "index": index, "categorical": categorical, "join": join,
-        "header": header, "na_values": na_values, "decimal": decimal, "thousands": thousands,
-        "strip": strip, "comment": comment, "delimiter": delimiter, "encoding": encoding,
-        "feature_types": feature_types, "group": group,
-    }  # fmt: skip
+        "dim": dim,
+        "missing_value": missing_value,
+        "missing_chunks": missing_chunks,
+        "multiallelic": multiallelic,
+        "storage_options": storage_options,
+        "branch": branch,
+        "tag": tag,
+        "snapshot": snapshot,
+        "external_links": external_links,
+        "columns": columns,
+        "index": index,
+        "categorical": categorical,
+        "join": join,
+        "header": header,
+        "na_values": na_values,
+        "decimal": decimal,
+        "thousands": thousands,
+        "strip": strip,
+        "comment": comment,
+        "delimiter": delimiter,
+        "encoding": encoding,
+        "feature_types": feature_types,
+        "group": group,
+    }
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
         parts = [open(source, variable=name, **options) for name in variable]
@@ -255,8 +269,9 @@ def _open_repository(
     """A fixed snapshot of an Icechunk repository."""
     check_readable(path)
     snapshots = Snapshots(path, options["storage_options"])
-    rest = {name: value for name, value in options.items()
-            if name not in (*which, "storage_options")}  # fmt: skip
+    rest = {
+        name: value for name, value in options.items() if name not in (*which, "storage_options")
+    }
     with metadata_errors(path), plain_errors():
         matrix = open(snapshots.open(which), variable=variable, **rest)
     if isinstance(matrix, StackedMatrix) and isinstance(matrix.reader, ZarrReader):

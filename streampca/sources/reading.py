@@ -14,7 +14,6 @@ import numpy as np
 from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.matrix import ReadCount
 
-# --------------------------------------------------------------------------------------------------
 # Counts of the reads of a source, in any number of threads.
 
 
@@ -64,7 +63,6 @@ class Tally:
             self.count = ReadCount()
 
 
-# --------------------------------------------------------------------------------------------------
 # Buffers that a thread reuses for every read, because page faults are expensive.
 
 
@@ -93,7 +91,6 @@ class ThreadBuffers:
         vars(self._local).clear()
 
 
-# --------------------------------------------------------------------------------------------------
 # The content of local files as one digest, for sources without a ledger of chunks.
 
 
@@ -124,7 +121,6 @@ def _files(path: str) -> list[str]:
     return sorted(found)
 
 
-# --------------------------------------------------------------------------------------------------
 # A limit of the number of chunks, since each is an entry in tables of this process.
 
 MOST_CHUNKS = 1 << 26  # chunks of one array, half a gigabyte as edges

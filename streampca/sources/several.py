@@ -90,7 +90,6 @@ def from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
     return matrix
 
 
-# --------------------------------------------------------------------------------------------------
 # Several files, such as the chromosomes of one set of samples, or the years of one grid.
 
 JOINS = ("samples", "features")
@@ -219,7 +218,6 @@ def _twice(parts: Sequence[ChunkedMatrix]) -> str:
     return ""
 
 
-# --------------------------------------------------------------------------------------------------
 # Paths of a list or a glob pattern, in the order of the numbers in their names.
 
 

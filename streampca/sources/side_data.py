@@ -18,7 +18,6 @@ from streampca.sources.files.encodings import read_text
 from streampca.sources.sparse.anndata import axis_names, is_anndata
 from streampca.sources.zarr.opening import open_array
 
-# --------------------------------------------------------------------------------------------------
 # Side data from a file or by name: weights, covariates, batches.
 
 Array = np.ndarray[Any, Any]
@@ -178,7 +177,6 @@ def _number(cell: str) -> float | None:
         return None
 
 
-# --------------------------------------------------------------------------------------------------
 # Panel files: a table of samples and their groups (population, batch), to colour a plot.
 
 UNKNOWN = ""  # the label of a sample that the panel does not name; pictures draw it in grey

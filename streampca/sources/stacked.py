@@ -19,7 +19,6 @@ from streampca.matrix.kinds import check_dtype
 from streampca.paths import BINARY
 from streampca.sources.reading import Tally
 
-# --------------------------------------------------------------------------------------------------
 # Files as locations, compared by their length and a digest of a few of their bytes.
 
 HEAD_NBYTES = 4096  # bytes to hash at the beginning, in the middle and at the end
@@ -57,7 +56,6 @@ def _seen(path: str) -> str:
     return f"{size} bytes, digest {digest.hexdigest()[:12]}"
 
 
-# --------------------------------------------------------------------------------------------------
 # The sample dimensions of an array.
 
 TIME = "time"  # the default sample dimension

@@ -13,18 +13,12 @@ import zarr
 import zarr.codecs
 import zarr.errors
 
-from streampca.errors import (
-    InvalidInputError,
-    MissingDependencyError,
-    OccupiedError,
-    SourceError,
-)
+from streampca.errors import InvalidInputError, MissingDependencyError, OccupiedError, SourceError
 from streampca.store.bundle import put_folder
 from streampca.store.chunks import put
 from streampca.store.places import discard, unfinished_name, writing
 from streampca.store.sinks import WHOLE, Sink
 
-# --------------------------------------------------------------------------------------------------
 # A sparse matrix in a Zarr group of AnnData's format, written block by block.
 
 Array = np.ndarray[Any, Any]
@@ -47,10 +41,17 @@ class CompressedGroupSink(Sink):
     """
 
     def __init__(
-        self, path: str, shape: tuple[int, int], dtype: Any, axis: int,
-        names: tuple[Any, Any] = (None, None), attributes: Mapping[str, Any] | None = None,
-        overwrite: bool = False, most_entries: int = 0, chunk: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        path: str,
+        shape: tuple[int, int],
+        dtype: Any,
+        axis: int,
+        names: tuple[Any, Any] = (None, None),
+        attributes: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        most_entries: int = 0,
+        chunk: int | None = None,
+    ) -> None:
         if "://" in path:
             raise InvalidInputError(f"{path}: a sparse matrix is converted into a local directory")
         self.path, self.overwrite = path, overwrite
@@ -65,13 +66,20 @@ class CompressedGroupSink(Sink):
         self._waiting: dict[str, list[Array]] = {"data": [], "indices": []}
         self._beside = unfinished_name(os.fspath(path))
         root = zarr.create_group(self._beside)
-        root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0",
-                           "streampca_sparse": True})  # fmt: skip
+        root.attrs.update(
+            {"encoding-type": "anndata", "encoding-version": "0.1.0", "streampca_sparse": True}
+        )
         for name, size, values in zip(("obs", "var"), shape, names, strict=True):
             _write_frame(root, name, size, values)
         self._group = root.create_group("X")
-        self._group.attrs.update({"encoding-type": KINDS[axis], "encoding-version": "0.1.0",
-                                  "shape": list(shape), **(attributes or {})})  # fmt: skip
+        self._group.attrs.update(
+            {
+                "encoding-type": KINDS[axis],
+                "encoding-version": "0.1.0",
+                "shape": list(shape),
+                **(attributes or {}),
+            }
+        )
         # one dtype for both: SciPy's routines take no int32 indices with an int64 indptr
         self.dtype = np.dtype(dtype)
         self._index = np.dtype(np.int32 if max(*shape, most_entries) < 2**31 else np.int64)
@@ -162,7 +170,6 @@ def _was_written_here(path: str) -> bool:
         return False
 
 
-# --------------------------------------------------------------------------------------------------
 # Adding arrays and small dictionaries to an AnnData on disk: ``.h5ad`` or a Zarr group.
 #
 # Without the package anndata: it needs pandas before version 3, and importing it takes 1.3 s and

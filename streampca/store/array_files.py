@@ -36,7 +36,6 @@ from streampca.store.plain_arrays import (
     without_checksum,
 )
 
-# --------------------------------------------------------------------------------------------------
 # Arrays as named files (Zarr v3 with crc32c), independent of where the files are stored.
 #
 # Numbers are written by :mod:`streampca.store.plain_arrays`; text and dates by Zarr into a
@@ -234,7 +233,6 @@ def _absent(file: str) -> SourceError:
     return SourceError(f"{file} is not among the files; restore them from a backup")
 
 
-# --------------------------------------------------------------------------------------------------
 # The small files of a version in one uncompressed ZIP archive: one flush to disk, or one request to
 # an object store, instead of two for each file. Zarr can open the arrays inside it.
 
@@ -306,7 +304,6 @@ def _cut_off(where: str) -> DamagedSourceError:
     return DamagedSourceError(f"{where} is damaged, or not written by streampca")
 
 
-# --------------------------------------------------------------------------------------------------
 # A stored array that is read by rows, on demand.
 
 

@@ -16,7 +16,6 @@ from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.paths import BINARY, OBJECTS, no_file, open_objects, plain_errors, read_inside
 from streampca.store.places import NO_LINKS, hold, in_use, release, writing
 
-# --------------------------------------------------------------------------------------------------
 # The five operations that a model store needs.
 #
 # A backend keeps named byte strings. Names are relative, with "/" between parts. Any class with
@@ -76,7 +75,6 @@ def too_long(place: str, name: str, most: int) -> DamagedSourceError:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # A directory as a backend: every write is flushed and atomic.
 
 STAGED = "_staged"  # unfinished files; gc removes what a killed process left here
@@ -267,7 +265,6 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
-# --------------------------------------------------------------------------------------------------
 # An object store (S3, Google Cloud Storage, Azure) as a backend, by obstore.
 
 SCHEMES = (*OBJECTS, "memory")

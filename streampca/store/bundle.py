@@ -268,7 +268,6 @@ def swap(one: Path, other: Path) -> bool:
     return rename is not None and rename(here, names[0], here, names[1], exchange) == 0
 
 
-# --------------------------------------------------------------------------------------------------
 # Moving a finished output into its place, replacing only outputs of ours.
 #
 # A user may put something else at the path after it was checked. So what was there is checked

@@ -21,7 +21,6 @@ from streampca.errors import (
 )
 from streampca.store.backend import NAME
 
-# --------------------------------------------------------------------------------------------------
 # JSON documents that carry their own SHA-256, so that any altered byte is noticed.
 #
 # The digest finds damage. It does not authenticate the author, so the length, number of values and
@@ -112,7 +111,6 @@ def _inside(value: Any) -> Any:
     return [one for one in values if isinstance(one, (dict, list))] if values else ()
 
 
-# --------------------------------------------------------------------------------------------------
 # Making objects of saved documents: malformed ones raise one kind of error, which names them.
 
 NUMBERS = "biuf"  # dtype kinds of numbers
@@ -182,7 +180,6 @@ def _is(value: Any, declared: str) -> bool:
     return declared not in plain or type(value) is plain[declared]
 
 
-# --------------------------------------------------------------------------------------------------
 # The content of a store's documents: names, types and digests, checked before use.
 #
 # Their digests show that they are unchanged, not who wrote them. So no name in them is opened, and
@@ -201,24 +198,39 @@ RECORD: Types = dict.fromkeys(
     ("lineage", "source", "job", "gate", "settings", "drift", "scores", "cost"), (dict,)
 )  # optional sections of a record
 ENTRY: Types = {
-    "n": (int,), "previous": (str,), "action": (str,), "version": (str,), "time": (str,),
-    "current": (str, type(None)), "removed": (list,),
-}  # fmt: skip
+    "n": (int,),
+    "previous": (str,),
+    "action": (str,),
+    "version": (str,),
+    "time": (str,),
+    "current": (str, type(None)),
+    "removed": (list,),
+}
 ENTRY_MAY_HAVE: Types = {
-    "reason": (str,), "number": (int,), "manifest": (str,), "key": (str,), "mended": (list,),
+    "reason": (str,),
+    "number": (int,),
+    "manifest": (str,),
+    "key": (str,),
+    "mended": (list,),
     "checkpoint": (dict,),
-}  # fmt: skip
-LOG: Types = {
-    "n": (int,), "number": (int,), "reason": (str,), "key": (str,), "current": (str,)
-}  # fmt: skip
+}
+LOG: Types = {"n": (int,), "number": (int,), "reason": (str,), "key": (str,), "current": (str,)}
 TABLE: Types = {
-    "count": (int,), "published": (list,), "promoted": (list,), "served": (list,),
+    "count": (int,),
+    "published": (list,),
+    "promoted": (list,),
+    "served": (list,),
     "unknown": (list,),
-}  # fmt: skip
+}
 ROW = {
-    "version": str, "number": int, "n": int, "time": str, "reason": str, "manifest": str,
+    "version": str,
+    "number": int,
+    "n": int,
+    "time": str,
+    "reason": str,
+    "manifest": str,
     "key": str,
-}  # fmt: skip  # the columns of a table of versions, in this order
+}  # the columns of a table of versions, in this order
 KINDS = list(ROW.values())
 
 

@@ -27,7 +27,6 @@ from streampca.store.places import (
 )
 from streampca.store.sinks import WHOLE, ZARR_ERRORS, ChunkedSink, ZarrSink, refuse_occupied
 
-# --------------------------------------------------------------------------------------------------
 # One labelled array in a new Zarr group, written block by block, for xarray to open.
 
 Array = np.ndarray[Any, Any]
@@ -73,8 +72,9 @@ class LabelledSink(ZarrSink):
             raise exists_already(self.target) from None
         write_labels(group, labels)
         write_labels(group, tables or {})
-        super().__init__(f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims,
-                         across=across)  # fmt: skip
+        super().__init__(
+            f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims, across=across
+        )
         self.dims = dims
         names = [one for dim, columns in labels.items() for one in columns if one != dim]
         self.array.attrs["coordinates"] = " ".join(names)  # as in CF, for xarray
@@ -173,7 +173,6 @@ def _open(path: str | os.PathLike[str], name: str) -> tuple[Any, Any]:
     return group, array
 
 
-# --------------------------------------------------------------------------------------------------
 # Writing an ``xarray.Dataset`` to a NetCDF file or a Zarr group.
 
 SUFFIXES = (".nc", ".zarr")

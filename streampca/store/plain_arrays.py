@@ -20,9 +20,19 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 NUMBERS = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
-    "float32", "float64",
-)  # fmt: skip
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+)
 ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 METADATA = "zarr.json"

@@ -52,8 +52,11 @@ def test_a_direction_that_is_not_there_cannot_be_forgotten() -> None:
 def test_a_total_that_no_rows_have_is_refused_without_centring_too() -> None:
     """40 rows of ones; of 30 rows that sum to 0, ten of a sum of 40 and squares of 10 remain."""
     ones, signs = np.ones((40, 1)), np.resize([1.0, -1.0], (30, 1))
-    refused(fold(Scatter(center=False), ones, 9), fold(Scatter(center=False), signs, 9),
-            "variance would become negative")  # fmt: skip
+    refused(
+        fold(Scatter(center=False), ones, 9),
+        fold(Scatter(center=False), signs, 9),
+        "variance would become negative",
+    )
 
 
 def test_missing_columns_must_be_those_that_were_there() -> None:
@@ -65,14 +68,27 @@ def test_missing_columns_must_be_those_that_were_there() -> None:
 
 
 @given(
-    st.integers(0, 2**16), st.integers(2, 30), st.integers(1, 40), st.floats(0.01, 0.99),
-    st.sampled_from(["float32", "float64", "int8"]), st.sampled_from([0.0, 3.0, 1e3]),
-    st.sampled_from([1.0, 1e-3, 1e4]), st.booleans(), st.booleans(),
-)  # fmt: skip
+    st.integers(0, 2**16),
+    st.integers(2, 30),
+    st.integers(1, 40),
+    st.floats(0.01, 0.99),
+    st.sampled_from(["float32", "float64", "int8"]),
+    st.sampled_from([0.0, 3.0, 1e3]),
+    st.sampled_from([1.0, 1e-3, 1e4]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_what_was_taken_in_can_be_forgotten(
-    seed: int, n: int, p: int, share: float, dtype: str, mean: float, louder: float, center: bool,
+    seed: int,
+    n: int,
+    p: int,
+    share: float,
+    dtype: str,
+    mean: float,
+    louder: float,
+    center: bool,
     weighted: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Nothing is refused that is there, in blocks of another length, down to one row."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, p)) * rng.choice([1e-3, 1.0, 1e3], p)

@@ -28,8 +28,12 @@ def made(one: Kernel, panels: list[int], edges: list[int], dtype: str) -> list[K
     x = one.prepared((X - SHIFT).astype(dtype))
     found = []
     for first, last in pairwise(panels):
-        beside = {"panel": x[first:last], "lengths": squares(x), "shift": SHIFT,
-                  "vectors": V.astype(dtype)}  # fmt: skip
+        beside = {
+            "panel": x[first:last],
+            "lengths": squares(x),
+            "shift": SHIFT,
+            "vectors": V.astype(dtype),
+        }
         total = KernelStep(kernel=one, first=first, width=3, n=N, w=last - first, measure=True)
         for i, (start, stop) in enumerate(pairwise([first, *[e for e in edges if e > first]])):
             part = total.blank()

@@ -457,8 +457,9 @@ def test_means_of_spans_are_weighted_as_the_features_are():
     x = rng.standard_normal((60, 6)) + np.repeat(10.0 * rng.standard_normal((3, 6)), 20, axis=0)
     weights = np.array([1.0, 0.5, 0.1, 2.0, 0.01, 1.0])
     make = partial(LeadingDirections, streamed=0, standardize=Standardize(), width=6)
-    spans = [fold(make(), x[i : i + 20], 10, arrays={"feature_weights": weights})
-             for i in (0, 20, 40)]  # fmt: skip
+    spans = [
+        fold(make(), x[i : i + 20], 10, arrays={"feature_weights": weights}) for i in (0, 20, 40)
+    ]
     total = make().from_state(spans[0].state())
     for span in spans[1:]:
         total.merge(span)

@@ -45,8 +45,16 @@ SHAPES = [
 ]
 GRID = [(2000, 5000), (10_000, 3000), (3000, 3000), (2500, 10_000)]
 COUNTS = (10, 20, 50)
-SPECTRA = ("genotype-like", "5 spikes", "30 spikes", "log-counts", "power 0.5", "power 1",
-           "smooth field", "exponential")  # fmt: skip
+SPECTRA = (
+    "genotype-like",
+    "5 spikes",
+    "30 spikes",
+    "log-counts",
+    "power 0.5",
+    "power 1",
+    "smooth field",
+    "exponential",
+)
 RIGHT = 1e-5  # of the largest variance
 SOLVERS = {"scatter": "scatter", "gram": "gram", "gram by panels": "gram", "krylov": "randomized"}
 K = 10
@@ -84,8 +92,12 @@ def fit(name: str, path: str) -> dict[str, Any]:
     model.fit(path)
     seconds = time.perf_counter() - begun
     uncertain = int(np.sum(model.certificate_.angle_bound > 1e-4))
-    return {"seconds": seconds, "solver": model.plan_.solver, "passes": len(model.cost_),
-            "uncertain": uncertain}  # fmt: skip
+    return {
+        "seconds": seconds,
+        "solver": model.plan_.solver,
+        "passes": len(model.cost_),
+        "uncertain": uncertain,
+    }
 
 
 def simulated(kind: str, n: int, p: int) -> Any:
@@ -144,9 +156,14 @@ def one_cell(kind: str, n: int, p: int) -> list[dict[str, Any]]:
             accuracy = [one for one in caught if "Accuracy" in one.category.__name__]
             right = bool(np.all(error <= RIGHT * every[0]))
             held = bool(np.all(error <= model.certificate_.variance_bound + 1e-13 * every[0]))
-            row[name] = {"seconds": round(seconds, 3), "warned": bool(accuracy), "right": right,
-                         "held": held, "solver": model.plan_.solver,
-                         "passes": len(model.cost_)}  # fmt: skip
+            row[name] = {
+                "seconds": round(seconds, 3),
+                "warned": bool(accuracy),
+                "right": right,
+                "held": held,
+                "solver": model.plan_.solver,
+                "passes": len(model.cost_),
+            }
         rows.append(row)
     return rows
 

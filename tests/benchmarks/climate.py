@@ -319,8 +319,10 @@ def main() -> None:
         rows = []
         for layout in arguments.layouts:
             print(f"\n{' x '.join(map(str, shape))} float32, chunked {layout}, {K} modes")
-            print(f"{'':<28}{'seconds':>9}{'ratio':>8}{'peak MB':>9}{'reads':>8}{'most':>6}"
-                  f"{'eigenvalue':>12}{'angle':>10}")  # fmt: skip
+            print(
+                f"{'':<28}{'seconds':>9}{'ratio':>8}{'peak MB':>9}{'reads':>8}{'most':>6}"
+                f"{'eigenvalue':>12}{'angle':>10}"
+            )
             first = None
             for name in arguments.only or TOOLS:
                 row = measured(name, folder / LAYOUTS[layout], arguments)

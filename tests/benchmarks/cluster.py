@@ -36,8 +36,9 @@ CLONE_NEWNET = 0x40000000
 def store(folder: str, rows: int, columns: int = COLUMNS, chunk: int = CHUNK) -> str:
     """A Zarr array of noise, chunk by chunk."""
     path = os.path.join(folder, f"{rows}x{columns}.zarr")
-    array = zarr.create_array(path, shape=(rows, columns), chunks=(chunk, columns),
-                              dtype="float32", compressors=None)  # fmt: skip
+    array = zarr.create_array(
+        path, shape=(rows, columns), chunks=(chunk, columns), dtype="float32", compressors=None
+    )
     rng = np.random.default_rng(0)
     for start in range(0, rows, chunk):
         array[start : start + chunk] = rng.standard_normal((chunk, columns), "float32")
@@ -73,8 +74,10 @@ def weak_scaling(folder: str, repeats: int = 5) -> None:
         stop_client(client)
     one, two = map(statistics.median, seconds)
     best = min(seconds[0]) / min(seconds[1])
-    print(f"weak scaling: {ROWS} x {COLUMNS} on 1 process {one:.2f} s, twice the rows on 2 "
-          f"{two:.2f} s: efficiency {one / two:.2f} (of the best runs: {best:.2f})")  # fmt: skip
+    print(
+        f"weak scaling: {ROWS} x {COLUMNS} on 1 process {one:.2f} s, twice the rows on 2 "
+        f"{two:.2f} s: efficiency {one / two:.2f} (of the best runs: {best:.2f})"
+    )
 
 
 def own_network() -> bool:
@@ -132,15 +135,24 @@ def traffic(folder: str) -> list[dict[str, float]]:
                 cost = pass_of(path, client)
             seconds = time.perf_counter() - begun
             nbytes = loopback() - before
-            found.append({"rows": rows, "blocks": cost.blocks, "bytes": nbytes, "data": cost.nbytes,
-                          "client": received.nbytes, "per block": nbytes / cost.blocks,
-                          "seconds": seconds})  # fmt: skip
+            found.append(
+                {
+                    "rows": rows,
+                    "blocks": cost.blocks,
+                    "bytes": nbytes,
+                    "data": cost.nbytes,
+                    "client": received.nbytes,
+                    "per block": nbytes / cost.blocks,
+                    "seconds": seconds,
+                }
+            )
     return found
 
 
 WITHOUT_MONITORS = {
-    "distributed.admin.system-monitor.interval": "1h", "distributed.worker.profile.enabled": False,
-}  # fmt: skip
+    "distributed.admin.system-monitor.interval": "1h",
+    "distributed.worker.profile.enabled": False,
+}
 
 
 def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, float]:
@@ -160,8 +172,12 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
     tasks = [0]
     try:
         matrix = streampca.open(store(folder, 2 * blocks, 2, 2))
-        here = run(toy_plan(matrix, step=2, span=span_length(blocks, matrix.shape[1])), matrix,
-                   accumulators={"s": Sum()}, execution=Execution(scheduler="threads"))  # fmt: skip
+        here = run(
+            toy_plan(matrix, step=2, span=span_length(blocks, matrix.shape[1])),
+            matrix,
+            accumulators={"s": Sum()},
+            execution=Execution(scheduler="threads"),
+        )
         before, begun = machine.resident_nbytes(), time.perf_counter()
         most = [before]
 
@@ -169,9 +185,12 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
             tasks.append(len(scheduler.tasks))
             most.append(machine.resident_nbytes())
 
-        there = run(toy_plan(matrix, step=2, span=span_length(blocks, matrix.shape[1])), matrix,
-                    accumulators={"s": Sum()},
-                    execution=Execution(scheduler=client, progress=watch))  # fmt: skip
+        there = run(
+            toy_plan(matrix, step=2, span=span_length(blocks, matrix.shape[1])),
+            matrix,
+            accumulators={"s": Sum()},
+            execution=Execution(scheduler=client, progress=watch),
+        )
         seconds = time.perf_counter() - begun
     finally:
         stop_client(client)
@@ -188,18 +207,22 @@ def main() -> None:
         own = own_network()
         with tempfile.TemporaryDirectory() as folder:
             for one in traffic(folder):
-                print(f"traffic: {one['rows']:.0f} x 64, {one['blocks']:.0f} blocks: "
-                      f"{one['bytes'] / MiB:.2f} MiB in all, {one['per block'] / 1024:.1f} KiB per "
-                      f"block, {one['bytes'] / one['data']:.2%} of the data, "
-                      f"{one['client'] / 1024:.0f} KiB to the client"
-                      f"{'' if own else ' (with what others sent)'}")  # fmt: skip
+                print(
+                    f"traffic: {one['rows']:.0f} x 64, {one['blocks']:.0f} blocks: "
+                    f"{one['bytes'] / MiB:.2f} MiB in all, {one['per block'] / 1024:.1f} KiB per "
+                    f"block, {one['bytes'] / one['data']:.2%} of the data, "
+                    f"{one['client'] / 1024:.0f} KiB to the client"
+                    f"{'' if own else ' (with what others sent)'}"
+                )
         return
     with tempfile.TemporaryDirectory() as folder:
         weak_scaling(folder)
         subprocess.run([sys.executable, "-m", "tests.benchmarks.cluster", "traffic"], check=True)
         one = many(folder)
-    print(f"many: 10,000 blocks on 200 workers {one['seconds']:.1f} s, at most {one['tasks']:.0f} "
-          f"tasks known to the scheduler, memory grew by {one['grown'] / MiB:.0f} MiB")  # fmt: skip
+    print(
+        f"many: 10,000 blocks on 200 workers {one['seconds']:.1f} s, at most {one['tasks']:.0f} "
+        f"tasks known to the scheduler, memory grew by {one['grown'] / MiB:.0f} MiB"
+    )
 
 
 if __name__ == "__main__":

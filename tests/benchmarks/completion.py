@@ -199,16 +199,19 @@ def main() -> None:
         folder = Path(place)
         write_dense(folder, arguments.samples, arguments.features)
         write_ratings(folder, arguments.users, arguments.items, arguments.ratings)
-        print(f"{arguments.samples} x {arguments.features} float32, {HOLES:.0%} missing, rank "
-              f"{RANK}, limit {LIMIT}; {arguments.ratings} ratings of {arguments.users} x "
-              f"{arguments.items}, rank {RATED}")  # fmt: skip
+        print(
+            f"{arguments.samples} x {arguments.features} float32, {HOLES:.0%} missing, rank "
+            f"{RANK}, limit {LIMIT}; {arguments.ratings} ratings of {arguments.users} x "
+            f"{arguments.items}, rank {RATED}"
+        )
         rows = []
         for name in CHILDREN:
             if name in IN_MEMORY and arguments.without_in_memory:
                 continue
             try:
-                found = measure("tests.benchmarks.completion", name, place,
-                                timeout=arguments.timeout)  # fmt: skip
+                found = measure(
+                    "tests.benchmarks.completion", name, place, timeout=arguments.timeout
+                )
             except Exception as error:  # a time-out is an answer too
                 found = {"error": type(error).__name__}
             print(f"{name:<40}", json.dumps(found), flush=True)

@@ -111,18 +111,21 @@ _MODEL: list[Any] = []
 
 CASES: dict[str, tuple[Data, Work]] = {
     "genotypes, gram": (
-        genotypes, lambda x: sp.GenotypePCA(10, components=False, progress=False).fit(x)),
+        genotypes,
+        lambda x: sp.GenotypePCA(10, components=False, progress=False).fit(x),
+    ),
     "tall, scatter": (tall, lambda x: pca("scatter", x)),
     "tall, tsqr": (tall, lambda x: pca("tsqr", x)),
     "wide, gram": (wide, lambda x: pca("gram", x, components=False)),
     "square, krylov": (square, lambda x: pca("randomized", x, max_passes=3)),
     "sparse, krylov": (entries, lambda x: pca("randomized", x, max_passes=3)),
-    "hard impute": (
-        holed, lambda x: sp.HardImpute(5, max_passes=5, progress=False).fit(x)),
+    "hard impute": (holed, lambda x: sp.HardImpute(5, max_passes=5, progress=False).fit(x)),
     "scores in Zarr": (tall, written),
     "pruning": (
-        genotypes, lambda x: sp.prune_ld(x, window=50, step=5, missing_value=-1, progress=False)),
-}  # fmt: skip
+        genotypes,
+        lambda x: sp.prune_ld(x, window=50, step=5, missing_value=-1, progress=False),
+    ),
+}
 
 
 # -- one run, in a process of its own -------------------------------------------------

@@ -178,9 +178,11 @@ def fit(name: str, column: str) -> Callable[[str], dict[str, Any]]:
             dask.config.set({"distributed.scheduler.worker-ttl": None})
             processes, threads, ambient = COLUMNS[column]
             client = start_client(
-                processes, threads_per_worker=threads, memory_limit=0,
+                processes,
+                threads_per_worker=threads,
+                memory_limit=0,
                 scheduler_kwargs={"dashboard": False},
-            )  # fmt: skip
+            )
             scheduler = None if ambient else client
 
         def everywhere(measured: Callable[[], float]) -> list[float]:
@@ -190,9 +192,12 @@ def fit(name: str, column: str) -> Callable[[str], dict[str, Any]]:
             x = opened(name, path, client)
             imputed = PATHS[1] in (name, LIKE.get(name))
             model = streampca.PCA(
-                K, svd_solver="scatter", missing="mean" if imputed else "raise",
-                scheduler=scheduler, progress=False,
-            )  # fmt: skip
+                K,
+                svd_solver="scatter",
+                missing="mean" if imputed else "raise",
+                scheduler=scheduler,
+                progress=False,
+            )
             if client is not None:  # a worker that only holds data has not loaded them
                 client.run(load, dict.fromkeys(("dask", "pandas", "xarray", "sparse"), 0))
             workers = everywhere(os.getpid)

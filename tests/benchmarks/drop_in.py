@@ -121,8 +121,18 @@ def outcome(suite: Suite, sources: str = "") -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder)
         suite.laid_out(made, sources)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore",
-                   "--junitxml=report.xml", suite.file]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "ignore",
+            "--junitxml=report.xml",
+            suite.file,
+        ]
         done = subprocess.run(
             command, cwd=made, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True
         )
@@ -152,8 +162,9 @@ def suite_name(word: str) -> str:
     """A name of ``SUITES``, or xeofs= and the folder of its sources."""
     if word in SUITES or word.startswith("xeofs="):
         return word
-    raise argparse.ArgumentTypeError(f"invalid choice: {word!r} (one of {', '.join(SUITES)}, "
-                                     "or xeofs=FOLDER)")  # fmt: skip
+    raise argparse.ArgumentTypeError(
+        f"invalid choice: {word!r} (one of {', '.join(SUITES)}, or xeofs=FOLDER)"
+    )
 
 
 def main() -> int:

@@ -44,9 +44,12 @@ def write(path: Path, n: int) -> None:
     loadings = rng.standard_normal((FACTORS, P), "f4") * np.linspace(2, 0.2, P, dtype="f4")
     centres = 5 * rng.standard_normal((GROUPS, FACTORS), "f4")
     out = zarr.create_array(
-        str(path), shape=(n, P), chunks=(ROWS, P), dtype="f4",
+        str(path),
+        shape=(n, P),
+        chunks=(ROWS, P),
+        dtype="f4",
         compressors=zarr.codecs.BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"),
-    )  # fmt: skip
+    )
     for start in range(0, n, ROWS):
         rows = min(ROWS, n - start)
         scores = centres[rng.integers(0, GROUPS, rows)] + rng.standard_normal((rows, FACTORS), "f4")
@@ -95,10 +98,15 @@ def ours(path: str, limit: str | None = None) -> dict[str, Any]:
         return kept(used() | told, in_memory(path), found.coordinates)
     drawn = streampca.plots.embedding(found).get_figure()
     drawn.savefig(f"{path}.png", dpi=150, bbox_inches="tight")
-    return used() | told | {
-        "trust": found.quality.trustworthiness, "near": found.quality.knn_preservation,
-        "note": f"{len(found.landmarks):,} landmarks; kept of the {K} components",
-    }  # fmt: skip
+    return (
+        used()
+        | told
+        | {
+            "trust": found.quality.trustworthiness,
+            "near": found.quality.knn_preservation,
+            "note": f"{len(found.landmarks):,} landmarks; kept of the {K} components",
+        }
+    )
 
 
 def plain(path: str) -> dict[str, Any]:

@@ -115,9 +115,17 @@ def plink(folder: Path, *words: str) -> list[str]:
     """``plink2 --pca``."""
     out = str(folder / ("plink-" + "-".join(words)))
     return [
-        "plink2", "--bfile", str(folder / "x"), "--pca", str(K), *words, "--threads", "2",
-        "--out", out,
-    ]  # fmt: skip
+        "plink2",
+        "--bfile",
+        str(folder / "x"),
+        "--pca",
+        str(K),
+        *words,
+        "--threads",
+        "2",
+        "--out",
+        out,
+    ]
 
 
 def read_plink_tables(prefix: Path) -> dict[str, Any]:
@@ -295,12 +303,15 @@ def main() -> None:
                     rows[name] |= accuracy(read_plink_tables(target), true, gram)
                 print(report(name, rows[name], None), file=sys.stderr)
         if not arguments.no_peers:
-            peers(folder, arguments.peers, arguments.timeout, arguments.sgkit_python, rows, true,
-                  gram)  # fmt: skip
+            peers(
+                folder, arguments.peers, arguments.timeout, arguments.sgkit_python, rows, true, gram
+            )
         limits = {source: limit(folder, source) for source in ("x.zarr", "x.bed")}
     print(f"\n{arguments.samples} x {arguments.variants}, top {K}, whole commands, 2 cores")
-    print(f"{'':<38}{'seconds':>8}{'ratio':>7}{'peak MB':>9}{'passes':>7}{'1-MEV':>11}"
-          f"{'princ.cos':>10}{'1-min|cos|':>11}{'eigenvalue':>11}{'residual':>10}")  # fmt: skip
+    print(
+        f"{'':<38}{'seconds':>8}{'ratio':>7}{'peak MB':>9}{'passes':>7}{'1-MEV':>11}"
+        f"{'princ.cos':>10}{'1-min|cos|':>11}{'eigenvalue':>11}{'residual':>10}"
+    )
     ours_first = rows["streampca from .zarr"]
     first = None if "error" in ours_first else ours_first["seconds"]
     for name, row in rows.items():
@@ -321,9 +332,14 @@ def kept_reference(folder: Path, recipe: GenotypeRecipe) -> dict[str, Any]:
 
 
 def peers(
-    folder: Path, names: list[str], limit: float, python: str, rows: dict[str, Any], true: Any,
+    folder: Path,
+    names: list[str],
+    limit: float,
+    python: str,
+    rows: dict[str, Any],
+    true: Any,
     gram: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Run those that are installed, each for at most ``limit`` seconds."""
     chosen = {
         f"plink2 --pca {K} {word}": (plink(folder, word), folder / f"plink-{word}")
@@ -359,8 +375,10 @@ def absent(name: str, program: str) -> dict[str, Any]:
         return {"error": f"{last[:80]} ({advice})"}
     print(done.stdout.strip().splitlines()[-1])
     if program == "plink2" and "reference" in plink2_blas():
-        return {"error": "plink2 loads the reference BLAS, which takes five times as long "
-                         "(apt-get install libopenblas0-pthread)"}  # fmt: skip
+        return {
+            "error": "plink2 loads the reference BLAS, which takes five times as long "
+            "(apt-get install libopenblas0-pthread)"
+        }
     return {}
 
 

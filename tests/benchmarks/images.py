@@ -80,10 +80,7 @@ def reference(path: str) -> dict[str, Any]:
     return used() | {"values": values.tolist()}
 
 
-CANDIDATES = {
-    "streampca.PCA, 512 MiB": ours,
-    "scikit-learn PCA, in memory": scikit_learn,
-}
+CANDIDATES = {"streampca.PCA, 512 MiB": ours, "scikit-learn PCA, in memory": scikit_learn}
 
 
 def main() -> None:

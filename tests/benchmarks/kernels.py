@@ -51,8 +51,9 @@ def timed(function: Any) -> dict[str, Any]:
 def fit(path: str, **more: Any) -> dict[str, Any]:
     from streampca import KernelPCA
 
-    model = KernelPCA(COMPONENTS, kernel="rbf", gamma="median", progress=False,
-                      memory_limit="1GiB", **more)  # fmt: skip
+    model = KernelPCA(
+        COMPONENTS, kernel="rbf", gamma="median", progress=False, memory_limit="1GiB", **more
+    )
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         model.fit(path)

@@ -109,9 +109,12 @@ def swelling() -> None:
     store: dict[str, Any] = {}
     shape = (1 << 26,)
     made = zarr.create_array(
-        zarr.storage.MemoryStore(store), shape=shape, chunks=shape, dtype="f8",
+        zarr.storage.MemoryStore(store),
+        shape=shape,
+        chunks=shape,
+        dtype="f8",
         config={"write_empty_chunks": True},
-    )  # fmt: skip
+    )
     made[...] = 0.0
     seconds = median_seconds(lambda: made[...])
     report(f"a chunk of {len(store['c/0'])} bytes by Zarr", seconds, peak_mb(lambda: made[...]))
@@ -127,8 +130,10 @@ def imports() -> None:
         for _ in range(3):
             done = subprocess.run(
                 [sys.executable, "-W", "ignore", "-c", IMPORT.format(name)],
-                capture_output=True, text=True, check=True,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             found.append(tuple(map(float, done.stdout.split())))
         report(name, *sorted(found)[1])
 

@@ -75,9 +75,12 @@ def measure(
 def recordable(parser: ArgumentParser, script: str) -> None:
     """Give a script the option ``--record``."""
     parser.add_argument(
-        "--record", nargs="?", metavar="FILE", const=str(Path(script).with_suffix(".json")),
+        "--record",
+        nargs="?",
+        metavar="FILE",
+        const=str(Path(script).with_suffix(".json")),
         help="keep the rows, for the tables of the page: python -m tests.evidence --write",
-    )  # fmt: skip
+    )
 
 
 def spent(row: dict[str, Any]) -> float:
@@ -121,9 +124,12 @@ def versions(*names: str) -> str:
 def plink2_blas() -> str:
     """The BLAS that plink2 loads: by far the most of its time is spent there."""
     linked = subprocess.run(
-        ["plink2", "--version"], env={**os.environ, "LD_DEBUG": "libs"}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        ["plink2", "--version"],
+        env={**os.environ, "LD_DEBUG": "libs"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     loaded = re.findall(r"calling init: (\S+)", linked.stdout + linked.stderr)
     return blas_of([os.path.realpath(path) for path in loaded])
 

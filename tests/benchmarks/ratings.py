@@ -69,8 +69,9 @@ def write_large(folder: Path) -> None:
         pa.array([f"B{j:06d}" for j in range(p)]),
     )
     schema = pa.schema([("user", pa.string()), ("item", pa.string()), ("rating", pa.float32())])
-    sinks = {file: pa.csv.CSVWriter(str(folder / f"{file}.csv"), schema)
-             for file in ("given", "unseen")}  # fmt: skip
+    sinks = {
+        file: pa.csv.CSVWriter(str(folder / f"{file}.csv"), schema) for file in ("given", "unseen")
+    }
     squares = cells = 0.0
     for _ in range(40):
         count = LARGE["ratings"] // 40
@@ -81,8 +82,11 @@ def write_large(folder: Path) -> None:
         squares += float(((np.clip(truth, 0.5, 5.0) - x)[~kept] ** 2).sum())
         cells += float(np.count_nonzero(~kept))
         for file, some in (("given", kept), ("unseen", ~kept)):
-            columns = [names[0].take(pa.array(i[some])), names[1].take(pa.array(j[some])),
-                       x[some].astype("f4")]  # fmt: skip
+            columns = [
+                names[0].take(pa.array(i[some])),
+                names[1].take(pa.array(j[some])),
+                x[some].astype("f4"),
+            ]
             sinks[file].write_table(pa.table(columns, schema=schema))
     for sink in sinks.values():
         sink.close()
@@ -102,10 +106,14 @@ def ours(path: str, model: str) -> dict[str, Any]:
     done = time.perf_counter()
     found = fitted.evaluate(streampca.open_ratings(f"{path}/unseen.csv"), 10)
     return {
-        "passes": len(fitted.cost_), "rank": fitted.best_rank_, "fit": done - opened,
-        "rmse": found["rmse"], "mae": found["mae"], "ndcg": found["ndcg"],
+        "passes": len(fitted.cost_),
+        "rank": fitted.best_rank_,
+        "fit": done - opened,
+        "rmse": found["rmse"],
+        "mae": found["mae"],
+        "ndcg": found["ndcg"],
         "planned_mb": fitted.plan_.peak_nbytes / 1e6,
-    }  # fmt: skip
+    }
 
 
 def large(path: str, rank: Any) -> dict[str, Any]:
@@ -115,13 +123,16 @@ def large(path: str, rank: Any) -> dict[str, Any]:
     ratings = streampca.open_ratings(f"{path}/given.csv")
     opened = time.process_time()
     center = "auto" if rank == "auto" else "biases"
-    fitted = streampca.HardImpute(rank, center=center, tol=1e-3, memory_limit=LARGE["limit"],
-                                  progress=False)  # fmt: skip
+    fitted = streampca.HardImpute(
+        rank, center=center, tol=1e-3, memory_limit=LARGE["limit"], progress=False
+    )
     fitted.fit(ratings)
     done = time.process_time()
     unseen = streampca.open_ratings(f"{path}/unseen.csv")
-    users, items = (np.asarray(one.coords[one.dims[0]]) for one in
-                    (unseen.labels.samples, unseen.labels.features))  # fmt: skip
+    users, items = (
+        np.asarray(one.coords[one.dims[0]])
+        for one in (unseen.labels.samples, unseen.labels.features)
+    )
     some = list(users[:: max(1, len(users) // 1000)])
     assert all(len(found) == 10 for found in fitted.recommend(some, 10).values())
     squares = absolute = 0.0
@@ -129,11 +140,17 @@ def large(path: str, rank: Any) -> dict[str, Any]:
         errors = fitted.predict(users[i], items[j]) - x
         squares, absolute = squares + float(errors @ errors), absolute + float(np.abs(errors).sum())
     truth = json.loads((Path(path) / "truth.json").read_text())
-    return {"passes": len(fitted.cost_), "rank": fitted.best_rank_, "fit": done - opened,
-            "ratings": ratings.entries, "duplicates": ratings.duplicates,
-            "rmse": float(np.sqrt(squares / unseen.entries)), "mae": absolute / unseen.entries,
-            "planned_mb": fitted.plan_.peak_nbytes / 1e6,
-            "note": f"{ratings.entries:,} cells; the truth: {truth:.3f}"}  # fmt: skip
+    return {
+        "passes": len(fitted.cost_),
+        "rank": fitted.best_rank_,
+        "fit": done - opened,
+        "ratings": ratings.entries,
+        "duplicates": ratings.duplicates,
+        "rmse": float(np.sqrt(squares / unseen.entries)),
+        "mae": absolute / unseen.entries,
+        "planned_mb": fitted.plan_.peak_nbytes / 1e6,
+        "note": f"{ratings.entries:,} cells; the truth: {truth:.3f}",
+    }
 
 
 def surprise(path: str, tuned: bool | None) -> dict[str, Any]:
@@ -148,8 +165,7 @@ def surprise(path: str, tuned: bool | None) -> dict[str, Any]:
     )
 
     def errors(model: Any, frame: Any) -> Any:
-        return np.array([model.predict(i, j).est - x for i, j, x in
-                         frame.itertuples(index=False)])  # fmt: skip
+        return np.array([model.predict(i, j).est - x for i, j, x in frame.itertuples(index=False)])
 
     if tuned is None:
         model = fit(BaselineOnly(verbose=False), given)
@@ -209,8 +225,9 @@ def main() -> None:
                 if (name in AT_LARGE) != big:
                     continue
                 try:
-                    found = measure("tests.benchmarks.ratings", name, str(folder),
-                                    timeout=arguments.timeout)  # fmt: skip
+                    found = measure(
+                        "tests.benchmarks.ratings", name, str(folder), timeout=arguments.timeout
+                    )
                 except subprocess.TimeoutExpired:  # an answer, too
                     found = {"error": f"more than {arguments.timeout:g} s"}
                 print(f"{data:<12}{name:<34}", json.dumps(found), flush=True)

@@ -100,35 +100,45 @@ class Case:
 
 CASES = {
     "US arrests, 50 x 4": Case(
-        "shares of variance, scaled", us_arrests, ("0.62006", "0.24744", "0.08914", "0.04336"),
+        "shares of variance, scaled",
+        us_arrests,
+        ("0.62006", "0.24744", "0.08914", "0.04336"),
         "James et al., *ISLP*, chapter 12",
     ),
     "NCI60, 64 x 6,830": Case(
-        "shares of variance, scaled", nci60,
+        "shares of variance, scaled",
+        nci60,
         ("0.113589", "0.067562", "0.057518", "0.042476", "0.037350"),
         "James et al., *ISLP*, chapter 12",
     ),
     "nine titles, 12 x 9": Case(
-        "singular values", deerwester, ("3.3409", "2.5417", "2.3539", "1.6445"),
+        "singular values",
+        deerwester,
+        ("3.3409", "2.5417", "2.3539", "1.6445"),
         "Deerwester et al. 1990",
     ),
     "HapMap3, 957 x 14,389": Case(
-        "eigenvalues of ZZ'/M", hapmap, ("26.468", "23.514", "6.958", "6.086", "4.426", "2.664"),
+        "eigenvalues of ZZ'/M",
+        hapmap,
+        ("26.468", "23.514", "6.958", "6.086", "4.426", "2.664"),
         "NumPy, as flashpca defines it, all chromosomes",
     ),
     "mmreg, 600 x (3 + 5)": Case(
-        "canonical correlations", mmreg, ("0.46409", "0.16751", "0.10399"),
+        "canonical correlations",
+        mmreg,
+        ("0.46409", "0.16751", "0.10399"),
         "UCLA (4 digits), NumPy (5)",
     ),
     "Linnerud, 20 x (3 + 3)": Case(
-        "canonical correlations", linnerud, ("0.79561", "0.20056", "0.07257"),
-        "SAS `PROC CANCORR`",
+        "canonical correlations", linnerud, ("0.79561", "0.20056", "0.07257"), "SAS `PROC CANCORR`"
     ),
     "pit props, 13 x 13": Case(
-        "% of variance, sparse components", pit_props,
-        ("28.0", "14.0", "13.3", "7.4", "6.8", "6.2"), "Zou, Hastie and Tibshirani 2006, table 3",
+        "% of variance, sparse components",
+        pit_props,
+        ("28.0", "14.0", "13.3", "7.4", "6.8", "6.2"),
+        "Zou, Hastie and Tibshirani 2006, table 3",
     ),
-}  # fmt: skip
+}
 
 
 def measured(folder: Path = DATA) -> list[dict[str, Any]]:

@@ -40,8 +40,9 @@ def write(array: Any, first: int, stop: int) -> None:
 def made(path: str, rows: int, dtype: str) -> Any:
     """A Zarr array of so many rows in chunks of 10,000."""
     codecs = [zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()]
-    array = zarr.create_array(path, shape=(rows, P), chunks=(10_000, P), dtype=dtype,
-                              compressors=codecs)  # fmt: skip
+    array = zarr.create_array(
+        path, shape=(rows, P), chunks=(10_000, P), dtype=dtype, compressors=codecs
+    )
     write(array, 0, rows)
     return array
 
@@ -75,20 +76,28 @@ def measure(folder: Path, rows: int, dtype: str, trials: int) -> None:
         write(array, first, first + more)
         appended.append(refresh(job))
         assert (full[-1].how, appended[-1].how) == ("full", "append")
-    steps = {"full fit": full, "1 % appended": appended, "nothing new": [refresh(job)],
-             "nothing new, full check": [refresh(job, verify="full")]}  # fmt: skip
+    steps = {
+        "full fit": full,
+        "1 % appended": appended,
+        "nothing new": [refresh(job)],
+        "nothing new, full check": [refresh(job, verify="full")],
+    }
     whole = statistics.median(one.seconds for one in full)
     for name, some in steps.items():
         seconds = statistics.median(one.seconds for one in some)
         read = (some[0].bytes + some[0].verified_bytes) / full[0].bytes
-        print(f"{name:24} {some[0].how:8} {seconds:8.2f} s  {seconds / whole:7.2%} of the full "
-              f"fit's time  {read:8.3%} of its bytes")  # fmt: skip
+        print(
+            f"{name:24} {some[0].how:8} {seconds:8.2f} s  {seconds / whole:7.2%} of the full "
+            f"fit's time  {read:8.3%} of its bytes"
+        )
     stored = streampca.ModelStore(job.store).latest().result()
     other = streampca.IncrementalPCA(10).fit(path).result_
     error = np.abs(stored.explained_variance / other.explained_variance - 1).max()
     cosine = np.abs(np.einsum("kp,kp->k", stored.components, other.components))
-    print(f"against a full fit of all rows: variances {error:.1e} relative, components "
-          f"1 - cosine {1 - cosine.min():.1e}")  # fmt: skip
+    print(
+        f"against a full fit of all rows: variances {error:.1e} relative, components "
+        f"1 - cosine {1 - cosine.min():.1e}"
+    )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process, the writing of the data included: {peak:.0f} MiB")
 

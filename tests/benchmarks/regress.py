@@ -140,24 +140,31 @@ def case(solver: str, **more: Any) -> Callable[[], Any]:
 
 CASES: dict[str, Case] = {
     "scatter": Case(
-        case("scatter"), lambda folder: stored(numbers(60_000, 300), (6000, 300), folder),
-        partial(products, rows=6000)),
+        case("scatter"),
+        lambda folder: stored(numbers(60_000, 300), (6000, 300), folder),
+        partial(products, rows=6000),
+    ),
     "scatter, 1200 features": Case(
-        case("scatter"), lambda folder: numbers(12_000, 1200), partial(products, rows=3000)),
+        case("scatter"), lambda folder: numbers(12_000, 1200), partial(products, rows=3000)
+    ),
     "tsqr": Case(case("tsqr"), lambda folder: numbers(30_000, 200), partial(factors, rows=4000)),
     "gram, int8": Case(
-        case("gram", components=False), lambda folder: calls(),
-        partial(products, rows=2000, axis=1)),
+        case("gram", components=False), lambda folder: calls(), partial(products, rows=2000, axis=1)
+    ),
     "krylov": Case(
-        case("randomized", max_passes=3), lambda folder: numbers(6000, 2000),
-        partial(steps, width=15, times=3)),
+        case("randomized", max_passes=3),
+        lambda folder: numbers(6000, 2000),
+        partial(steps, width=15, times=3),
+    ),
     "krylov, sparse": Case(
-        case("randomized", max_passes=3), lambda folder: sparse(),
-        partial(steps, width=15, times=3)),
+        case("randomized", max_passes=3), lambda folder: sparse(), partial(steps, width=15, times=3)
+    ),
     "hard impute": Case(
-        partial(sp.HardImpute, 4, max_passes=5), lambda folder: holed(),
-        partial(sweeps, rank=4, times=5)),
-}  # fmt: skip
+        partial(sp.HardImpute, 4, max_passes=5),
+        lambda folder: holed(),
+        partial(sweeps, rank=4, times=5),
+    ),
+}
 
 
 # -- the comparison ---------------------------------------------------------------------

@@ -217,8 +217,11 @@ def projected(path: str) -> dict[str, Any]:
     scores = model.transform(source, out=str(Path(path).parent / "scores.zarr"), overwrite=True)
     read, every = source.reads().chunks, source.count_chunks(0, 0, scores.shape[0])
     assert read == model.plan_.reads
-    return {"seconds": time.perf_counter() - begun[0], "cpu": time.process_time() - begun[1],
-            "passes": f"{read}/{every}"}  # fmt: skip
+    return {
+        "seconds": time.perf_counter() - begun[0],
+        "cpu": time.process_time() - begun[1],
+        "passes": f"{read}/{every}",
+    }
 
 
 def off_by(path: str) -> float:
@@ -238,8 +241,11 @@ def projected_in_memory(path: str) -> dict[str, Any]:
     x = loaded(path)
     begun = time.perf_counter(), time.process_time()
     GaussianRandomProjection(PROJECTED, random_state=0).fit_transform(x)
-    return {"seconds": time.perf_counter() - begun[0], "cpu": time.process_time() - begun[1],
-            "passes": "-"}  # fmt: skip
+    return {
+        "seconds": time.perf_counter() - begun[0],
+        "cpu": time.process_time() - begun[1],
+        "passes": "-",
+    }
 
 
 PROJECTIONS = {"streampca": projected, "scikit-learn, loaded": projected_in_memory}
@@ -258,8 +264,11 @@ def projections(folder: Path, shape: Sequence[int]) -> None:
             print(f"{name:<34}  not run: {row['error']}", flush=True)
             continue
         off = f"{off_by(str(path)):>10.1e}" if name == "streampca" else ""
-        print(f"{name:<34}{row['seconds']:>9.1f}{row['cpu']:>9.1f}{row['peak_mb']:>9.0f}"
-              f"{row['passes']!s:>9}{off}", flush=True)  # fmt: skip
+        print(
+            f"{name:<34}{row['seconds']:>9.1f}{row['cpu']:>9.1f}{row['peak_mb']:>9.0f}"
+            f"{row['passes']!s:>9}{off}",
+            flush=True,
+        )
 
 
 # -- measuring ----------------------------------------------------------------------
@@ -282,8 +291,9 @@ def errors(values: Any, vectors: Any, exact: Any, directions: Any) -> dict[str, 
     gaps = 1.0 - (exact[1:] / exact[:-1]) ** 2
     apart = np.minimum(np.append(np.inf, gaps[:-1]), gaps) > APART
     along = np.abs(np.sum(vectors * directions[:K], axis=1))
-    beside = np.linalg.norm(vectors - directions[:K] * np.sum(
-        vectors * directions[:K], axis=1, keepdims=True), axis=1)  # fmt: skip
+    beside = np.linalg.norm(
+        vectors - directions[:K] * np.sum(vectors * directions[:K], axis=1, keepdims=True), axis=1
+    )
     angles = np.arctan2(beside, along)
     return {
         "variance": float(np.max(np.abs((values / exact[:K]) ** 2 - 1.0))),
@@ -328,9 +338,12 @@ def main() -> None:
         for name in arguments.only or TOOLS:
             own = name.startswith("streampca")
             row = measure(
-                "tests.benchmarks.sparse", name, str(path), arguments.runs if own else 1,
+                "tests.benchmarks.sparse",
+                name,
+                str(path),
+                arguments.runs if own else 1,
                 python=sys.executable,
-            )  # fmt: skip
+            )
             rows.append({"name": name, **row})
             if "error" in row:
                 print(f"{name:<34}  not run: {row['error']}", flush=True)

@@ -48,8 +48,12 @@ def ours(path: str) -> dict[str, Any]:
     reads = sum(one.reads for one in model.cost_) / streampca.open(f"{path}/x").count_chunks(
         0, 0, model.n_samples_
     )
-    return {"reads": reads, "exact": found.tolist() == where,
-            "solver": model.plan_.solver, "planned_mb": model.plan_.peak_nbytes / 1e6}  # fmt: skip
+    return {
+        "reads": reads,
+        "exact": found.tolist() == where,
+        "solver": model.plan_.solver,
+        "planned_mb": model.plan_.peak_nbytes / 1e6,
+    }
 
 
 def theirs(path: str) -> dict[str, Any]:

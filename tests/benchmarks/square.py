@@ -36,11 +36,30 @@ SEPARATED = 4  # five populations
 def ours(folder: Path, source: str, limit: str) -> list[str]:
     """A whole ``streampca fit`` with the iterative solver."""
     return [
-        sys.executable, "-m", "streampca", "fit", str(folder / source), "--scale", "hwe",
-        "-k", str(K), "--solver", "randomized", "--tol", "1e-4", "--missing-value", "-1",
-        "--memory-limit", limit, "--out", str(folder / f"ours-{source[2:]}"), "--json",
-        "-o", str(folder / f"model-{source[2:]}"), "--overwrite",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "streampca",
+        "fit",
+        str(folder / source),
+        "--scale",
+        "hwe",
+        "-k",
+        str(K),
+        "--solver",
+        "randomized",
+        "--tol",
+        "1e-4",
+        "--missing-value",
+        "-1",
+        "--memory-limit",
+        limit,
+        "--out",
+        str(folder / f"ours-{source[2:]}"),
+        "--json",
+        "-o",
+        str(folder / f"model-{source[2:]}"),
+        "--overwrite",
+    ]
 
 
 def judged(folder: Path, answers: dict[str, Any], recipe: GenotypeRecipe) -> dict[str, Any]:

@@ -80,8 +80,11 @@ def _once(figure: Figure, folder: Path) -> tuple[float, float]:
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run(
             [sys.executable, *figure.argv],
-            cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            cwd=folder,
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall

@@ -64,9 +64,7 @@ def ours(path: str) -> dict[str, Any]:
     import streampca
 
     model = streampca.PCA(K, memory_limit=LIMIT, progress=False).fit(path)
-    return {
-        "cpu": cpu(), "values": model.explained_variance_.tolist(), "passes": len(model.cost_),
-    }  # fmt: skip
+    return {"cpu": cpu(), "values": model.explained_variance_.tolist(), "passes": len(model.cost_)}
 
 
 def defaults(path: str) -> dict[str, Any]:
@@ -90,8 +88,11 @@ def scanned(path: str) -> dict[str, Any]:
     """``pyarrow.dataset.dataset(path).to_batches()``."""
     import pyarrow.dataset as ds
 
-    return {"rows": sum(b.num_rows for b in ds.dataset(path).to_batches()), "cpu": cpu(),
-            "passes": 1}  # fmt: skip
+    return {
+        "rows": sum(b.num_rows for b in ds.dataset(path).to_batches()),
+        "cpu": cpu(),
+        "passes": 1,
+    }
 
 
 def reference(path: str) -> dict[str, Any]:

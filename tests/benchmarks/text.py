@@ -81,9 +81,12 @@ def ours(path: str) -> dict[str, Any]:
         counting = resource.getrusage(resource.RUSAGE_CHILDREN)
         counted = counting.ru_utime + counting.ru_stime
         model = streampca.LSA(
-            K, weighting="tf-idf", coordinates=str(Path(folder) / "documents.zarr"),
-            memory_limit=LIMIT, progress=False,
-        )  # fmt: skip
+            K,
+            weighting="tf-idf",
+            coordinates=str(Path(folder) / "documents.zarr"),
+            memory_limit=LIMIT,
+            progress=False,
+        )
         model.fit(counts)
         bound = model.certificate_.angle_bound
         certain = np.count_nonzero(bound <= TOL)
@@ -92,14 +95,18 @@ def ours(path: str) -> dict[str, Any]:
         peak = peak_mb()
         best = model.search("w300 w1000 w5000", 3)
     return {
-        "cpu": cpu, "counted": counted, "values": model.singular_values_, "peak_mb": peak,
-        "planned_mb": planned, "passes": len(model.cost_),
+        "cpu": cpu,
+        "counted": counted,
+        "values": model.singular_values_,
+        "peak_mb": peak,
+        "planned_mb": planned,
+        "passes": len(model.cost_),
         "shape": (model.result_.n_samples, model.result_.n_features),
         "note": f"{certain} of {len(bound)} factors certified to {TOL:g}, worst angle <= "
         f"{bound.max():.0e}; counting peaked at "
         f"{counting.ru_maxrss * 1024 / 1e6:.0f} MB, a search (with scikit-learn) at "
         f"{peak_mb():.0f} MB; best match {best[0].score:.2f}",
-    }  # fmt: skip
+    }
 
 
 def weighted(path: str) -> Any:
@@ -120,9 +127,11 @@ def scikit_learn(path: str) -> dict[str, Any]:
     model = TruncatedSVD(K, random_state=0)
     model.fit_transform(x)
     return {
-        "cpu": time.process_time() - begun, "counted": counted, "shape": x.shape,
+        "cpu": time.process_time() - begun,
+        "counted": counted,
+        "shape": x.shape,
         "values": model.singular_values_,
-    }  # fmt: skip
+    }
 
 
 class Lines:
@@ -154,9 +163,12 @@ def gensim(path: str) -> dict[str, Any]:
     model = LsiModel(corpus, num_topics=K, id2word=dictionary, random_seed=0)
     shape = (dictionary.num_docs, len(dictionary))
     return {
-        "cpu": time.process_time() - begun, "counted": counted, "values": model.projection.s,
-        "shape": shape, "note": "coordinates of documents not kept",
-    }  # fmt: skip
+        "cpu": time.process_time() - begun,
+        "counted": counted,
+        "values": model.projection.s,
+        "shape": shape,
+        "note": "coordinates of documents not kept",
+    }
 
 
 TOOLS = {"streampca, 512 MiB": ours, "scikit-learn, in memory": scikit_learn, "gensim LSI": gensim}
@@ -208,8 +220,10 @@ def main() -> None:
             write(path, arguments.documents)
         reference(path)
         print(f"{arguments.documents} documents, {path.stat().st_size / 1e6:.0f} MB, {K} factors")
-        print(f"{'':<26}{'cpu s':>8}{'of it counting':>16}{'wall s':>8}{'peak MB':>9}"
-              f"{'factors':>9}{'error':>9}")  # fmt: skip
+        print(
+            f"{'':<26}{'cpu s':>8}{'of it counting':>16}{'wall s':>8}{'peak MB':>9}"
+            f"{'factors':>9}{'error':>9}"
+        )
         rows = []
         for name in arguments.only or TOOLS:
             row = measure("tests.benchmarks.text", name, str(path), python=sys.executable)

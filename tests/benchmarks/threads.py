@@ -122,16 +122,18 @@ CASES: dict[str, tuple[Callable[[Path], str], Fit]] = {
         entries,
         lambda path: pca("randomized", scipy.sparse.load_npz(path), max_passes=3),
     ),
-    "HardImpute": (
-        holed,
-        lambda path: sp.HardImpute(4, max_passes=4, progress=False).fit(path),
-    ),
+    "HardImpute": (holed, lambda path: sp.HardImpute(4, max_passes=4, progress=False).fit(path)),
     "PPCA": (numbers, lambda path: sp.PPCA(4, progress=False).fit(path)),
     "GenotypePCA, pruned": (calls, pruned),
     "scores in Zarr": (numbers, scores),
 }
-CONFINED = {"free": None, "affinity": 1, "quota of 150 %": 2, "OMP_NUM_THREADS=1": 1,
-            "--threads 1": 1}  # fmt: skip
+CONFINED = {
+    "free": None,
+    "affinity": 1,
+    "quota of 150 %": 2,
+    "OMP_NUM_THREADS=1": 1,
+    "--threads 1": 1,
+}
 
 
 # -- in a process of its own --------------------------------------------------------------

@@ -29,8 +29,13 @@ def write(folder: str, n: int, widths: tuple[int, int], rows: int) -> None:
     rng = np.random.default_rng(0)
     stores, loadings = [], []
     for name, width in zip("xy", widths, strict=True):
-        store = zarr.create_array(f"{folder}/{name}.zarr", shape=(n, width), chunks=(rows, width),
-                                  dtype="f4", compressors=None)  # fmt: skip
+        store = zarr.create_array(
+            f"{folder}/{name}.zarr",
+            shape=(n, width),
+            chunks=(rows, width),
+            dtype="f4",
+            compressors=None,
+        )
         stores.append(store)
         weights = np.linspace(0.5, 0.2, K, dtype=np.float32)[:, None]
         loadings.append(weights * rng.standard_normal((K, width), dtype=np.float32))
@@ -87,9 +92,12 @@ def cca(folder: str) -> dict[str, Any]:
 
     seconds, model = timed(lambda: streampca.CCA(K, progress=False).fit(*paths(folder)))
     return {
-        "seconds": seconds, "passes": len(model.cost_), "values": model.correlations_.tolist(),
-        "pass_seconds": model.cost_[0].seconds, "bound": float(model.correlation_bound_.max()),
-    }  # fmt: skip
+        "seconds": seconds,
+        "passes": len(model.cost_),
+        "values": model.correlations_.tolist(),
+        "pass_seconds": model.cost_[0].seconds,
+        "bound": float(model.correlation_bound_.max()),
+    }
 
 
 def cca_held_out(folder: str) -> dict[str, Any]:
@@ -163,9 +171,14 @@ def mca(folder: str) -> dict[str, Any]:
     limit = (Path(folder) / "limit").read_text()
     model = streampca.MCA(K, memory_limit=limit, progress=False)
     seconds, _ = timed(lambda: model.fit(*paths(folder)))
-    return {"seconds": seconds, "passes": len(model.cost_), "solver": model.plan_.solver,
-            "values": model.singular_values_.tolist(), "planned_mb": model.plan_.peak_nbytes / 1e6,
-            "bound": float((model.value_bound_ / model.singular_values_).max())}  # fmt: skip
+    return {
+        "seconds": seconds,
+        "passes": len(model.cost_),
+        "solver": model.plan_.solver,
+        "values": model.singular_values_.tolist(),
+        "planned_mb": model.plan_.peak_nbytes / 1e6,
+        "bound": float((model.value_bound_ / model.singular_values_).max()),
+    }
 
 
 def xeofs_mca(folder: str, **parameters: Any) -> dict[str, Any]:

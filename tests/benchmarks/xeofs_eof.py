@@ -35,8 +35,14 @@ class EOF:
     """Modes count from 1 along ``mode``; scores are normalised by their singular value."""
 
     def __init__(self, n_modes: int = 2, **params: Any) -> None:
-        known = {"center": True, "standardize": False, "use_coslat": False, "solver": "auto",
-                 "check_nans": True, "compute": True}  # fmt: skip
+        known = {
+            "center": True,
+            "standardize": False,
+            "use_coslat": False,
+            "solver": "auto",
+            "check_nans": True,
+            "compute": True,
+        }
         kwargs = copy.copy(params.pop("solver_kwargs", None)) or {}
         self._params = {"n_modes": n_modes, **known, **params, "solver_kwargs": kwargs}
         self.preprocessor: Any = None

@@ -105,19 +105,24 @@ def test_filters_of_genotypes() -> None:
     found = embed(calls, filter=["ld:0.5", "maf:0.05"], model=model)
     share = calls.mean(axis=0) / 2
     common = np.minimum(share, 1 - share) >= 0.05
-    assert found.filtered.steps == (
-        ("maf:0.05", common.sum()),
-        ("ld:0.5", common.sum() - 1),
-    )
+    assert found.filtered.steps == (("maf:0.05", common.sum()), ("ld:0.5", common.sum() - 1))
     with pytest.raises(InvalidInputError, match="needs allele counts from 0 to 2"):
         embed(X, filter="maf:0.05")
 
 
 @pytest.mark.parametrize(
     "wanted",
-    ["variance", "variance:0", "variance:2.5", "maf:2", "size:3", "ld:x",
-     ["missing:0.1", "missing:0.2"], ["variance:3", "dispersion:3"]],
-)  # fmt: skip
+    [
+        "variance",
+        "variance:0",
+        "variance:2.5",
+        "maf:2",
+        "size:3",
+        "ld:x",
+        ["missing:0.1", "missing:0.2"],
+        ["variance:3", "dispersion:3"],
+    ],
+)
 def test_filters_that_cannot_be(wanted: Any) -> None:
     with pytest.raises(InvalidInputError, match="filter="):
         embed(filter=wanted)
@@ -239,8 +244,9 @@ def test_the_libraries(method: str) -> None:
     again = streampca.embed(digits, method=method, progress=False)
     np.testing.assert_array_equal(found.coordinates, again.coordinates)
     raw = layout_of(method).make(0).fit_transform(digits.astype(np.float32))
-    ours, theirs = (trustworthiness(digits, one, n_neighbors=15)
-                    for one in (found.coordinates, raw))  # fmt: skip
+    ours, theirs = (
+        trustworthiness(digits, one, n_neighbors=15) for one in (found.coordinates, raw)
+    )
     assert ours > theirs - 0.005
     placed = streampca.embed(digits, method=method, landmarks=900, progress=False)
     assert trustworthiness(digits, placed.coordinates, n_neighbors=15) > 0.95

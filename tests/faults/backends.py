@@ -55,10 +55,14 @@ class FaultyBackend:
     """
 
     def __init__(
-        self, base: Backend, at: int, error: BaseException, after: bool = False,
-        for_ever: bool = False, verbs: tuple[str, ...] = ("get", "put", "put_if_absent", "list",
-        "delete"),
-    ) -> None:  # fmt: skip
+        self,
+        base: Backend,
+        at: int,
+        error: BaseException,
+        after: bool = False,
+        for_ever: bool = False,
+        verbs: tuple[str, ...] = ("get", "put", "put_if_absent", "list", "delete"),
+    ) -> None:
         self.base, self.at, self.error, self.after = base, at, error, after
         self.for_ever, self.verbs = for_ever, verbs
         self.place, self.count = base.place, 0

@@ -43,8 +43,17 @@ class Cluster:
             one.send_signal(number)
 
     def _start(self, what: str, *words: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-W", "ignore", "-m", f"distributed.cli.{what}",
-                   "--scheduler-file", str(self.file), "--no-dashboard", *words]  # fmt: skip
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            f"distributed.cli.{what}",
+            "--scheduler-file",
+            str(self.file),
+            "--no-dashboard",
+            *words,
+        ]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def wait(self) -> None:

@@ -23,9 +23,12 @@ def server() -> Iterator[Any]:
     root = str(Path(streampca.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, str(SERVER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env=environment,
-    ) as one:  # fmt: skip
+    ) as one:
         assert one.stdin is not None
         assert one.stdout is not None
 

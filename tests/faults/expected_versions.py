@@ -105,8 +105,13 @@ def go_on(machine: type[ExpectedVersions], runs: int, length: int) -> None:
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=runs, stateful_step_count=length, deadline=None,
-                          derandomize=True, suppress_health_check=slow),
-    )  # fmt: skip
+        settings=settings(
+            max_examples=runs,
+            stateful_step_count=length,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=slow,
+        ),
+    )
     print(f"{machine.steps} steps")
     assert machine.steps > runs * length / 2

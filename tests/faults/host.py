@@ -28,13 +28,16 @@ def digest(scheduler: Any) -> str:
     matrix = ToyMatrix(wild(600, 6), sleep=0.3 if scheduler != "threads" else 0.0)
     q = np.random.default_rng(0).normal(size=(6, 2))
     done = run(
-        toy_plan(matrix, step=10, span=2), matrix, operands={"q": q}, maps={"xq": image},
+        toy_plan(matrix, step=10, span=2),
+        matrix,
+        operands={"q": q},
+        maps={"xq": image},
         accumulators={"sum": Sum(), "s": Scatter(), "z": CrossProduct(y="xq")},
         execution=Execution(
             scheduler=scheduler,
             progress=lambda advance: print("blocks", advance.blocks_done, flush=True),
         ),
-    )  # fmt: skip
+    )
     assert done.cost.blocks == 60
     found = hashlib.sha256()
     for accumulator in done.accumulators.values():
@@ -50,11 +53,13 @@ def client(address: str) -> None:
     warnings.simplefilter("default")
     with (
         LocalCluster(
-            n_workers=0, host=address, dashboard_address=f"{address}:0",
+            n_workers=0,
+            host=address,
+            dashboard_address=f"{address}:0",
             scheduler_kwargs={"dashboard": False},
         ) as cluster,
         Client(cluster, set_as_default=False) as one,
-    ):  # fmt: skip
+    ):
         print("scheduler", cluster.scheduler_address, flush=True)
         for line in sys.stdin:
             what, wanted = line.split()

@@ -27,17 +27,59 @@ from streampca.store.checked import sign
 BOMB = bytes(numcodecs.Zstd().encode(np.zeros(3 * 10**8, np.uint8)))  # 9 kB
 BOMB += int(google_crc32c.value(BOMB)).to_bytes(4, "little")
 ODD: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, 1e308, float("nan"), float("inf"), "", "x",
-    "..", "/etc/passwd", "a\0b", "\x1b[2J", "\ud800", "../../canary/secret", "s3://b/x",
-    [], {}, [[]], [None], {"x": 1}, [1e9, 1], [0, 0], ["a"] * 5, {"": {}}, [-1], [2**40],
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    2**31,
+    2**63,
+    10**30,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "..",
+    "/etc/passwd",
+    "a\0b",
+    "\x1b[2J",
+    "\ud800",
+    "../../canary/secret",
+    "s3://b/x",
+    [],
+    {},
+    [[]],
+    [None],
+    {"x": 1},
+    [1e9, 1],
+    [0, 0],
+    ["a"] * 5,
+    {"": {}},
+    [-1],
+    [2**40],
     [10**9, 1],
-)  # fmt: skip
+)
 NAMES = (
-    "arrays/mean/../../../canary/secret", "/etc/passwd", "", ".", "..", "arrays", "arrays/",
-    "arrays//zarr.json", "arrays/../zarr.json", "arrays/mean/c/../../x", "arrays\\mean\\zarr.json",
-    "arrays/me\0an/zarr.json", "arrays/mean/link", "bundle.json", "x/y/z", "arrays/mean/c/-1",
+    "arrays/mean/../../../canary/secret",
+    "/etc/passwd",
+    "",
+    ".",
+    "..",
+    "arrays",
+    "arrays/",
+    "arrays//zarr.json",
+    "arrays/../zarr.json",
+    "arrays/mean/c/../../x",
+    "arrays\\mean\\zarr.json",
+    "arrays/me\0an/zarr.json",
+    "arrays/mean/link",
+    "bundle.json",
+    "x/y/z",
+    "arrays/mean/c/-1",
     "arrays/\x1b[2J/zarr.json",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -126,8 +168,10 @@ def make_case(seed: int, places: Places, root: Path) -> Case:
     path = root / "it"
     shutil.copytree(source, path)
     act: Callable[[random.Random, Path, Places], list[str]] = {
-        "model": mutate_bundle, "manifest": mutate_version, "log": mutate_log
-    }[kind]  # fmt: skip
+        "model": mutate_bundle,
+        "manifest": mutate_version,
+        "log": mutate_log,
+    }[kind]
     done = act(rng, path, places)
     return Case("model" if kind == "model" else "store", path, done)
 

@@ -20,9 +20,27 @@ import streampca
 class IcechunkSource(ZarrSource):
     """Each writer commits, or is lost; what is committed may be a part of what was meant."""
 
-    steps = ("grow", "resize_alone", "write_a_part", "grow_and_die", "append", "rewrite", "shrink",
-             "anew", "rechunk", "with_nan", "without_nan", "commit_rows", "fill_gaps", "expire",
-             "shrink_and_grow", "to_xarray", "to_region", "times_1000", "back")  # fmt: skip
+    steps = (
+        "grow",
+        "resize_alone",
+        "write_a_part",
+        "grow_and_die",
+        "append",
+        "rewrite",
+        "shrink",
+        "anew",
+        "rechunk",
+        "with_nan",
+        "without_nan",
+        "commit_rows",
+        "fill_gaps",
+        "expire",
+        "shrink_and_grow",
+        "to_xarray",
+        "to_region",
+        "times_1000",
+        "back",
+    )
 
     def __init__(self, folder: Path, rng: np.random.Generator, layout: str) -> None:
         import icechunk
@@ -54,14 +72,33 @@ class IcechunkSource(ZarrSource):
 
     def kept_record(self) -> Any:
         one = self.record
-        return (one.values.copy(), one.state.copy(), one.rows, one.certified.copy(),
-                one.chunk_columns, one.life,
-                self.chunks, self.shards, self.outer, self.unit)  # fmt: skip
+        return (
+            one.values.copy(),
+            one.state.copy(),
+            one.rows,
+            one.certified.copy(),
+            one.chunk_columns,
+            one.life,
+            self.chunks,
+            self.shards,
+            self.outer,
+            self.unit,
+        )
 
     def restore(self, kept: Any) -> None:
         one = self.record
-        (values, state, one.rows, one.certified, one.chunk_columns, one.life,
-         self.chunks, self.shards, self.outer, self.unit) = kept  # fmt: skip
+        (
+            values,
+            state,
+            one.rows,
+            one.certified,
+            one.chunk_columns,
+            one.life,
+            self.chunks,
+            self.shards,
+            self.outer,
+            self.unit,
+        ) = kept
         one.values, one.state = values.copy(), state.copy()
         one.certified = one.certified.copy()
 
@@ -197,9 +234,19 @@ class FileSource:
         self.files: dict[str, np.ndarray[Any, Any]] = {}
         self.broken: dict[Path, bytes] = {}
         self.steps: tuple[str, ...] = (
-            "grow", "rewrite", "shrink", "anew", "with_nan", "without_nan", "cut", "lose",
-            "times_1000", "grow_in_place", "other_columns", "stored_otherwise",
-        )  # fmt: skip
+            "grow",
+            "rewrite",
+            "shrink",
+            "anew",
+            "with_nan",
+            "without_nan",
+            "cut",
+            "lose",
+            "times_1000",
+            "grow_in_place",
+            "other_columns",
+            "stored_otherwise",
+        )
         if self.many:
             self.path.mkdir()
             self.steps += ("renamed", "scribble", "empty", "grow", "grow")

@@ -28,8 +28,11 @@ class Processes:
         environment = {**os.environ, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
         self.one = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("job_server.py")), *MODULES],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -55,9 +58,10 @@ def in_this_process(job: str, options: tuple[str, ...], clock: float = 0) -> tup
 
     faulthandler.dump_traceback_later(300, exit=True, file=sys.__stderr__)
     with (
-        contextlib.redirect_stdout(out), contextlib.redirect_stderr(out),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(out),
         unittest.mock.patch("time.time", now),
-    ):  # fmt: skip
+    ):
         try:
             code = main(["refresh", job, *options])
         except SystemExit as stop:

@@ -121,9 +121,15 @@ class ZarrStore:
 
             more["compressors"] = numcodecs.Blosc("lz4")
         array = zarr.create_array(
-            store, shape=(rows, P), chunks=self.chunks, shards=self.shards, dtype=self.dtype,
-            zarr_format=self.format, overwrite=True, **more,
-        )  # fmt: skip
+            store,
+            shape=(rows, P),
+            chunks=self.chunks,
+            shards=self.shards,
+            dtype=self.dtype,
+            zarr_format=self.format,
+            overwrite=True,
+            **more,
+        )
         self.record.rows = rows
         self.put(array, store, 0, values)
 
@@ -205,8 +211,13 @@ class ZarrStore:
             parts = name.split("/")
             if file.is_file() and len(parts) == 2 and all(part.isdecimal() for part in parts):
                 i, j = map(int, parts)
-                found.append((file, slice(i * self.outer[0], (i + 1) * self.outer[0]),
-                              slice(j * self.outer[1], (j + 1) * self.outer[1])))  # fmt: skip
+                found.append(
+                    (
+                        file,
+                        slice(i * self.outer[0], (i + 1) * self.outer[0]),
+                        slice(j * self.outer[1], (j + 1) * self.outer[1]),
+                    )
+                )
         return sorted(found)[int(self.rng.integers(len(found)))] if found else None
 
     def commit_to(self, store: Any, rows: int) -> None:

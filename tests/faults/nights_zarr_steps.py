@@ -14,10 +14,31 @@ import streampca
 class ZarrSource(ZarrStore):
     """Every step returns what it did."""
 
-    steps = ("grow", "resize_alone", "grow_and_die", "append", "append_and_die", "rewrite",
-             "shrink", "anew", "anew_and_die", "rechunk", "with_nan", "without_nan", "with_zeros",
-             "lose_chunk", "cut_chunk", "commit_rows", "committed_attribute", "fill_gaps",
-             "scribble", "shrink_and_grow", "to_xarray", "to_region", "times_1000")  # fmt: skip
+    steps = (
+        "grow",
+        "resize_alone",
+        "grow_and_die",
+        "append",
+        "append_and_die",
+        "rewrite",
+        "shrink",
+        "anew",
+        "anew_and_die",
+        "rechunk",
+        "with_nan",
+        "without_nan",
+        "with_zeros",
+        "lose_chunk",
+        "cut_chunk",
+        "commit_rows",
+        "committed_attribute",
+        "fill_gaps",
+        "scribble",
+        "shrink_and_grow",
+        "to_xarray",
+        "to_region",
+        "times_1000",
+    )
 
     def grow(self, lives: int | None = None) -> str:
         return self.write_behind(self.record.rows, self.random(self.new_rows()), lives)
@@ -96,8 +117,11 @@ class ZarrSource(ZarrStore):
                 self.array(store, name="time")[low:] = np.arange(low, low + len(values))
             more: dict[str, Any] = {"consolidated": False}
             for piece in pieces:
-                data = self.dataset(low, values)[["x"]].isel(time=piece).drop_vars(
-                    ["feature", "time"], errors="ignore")  # fmt: skip
+                data = (
+                    self.dataset(low, values)[["x"]]
+                    .isel(time=piece)
+                    .drop_vars(["feature", "time"], errors="ignore")
+                )
                 before = len(store.keys)
                 at = slice(low + piece.start, low + piece.start + data.sizes["time"])
                 data.to_zarr(store, region={"time": at}, **more)

@@ -35,8 +35,16 @@ def test_versions_are_ordered_by_the_log(
 
     monkeypatch.setattr(log, "now", now)
     array = zarr.create_array(str(tmp_path / "x"), shape=(0, P), chunks=(16, P), dtype="f8")
-    job = check_job({"source": {"path": str(tmp_path / "x")}, "model": {"n_components": 2},
-                     "store": str(tmp_path / "models"), "settle": 0, "keep": 3}, "job")  # fmt: skip
+    job = check_job(
+        {
+            "source": {"path": str(tmp_path / "x")},
+            "model": {"n_components": 2},
+            "store": str(tmp_path / "models"),
+            "settle": 0,
+            "keep": 3,
+        },
+        "job",
+    )
     store = streampca.ModelStore(job.store)
     jumps, made = list(JUMPS.values()), 0
     for round_ in range(rounds):

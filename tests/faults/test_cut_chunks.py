@@ -50,7 +50,8 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {  # Zarr format, how it is made
     "v2 zstd, delta": (2, {"compressors": numcodecs.Zstd(), "filters": [DELTA]}),
     "v2 none, delta": (2, {"compressors": None, "filters": [DELTA]}),
     "v2 none, packed bits": (
-        2, {"compressors": None, "filters": [numcodecs.FixedScaleOffset(0, 8, "f8", "i2")]},
+        2,
+        {"compressors": None, "filters": [numcodecs.FixedScaleOffset(0, 8, "f8", "i2")]},
     ),
     **{
         f"v3 {name}": (3, {"compressors": codecs})
@@ -64,7 +65,8 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {  # Zarr format, how it is made
         }.items()
     },
     "v3 blosc, turned": (
-        3, {"compressors": [BloscCodec()], "filters": [TransposeCodec(order=(1, 0))]},
+        3,
+        {"compressors": [BloscCodec()], "filters": [TransposeCodec(order=(1, 0))]},
     ),
     "v3 numcodecs.blosc": (3, {"compressors": [lambda: zarr.codecs.numcodecs.Blosc()]}),
     "v3 numcodecs.lz4": (3, {"compressors": [lambda: zarr.codecs.numcodecs.LZ4()]}),
@@ -74,7 +76,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {  # Zarr format, how it is made
         f"v3 shard of {name}": (3, {"compressors": codecs, "shards": (ROWS, P)})
         for name, codecs in {"none": [], "blosc": [BloscCodec()], "zstd": [ZstdCodec()]}.items()
     },
-}  # fmt: skip
+}
 BLOSC = ("v2 blosc lz4", "v2 blosc, delta", "v3 blosc", "v3 shard of blosc")
 
 
@@ -89,9 +91,13 @@ def make(place: Path, case: str, **more: Any) -> Any:
         how = {"compressors": [one() for one in how["compressors"]]}
     chunks = (5, P) if "shards" in how else (ROWS, P)
     array = zarr.create_array(
-        str(place), shape=(N, P), dtype="f8", chunks=chunks, zarr_format=zarr_format,
+        str(place),
+        shape=(N, P),
+        dtype="f8",
+        chunks=chunks,
+        zarr_format=zarr_format,
         **{**how, **more},
-    )  # fmt: skip
+    )
     array[...] = data()
     return array
 
@@ -165,13 +171,19 @@ def test_a_shard_that_is_cut_anywhere_is_refused(
     """The index may be whole: it says where the chunks were."""
     index_codecs = [BytesCodec()] if "no" in index else [BytesCodec(), Crc32cCodec()]
     codec = ShardingCodec(
-        chunk_shape=(5, P), codecs=[BytesCodec(), *compressors], index_codecs=index_codecs,
+        chunk_shape=(5, P),
+        codecs=[BytesCodec(), *compressors],
+        index_codecs=index_codecs,
         index_location=index[:5].strip(", "),
-    )  # fmt: skip
+    )
     array = zarr.create(
-        store=str(tmp_path / "x"), shape=(N, P), chunks=(ROWS, P), dtype="f8", zarr_format=3,
+        store=str(tmp_path / "x"),
+        shape=(N, P),
+        chunks=(ROWS, P),
+        dtype="f8",
+        zarr_format=3,
         codecs=[codec],
-    )  # fmt: skip
+    )
     array[...] = data()
     np.testing.assert_array_equal(streampca.open(str(tmp_path / "x")).read(0, 0, N), data())
     path = chunk_of(tmp_path / "x")
@@ -192,8 +204,15 @@ def test_a_cut_chunk_is_not_published(name: str, tmp_path: Path) -> None:
     """Whether it was read before or is new, and with the old time of its file: 65, and why."""
     place = tmp_path / "x"
     array = make(place, name)
-    job = check_job({"source": {"path": str(place)}, "model": {"n_components": 2},
-                     "store": str(tmp_path / "models"), "settle": 0}, "job")  # fmt: skip
+    job = check_job(
+        {
+            "source": {"path": str(place)},
+            "model": {"n_components": 2},
+            "store": str(tmp_path / "models"),
+            "settle": 0,
+        },
+        "job",
+    )
     refresh(job)
     assert refresh(job).status == "unchanged"
     path = chunk_of(place)

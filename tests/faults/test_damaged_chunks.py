@@ -126,8 +126,12 @@ def test_where_a_flip_cannot_be_noticed_it_is_said(tmp_path: Path) -> None:
         make(tmp_path / f"{i}", codec)
         make(tmp_path / f"{i}s", codec, sharded=True)
         for name in (f"{i}", f"{i}s"):
-            job = {"source": {"path": str(tmp_path / name)}, "model": {"n_components": 2},
-                   "store": str(tmp_path / "models" / name), "settle": 0}  # fmt: skip
+            job = {
+                "source": {"path": str(tmp_path / name)},
+                "model": {"n_components": 2},
+                "store": str(tmp_path / "models" / name),
+                "settle": 0,
+            }
             why = refresh(check_job(job, "job"), dry_run=True).why
             assert ("have no checksums" in why) == (codec not in CHECKED)
 
@@ -145,8 +149,14 @@ def test_a_chunk_that_is_empty_on_purpose(tmp_path: Path) -> None:
     found = streampca.PCA(2).fit(streampca.open(str(place), missing_chunks="fill"))
     np.testing.assert_array_equal(found.components_, streampca.PCA(2).fit(values).components_)
     job = check_job(
-        {"source": {"path": str(place), "missing_chunks": "fill"}, "model": {"n_components": 2},
-         "store": str(tmp_path / "models"), "settle": 0}, "job")  # fmt: skip
+        {
+            "source": {"path": str(place), "missing_chunks": "fill"},
+            "model": {"n_components": 2},
+            "store": str(tmp_path / "models"),
+            "settle": 0,
+        },
+        "job",
+    )
     refresh(job)
     assert refresh(job).status == "unchanged"
     assert refresh(job, verify="full").status == "unchanged"
@@ -168,8 +178,15 @@ def test_an_old_chunk_that_is_rewritten_is_in_the_next_version(rounds: int, tmp_
     """F14: whatever cell, of whatever chunk, alone or with an append or with the old time."""
     rng = np.random.default_rng(14)
     array = make(tmp_path / "x", "zstd, crc32c")
-    job = check_job({"source": {"path": str(tmp_path / "x")}, "model": {"n_components": 2},
-                     "store": str(tmp_path / "models"), "settle": 0}, "job")  # fmt: skip
+    job = check_job(
+        {
+            "source": {"path": str(tmp_path / "x")},
+            "model": {"n_components": 2},
+            "store": str(tmp_path / "models"),
+            "settle": 0,
+        },
+        "job",
+    )
     refresh(job)
     for round_ in range(rounds):
         row, column = int(rng.integers(array.shape[0])), int(rng.integers(P))

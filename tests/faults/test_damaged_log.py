@@ -67,10 +67,7 @@ def alter(backend: MemoryBackend, draw: random.Random) -> set[str]:
     return touched
 
 
-@pytest.mark.parametrize(
-    "trials",
-    [40, pytest.param(400, marks=pytest.mark.soak)],
-)
+@pytest.mark.parametrize("trials", [40, pytest.param(400, marks=pytest.mark.soak)])
 def test_every_intact_version_stays_reachable(trials: int) -> None:
     original, ids, served = a_long_log()
     draw = random.Random(28)
@@ -79,9 +76,10 @@ def test_every_intact_version_stays_reachable(trials: int) -> None:
         backend = MemoryBackend()
         backend.objects = dict(original.objects)
         touched = {
-            name for name in alter(backend, draw)
+            name
+            for name in alter(backend, draw)
             if backend.objects[name][0] != original.objects[name][0]
-        }  # fmt: skip
+        }
         hurt = {number for number, one in ids.items() if f"versions/{one}/manifest.json" in touched}
         where = f"trial {trial}: {sorted(touched)}"
         store = VersionStore(backend)
@@ -422,9 +420,16 @@ def test_a_job_of_the_first_release_goes_on(
     """Its scores were those of version 3, though version 2 was served after a rollback."""
     monkeypatch.chdir(first_release)
     job = check_job(
-        {"source": {"path": "x.zarr"}, "model": {"kind": "IncrementalPCA", "n_components": 2},
-         "store": "models", "settle": 0, "scores": {"path": "scores.zarr"},
-         "gate": {"max_angle": 0.6}}, "job")  # fmt: skip
+        {
+            "source": {"path": "x.zarr"},
+            "model": {"kind": "IncrementalPCA", "n_components": 2},
+            "store": "models",
+            "settle": 0,
+            "scores": {"path": "scores.zarr"},
+            "gate": {"max_angle": 0.6},
+        },
+        "job",
+    )
     before = zarr.open_array("scores.zarr", mode="r")[...]
     np.testing.assert_array_equal(before, np.load("expected.npz")["scores"])
     array = zarr.open_array("x.zarr")

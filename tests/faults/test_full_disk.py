@@ -48,8 +48,13 @@ def test_a_full_disk_keeps_the_old_version_and_is_made_good(
     def append(rows: int) -> None:
         array.append(rng.standard_normal((rows, P)) * np.linspace(4, 1, P) + 3)
 
-    entries = {"source": {"path": str(tmp_path / "x")}, "model": {"n_components": 4},
-               "store": str(small_disk / "models"), "settle": 0, "keep": 2}  # fmt: skip
+    entries = {
+        "source": {"path": str(tmp_path / "x")},
+        "model": {"n_components": 4},
+        "store": str(small_disk / "models"),
+        "settle": 0,
+        "keep": 2,
+    }
     job = tmp_path / "job.yaml"
     job.write_text(yaml.safe_dump(entries))
     ballast = small_disk / "ballast"
@@ -82,8 +87,6 @@ def test_a_full_disk_keeps_the_old_version_and_is_made_good(
         result = store.latest().result()
         X = array[...]
         expected = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:4] ** 2 / (len(X) - 1)
-        np.testing.assert_allclose(
-            np.sort(result.explained_variance)[::-1], expected, rtol=1e-11
-        )  # fmt: skip
+        np.testing.assert_allclose(np.sort(result.explained_variance)[::-1], expected, rtol=1e-11)
     print(f"{full} of {rounds} met a full disk")
     assert full > rounds / 3

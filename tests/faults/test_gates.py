@@ -93,9 +93,11 @@ class Night:
         self.source = SOURCES[source](folder)
         self.source.write(BASE)
         self.entries: dict[str, Any] = {
-            "source": {"path": self.source.path}, "store": str(folder / "models"), "settle": 0,
+            "source": {"path": self.source.path},
+            "store": str(folder / "models"),
+            "settle": 0,
             "model": {"kind": model, "n_components": 2},
-        }  # fmt: skip
+        }
         self.store = streampca.ModelStore(folder / "models")
         assert self.run().status == "published"
 
@@ -114,8 +116,14 @@ class Night:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("broken", BREAKS)
-@pytest.mark.parametrize("source", ["Zarr", pytest.param("npy", marks=pytest.mark.slow),
-                                    pytest.param("Parquet", marks=pytest.mark.slow)])  # fmt: skip
+@pytest.mark.parametrize(
+    "source",
+    [
+        "Zarr",
+        pytest.param("npy", marks=pytest.mark.slow),
+        pytest.param("Parquet", marks=pytest.mark.slow),
+    ],
+)
 def test_no_kind_of_change_passes_a_gate_that_it_breaks(
     source: str, broken: str, kind: str, tmp_path: Path
 ) -> None:

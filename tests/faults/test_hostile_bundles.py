@@ -89,8 +89,16 @@ def chunk_of(values: bytes) -> bytes:
 
 # -- names -------------------------------------------------------------------------------------
 
-NAMES = ["arrays/mean/../../../secret", "/etc/passwd", "", "arrays/../x/zarr.json",
-         "arrays\\mean\\zarr.json", "arrays/a\0b/zarr.json", "arrays/./c/0", "mean"]  # fmt: skip
+NAMES = [
+    "arrays/mean/../../../secret",
+    "/etc/passwd",
+    "",
+    "arrays/../x/zarr.json",
+    "arrays\\mean\\zarr.json",
+    "arrays/a\0b/zarr.json",
+    "arrays/./c/0",
+    "mean",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -272,13 +280,24 @@ def test_a_part_of_a_version_is_not_inflated_either(store: Path) -> None:
         read_bundle(folder / "model")
 
 
-@pytest.mark.parametrize("text", [
-    b"[" * 200_000 + b"]" * 200_000, b"[" + b"[]," * 2**20 + b"1]", b" " * (17 << 20), b"[1]",
-    b'{"format_version": 1.0}', b'{"format_version": true}', b'{"format_version": [1]}',
-    b'{"format_version": 1, "sha256": "\\ud800"}', b'{"format_version": 1, "sha256": 1e5}',
-    b'{"format_version": 1' + b"0" * 5000 + b"}", b"\xff\xfe{\0}\0", b"",
-    b'{"format_version": 1, "x": ' + b"[" * 99 + b"]" * 99 + b"}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 200_000 + b"]" * 200_000,
+        b"[" + b"[]," * 2**20 + b"1]",
+        b" " * (17 << 20),
+        b"[1]",
+        b'{"format_version": 1.0}',
+        b'{"format_version": true}',
+        b'{"format_version": [1]}',
+        b'{"format_version": 1, "sha256": "\\ud800"}',
+        b'{"format_version": 1, "sha256": 1e5}',
+        b'{"format_version": 1' + b"0" * 5000 + b"}",
+        b"\xff\xfe{\0}\0",
+        b"",
+        b'{"format_version": 1, "x": ' + b"[" * 99 + b"]" * 99 + b"}",
+    ],
+)
 def test_json_is_bounded_before_it_is_parsed(text: bytes) -> None:
     with frugal(), pytest.raises(SourceError):
         unsign(text, "it", 1)
@@ -397,10 +416,21 @@ def test_what_should_not_be_is_no_traceback(
 # -- schedulers --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", [
-    "tcp://", "tcp://:8786", "tcp://host", "tcp://host:x", "tcp://127.0.0.1:99999", "ftp://h:1",
-    "tcp://me:hush@host:8786", "tcp://me:hu/sh@host:8786", "tcp://hush@host:8786", "://hush@x",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "address",
+    [
+        "tcp://",
+        "tcp://:8786",
+        "tcp://host",
+        "tcp://host:x",
+        "tcp://127.0.0.1:99999",
+        "ftp://h:1",
+        "tcp://me:hush@host:8786",
+        "tcp://me:hu/sh@host:8786",
+        "tcp://hush@host:8786",
+        "://hush@x",
+    ],
+)
 def test_a_bad_address_is_refused_at_once_and_shows_no_password(address: str) -> None:
     with within(2), pytest.raises(InvalidInputError) as caught:
         streampca.PCA(2, scheduler=address).fit(X)
@@ -517,11 +547,27 @@ def test_no_value_of_a_job_file_is_a_traceback(kind: str) -> None:
                 check_job(entries, "x.yaml")
 
 
-@pytest.mark.parametrize("text", [
-    "a: 2020-99-99", "a: " + "9" * 60_000, "a: !!int ''", "a: !!bool x", "a: !!timestamp x",
-    "a: !!float x", "a: !!binary \xe9", "[" * 65_000, "{a: " * 15_000, "- " * 32_000, "? " * 32_000,
-    "a: &x *x", "\x00", "a: \x07", "!!python/object/apply:os.getcwd []", "a: !!set [1]",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 2020-99-99",
+        "a: " + "9" * 60_000,
+        "a: !!int ''",
+        "a: !!bool x",
+        "a: !!timestamp x",
+        "a: !!float x",
+        "a: !!binary \xe9",
+        "[" * 65_000,
+        "{a: " * 15_000,
+        "- " * 32_000,
+        "? " * 32_000,
+        "a: &x *x",
+        "\x00",
+        "a: \x07",
+        "!!python/object/apply:os.getcwd []",
+        "a: !!set [1]",
+    ],
+)
 def test_no_yaml_is_a_traceback(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.yaml").write_text(text, encoding="latin-1")
     with within(20), pytest.raises(ConfigError):
@@ -563,9 +609,13 @@ def test_an_npz_that_swells_is_not_inflated(tmp_path: Path) -> None:
     assert streampca.open(str(tmp_path / "x.npz")).shape == (200, 50)
     n = 20_000_000
     np.savez_compressed(
-        tmp_path / "bomb.npz", format=b"csr", shape=np.array([1, n]), indptr=np.array([0, n]),
-        data=np.zeros(n, "f4"), indices=np.zeros(n, "i4"),
-    )  # fmt: skip
+        tmp_path / "bomb.npz",
+        format=b"csr",
+        shape=np.array([1, n]),
+        indptr=np.array([0, n]),
+        data=np.zeros(n, "f4"),
+        indices=np.zeros(n, "i4"),
+    )
     with frugal(), pytest.raises(DamagedSourceError, match="more than 100 times"):
         streampca.open(str(tmp_path / "bomb.npz"))
 

@@ -64,9 +64,17 @@ def commands(case: Case, seed: int) -> list[list[str]]:
         return [["config", "check", place]]
     if case.kind == "model":
         return [["info", place]]
-    more = (["verify"], ["show"], ["show", "1"], ["rollback"], ["gc", "--keep", "1"],
-            ["verify", "--mend"], ["diff", "1", "2"], ["promote", "1"],
-            ["export", "--scores", str(case.path.parent / "scores.zarr")])[seed % 9]  # fmt: skip
+    more = (
+        ["verify"],
+        ["show"],
+        ["show", "1"],
+        ["rollback"],
+        ["gc", "--keep", "1"],
+        ["verify", "--mend"],
+        ["diff", "1", "2"],
+        ["promote", "1"],
+        ["export", "--scores", str(case.path.parent / "scores.zarr")],
+    )[seed % 9]
     return [["models", "list", place], ["models", more[0], place, *more[1:]], ["info", place]]
 
 
@@ -111,8 +119,10 @@ def run_cases(numbers: range, places: Places, root: Path, capsys: Any) -> list[s
             outside = [one for one in WATCHED if not one.startswith(allowed)]
             escape = any(ord(c) < 32 and c not in "\n\t" for c in said.out + said.err)
             if code not in TABLE or outside or grown > MOST_NBYTES or escape:
-                wrong.append(f"{seed} {case.done} {words[:2]}: {code} {outside} {grown} "
-                             f"{escape} {said.err[-200:]!r}")  # fmt: skip
+                wrong.append(
+                    f"{seed} {case.done} {words[:2]}: {code} {outside} {grown} "
+                    f"{escape} {said.err[-200:]!r}"
+                )
         shutil.rmtree(folder)
     return wrong
 

@@ -27,8 +27,22 @@ from streampca.store.checked import sign
 from streampca.store.sinks import mark_written, marked, version_of
 
 ODD: tuple[Any, ...] = (
-    None, True, -1, 2**63, 10**30, 1.5, "", "..", "a/b", "\ud800", [], [[]], [None], {}, {"x": 1},
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    2**63,
+    10**30,
+    1.5,
+    "",
+    "..",
+    "a/b",
+    "\ud800",
+    [],
+    [[]],
+    [None],
+    {},
+    {"x": 1},
+)
 X = np.random.default_rng(0).standard_normal((20, 6))
 
 
@@ -88,8 +102,11 @@ def tables() -> dict[str, Callable[[dict[str, Any], Any], Any]]:
         "served": lambda table, odd: table.update(served=[odd]),
         "unknown": lambda table, odd: table.update(unknown=[odd]),
         "row": lambda table, odd: table["published"].append(odd),
-        "version": column(0), "number": column(1), "n": column(2), "manifest": column(5),
-    }  # fmt: skip
+        "version": column(0),
+        "number": column(1),
+        "n": column(2),
+        "manifest": column(5),
+    }
 
 
 @pytest.mark.parametrize("where", tables())
@@ -115,10 +132,25 @@ def test_an_odd_table_is_named_and_made_again(where: str) -> None:
         assert store.verify() == {}
 
 
-@pytest.mark.parametrize("field", [
-    "n", "previous", "action", "version", "current", "time", "number", "manifest", "key", "removed",
-    "mended", "checkpoint", "serving", "table",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "field",
+    [
+        "n",
+        "previous",
+        "action",
+        "version",
+        "current",
+        "time",
+        "number",
+        "manifest",
+        "key",
+        "removed",
+        "mended",
+        "checkpoint",
+        "serving",
+        "table",
+    ],
+)
 def test_odd_entries_are_named_and_survived(field: str) -> None:
     """Or they are as they could be."""
     for odd in ODD:
@@ -199,10 +231,19 @@ def test_an_odd_folder_among_the_versions() -> None:
 def a_table(count: int) -> Table:
     ids = [f"{i:016x}" for i in range(1, count + 1)]
     rows = {
-        one: Entry(i, PUBLISH, one, None, "2026-01-01T00:00:00+00:00", "nothing, [to] \"say\"", i,
-                   "0" * 64, "1" * 64)
+        one: Entry(
+            i,
+            PUBLISH,
+            one,
+            None,
+            "2026-01-01T00:00:00+00:00",
+            'nothing, [to] "say"',
+            i,
+            "0" * 64,
+            "1" * 64,
+        )
         for i, one in enumerate(ids, 1)
-    }  # fmt: skip
+    }
     return Table(count, rows, frozenset(), tuple(ids), frozenset(ids))
 
 

@@ -54,8 +54,12 @@ def pickled_chunk(place: Path, where: str) -> None:
     """v2: Python's own unpickling as a codec."""
     make(place, zarr_format=2, compressors=None)
     codec = {"id": "pickle", "protocol": 5}
-    edit(place / ".zarray", lambda told: told.update(
-        {"filters": [codec]} if where == "filter" else {"compressor": codec}))  # fmt: skip
+    edit(
+        place / ".zarray",
+        lambda told: told.update(
+            {"filters": [codec]} if where == "filter" else {"compressor": codec}
+        ),
+    )
     (place / "0.0").write_bytes(pickle.dumps(Boom(place.parent / "canary")))
 
 
@@ -63,9 +67,12 @@ def pickled_labels(place: Path) -> None:
     group = zarr.create_group(str(place), zarr_format=2)
     for name, dims in (("X", ["t", "x"]), ("t", ["t"])):
         made = group.create_array(
-            name, shape=(N, P)[: len(dims)], dtype="f8", compressors=None,
+            name,
+            shape=(N, P)[: len(dims)],
+            dtype="f8",
+            compressors=None,
             attributes={"_ARRAY_DIMENSIONS": dims},
-        )  # fmt: skip
+        )
         made[...] = 1
     edit(place / "t/.zarray", lambda told: told.update(compressor={"id": "pickle"}))
     (place / "t/0").write_bytes(pickle.dumps(Boom(place.parent / "canary")))
@@ -98,9 +105,12 @@ def swollen_labels(place: Path, kind: str) -> None:
     group = zarr.create_group(str(place))
     group.create_array("X", shape=(N, P), dtype="f8", dimension_names=["t", "x"])[...] = 1
     labels = group.create_array(
-        "t", shape=(N,), dtype="f8" if kind == "numbers" else "str", dimension_names=["t"],
+        "t",
+        shape=(N,),
+        dtype="f8" if kind == "numbers" else "str",
+        dimension_names=["t"],
         compressors=[ZstdCodec()],
-    )  # fmt: skip
+    )
     labels[...] = np.arange(N) if kind == "numbers" else np.array(["a"] * N)
     (place / "t/c/0").write_bytes(BOMB)
 
@@ -183,8 +193,10 @@ def test_metadata_are_refused_at_their_bound(tmp_path: Path, monkeypatch: Any) -
     """Neither parsed nor read to their end, wherever they lie; up to it they are taken."""
     make(tmp_path / "x")
     expected = streampca.PCA(2).fit(str(tmp_path / "x")).components_
-    edit(tmp_path / "x/zarr.json", lambda told: told.update(
-        attributes={f"a{i}": i for i in range(10**4)}))  # fmt: skip
+    edit(
+        tmp_path / "x/zarr.json",
+        lambda told: told.update(attributes={f"a{i}": i for i in range(10**4)}),
+    )
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for one in (tmp_path / "x").rglob("*"):
             if one.is_file():
@@ -208,9 +220,12 @@ def test_chunks_that_hold_what_they_should_are_read(tmp_path: Path) -> None:
     for more in (
         {"compressors": [ZstdCodec()], "chunks": (5, P), "shards": (10, P)},
         {"zarr_format": 2, "filters": [numcodecs.Delta("f8")], "compressors": numcodecs.Zstd()},
-        {"zarr_format": 2, "filters": [numcodecs.AsType("f4", "f8")],
-         "compressors": numcodecs.GZip()},
-    ):  # fmt: skip
+        {
+            "zarr_format": 2,
+            "filters": [numcodecs.AsType("f4", "f8")],
+            "compressors": numcodecs.GZip(),
+        },
+    ):
         array = make(tmp_path / "x", overwrite=True, **more)
         array[...] = values
         np.testing.assert_array_equal(streampca.open(str(tmp_path / "x")).read(0, 0, N), values)

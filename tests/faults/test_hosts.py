@@ -39,8 +39,20 @@ class Hosts:
         for name in self.names:
             ip("netns", "add", name)
         first, second = self.names
-        ip("-n", first, "link", "add", self.links[0], "type", "veth", "peer", "name", self.links[1],
-           "netns", second)  # fmt: skip
+        ip(
+            "-n",
+            first,
+            "link",
+            "add",
+            self.links[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            self.links[1],
+            "netns",
+            second,
+        )
         for name, link, address in zip(self.names, self.links, (FIRST, SECOND), strict=True):
             ip("-n", name, "addr", "add", f"{address}/24", "dev", link)
             ip("-n", name, "link", "set", "lo", "up")
@@ -49,13 +61,19 @@ class Hosts:
     def start(self, host: int, *words: str) -> subprocess.Popen[str]:
         """A process of host.py on a host."""
         root = Path(streampca.__file__).parents[1]
-        environment = {**os.environ, "PYTHONPATH": f"{root}:{HERE.parent / 'passes'}",
-                       "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{root}:{HERE.parent / 'passes'}",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
         inside = ["ip", "netns", "exec", self.names[host]]
         one = subprocess.Popen(
             [*inside, sys.executable, str(HERE / "host.py"), *words],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         self.running.append(one)
         return one
 

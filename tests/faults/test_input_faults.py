@@ -67,9 +67,12 @@ SOLVERS = ["scatter", "tsqr", "gram", "randomized"]
 def test_no_result_has_nan(what: str, solver: str, tmp_path: Path) -> None:
     """With a policy for holes; and a column that is all the same."""
     X = {
-        "NaN": holes(np.nan), "code": holes(-9), "block": an_empty_block(),
-        "column": an_empty_column(), "constant": np.where(np.arange(P) == 2, 5.0, data()),
-    }[what]  # fmt: skip
+        "NaN": holes(np.nan),
+        "code": holes(-9),
+        "block": an_empty_block(),
+        "column": an_empty_column(),
+        "constant": np.where(np.arange(P) == 2, 5.0, data()),
+    }[what]
     code = -9 if what == "code" else None
     place = stored(tmp_path / "x", X)
     more = {} if solver != "randomized" else {"max_passes": 12, "random_state": 0}
@@ -171,8 +174,15 @@ def test_columns_that_change_places_are_a_full_fit(tmp_path: Path) -> None:
     group.create_array("X", shape=(N, P), dtype="f8", dimension_names=["t", "x"])[...] = data()
     labels = group.create_array("x", shape=(P,), dtype="i8", dimension_names=["x"])
     labels[...] = np.arange(P)
-    job = check_job({"source": {"path": str(tmp_path / "g"), "variable": "X"}, "settle": 0,
-                     "model": {"n_components": 2}, "store": str(tmp_path / "m")}, "x")  # fmt: skip
+    job = check_job(
+        {
+            "source": {"path": str(tmp_path / "g"), "variable": "X"},
+            "settle": 0,
+            "model": {"n_components": 2},
+            "store": str(tmp_path / "m"),
+        },
+        "x",
+    )
     refresh(job)
     labels[...] = np.arange(P)[::-1]
     done = refresh(job)

@@ -27,8 +27,14 @@ def store(place: Path, form: str) -> Path:
     return place
 
 
-PARTS = {"v2": "X/0.0", "v3": "X/c/0/0", "folder": "X/c", "sharded": "X/c/1/0",
-         "array": "X", "metadata": "X/zarr.json"}  # fmt: skip
+PARTS = {
+    "v2": "X/0.0",
+    "v3": "X/c/0/0",
+    "folder": "X/c",
+    "sharded": "X/c/1/0",
+    "array": "X",
+    "metadata": "X/zarr.json",
+}
 
 
 def move_and_link(part: Path, to: Path) -> None:
@@ -88,8 +94,11 @@ def test_a_module_in_the_current_folder_is_not_imported(tmp_path: Path, program:
     (tmp_path / "job.yaml").write_text(JOB)
     home = os.path.dirname(os.path.dirname(streampca.__file__))
     ran = subprocess.run(
-        [sys.executable, *program], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, *program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": home},
-    )  # fmt: skip
+    )
     assert "evil.Cluster cannot be imported" in ran.stderr
     assert not (tmp_path / "ran").exists()

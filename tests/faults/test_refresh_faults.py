@@ -42,8 +42,12 @@ class Job:
             str(folder / "x.zarr"), shape=(0, P), chunks=(64, 12), dtype="f8"
         )
         self.append(90)
-        entries = {"source": {"path": str(folder / "x.zarr")}, "model": {"n_components": 4},
-                   "settle": 0, "keep": 3}  # fmt: skip
+        entries = {
+            "source": {"path": str(folder / "x.zarr")},
+            "model": {"n_components": 4},
+            "settle": 0,
+            "keep": 3,
+        }
         self.path = str(folder / "job.yaml")
         self.entries = {**entries, "store": str(folder / "models")}
         self.entries["scores"] = {"path": str(folder / "scores.zarr")}

@@ -36,8 +36,14 @@ class RefreshMachine(ExpectedVersions):
             str(self.folder / "x"), shape=(0, P), chunks=(ROWS, P), dtype="f8"
         )
         self.job = check_job(
-            {"source": {"path": str(self.folder / "x")}, "model": {"n_components": 2},
-             "store": str(self.folder / "models"), "settle": 0}, "job")  # fmt: skip
+            {
+                "source": {"path": str(self.folder / "x")},
+                "model": {"n_components": 2},
+                "store": str(self.folder / "models"),
+                "settle": 0,
+            },
+            "job",
+        )
         self.state = 0  # of the data
         self.append(20)
 

@@ -26,8 +26,11 @@ from streampca.sources.zarr.marks import RowMark
 
 P, CHUNK, LEAST = 4, (7, 2), 8
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "v2": {"zarr_format": 2}, "v3": {}, "sharded": {"shards": (14, 4)}, "xarray": {},
-}  # fmt: skip
+    "v2": {"zarr_format": 2},
+    "v3": {},
+    "sharded": {"shards": (14, 4)},
+    "xarray": {},
+}
 
 
 def prefix_of(cells: Any) -> int:
@@ -160,18 +163,30 @@ class Walk:
     """Random steps of one writer and of the job that follows it."""
 
     STEPS = (
-        ("refresh", 8), ("settled", 8), ("rollback", 2), ("promote", 1), ("resize", 2),
-        ("append", 4), ("append_by_xarray", 3), ("append_by_streampca", 4), ("write_a_part", 3),
-        ("die", 4), ("rewrite", 2), ("repair", 5), ("shrink", 1),
-    )  # fmt: skip
+        ("refresh", 8),
+        ("settled", 8),
+        ("rollback", 2),
+        ("promote", 1),
+        ("resize", 2),
+        ("append", 4),
+        ("append_by_xarray", 3),
+        ("append_by_streampca", 4),
+        ("write_a_part", 3),
+        ("die", 4),
+        ("rewrite", 2),
+        ("repair", 5),
+        ("shrink", 1),
+    )
 
     def __init__(self, folder: Path, layout: str, seed: int) -> None:
         self.writer = Writer(folder, layout, seed)
         self.rng, self.counts = np.random.default_rng(seed + 10**6), Counter[str]()
         self.entries: dict[str, Any] = {
-            "source": {"path": self.writer.place}, "model": {"n_components": 2},
-            "store": str(folder / "models"), "keep": 4,
-        }  # fmt: skip
+            "source": {"path": self.writer.place},
+            "model": {"n_components": 2},
+            "store": str(folder / "models"),
+            "keep": 4,
+        }
         if layout == "xarray":
             self.entries["source"]["variable"] = "X"
         self.published: dict[int, bytes] = {}  # the rows that each version holds

@@ -36,10 +36,12 @@ class Job:
             str(folder / "x.zarr"), shape=(0, P), chunks=(64, P), dtype="f8"
         )
         self.entries = {
-            "source": {"path": str(folder / "x.zarr")}, "model": {"n_components": 3},
-            "settle": 0, "store": str(folder / "models"),
+            "source": {"path": str(folder / "x.zarr")},
+            "model": {"n_components": 3},
+            "settle": 0,
+            "store": str(folder / "models"),
             "scores": {"path": str(folder / name)},
-        }  # fmt: skip
+        }
         self.path = str(folder / "job.yaml")
         Path(self.path).write_text(yaml.safe_dump(self.entries))
         self.append(60)
@@ -136,8 +138,11 @@ def test_after_a_rollback_the_scores_and_every_output_are_of_the_served_version(
     job.store.rollback()
     done = run()
     assert (done.status, done.version, done.served, done.scores["version"]) == (
-        "unchanged", 2, 1, 1,
-    )  # fmt: skip
+        "unchanged",
+        2,
+        1,
+        1,
+    )
     job.check(must_be_there=True)
     assert main(["refresh", job.path]) == 0
     assert "version 1 is served" in capsys.readouterr().err
@@ -244,9 +249,15 @@ def test_gc_removes_the_scores_of_dropped_versions_and_nothing_else(tmp_path: Pa
     assert job.store.gc(1, grace=0) == would
     assert {str(tmp_path / "scores-1.zarr"), str(dead)} <= set(would)
     assert {one.name for one in tmp_path.iterdir()} == {
-        "x.zarr", "models", "models.lock", "job.yaml", mine.name, "taken", "scores-2.zarr",
+        "x.zarr",
+        "models",
+        "models.lock",
+        "job.yaml",
+        mine.name,
+        "taken",
+        "scores-2.zarr",
         "scores-3.zarr",
-    }  # fmt: skip
+    }
     job.check(must_be_there=True)
 
 

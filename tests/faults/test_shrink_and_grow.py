@@ -28,10 +28,15 @@ from streampca.sources.zarr.marks import RowMark
 
 P, CHUNK, LEAST, MOST = 4, (7, 2), 8, 120
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "v2": {"zarr_format": 2}, "v3": {}, "sharded": {"shards": (14, 4)},
-    "NaN": {"fill_value": np.nan}, "consolidated v2": {"zarr_format": 2}, "consolidated v3": {},
-    "xarray": {}, "icechunk": {},
-}  # fmt: skip
+    "v2": {"zarr_format": 2},
+    "v3": {},
+    "sharded": {"shards": (14, 4)},
+    "NaN": {"fill_value": np.nan},
+    "consolidated v2": {"zarr_format": 2},
+    "consolidated v3": {},
+    "xarray": {},
+    "icechunk": {},
+}
 
 SHORT = ("consolidated v2", "sharded")  # of the default tests
 
@@ -84,11 +89,23 @@ class History:
     """Random steps of writers and of the job that follows them, beside the model."""
 
     STEPS = (
-        ("refresh", 6), ("rollback", 1), ("shrink", 3), ("resize", 3), ("append", 2),
-        ("append_by_streampca", 2), ("append_by_xarray", 1), ("write_a_part", 4),
-        ("write_the_end", 3), ("rewrite", 1), ("write_as_it_was", 1), ("write_what_is_left", 2),
-        ("commit", 1), ("die", 2), ("stale", 2), ("consolidate", 1),
-    )  # fmt: skip
+        ("refresh", 6),
+        ("rollback", 1),
+        ("shrink", 3),
+        ("resize", 3),
+        ("append", 2),
+        ("append_by_streampca", 2),
+        ("append_by_xarray", 1),
+        ("write_a_part", 4),
+        ("write_the_end", 3),
+        ("rewrite", 1),
+        ("write_as_it_was", 1),
+        ("write_what_is_left", 2),
+        ("commit", 1),
+        ("die", 2),
+        ("stale", 2),
+        ("consolidate", 1),
+    )
 
     def __init__(self, folder: Path, layout: str, seed: int) -> None:
         self.rng, self.counts = np.random.default_rng(seed), Counter[str]()
@@ -99,9 +116,11 @@ class History:
         self.old: list[Any] = []  # handles, with that number
         self.calls: set[str] = set()  # of streampca, that a refresh has seen
         self.entries: dict[str, Any] = {
-            "source": {"path": self.storage.place}, "model": {"n_components": 2},
-            "store": str(folder / "models"), "keep": 4,
-        }  # fmt: skip
+            "source": {"path": self.storage.place},
+            "model": {"n_components": 2},
+            "store": str(folder / "models"),
+            "keep": 4,
+        }
         if self.storage.path:
             self.entries["source"]["variable"] = self.storage.path
         self.served: dict[int, bytes] = {}
@@ -177,18 +196,24 @@ class History:
         first, end = self.size, self.new_length()
         values = self.rows(first, end)
         xarray.Dataset({"X": (("time", "x"), values)}).to_zarr(
-            self.storage.place, append_dim="time", consolidated=False, align_chunks=False,
+            self.storage.place,
+            append_dim="time",
+            consolidated=False,
+            align_chunks=False,
             safe_chunks=False,
-        )  # fmt: skip
+        )
         self.written(first, values)
 
     def write(self, first: int, end: int, columns: slice = slice(None)) -> None:
         values = self.rows(first, end)[:, columns]
         if self.layout == "xarray" and columns == slice(None) and first < end:
             xarray.Dataset({"X": (("time", "x"), values)}).to_zarr(
-                self.storage.place, region={"time": slice(first, end)}, consolidated=False,
-                align_chunks=False, safe_chunks=False,
-            )  # fmt: skip
+                self.storage.place,
+                region={"time": slice(first, end)},
+                consolidated=False,
+                align_chunks=False,
+                safe_chunks=False,
+            )
         else:
             self.storage.array[first:end, columns] = values
         self.written(first, values, columns)

@@ -30,10 +30,16 @@ from nights_zarr_steps import ZarrSource
 import streampca
 
 LAYOUTS: dict[str, Callable[..., Any]] = {
-    "plain-v3": ZarrSource, "sharded": ZarrSource, "blosc-v2": ZarrSource,
-    "group-v2": ZarrSource, "group-v3": ZarrSource, "icechunk": IcechunkSource,
-    "parquet-folder": FileSource, "parquet": FileSource, "npy": FileSource,
-}  # fmt: skip
+    "plain-v3": ZarrSource,
+    "sharded": ZarrSource,
+    "blosc-v2": ZarrSource,
+    "group-v2": ZarrSource,
+    "group-v3": ZarrSource,
+    "icechunk": IcechunkSource,
+    "parquet-folder": FileSource,
+    "parquet": FileSource,
+    "npy": FileSource,
+}
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 STEPS = int(os.environ.get("SOAK_STEPS", "1200"))
 RUN = 60  # steps of one source
@@ -69,8 +75,13 @@ class Nights:
     # ---- the job ------------------------------------------------------------------------------
     def write_job(self) -> None:
         model = {"kind": self.kind, "n_components": 3} | ({"scale": "std"} if self.scale else {})
-        entries = {"source": self.source.source, "model": model, "store": str(self.store),
-                   "settle": self.settle, "keep": 6}  # fmt: skip
+        entries = {
+            "source": self.source.source,
+            "model": model,
+            "store": str(self.store),
+            "settle": self.settle,
+            "keep": 6,
+        }
         (self.folder / "job.yaml").write_text(yaml.safe_dump(entries))
 
     def run(self, *options: str, **request: Any) -> list[tuple[int, str]]:
@@ -95,9 +106,20 @@ class Nights:
         elif chance < 0.75:
             self.refresh()
         else:
-            names = {"killed": 2, "race": 1, "dry_run": 4, "full": 4, "fail_behind": 2, "clock": 3,
-                     "age": 6, "new_settle": 3, "roll_back": 3, "listed": 1, "promote": 3,
-                     "read_back": 3}  # fmt: skip
+            names = {
+                "killed": 2,
+                "race": 1,
+                "dry_run": 4,
+                "full": 4,
+                "fail_behind": 2,
+                "clock": 3,
+                "age": 6,
+                "new_settle": 3,
+                "roll_back": 3,
+                "listed": 1,
+                "promote": 3,
+                "read_back": 3,
+            }
             likely = np.array([*names.values()]) / sum(names.values())
             getattr(self, str(self.rng.choice([*names], p=likely)))()
 
@@ -218,8 +240,9 @@ class Nights:
         if not self.known:
             return
         store = streampca.ModelStore(str(self.store))
-        numbers = [version.number for version in store.versions()
-                   if version.number not in self.strange]  # fmt: skip
+        numbers = [
+            version.number for version in store.versions() if version.number not in self.strange
+        ]
         if not numbers:
             return
         number = int(self.rng.choice(numbers))
@@ -376,9 +399,11 @@ def nights(layout: str, seed: int, steps: int, processes: Processes, loud: bool 
 @pytest.mark.filterwarnings("ignore")  # of writers, who are others
 @pytest.mark.parametrize(
     ("layout", "steps"),
-    [pytest.param("group-v3", RUN, marks=pytest.mark.slow),
-     *(pytest.param(layout, STEPS, marks=pytest.mark.soak) for layout in LAYOUTS)],
-)  # fmt: skip
+    [
+        pytest.param("group-v3", RUN, marks=pytest.mark.slow),
+        *(pytest.param(layout, STEPS, marks=pytest.mark.soak) for layout in LAYOUTS),
+    ],
+)
 def test_what_is_served_is_what_was_written(
     layout: str, steps: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

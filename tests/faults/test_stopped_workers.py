@@ -54,8 +54,14 @@ def sums(source: str, scheduler: Any, progress: Callable[[Advance], None] | None
         execution.pass_number = number
         plan = PassPlan(f"sums {number}", 0, edges, 2, BLOCKS, matrix.nbytes, 0.0, False)
         given = {"q": np.ones(1000)} if number > 1 else {}
-        done = run(plan, matrix, accumulators={"m": Moments()}, operands=given,
-                   execution=execution, more_follow=True)  # fmt: skip
+        done = run(
+            plan,
+            matrix,
+            accumulators={"m": Moments()},
+            operands=given,
+            execution=execution,
+            more_follow=True,
+        )
         found += b"".join(v.tobytes() for _, v in sorted(done["m"].state().items()))
     return found
 
@@ -147,10 +153,7 @@ FEW = ["one_worker_stops"]
 @pytest.mark.filterwarnings("ignore")  # of distributed, whose connections break
 @pytest.mark.parametrize(
     ("kinds", "rounds"),
-    [
-        pytest.param(FEW, 1, marks=pytest.mark.slow),
-        pytest.param(KINDS, 20, marks=pytest.mark.soak),
-    ],
+    [pytest.param(FEW, 1, marks=pytest.mark.slow), pytest.param(KINDS, 20, marks=pytest.mark.soak)],
 )
 def test_it_goes_on_or_says_why(
     kinds: list[str], rounds: int, new_cluster: Any, source: str
@@ -168,9 +171,13 @@ def test_it_goes_on_or_says_why(
             what: list[str | None] = []
 
             def hook(
-                advance: Advance, at: Any = at, faults: Any = faults, kind: str = kind,
-                begun: list[float] = begun, what: list[Any] = what,
-            ) -> None:  # fmt: skip
+                advance: Advance,
+                at: Any = at,
+                faults: Any = faults,
+                kind: str = kind,
+                begun: list[float] = begun,
+                what: list[Any] = what,
+            ) -> None:
                 if not what and (advance.pass_number, advance.blocks_done) >= at:
                     what.append(getattr(faults, kind)())
                     begun[0] = time.monotonic()

@@ -165,8 +165,11 @@ def kill_writers(folder: Path, server: Any, kills: int, seed: int) -> None:
     store = VersionStore(LocalBackend(folder))
     store.gc(2, grace=0)
     assert {o.name.split("/")[0] for o in store.backend.list("")} <= {
-        "versions", "_log", "_head.json", "streampca-store.json",
-    }  # fmt: skip
+        "versions",
+        "_log",
+        "_head.json",
+        "streampca-store.json",
+    }
     assert 0 < len(store.versions()) <= 2
     assert last >= kills
 
@@ -176,8 +179,7 @@ def test_killed_writers_leave_the_store_whole(tmp_path: Path, server: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "kills",
-    [pytest.param(15, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.soak)],
+    "kills", [pytest.param(15, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.soak)]
 )
 def test_many_killed_writers(kills: int, tmp_path: Path, server: Any) -> None:
     kill_writers(tmp_path / "store", server, kills, seed=2)
@@ -192,8 +194,13 @@ def race(folder: Path, writers: int, rounds: int) -> None:
         ids: list[str] = []
         refused: list[BaseException] = []
 
-        def publish(round_: int = round_, base: Any = base, start: Any = start,
-                    ids: list[str] = ids, refused: list[Any] = refused) -> None:  # fmt: skip
+        def publish(
+            round_: int = round_,
+            base: Any = base,
+            start: Any = start,
+            ids: list[str] = ids,
+            refused: list[Any] = refused,
+        ) -> None:
             mine = VersionStore(LocalBackend(folder))
             start.wait()
             try:
@@ -217,8 +224,7 @@ def test_of_eight_publishing_the_same_one_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "rounds",
-    [pytest.param(8, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak)],
+    "rounds", [pytest.param(8, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak)]
 )
 def test_of_eight_publishing_the_same_one_does_every_time(tmp_path: Path, rounds: int) -> None:
     race(tmp_path / "store", 8, rounds)

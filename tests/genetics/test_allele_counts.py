@@ -127,8 +127,10 @@ def test_rare_alleles_without_a_homozygote_are_no_other_coding():
     assert GenotypePCA(2).fit(calls).result_.missing.sum() > 0
 
 
-@pytest.mark.parametrize("kind", ["float", "bool", "uint8", "dask", "sparse", "zarr", "path",
-                                  "variants", "xarray", "frame"])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    ["float", "bool", "uint8", "dask", "sparse", "zarr", "path", "variants", "xarray", "frame"],
+)
 def test_haploid_calls_of_any_kind_are_refused_unless_that_is_said(kind, tmp_path):
     calls = random_calls(n=60, p=40, missing=0.0) > 0
     made = {

@@ -56,8 +56,9 @@ def calls():
 def test_what_is_left(calls, settings, some):
     rows = np.arange(100) % 3 > 0 if some else None
     given = {} if rows is None else {"rows": rows}
-    for found, expected in zip(counted(calls, **settings, **given),
-                               oracle(calls, **settings, **given)):  # fmt: skip
+    for found, expected in zip(
+        counted(calls, **settings, **given), oracle(calls, **settings, **given)
+    ):
         np.testing.assert_array_equal(found, expected)
         assert len(expected)
 

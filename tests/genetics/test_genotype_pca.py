@@ -321,9 +321,11 @@ def test_a_sample_whose_name_has_a_blank_goes_by_it(tmp_path) -> None:
 def test_a_pair_of_ids_is_no_individual_of_that_name(tmp_path) -> None:
     """FID a and IID b is not the individual a:b of another family."""
     path = write_plink(
-        tmp_path / "x", np.ones((4, 2), np.int8), samples=["b", "a:b", "b", "c"],
+        tmp_path / "x",
+        np.ones((4, 2), np.int8),
+        samples=["b", "a:b", "b", "c"],
         families=["a", "f", "g", "a:b"],
-    )  # fmt: skip
+    )
     labels = streampca.open(path).labels.samples
     pick = lambda *names: np.flatnonzero(sample_mask(labels, names)).tolist()  # noqa: E731
     assert pick("a b") == [0]
@@ -338,8 +340,11 @@ def test_lists_of_variants_are_words_and_absent_ones_are_counted(tmp_path) -> No
     labels = genotypes(np.ones((2, 9), np.int8)).labels.features
     (tmp_path / "list").write_text("v1 v3\tv4\nv8\n")
     assert np.flatnonzero(VariantFilter(extract=tmp_path / "list").mask(labels)).tolist() == [
-        1, 3, 4, 8,
-    ]  # fmt: skip
+        1,
+        3,
+        4,
+        8,
+    ]
     assert VariantFilter(exclude=tmp_path / "list").mask(labels).sum() == 5
     with pytest.warns(AbsentNamesWarning, match="exclude: 1 of 2 names .*: rs5"):
         assert VariantFilter(exclude=["rs5", "v1"]).mask(labels).sum() == 8
@@ -355,8 +360,11 @@ def test_bad_words_are_refused() -> None:
         in_regions(matrix.labels.features, ["6:here-there"])
     with pytest.raises(InvalidInputError, match="needs the chromosome"):
         GenotypePCA(1, variants=VariantFilter(chromosomes="1")).fit(np.ones((4, 4), np.int8))
-    with pytest.raises(InvalidInputError, match=r"no features .* of 3 after chromosomes='7'; .*"
-                       r"present are 1 \(chromosomes='all' takes all\)"):  # fmt: skip
+    with pytest.raises(
+        InvalidInputError,
+        match=r"no features .* of 3 after chromosomes='7'; .*"
+        r"present are 1 \(chromosomes='all' takes all\)",
+    ):
         GenotypePCA(1, variants=VariantFilter(chromosomes="7")).fit(matrix)
     with pytest.raises(InvalidInputError, match="no features are left of 3 after exclude;"):
         VariantFilter(exclude=["v0", "v1", "v2"]).mask(matrix.labels.features)

@@ -82,9 +82,13 @@ def study():
     with pytest.warns(DroppedFeaturesWarning):
         model = PCA(K, scale="hwe", missing="mean").fit(fitted)
     return SimpleNamespace(
-        result=model.result_, old=calls[:N], new=calls[N:], features=features, counted=counted,
+        result=model.result_,
+        old=calls[:N],
+        new=calls[N:],
+        features=features,
+        counted=counted,
         other=other,
-    )  # fmt: skip
+    )
 
 
 def least_squares(result, calls, columns):
@@ -236,10 +240,17 @@ def test_a_direction_that_nobody_observes_is_not_invented(study):
     v = np.zeros((2, P))
     v[0, : P // 2], v[1, P // 2 :] = (P // 2) ** -0.5, (P // 2) ** -0.5
     result = PrincipalComponents(
-        method="PCA", explained_variance=np.ones(2), total_variance=2.0, mean=np.ones(P),
-        n_samples=10, ddof=1, rank=2, components=v, weight=10.0,
+        method="PCA",
+        explained_variance=np.ones(2),
+        total_variance=2.0,
+        mean=np.ones(P),
+        n_samples=10,
+        ddof=1,
+        rank=2,
+        components=v,
+        weight=10.0,
         labels=Labels(AxisLabels.plain("sample", 10), study.features),
-    )  # fmt: skip
+    )
     half = genotypes(study.new[:, : P // 2], study.features.take(0, P // 2))
     with pytest.raises(InvalidInputError, match="60 of 60 samples"):
         project_samples(result, half, min_coverage=0.1)
@@ -333,10 +344,18 @@ def test_oadp_is_the_decomposition_with_the_sample_put_below():
 
 def test_oadp_needs_to_know_the_spread(study):
     unknown = PrincipalComponents(
-        method="PCA", explained_variance=np.ones(1), total_variance=1.0, n_samples=0, ddof=1,
-        rank=1, mean=study.result.mean, labels=study.result.labels,
-        components=np.eye(1, P), scale=study.result.scale, weight=np.nan,
-    )  # fmt: skip
+        method="PCA",
+        explained_variance=np.ones(1),
+        total_variance=1.0,
+        n_samples=0,
+        ddof=1,
+        rank=1,
+        mean=study.result.mean,
+        labels=study.result.labels,
+        components=np.eye(1, P),
+        scale=study.result.scale,
+        weight=np.nan,
+    )
     with pytest.raises(InvalidInputError, match="singular values"):
         project_samples(unknown, genotypes(study.new, study.features), shrinkage="oadp")
 
@@ -356,10 +375,12 @@ def real(shared_data):
     names = [m.labels.features.coords["variant"].tolist() for m in (reference, target)]
     place = {name: i for i, name in enumerate(names[0])}
     return SimpleNamespace(
-        reference=reference, target=target, calls=target.read(1, 0, p),
+        reference=reference,
+        target=target,
+        calls=target.read(1, 0, p),
         order=np.array([place[name] for name in names[1]]),
         result=PCA(6, scale="hwe", missing="mean").fit(reference).result_,
-    )  # fmt: skip
+    )
 
 
 def test_hapmap3_to_1000_genomes(real):
@@ -378,10 +399,18 @@ def test_hapmap3_to_1000_genomes(real):
     direct *= np.sign(np.sum(direct * done.scores, axis=0))
     np.testing.assert_allclose(done.scores / np.sqrt(p), direct, atol=1e-6)
     assert done.match.to_dict() == {
-        "by": "id", "n_model": 14079, "n_new": 14079, "n_matched": 14079, "n_swapped": 0,
-        "n_flipped": 0, "n_ambiguous": 1015, "n_ambiguous_dropped": 0, "n_absent": 0,
-        "n_mismatched": 0, "n_duplicated": 0,
-    }  # fmt: skip
+        "by": "id",
+        "n_model": 14079,
+        "n_new": 14079,
+        "n_matched": 14079,
+        "n_swapped": 0,
+        "n_flipped": 0,
+        "n_ambiguous": 1015,
+        "n_ambiguous_dropped": 0,
+        "n_absent": 0,
+        "n_mismatched": 0,
+        "n_duplicated": 0,
+    }
     one = genotypes(real.calls[700:701], real.target.labels.features)
     np.testing.assert_allclose(
         project_samples(real.result, one).scores / np.sqrt(p), direct[700:701], atol=1e-6

@@ -42,8 +42,13 @@ def test_so_it_is_on_the_command_line_and_after_a_conversion(shared, tmp_path, c
     convert(shared, store)
     assert main(["fit", shared, "-k", "1", "-q", "-o", model]) == 0
     project = ["project", model, shared, "-o", str(tmp_path / "t")]
-    commands = [["fit", shared], ["fit", store], ["plan", shared], project,
-                ["prune", shared, "-o", str(tmp_path / "p")]]  # fmt: skip
+    commands = [
+        ["fit", shared],
+        ["fit", store],
+        ["plan", shared],
+        project,
+        ["prune", shared, "-o", str(tmp_path / "p")],
+    ]
     for command in commands:
         for option in ("--keep", "--remove", "--fit-samples"):
             if option != "--fit-samples" or command[0] in ("fit", "plan"):

@@ -156,10 +156,14 @@ def cases(draw):
     cuts = draw(st.lists(st.integers(0, p), max_size=6))
     return SimpleNamespace(
         calls=np.asfortranarray(calls) if draw(st.booleans()) else np.ascontiguousarray(calls),
-        edges=np.unique([0, *cuts, p]), length=length, step=step, chromosome=chromosome,
-        position=position, r2=draw(st.sampled_from([0.0, 0.1, 0.5, 0.9])),
+        edges=np.unique([0, *cuts, p]),
+        length=length,
+        step=step,
+        chromosome=chromosome,
+        position=position,
+        r2=draw(st.sampled_from([0.0, 0.1, 0.5, 0.9])),
         order=draw(st.sampled_from([1, 2])),
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -301,11 +305,14 @@ def two_workers():
 
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1",
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         yield client
 
 
@@ -419,9 +426,19 @@ def plink2():
         rows = fileset.with_suffix(".bim").read_text().splitlines()
         number = {row.split()[1]: j for j, row in enumerate(rows)}
         command = [
-            program, "--bfile", str(fileset.with_suffix("")), "--autosome", "--threads", "1",
-            "--out", str(folder / "plink"), "--indep-pairwise", str(window), str(step), str(r2),
-        ]  # fmt: skip
+            program,
+            "--bfile",
+            str(fileset.with_suffix("")),
+            "--autosome",
+            "--threads",
+            "1",
+            "--out",
+            str(folder / "plink"),
+            "--indep-pairwise",
+            str(window),
+            str(step),
+            str(r2),
+        ]
         for order in (1, 2) if orders else (1,):  # Debian 12's knows the order of PLINK 1.9 only
             which = ["--indep-order", str(order)] if orders else []
             subprocess.run(command + which, check=True, capture_output=True)

@@ -43,8 +43,7 @@ def plink_score(prefix, calls):
 
 
 @pytest.mark.parametrize(
-    ("scale", "more"),
-    [("hwe", ""), ("eigensoft", "--loadings"), ("std", "--maf 0.15 --geno 0.05")],
+    ("scale", "more"), [("hwe", ""), ("eigensoft", "--loadings"), ("std", "--maf 0.15 --geno 0.05")]
 )
 def test_scores_by_plink2_are_ours(tmp_path, beds, scale, more):
     prefix, model = str(tmp_path / "o"), str(tmp_path / "m")

@@ -91,10 +91,18 @@ def test_tiles_of_a_block_equal_the_numpy_path(layout: str) -> None:
     assert not plain.compiled
     center, scale = compiled.stats.mean - 0.1, np.sqrt(compiled.stats.m2 / 2199)
     scale[3] = 0.0
-    tiles = list(zip(*(
-        [(t.values.copy(), t.sums, t.mask, t.start, t.stop) for t in block.tiles(
-            np.dtype(np.float32), center, scale)] for block in (compiled, plain)
-    ), strict=True))  # fmt: skip
+    tiles = list(
+        zip(
+            *(
+                [
+                    (t.values.copy(), t.sums, t.mask, t.start, t.stop)
+                    for t in block.tiles(np.dtype(np.float32), center, scale)
+                ]
+                for block in (compiled, plain)
+            ),
+            strict=True,
+        )
+    )
     assert len(tiles) > 1
     for one, other in tiles:
         np.testing.assert_allclose(one[0], other[0], atol=3e-7)

@@ -110,8 +110,11 @@ def test_a_table_of_all_cells_goes_by_both_names() -> None:
     frame = pd.DataFrame(cells, index=IDS, columns=["a", "b", "c"])
     turned = frame.iloc[ORDER][["c", "a", "b"]]
     np.testing.assert_array_equal(table_along(turned, labels, "w"), cells)
-    array = xr.DataArray(turned.to_numpy().T, dims=("feature", "sample"),
-                         coords={"feature": ["c", "a", "b"], "sample": turned.index})  # fmt: skip
+    array = xr.DataArray(
+        turned.to_numpy().T,
+        dims=("feature", "sample"),
+        coords={"feature": ["c", "a", "b"], "sample": turned.index},
+    )
     np.testing.assert_array_equal(table_along(array, labels, "w"), cells)
     with pytest.raises(InvalidInputError, match="w has no entry for s5"):
         table_along(turned.drop("s5"), labels, "w")
@@ -126,36 +129,44 @@ TURNED = ["c", "a", "b"]
 
 ARGUMENTS: dict[str, tuple[Any, Any, Any]] = {  # what is made, of an argument by name, by number
     "sample_weight": (
-        lambda w: streampca.PCA(2).fit(X, sample_weight=w).components_, SERIES, VALUES,
+        lambda w: streampca.PCA(2).fit(X, sample_weight=w).components_,
+        SERIES,
+        VALUES,
     ),
     "covariance": (lambda w: streampca.covariance(X, sample_weight=w), SERIES, VALUES),
     "weights": (
-        lambda w: streampca.PCA(2, weights=w).fit(X).components_, WEIGHTS[TURNED],
+        lambda w: streampca.PCA(2, weights=w).fit(X).components_,
+        WEIGHTS[TURNED],
         WEIGHTS.to_numpy(),
     ),
     "remove": (lambda w: streampca.PCA(2, remove=w).fit(X).components_, SERIES, VALUES),
     "groups": (
         lambda g: streampca.SparsePCA(1, n_nonzero=1, groups=g).fit(X).components_,
-        pd.Series([0, 0, 1], index=["a", "b", "c"])[TURNED], [0, 0, 1],
+        pd.Series([0, 0, 1], index=["a", "b", "c"])[TURNED],
+        [0, 0, 1],
     ),
     "mean": (
-        lambda m: streampca.PCA.from_covariance(X.cov(), mean=m).mean_, WEIGHTS[TURNED],
+        lambda m: streampca.PCA.from_covariance(X.cov(), mean=m).mean_,
+        WEIGHTS[TURNED],
         WEIGHTS.to_numpy(),
     ),
     "rows of a covariance": (
-        lambda s: streampca.PCA.from_covariance(s).components_, X.cov().loc[TURNED], X.cov(),
+        lambda s: streampca.PCA.from_covariance(s).components_,
+        X.cov().loc[TURNED],
+        X.cov(),
     ),
-    "y": (
-        lambda y: streampca.TotalLeastSquares().fit(X, y).coef_, Y.iloc[ORDER], Y.to_numpy(),
-    ),
+    "y": (lambda y: streampca.TotalLeastSquares().fit(X, y).coef_, Y.iloc[ORDER], Y.to_numpy()),
     "y of score": (
-        lambda y: streampca.TotalLeastSquares().fit(X, Y).score(X, y, VALUES), Y.iloc[ORDER],
+        lambda y: streampca.TotalLeastSquares().fit(X, Y).score(X, y, VALUES),
+        Y.iloc[ORDER],
         Y.to_numpy(),
     ),
     "weights of score": (
-        lambda w: streampca.TotalLeastSquares().fit(X, Y).score(X, Y, w), SERIES, VALUES,
+        lambda w: streampca.TotalLeastSquares().fit(X, Y).score(X, Y, w),
+        SERIES,
+        VALUES,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

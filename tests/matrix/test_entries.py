@@ -45,15 +45,29 @@ def standardised(x: np.ndarray, center: np.ndarray, scale: np.ndarray, code: Any
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.integers(0, 40), st.integers(1, 30), st.sampled_from([0.0, 0.1, 0.5, 1.0]),
-    st.sampled_from(DTYPES), st.sampled_from([0.0, 0.2]), st.sampled_from([None, 2.0]),
-    st.booleans(), st.sampled_from([0, 1]), st.sampled_from(["real", "small"]),
+    st.integers(0, 40),
+    st.integers(1, 30),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.sampled_from(DTYPES),
+    st.sampled_from([0.0, 0.2]),
+    st.sampled_from([None, 2.0]),
+    st.booleans(),
+    st.sampled_from([0, 1]),
+    st.sampled_from(["real", "small"]),
     st.integers(0, 2**32 - 1),
-)  # fmt: skip
+)
 def test_every_product_is_that_of_the_dense_block(
-    n: int, p: int, density: float, dtype: str, holes: float, code: float | None, weighted: bool,
-    axis: int, tiling: str, seed: int,
-) -> None:  # fmt: skip
+    n: int,
+    p: int,
+    density: float,
+    dtype: str,
+    holes: float,
+    code: float | None,
+    weighted: bool,
+    axis: int,
+    tiling: str,
+    seed: int,
+) -> None:
     x = sparse(n, p, density, dtype, holes, seed)
     rng = np.random.default_rng(seed)
     weights = rng.random(n) * 3 if weighted else None
@@ -138,14 +152,27 @@ def test_nothing_is_compiled_twice_for_a_literal() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.integers(0, 40), st.integers(1, 20), st.sampled_from([0.0, 0.1, 0.5, 1.0]),
-    st.sampled_from(DTYPES), st.sampled_from([0.0, 0.3]), st.sampled_from([None, 0.0, 2.0]),
-    st.booleans(), st.sampled_from([0, 1]), st.integers(0, 2**32 - 1),
-)  # fmt: skip
+    st.integers(0, 40),
+    st.integers(1, 20),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.sampled_from(DTYPES),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([None, 0.0, 2.0]),
+    st.booleans(),
+    st.sampled_from([0, 1]),
+    st.integers(0, 2**32 - 1),
+)
 def test_statistics_count_what_is_not_stored(
-    n: int, p: int, density: float, dtype: str, holes: float, code: float | None, weighted: bool,
-    axis: int, seed: int,
-) -> None:  # fmt: skip
+    n: int,
+    p: int,
+    density: float,
+    dtype: str,
+    holes: float,
+    code: float | None,
+    weighted: bool,
+    axis: int,
+    seed: int,
+) -> None:
     x = sparse(n, p, density, dtype, holes, seed)
     weights = np.random.default_rng(seed).random(n) + 0.1 if weighted else None
     one = block(x, axis, missing_value=code, weights=weights)

@@ -48,9 +48,13 @@ def test_no_solver_rounds(way: str, solver: str, tmp_path: Any) -> None:
 def test_no_model_rounds(way: str, tmp_path: Any) -> None:
     x = far(way, tmp_path)
     for model in (
-        streampca.TruncatedSVD(2), streampca.IncrementalPCA(2), streampca.PPCA(2),
-        streampca.FactorAnalysis(1), streampca.HardImpute(2), streampca.PCA(2, missing="impute"),
-    ):  # fmt: skip
+        streampca.TruncatedSVD(2),
+        streampca.IncrementalPCA(2),
+        streampca.PPCA(2),
+        streampca.FactorAnalysis(1),
+        streampca.HardImpute(2),
+        streampca.PCA(2, missing="impute"),
+    ):
         with pytest.raises(InvalidTypeError, match="rounds larger ones"):
             model.fit(x)
     with pytest.raises(InvalidTypeError, match="rounds larger ones"):
@@ -62,8 +66,11 @@ def test_no_model_rounds(way: str, tmp_path: Any) -> None:
 @ways
 def test_a_fitted_model_rounds_no_new_rows(way: str, tmp_path: Any) -> None:
     x = far(way, tmp_path)
-    for model in (streampca.PCA(2).fit(NEAR), streampca.HardImpute(2).fit(NEAR),
-                  streampca.PPCA(2).fit(NEAR)):  # fmt: skip
+    for model in (
+        streampca.PCA(2).fit(NEAR),
+        streampca.HardImpute(2).fit(NEAR),
+        streampca.PPCA(2).fit(NEAR),
+    ):
         with pytest.raises(InvalidTypeError, match="rounds larger ones"):
             np.asarray(model.transform(x))
     with pytest.raises(InvalidTypeError, match="rounds larger ones"):

@@ -123,6 +123,7 @@ def test_columns_of_any_axis() -> None:
     assert both.columns("f")["f"].tolist() == ["sst: x 0", *(f"ice: {n}" for n in grid.names())]
     one = AxisLabels(("v",), (1,), {"v": np.array(["rs1"])}, extra={"position": np.array([7])})
     assert {name: values.tolist() for name, values in one.columns("w").items()} == {
-        "w": ["rs1"], "position": [7],
-    }  # fmt: skip
+        "w": ["rs1"],
+        "position": [7],
+    }
     assert AxisLabels.plain("v", 3).columns("v") == {}

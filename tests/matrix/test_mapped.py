@@ -84,9 +84,15 @@ def test_a_fingerprint_is_of_the_code_and_what_it_encloses() -> None:
 
     found = [
         mapped(X, one).fingerprint()
-        for one in (scaled(2.0), scaled(3.0), scaled(np.arange(9)), products,
-                    partial(np.tile, reps=2), partial(np.tile, reps=3))
-    ]  # fmt: skip
+        for one in (
+            scaled(2.0),
+            scaled(3.0),
+            scaled(np.arange(9)),
+            products,
+            partial(np.tile, reps=2),
+            partial(np.tile, reps=3),
+        )
+    ]
     assert len(set(found)) == len(found)
     assert mapped(X, scaled(2.0)).fingerprint() == found[0]
     assert mapped(X + 1, scaled(2.0)).fingerprint() != found[0]

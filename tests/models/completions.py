@@ -26,8 +26,14 @@ def centred(x: np.ndarray, center: bool = True) -> tuple[np.ndarray, np.ndarray,
     return np.where(seen, x - mean, 0.0), seen, mean
 
 
-def classic(z: np.ndarray, seen: np.ndarray, rank: int, steps: int,
-            penalty: float | None = None, start: Any = 0.0) -> list[np.ndarray]:  # fmt: skip
+def classic(
+    z: np.ndarray,
+    seen: np.ndarray,
+    rank: int,
+    steps: int,
+    penalty: float | None = None,
+    start: Any = 0.0,
+) -> list[np.ndarray]:
     """Iterates of Hard-Impute, or Soft-Impute with a penalty: fill, SVD, cut off or lower."""
     estimate, found = start * np.ones_like(z), []
     for _ in range(steps):

@@ -278,8 +278,13 @@ def test_many_features_in_sample_space(layout: tuple[int, int], tmp_path: Path) 
             for solver in ("scatter", "samples", "tsqr")
         ]
         for model in models[1:]:
-            for name in ("correlations_", "x_weights_", "y_weights_", "x_loadings_",
-                         "y_cross_loadings_"):  # fmt: skip
+            for name in (
+                "correlations_",
+                "x_weights_",
+                "y_weights_",
+                "x_loadings_",
+                "y_cross_loadings_",
+            ):
                 found, expected = getattr(model, name), getattr(models[0], name)
                 np.testing.assert_allclose(found, expected, atol=1e-9, err_msg=name)
         scores = models[1].result_.x_scores

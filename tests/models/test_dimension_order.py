@@ -56,10 +56,13 @@ def test_one_field_without_samples(model: Any) -> None:
 @pytest.mark.filterwarnings("ignore::streampca.errors.HeywoodWarning")
 def test_every_model() -> None:
     for one in (
-        streampca.IncrementalPCA(2), streampca.PPCA(2), streampca.FactorAnalysis(1),
-        streampca.TruncatedSVD(2), streampca.PCA(2, remove="trend", weights="coslat", whiten=True),
+        streampca.IncrementalPCA(2),
+        streampca.PPCA(2),
+        streampca.FactorAnalysis(1),
+        streampca.TruncatedSVD(2),
+        streampca.PCA(2, remove="trend", weights="coslat", whiten=True),
         streampca.HardImpute(1, max_passes=9, tol=0.1),
-    ):  # fmt: skip
+    ):
         one.fit(FIELD, dim="time")
         xr.testing.assert_allclose(one.transform(TURNED), one.transform(FIELD))
     holes = FIELD.where(FIELD < 1.5)

@@ -139,10 +139,13 @@ def test_what_cannot_be_used_is_refused() -> None:
     with pytest.raises(MemoryLimitError):
         quiet(2, memory_limit="1MiB").plan(random_fourier(X, 20_000))
     for parameters, message in (
-        ({"n_features": 7}, "expected an even number"), ({"n_features": 0}, "from 1"),
-        ({"kernel": "cosine"}, "kernel='cosine'"), ({"gamma": 0.0}, "gamma=0.0"),
-        ({"gamma": "wide"}, "gamma='wide'"), ({"random_state": -1}, "random_state=-1"),
-    ):  # fmt: skip
+        ({"n_features": 7}, "expected an even number"),
+        ({"n_features": 0}, "from 1"),
+        ({"kernel": "cosine"}, "kernel='cosine'"),
+        ({"gamma": 0.0}, "gamma=0.0"),
+        ({"gamma": "wide"}, "gamma='wide'"),
+        ({"random_state": -1}, "random_state=-1"),
+    ):
         with pytest.raises(InvalidInputError, match=message):
             random_fourier(X, **{"n_features": 20, **parameters})
     with pytest.raises(InvalidInputError, match="expected a function"):

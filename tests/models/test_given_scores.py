@@ -87,10 +87,12 @@ def test_scaled_scores_are_reconstructed_and_drawn_as_they_are_meant(pca: Any, r
     scaled = pca.project(FIELD, scaling=2)
     np.testing.assert_allclose(pca.inverse_transform(scaled), pca.inverse_transform(raw))
     whitened = streampca.PCA(3, whiten=True).fit(FIELD, dim="time")
-    np.testing.assert_allclose(whitened.inverse_transform(whitened.transform(FIELD)),
-                               pca.inverse_transform(raw))  # fmt: skip
-    np.testing.assert_allclose(whitened.inverse_transform(raw.assign_attrs(scaling=0)),
-                               pca.inverse_transform(raw))  # fmt: skip
+    np.testing.assert_allclose(
+        whitened.inverse_transform(whitened.transform(FIELD)), pca.inverse_transform(raw)
+    )
+    np.testing.assert_allclose(
+        whitened.inverse_transform(raw.assign_attrs(scaling=0)), pca.inverse_transform(raw)
+    )
 
 
 def test_other_components_are_refused(pca: Any, raw: Any) -> None:

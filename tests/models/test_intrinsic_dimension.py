@@ -30,8 +30,9 @@ SWISS = np.column_stack([ROLL * np.cos(ROLL), 21 * rng.random(N), ROLL * np.sin(
     ("name", "x", "dimension", "within", "flat"),
     [("plane", PLANE, 10, 0.7, 10), ("curve", CURVE, 1, 0.1, 2), ("swiss", SWISS, 2, 0.2, 3)],
 )
-def test_planted(name: str, x: np.ndarray, dimension: float, within: float, flat: int,
-                 dtype: str) -> None:  # fmt: skip
+def test_planted(
+    name: str, x: np.ndarray, dimension: float, within: float, flat: int, dtype: str
+) -> None:
     found = intrinsic_dimension(x.astype(dtype), progress=False)
     assert found.flat == flat
     if dtype == "f8":  # rounding of float32 fills all dimensions

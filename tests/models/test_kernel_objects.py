@@ -62,8 +62,10 @@ def test_a_callable_gives_what_its_matrix_gives() -> None:
 @pytest.mark.slow
 def test_the_spectrum_kernel_of_many_sequences() -> None:
     many = sequences(500)
-    counts = np.array([[triples(one)[a + b + c] for a in "ACGT" for b in "ACGT" for c in "ACGT"]
-                       for one in many], float)  # fmt: skip
+    counts = np.array(
+        [[triples(one)[a + b + c] for a in "ACGT" for b in "ACGT" for c in "ACGT"] for one in many],
+        float,
+    )
     expected = quiet("precomputed", 5).fit(counts @ counts.T)
     model = quiet(spectrum, 5).fit(many)
     np.testing.assert_array_equal(model.eigenvalues_, expected.eigenvalues_)

@@ -60,9 +60,13 @@ def only(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "route"),  # absolute distances do not follow from products
-    [(name, way) for name in KERNELS for way in ("features", "rows")
-     if (name, way) != ("laplacian", "features")],
-)  # fmt: skip
+    [
+        (name, way)
+        for name in KERNELS
+        for way in ("features", "rows")
+        if (name, way) != ("laplacian", "features")
+    ],
+)
 @each("layout", LAYOUTS)
 def test_numbers_of_scikit_learn(
     kernel: str, layout: str, route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -177,8 +181,14 @@ def test_all_components_that_there_are() -> None:
 
 def test_what_it_cannot_answer_it_does_not_have() -> None:
     model = quiet(kernel="rbf").fit(X)
-    for name in ("components_", "noise_variance_", "eof_", "score_samples",
-                 "explained_variance_", "mean_"):  # fmt: skip
+    for name in (
+        "components_",
+        "noise_variance_",
+        "eof_",
+        "score_samples",
+        "explained_variance_",
+        "mean_",
+    ):
         assert not hasattr(model, name), name
 
 
@@ -335,9 +345,12 @@ def test_the_same_bits_on_any_number_of_threads() -> None:
     )
     found = {
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
         ).stdout
         for threads in ("1", "2")
-    }  # fmt: skip
+    }
     assert len(found) == 1

@@ -103,8 +103,9 @@ def test_what_has_no_rows_is_refused(tmp_path: Path) -> None:
     model = quiet(kernel="poly", degree=2).fit(X)
     scores = model.transform(NEW)
     for method, message in (
-        ("fixed point", "for kernel='rbf', and this is 'poly'"), ("best", "method='best'"),
-    ):  # fmt: skip
+        ("fixed point", "for kernel='rbf', and this is 'poly'"),
+        ("best", "method='best'"),
+    ):
         with pytest.raises(InvalidInputError, match=message):
             model.inverse_transform(scores, method=method)
     with pytest.raises(InvalidInputError, match="scores have 3 columns, the model 4"):

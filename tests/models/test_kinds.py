@@ -405,8 +405,9 @@ def test_null_and_text_and_numbers(tmp_path: Path) -> None:
     assert main([*words, "--mod", "pca", *more]) == 0
     assert streampca.load(tmp_path / "m").result_.settings["tol"] == 1e-3
     assert main([*words, "--model", "soft-impute", "-k", "2", "--lambda", "0.5"]) == 0
-    (tmp_path / "o.yaml").write_text("model: hard-impute\nrank: [1, 2]\nbounds: null\n"
-                                     "validation: 0.1\ntol: 1e-4\n")  # fmt: skip
+    (tmp_path / "o.yaml").write_text(
+        "model: hard-impute\nrank: [1, 2]\nbounds: null\nvalidation: 0.1\ntol: 1e-4\n"
+    )
     assert main([*words, "--config", str(tmp_path / "o.yaml")]) == 0
     model = streampca.load(tmp_path / "m")
     assert (model.bounds, model.tol) == (None, 1e-4)
@@ -415,10 +416,14 @@ def test_null_and_text_and_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "genotype-pca --variants 1", "genotype-pca --ploidy two", "genotype-pca --maf x",
-        "incremental-pca --state truncated --max-rows x", "hard-impute --rank all", "ppca --tol x",
+        "genotype-pca --variants 1",
+        "genotype-pca --ploidy two",
+        "genotype-pca --maf x",
+        "incremental-pca --state truncated --max-rows x",
+        "hard-impute --rank all",
+        "ppca --tol x",
     ],
-)  # fmt: skip
+)
 def test_values_of_another_type_are_named(words: str, tmp_path: Path, capsys: Any) -> None:
     x = data("PCA")
     x[0, 0] = np.nan if words.startswith("ppca") else 0

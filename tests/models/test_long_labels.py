@@ -42,8 +42,9 @@ def test_a_model_of_such_data_is_saved_and_used(make: Any, tmp_path: Path) -> No
         assert tracemalloc.get_traced_memory()[1] < 40e6
     finally:
         tracemalloc.stop()
-    np.testing.assert_allclose(scores.T @ scores, np.diag(19 * model.explained_variance_),
-                               atol=1e-8)  # fmt: skip
+    np.testing.assert_allclose(
+        scores.T @ scores, np.diag(19 * model.explained_variance_), atol=1e-8
+    )
     assert model.result_.labels.features.names() == NAMES
     assert model.result_.to_xarray()["components"].dims[0] == "component"
     other = x.rename(columns={"f5": "q"}) if make is frame else x.isel(f=range(P)[::-1])

@@ -12,11 +12,7 @@ import zarr
 
 import streampca
 from streampca import MCA
-from streampca.errors import (
-    AccuracyWarning,
-    InvalidInputError,
-    MemoryLimitError,
-)
+from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitError
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.two_views import sample_space as view_samples
 
@@ -98,13 +94,24 @@ def test_auto_takes_the_smaller_matrices() -> None:
 def test_fields_with_land_and_weights(solver: str) -> None:
     lat, lon = np.linspace(-60, 60, 10), np.arange(0, 360, 30.0)
     coords = {"time": np.arange(70), "lat": lat, "lon": lon}
-    field = xr.DataArray(X.reshape(70, 10, 12), dims=("time", "lat", "lon"), coords=coords,
-                         name="sst", attrs={"units": "K", "long_name": "temperature"})  # fmt: skip
+    field = xr.DataArray(
+        X.reshape(70, 10, 12),
+        dims=("time", "lat", "lon"),
+        coords=coords,
+        name="sst",
+        attrs={"units": "K", "long_name": "temperature"},
+    )
     land = (field.lat > 20) & (field.lon < 60)
     field = field.where(~land)
-    other = xr.DataArray(Y.reshape(70, 5, 8), dims=("time", "lat", "lon"),
-                         coords={"time": np.arange(70), "lat": np.linspace(-40, 40, 5),
-                                 "lon": np.arange(0, 360, 45.0)})  # fmt: skip
+    other = xr.DataArray(
+        Y.reshape(70, 5, 8),
+        dims=("time", "lat", "lon"),
+        coords={
+            "time": np.arange(70),
+            "lat": np.linspace(-40, 40, 5),
+            "lon": np.arange(0, 360, 45.0),
+        },
+    )
     model = quiet(3, weights="coslat", solver=solver).fit(field, other[::-1])
 
     def weighted(one: xr.DataArray) -> np.ndarray:
@@ -172,8 +179,9 @@ def test_maps_are_saved(tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.x_cross_loadings_, model.x_cross_loadings_)
-    np.testing.assert_array_equal(loaded.squared_covariance_fraction_,
-                                  model.squared_covariance_fraction_)  # fmt: skip
+    np.testing.assert_array_equal(
+        loaded.squared_covariance_fraction_, model.squared_covariance_fraction_
+    )
     np.testing.assert_array_equal(loaded.result_.y_scores, model.result_.y_scores)
     assert "MCA: 4 components of 70 samples x 160 features" in str(loaded.result_)
 
@@ -226,8 +234,9 @@ def test_krylov_steps_where_a_view_is_narrow() -> None:
     model = quiet(2, solver="krylov").fit(x, y[:, :3])
     np.testing.assert_allclose(model.singular_values_, exact.singular_values_, rtol=1e-10)
     np.testing.assert_allclose(model.x_patterns_, exact.x_patterns_, atol=1e-8)
-    np.testing.assert_allclose(model.squared_covariance_fraction_,
-                               exact.squared_covariance_fraction_, rtol=1e-10)  # fmt: skip
+    np.testing.assert_allclose(
+        model.squared_covariance_fraction_, exact.squared_covariance_fraction_, rtol=1e-10
+    )
     assert not model.result_.estimated
 
 

@@ -139,8 +139,12 @@ def test_what_does_not_depend_on_rows_may_be_done_anew() -> None:
         model.transform(preprocess.log1p(preprocess.normalize_total(NEW, 50.0)))
     fitted = {name: prepare(OLD).preprocessing.fitted for name, (prepare, _) in METHODS.items()}
     assert fitted == {
-        "log_entropy": True, "tf_idf": True, "normalize_total": True, "log1p": False, "genes": True
-    }  # fmt: skip
+        "log_entropy": True,
+        "tf_idf": True,
+        "normalize_total": True,
+        "log1p": False,
+        "genes": True,
+    }
     assert not NormalizeTotal(10.0).fit(OLD).preprocessing_.fitted
 
 
@@ -250,11 +254,14 @@ def test_a_preprocessor_is_kept_saved_and_part_of_a_pipeline(one: Any, tmp_path:
 @pytest.mark.parametrize(
     ("call", "passes"),
     [
-        (preprocess.normalize_total, 1), (lambda x: preprocess.normalize_total(x, 10.0), 1),
-        (preprocess.log1p, 0), (preprocess.tf_idf, 2), (preprocess.log_entropy, 2),
+        (preprocess.normalize_total, 1),
+        (lambda x: preprocess.normalize_total(x, 10.0), 1),
+        (preprocess.log1p, 0),
+        (preprocess.tf_idf, 2),
+        (preprocess.log_entropy, 2),
         (lambda x: NormalizeTotal(10.0).fit(x), 0),
     ],
-)  # fmt: skip
+)
 def test_rows_are_read_as_often_as_said(call: Any, passes: int) -> None:
     matrix = streampca.open(scipy.sparse.csr_array(OLD))
     call(matrix)

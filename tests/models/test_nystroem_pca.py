@@ -109,8 +109,9 @@ def test_the_error_covers_that_of_unseen_rows(method: str) -> None:
         rng = np.random.default_rng(seed)
         centres, shares = 2.0 * rng.standard_normal((6, 3)), rng.dirichlet(np.ones(6))
         rows = centres[rng.choice(6, 20_500, p=shares)] + 0.5 * rng.standard_normal((20_500, 3))
-        model = NystroemPCA(2, n_landmarks=30, landmarks=method, gamma=0.3, random_state=seed,
-                            progress=False).fit(rows[:500])  # fmt: skip
+        model = NystroemPCA(
+            2, n_landmarks=30, landmarks=method, gamma=0.3, random_state=seed, progress=False
+        ).fit(rows[:500])
         landmarks = rows[model.landmark_indices_]
         cross, own = kernel_of(model, rows[500:], landmarks), kernel_of(model, landmarks, landmarks)
         left = 1.0 - np.einsum("ij,ij->i", cross @ np.linalg.pinv(own, 1e-12), cross)
@@ -123,13 +124,16 @@ def test_landmarks_that_the_data_choose_lose_less() -> None:
     rng = np.random.default_rng(1)
     rows = np.vstack([0.1 * rng.standard_normal((950, 2)), 5 + rng.standard_normal((50, 2))])
     lost = {
-        method: np.mean([
-            quiet(n_landmarks=20, landmarks=method, gamma=1.0, random_state=seed).fit(rows)
-            .result_.excess
-            for seed in range(10)
-        ])
+        method: np.mean(
+            [
+                quiet(n_landmarks=20, landmarks=method, gamma=1.0, random_state=seed)
+                .fit(rows)
+                .result_.excess
+                for seed in range(10)
+            ]
+        )
         for method in METHODS
-    }  # fmt: skip
+    }
     assert max(lost["kmeans++"], lost["leverage"]) < 0.8 * lost["uniform"]
 
 
@@ -154,9 +158,10 @@ def test_any_source(source: str, tmp_path: Path) -> None:
     chunks = (120, 2) if source == "features" else (16, 5)
     zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=chunks)
     made = {
-        "dask": da.from_array(X, chunks=(20, 2)), "sparse": scipy.sparse.csr_array(X),
+        "dask": da.from_array(X, chunks=(20, 2)),
+        "sparse": scipy.sparse.csr_array(X),
         "float32": X.astype(np.float32),
-    }.get(source, str(tmp_path / "x.zarr"))  # fmt: skip
+    }.get(source, str(tmp_path / "x.zarr"))
     found = quiet(n_landmarks=30).fit(made).transform(NEW)
     same(found, expected, 1e-5 if source == "float32" else 1e-10)
 
@@ -174,8 +179,11 @@ def test_a_function_and_the_median_width() -> None:
 
 
 def test_rbf_is_right_at_means_of_a_million() -> None:
-    same(quiet(n_landmarks=30).fit(X + 1e6).transform(NEW + 1e6),
-         quiet(n_landmarks=30).fit(X).transform(NEW), 1e-7)  # fmt: skip
+    same(
+        quiet(n_landmarks=30).fit(X + 1e6).transform(NEW + 1e6),
+        quiet(n_landmarks=30).fit(X).transform(NEW),
+        1e-7,
+    )
 
 
 def test_labels_and_lazy_rows() -> None:
@@ -222,9 +230,11 @@ def test_what_cannot_be_used_is_refused() -> None:
         ({"n_landmarks": 121}, "to 120, from the components to the rows"),
         ({"n_landmarks": 4.5}, "n_landmarks=4.5"),
         ({"landmarks": "best"}, "landmarks='best'; expected one of"),
-        ({"kernel": "precomputed"}, "KernelPCA takes it"), ({"kernel": "gauss"}, "kernel='gauss'"),
-        ({"n_components": 0}, "n_components=0"), ({"n_components": None}, "expected a number"),
-    ):  # fmt: skip
+        ({"kernel": "precomputed"}, "KernelPCA takes it"),
+        ({"kernel": "gauss"}, "kernel='gauss'"),
+        ({"n_components": 0}, "n_components=0"),
+        ({"n_components": None}, "expected a number"),
+    ):
         with pytest.raises(InvalidInputError, match=message):
             NystroemPCA(**{"n_components": 3, "progress": False, **parameters}).fit(X)
     with pytest.raises(InvalidInputError, match="needs a positive semidefinite kernel"):

@@ -43,9 +43,13 @@ def test_every_curve_is_that_of_rows_made_again(how: str, scale: str | None) -> 
     matrix = RandomProjection(K, progress=False).fit(X).components_.T
     chosen = np.random.default_rng((0, 0)).permutation(P)
     axes = np.eye(P)
-    directions = dict(zip(CURVES, (
-        np.linalg.svd(z - z.mean(axis=0))[2].T, matrix, axes[:, chosen], axes[:, variance]
-    ), strict=True))  # fmt: skip
+    directions = dict(
+        zip(
+            CURVES,
+            (np.linalg.svd(z - z.mean(axis=0))[2].T, matrix, axes[:, chosen], axes[:, variance]),
+            strict=True,
+        )
+    )
     for name, vectors in directions.items():
         expected = [r2_of(z, vectors[:, :k], how == "regression") for k in range(1, K + 1)]
         np.testing.assert_allclose(found.curves[name][1:], expected, atol=1e-10, err_msg=name)
@@ -99,8 +103,10 @@ def test_names_tables_and_pictures() -> None:
     table = found.to_xarray()
     assert table.r2.sel(curve="PCA", n_components=3) == found.curves["PCA"][3]
     assert table.standard_deviation.sel(curve="PCA").sum() == 0.0
-    assert repr(found).splitlines()[1].split() == ["PCA", *(f"{found.curves['PCA'][i]:.2%}"
-                                                            for i in (1, 2, 3))]  # fmt: skip
+    assert repr(found).splitlines()[1].split() == [
+        "PCA",
+        *(f"{found.curves['PCA'][i]:.2%}" for i in (1, 2, 3)),
+    ]
     drawn = plots.baselines(found)
     assert [text.get_text() for text in drawn.get_legend().get_texts()] == CURVES
     assert len(drawn.lines) == 4

@@ -170,10 +170,14 @@ def test_what_cannot_be_used_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"takes \d+ components for 90 samples, more than"):
         quiet("auto").fit(X)
     for parameters in (
-        {"n_components": 0}, {"n_components": 2.5}, {"n_components": True}, {"eps": 1.0},
-        {"distribution": "normal"}, {"distribution": "sparse", "density": 0.0},
+        {"n_components": 0},
+        {"n_components": 2.5},
+        {"n_components": True},
+        {"eps": 1.0},
+        {"distribution": "normal"},
+        {"distribution": "sparse", "density": 0.0},
         {"random_state": "x"},
-    ):  # fmt: skip
+    ):
         parameters = {"n_components": "auto", "eps": 0.9, **parameters}
         name = list(parameters)[-1] if len(parameters) > 2 else None
         with pytest.raises(InvalidInputError, match=name and f"{name}="):

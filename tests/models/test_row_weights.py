@@ -93,8 +93,14 @@ def test_tests_of_weighted_rows_keep_their_level() -> None:
     below = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        w, x, y = (draw(size=(100, k)) for draw, k in (
-            (rng.exponential, 1), (rng.standard_normal, 2), (rng.standard_normal, 1)))  # fmt: skip
+        w, x, y = (
+            draw(size=(100, k))
+            for draw, k in (
+                (rng.exponential, 1),
+                (rng.standard_normal, 2),
+                (rng.standard_normal, 1),
+            )
+        )
         model = CCA(1).fit(x, y, sample_weight=relative_weights(w[:, 0]))
         below += float(model.test_.chi2_p_value[0]) < 0.05
     assert 1 <= below <= 20  # 10 +- 3.2 standard deviations

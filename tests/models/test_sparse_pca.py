@@ -14,12 +14,7 @@ import zarr
 
 import streampca
 from streampca import PCA, SparsePCA
-from streampca.errors import (
-    AccuracyWarning,
-    ConvergenceWarning,
-    InvalidInputError,
-    NonFiniteError,
-)
+from streampca.errors import AccuracyWarning, ConvergenceWarning, InvalidInputError, NonFiniteError
 from streampca.models.sparse import routes as sparse_routes
 from streampca.solvers.sparse_components import adjusted_variances, elastic_net
 
@@ -84,9 +79,10 @@ def test_the_example_of_three_factors() -> None:
 @pytest.mark.parametrize("asked", [{"n_nonzero": 8}, {"alpha": 1.0}, {"alpha": (0.5, 2.0)}])
 def test_both_routes_minimise_the_same(asked: dict[str, Any], dtype: str) -> None:
     sources = (
-        lambda x: da.from_array(x, (40, 60)), lambda x: da.from_array(x, (150, 13)),
+        lambda x: da.from_array(x, (40, 60)),
+        lambda x: da.from_array(x, (150, 13)),
         scipy.sparse.csr_array,
-    )  # fmt: skip
+    )
     for seed, source in enumerate(sources):
         x = planted(seed, dtype=dtype)
         more = {"ridge": FREE, "tol": 1e-6, **asked}

@@ -40,9 +40,14 @@ def power_of(units: str, unit: str) -> int:
 def views(model: Any, scores: Any) -> dict[str, xr.DataArray]:
     """All that the EOF views and ``to_xarray`` give of one variable."""
     eof = model.eof_
-    made = {"correlation": eof.as_correlation(), "eigenvalues": eof.eigenvalues(),
-            "fraction": eof.variance_fraction(), "north": eof.north_errors(),
-            "north share": eof.north_errors(scaled=True), "scores": scores}  # fmt: skip
+    made = {
+        "correlation": eof.as_correlation(),
+        "eigenvalues": eof.eigenvalues(),
+        "fraction": eof.variance_fraction(),
+        "north": eof.north_errors(),
+        "north share": eof.north_errors(scaled=True),
+        "scores": scores,
+    }
     for scaling in (0, 1, 2):
         made[f"eofs {scaling}"] = eof.eofs(scaling)
         made[f"pcs {scaling}"] = eof.pcs(scaling)
@@ -70,9 +75,20 @@ def test_units_are_those_of_the_numbers(scale: Any, weights: Any, whiten: bool) 
         np.testing.assert_allclose(
             found[1][name], in_kelvin * 1000.0**power, rtol=1e-6, atol=1e-9, err_msg=name
         )
-    expected = {"eofs 0": "1", "eofs 1": "K-1", "eofs 2": "K", "pcs 0": "K", "pcs 1": "1",
-                "pcs 2": "K2", "eigenvalues": "K2", "north": "K2", "fraction": "1",
-                "correlation": "1", "covariance 1": "K", "whole mean": "K"}  # fmt: skip
+    expected = {
+        "eofs 0": "1",
+        "eofs 1": "K-1",
+        "eofs 2": "K",
+        "pcs 0": "K",
+        "pcs 1": "1",
+        "pcs 2": "K2",
+        "eigenvalues": "K2",
+        "north": "K2",
+        "fraction": "1",
+        "correlation": "1",
+        "covariance 1": "K",
+        "whole mean": "K",
+    }
     if scale is None:
         assert {name: found[0][name].attrs["units"] for name in expected} == expected
     comments = {name for name, one in found[0].items() if "comment" in one.attrs}
@@ -98,8 +114,10 @@ def test_what_the_variable_said_of_itself_stays_in_one_place() -> None:
     assert eofs.lat.attrs == {"units": "degrees_north"}
     nameless = PCA(2).fit(field(attrs={}, name=None), dim="time").eof_.eofs()
     assert nameless.attrs == {
-        "long_name": "EOFs (as they are) of the data", "units": "1", "method": "PCA"
-    }  # fmt: skip
+        "long_name": "EOFs (as they are) of the data",
+        "units": "1",
+        "method": "PCA",
+    }
     assert "units" not in PCA(2).fit(field(attrs={}), dim="time").eof_.eofs(1).attrs
 
 
@@ -203,8 +221,20 @@ def test_the_eofs_of_the_command_line_say_what_they_are(tmp_path: Path) -> None:
     from streampca.cli.commands import main
 
     field().to_netcdf(tmp_path / "sst.nc", engine="h5netcdf")
-    command = ["fit", str(tmp_path / "sst.nc"), "-k", "2", "--weights", "coslat", "--quiet",
-               "--eofs", str(tmp_path / "eofs.nc"), "--eof-scaling", "2", "1"]  # fmt: skip
+    command = [
+        "fit",
+        str(tmp_path / "sst.nc"),
+        "-k",
+        "2",
+        "--weights",
+        "coslat",
+        "--quiet",
+        "--eofs",
+        str(tmp_path / "eofs.nc"),
+        "--eof-scaling",
+        "2",
+        "1",
+    ]
     assert main(command) == 0
     with xr.open_dataset(tmp_path / "eofs.nc") as made:
         assert made.eofs.attrs["units"] == made.eofs.attrs["variable_units"] == "K"
@@ -219,8 +249,12 @@ def test_products_of_units() -> None:
     assert product(("m s-1", 2), ("K", -1)) == "(m s-1)2 K-1"
     assert product(("K", 1), (None, 1)) is None
     assert [plain_attribute(one) for one in (b"a", np.float32(2), {"a": 1}, None, [1, "b"])] == [
-        "a", 2.0, "{'a': 1}", "", "1, b"
-    ]  # fmt: skip
+        "a",
+        2.0,
+        "{'a': 1}",
+        "",
+        "1, b",
+    ]
 
 
 def test_ersst(shared_data: Path, tmp_path: Path) -> None:

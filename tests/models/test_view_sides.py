@@ -91,10 +91,13 @@ def test_cycles_are_removed_by_name_and_come_back_saved(tmp_path: Path) -> None:
     time = pd.date_range("2001-01-31", periods=N, freq="ME")
     month = (time.month.to_numpy()[:, None] == np.arange(1, 13)).astype(float)
     x, y = (
-        xr.DataArray(one + 5 * np.sin(month @ np.arange(12.0))[:, None], dims=("time", name),
-                     coords={"time": time})
+        xr.DataArray(
+            one + 5 * np.sin(month @ np.arange(12.0))[:, None],
+            dims=("time", name),
+            coords={"time": time},
+        )
         for one, name in ((X, "a"), (Y, "b"))
-    )  # fmt: skip
+    )
     model = mca(remove="month").fit(x, y[::-1])
     alike(model, mca().fit(residuals(X, month[:, 1:]), residuals(Y, month[:, 1:])), PATTERNS)
     model.save(tmp_path / "m")
@@ -153,10 +156,13 @@ def test_holes_hold_the_mean(solver: str, chunks: tuple[int, int], tmp_path: Pat
     canonical = cca(solver=solver, missing="mean", **more).fit(*paths)
     expected = cca(solver=solver, **more).fit(*filled)
     alike(canonical, expected, NAMES)
-    assert np.all(np.abs(canonical.correlations_ - expected.correlations_)
-                  <= canonical.correlation_bound_ + expected.correlation_bound_)  # fmt: skip
-    np.testing.assert_allclose(canonical.transform(holed[0]), expected.transform(filled[0]),
-                               atol=1e-9)  # fmt: skip
+    assert np.all(
+        np.abs(canonical.correlations_ - expected.correlations_)
+        <= canonical.correlation_bound_ + expected.correlation_bound_
+    )
+    np.testing.assert_allclose(
+        canonical.transform(holed[0]), expected.transform(filled[0]), atol=1e-9
+    )
 
 
 def test_features_without_observation_are_left_out() -> None:

@@ -21,9 +21,19 @@ WRONG = (
     float("nan"),
 )
 MODELS = (
-    "PCA", "TruncatedSVD", "IncrementalPCA", "PPCA", "FactorAnalysis", "SparsePCA", "KernelPCA",
-    "NystroemPCA", "RandomProjection", "CCA", "MCA", "TotalLeastSquares",
-)  # fmt: skip
+    "PCA",
+    "TruncatedSVD",
+    "IncrementalPCA",
+    "PPCA",
+    "FactorAnalysis",
+    "SparsePCA",
+    "KernelPCA",
+    "NystroemPCA",
+    "RandomProjection",
+    "CCA",
+    "MCA",
+    "TotalLeastSquares",
+)
 
 
 class Halves:

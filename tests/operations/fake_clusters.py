@@ -14,8 +14,13 @@ class Fake(LocalCluster):
 
     def __init__(self, queue: str, cores: int, **more: Any) -> None:
         self.told: dict[str, Any] = {"queue": queue, "closed": 0}
-        super().__init__(n_workers=1, threads_per_worker=cores, processes=False,
-                         dashboard_address="127.0.0.1:0", **more)  # fmt: skip
+        super().__init__(
+            n_workers=1,
+            threads_per_worker=cores,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            **more,
+        )
         made.append(self)
 
     def scale(self, n: Any = None, **more: Any) -> Any:

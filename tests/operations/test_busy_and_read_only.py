@@ -18,8 +18,12 @@ X = np.random.default_rng(0).standard_normal((60, 4))
 
 
 def a_job(folder: Path, source: Path, **more: Any) -> str:
-    job = {"source": {"path": str(source)}, "model": {"n_components": 2},
-           "store": str(folder / "models"), **more}  # fmt: skip
+    job = {
+        "source": {"path": str(source)},
+        "model": {"n_components": 2},
+        "store": str(folder / "models"),
+        **more,
+    }
     (folder / "job.yaml").write_text(json.dumps(job))
     return str(folder / "job.yaml")
 
@@ -78,8 +82,13 @@ def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == before
 
 
-NO_CLUSTERS = ("subprocess.Popen", "distributed.Client", "distributed.no.Cluster", "Nobody",
-               "json.loads")  # fmt: skip
+NO_CLUSTERS = (
+    "subprocess.Popen",
+    "distributed.Client",
+    "distributed.no.Cluster",
+    "Nobody",
+    "json.loads",
+)
 
 
 @pytest.mark.parametrize("name", NO_CLUSTERS)

@@ -194,9 +194,13 @@ class Parquet:
 
         table = pa.table(dict(zip(names, self.held[i].T, strict=True)))
         pq.write_table(
-            table, self.path(i), row_group_size=8, use_dictionary=False, compression="none",
+            table,
+            self.path(i),
+            row_group_size=8,
+            use_dictionary=False,
+            compression="none",
             write_statistics=False,
-        )  # fmt: skip
+        )
 
     def values(self) -> Any:
         return np.concatenate(self.held)
@@ -323,10 +327,15 @@ def variances(X: Any) -> Any:
 def cases() -> list[Any]:
     """Every row under both checks; by default those of the check and the model that are usual."""
     return [
-        pytest.param(row, verify, id=f"{row.source}-{row.model}-{row.change}-{verify}",
-                     marks=[] if row.model == I and verify == "stat" else [pytest.mark.slow])
-        for row in TABLE for verify in ("stat", "full")
-    ]  # fmt: skip
+        pytest.param(
+            row,
+            verify,
+            id=f"{row.source}-{row.model}-{row.change}-{verify}",
+            marks=[] if row.model == I and verify == "stat" else [pytest.mark.slow],
+        )
+        for row in TABLE
+        for verify in ("stat", "full")
+    ]
 
 
 @pytest.mark.parametrize(("row", "verify"), cases())
@@ -336,9 +345,13 @@ def test_what_the_table_says_is_so(
     monkeypatch.setattr(kept_spans, "LEAST_NBYTES", 0)
     monkeypatch.setattr(kept_spans, "MOST", 5)
     source = SOURCES[row.source](tmp_path)
-    entries: dict[str, Any] = {"source": source.entries, "store": str(tmp_path / "models"),
-               "model": {"kind": "PCA" if row.model == O else "IncrementalPCA", "n_components": 3},
-               "settle": 0, "spans": 0 if "no sums" in row.change else "64MiB"}  # fmt: skip
+    entries: dict[str, Any] = {
+        "source": source.entries,
+        "store": str(tmp_path / "models"),
+        "model": {"kind": "PCA" if row.model == O else "IncrementalPCA", "n_components": 3},
+        "settle": 0,
+        "spans": 0 if "no sums" in row.change else "64MiB",
+    }
     run = lambda: refresh(check_job(entries, "job"), verify=verify)  # noqa: E731
     run()
     if verify == "full" and row.model == "any":
@@ -376,8 +389,10 @@ def test_what_the_table_says_is_so(
     if row.result == BITS:
         entries["store"] = str(tmp_path / "another")
         assert run().how == "full"
-        a, b = (streampca.ModelStore(tmp_path / name).latest().state().state_to_saved()[0]
-                for name in ("models", "another"))  # fmt: skip
+        a, b = (
+            streampca.ModelStore(tmp_path / name).latest().state().state_to_saved()[0]
+            for name in ("models", "another")
+        )
         assert a.keys() == b.keys()
         assert all(np.array_equal(a[name], b[name]) for name in a)
     assert run().status == "unchanged"

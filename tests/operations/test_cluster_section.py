@@ -34,7 +34,8 @@ def with_cluster(**cluster: Any) -> dict[str, Any]:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"jobs": 3}, "cluster.jobs: unknown; expected one of address, class"),
     "two clusters": (
-        {"address": "tcp://a:1", "workers": 3}, "cluster.address: a running scheduler takes no wor",
+        {"address": "tcp://a:1", "workers": 3},
+        "cluster.address: a running scheduler takes no wor",
     ),
     "not an address": ({"address": "a:8786"}, "expected tcp://host:port or tls://host:port"),
     "no port": ({"address": "tcp://a"}, "expected tcp://host:port or tls://host:port"),
@@ -47,7 +48,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no workers": ({"workers": 0}, "cluster.workers: 0: expected at least 1"),
     "a key": ({"security": {"key": "x"}}, "cluster.security.key: unknown; .*tls_ca_file"),
     "no patience": ({"span_timeout": 0}, "cluster.span_timeout: 0: expected more than 0"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -61,8 +62,9 @@ def test_the_section_is_checked_without_importing() -> None:
     job = check_job(with_cluster(**{"class": "nowhere.Cluster", "arguments": {"a": [1]}}), "x")
     assert job.cluster == {"class": "nowhere.Cluster", "arguments": {"a": [1]}}
     assert check_job(with_cluster(adapt={"maximum": 3}), "x").cluster == {
-        "class": "LocalCluster", "adapt": {"maximum": 3},
-    }  # fmt: skip
+        "class": "LocalCluster",
+        "adapt": {"maximum": 3},
+    }
     with pytest.raises(ConfigError, match="the section cluster says it"):
         check_job({**with_cluster(), "scheduler": "tcp://a:1"}, "x")
     validate = jsonschema.validate
@@ -82,14 +84,20 @@ def test_any_class_by_name(fake_clusters: None) -> None:
     """Imported when it is named, told what the section says, closed at the end."""
     assert "fake_clusters" not in sys.modules
     cluster = {
-        "class": "fake_clusters.Fake", "arguments": {"queue": "night", "cores": 3}, "workers": 2,
-        "adapt": {"minimum": 1, "maximum": 4}, "span_timeout": 7,
-    }  # fmt: skip
+        "class": "fake_clusters.Fake",
+        "arguments": {"queue": "night", "cores": 3},
+        "workers": 2,
+        "adapt": {"minimum": 1, "maximum": 4},
+        "span_timeout": 7,
+    }
     with started(check_job(with_cluster(**cluster), "x").cluster) as client:
         (one,) = sys.modules["fake_clusters"].made
         assert one.told == {
-            "queue": "night", "closed": 0, "workers": 2, "adapt": {"minimum": 1, "maximum": 4},
-        }  # fmt: skip
+            "queue": "night",
+            "closed": 0,
+            "workers": 2,
+            "adapt": {"minimum": 1, "maximum": 4},
+        }
         client.wait_for_workers(2)
         assert set(client.nthreads().values()) == {3}
         assert setting("span-timeout") == 7
@@ -103,19 +111,20 @@ def test_any_class_by_name(fake_clusters: None) -> None:
 
 def test_classes_that_cannot_be_had(fake_clusters: None) -> None:
     for name, arguments, error, words in (
-        ("dask_kubernetes.operator.KubeCluster", {}, MissingDependencyError,
-         r"pip install 'streampca\[kubernetes\]'"),
+        (
+            "dask_kubernetes.operator.KubeCluster",
+            {},
+            MissingDependencyError,
+            r"pip install 'streampca\[kubernetes\]'",
+        ),
         ("no_such_site.Cluster", {}, MissingDependencyError, "pip install 'no-such-site'"),
         ("subprocess.Popen", {"args": "true"}, InvalidInputError, "is not a Dask cluster class"),
         ("fake_clusters.NoCluster", {}, InvalidInputError, "is not a Dask cluster class"),
         ("fake_clusters.Nobody", {}, InvalidInputError, "is not a Dask cluster class"),
         ("fake_clusters.Fake", {"row": 3}, InvalidInputError, "does not take them.*'row'|queue"),
         ("fake_clusters.Broken", {}, ClusterError, "could not be started: sbatch: command not"),
-    ):  # fmt: skip
-        with (
-            pytest.raises(error, match=words),
-            started({"class": name, "arguments": arguments}),
-        ):
+    ):
+        with pytest.raises(error, match=words), started({"class": name, "arguments": arguments}):
             pass
 
 
@@ -152,8 +161,16 @@ def test_a_refresh_on_a_local_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def job(store: str, **more: Any) -> Any:
         source = {"path": str(tmp_path / "x.zarr")}
-        return check_job({"source": source, "model": {"kind": "PCA", "n_components": 3},
-                          "store": str(tmp_path / store), "settle": 0, **more}, "x")  # fmt: skip
+        return check_job(
+            {
+                "source": source,
+                "model": {"kind": "PCA", "n_components": 3},
+                "store": str(tmp_path / store),
+                "settle": 0,
+                **more,
+            },
+            "x",
+        )
 
     before = listening()  # other tests have servers in this process too
     here = refresh(job("here"))

@@ -80,7 +80,8 @@ BAD = {
     "credentials": GOOD.replace("x.zarr", "https://user:secret@host/x"),
     "a null in a path": GOOD.replace("x.zarr", '"x\\0.zarr"'),
     "an alias": "a: &a [1]\nsource: {path: *a}\nmodel: {}\nstore: x",
-    "alias bomb": "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    "alias bomb": "a: &a [x,x,x,x,x,x,x,x,x]\n"
+    + "".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{','.join([f'*{chr(97 + i)}'] * 9)}]\n" for i in range(8)
     ),
     "twice": GOOD + "store: other",
@@ -90,7 +91,7 @@ BAD = {
     "empty": "",
     "number keys": GOOD + "3: 4",
     "deep": "[" * 5000,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -35,8 +35,12 @@ class Growing:
 
     def run(self, name: str = "models", **more: Any) -> Any:
         options = {key: more.pop(key) for key in ("verify", "progress") if key in more}
-        entries = {"source": {"path": str(self.folder / "x.zarr")}, "model": self.model,
-                   "store": str(self.folder / name), "settle": 0} | more  # fmt: skip
+        entries = {
+            "source": {"path": str(self.folder / "x.zarr")},
+            "model": self.model,
+            "store": str(self.folder / name),
+            "settle": 0,
+        } | more
         return refresh(check_job(entries, "job"), **options)
 
     def version(self, name: str = "models") -> Any:

@@ -172,14 +172,14 @@ def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
 def test_the_commands(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = told(capsys, "list", place)
     assert [(r["version"], r["state"], r["samples"], r["components"]) for r in rows] == [
-        (1, "earlier", 20, 2), (2, "promoted", 40, 3), (3, "candidate", 40, 3),
-    ]  # fmt: skip
+        (1, "earlier", 20, 2),
+        (2, "promoted", 40, 3),
+        (3, "candidate", 40, 3),
+    ]
     assert rows[0]["reason"] == "half of it"
     assert told(capsys, "show", place)["version"] == 2
     assert told(capsys, "show", place, "1")["samples"] == 20
-    assert told(capsys, "verify", place) == {
-        "versions": 3, "damaged": {}, "log": {}, "mended": [],
-    }  # fmt: skip
+    assert told(capsys, "verify", place) == {"versions": 3, "damaged": {}, "log": {}, "mended": []}
     assert told(capsys, "rollback", place)["promoted"] == 1
     assert told(capsys, "promote", place, rows[2]["id"][:8])["promoted"] == 3
     diff = told(capsys, "diff", place, "3", "2")

@@ -71,8 +71,9 @@ class Nightly:
         np.testing.assert_allclose(np.sort(result.explained_variance)[::-1], variance, rtol=rtol)
         assert result.n_samples == len(X)
         cells = C @ result.components.T
-        np.testing.assert_allclose(np.var(cells, axis=0, ddof=1), result.explained_variance,
-                                   rtol=max(rtol * 1e3, 1e-9))  # fmt: skip
+        np.testing.assert_allclose(
+            np.var(cells, axis=0, ddof=1), result.explained_variance, rtol=max(rtol * 1e3, 1e-9)
+        )
         assert self.store.verify() == {}
         if (state := version.state()) is not None:
             assert state.n_samples_seen_ == len(X)
@@ -86,8 +87,11 @@ def nightly(tmp_path: Path) -> Nightly:
 def test_the_first_publishes_and_the_second_has_nothing_to_do(nightly: Nightly) -> None:
     first = nightly.run()
     assert (first.status, first.change, first.how, first.version) == (
-        "published", "first", "full", 1,
-    )  # fmt: skip
+        "published",
+        "first",
+        "full",
+        1,
+    )
     assert first.chunk_reads == 8
     nightly.check()
     for verify in ("stat", "full"):
@@ -327,9 +331,12 @@ def test_scores_are_published_and_it_says_of_which_rows(rows: str, nightly: Nigh
     told = done.scores
     first = 100 if rows == "new" else 0
     assert told == {
-        "path": str(path).replace("{version}", "2"), "version": 2,
-        "first_row": first, "rows": 140 - first, "old_rows_scored_anew": rows == "all",
-    }  # fmt: skip
+        "path": str(path).replace("{version}", "2"),
+        "version": 2,
+        "first_row": first,
+        "rows": 140 - first,
+        "old_rows_scored_anew": rows == "all",
+    }
     expected = nightly.store.load().transform(nightly.array[first:])
     np.testing.assert_allclose(zarr.open_array(told["path"])[...], expected, atol=1e-12)
 
@@ -544,8 +551,7 @@ def write_file(folder: Path, kind: str, seed: int) -> Path:
         padded = np.pad(codes, ((0, 0), (0, 2))).reshape(40, 13, 4)
         rows = (padded << [0, 2, 4, 6]).sum(axis=2).astype("u1")
         path.write_bytes(bytes([0x6C, 0x1B, 1]) + rows.tobytes())
-        path.with_suffix(".bim").write_text(
-            "".join(f"1 v{i} 0 {i + 1} A C\n" for i in range(40)))  # fmt: skip
+        path.with_suffix(".bim").write_text("".join(f"1 v{i} 0 {i + 1} A C\n" for i in range(40)))
         path.with_suffix(".fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(50)))
     return path
 

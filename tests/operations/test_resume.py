@@ -56,8 +56,12 @@ def job(tmp_path: Path) -> Path:
     path = tmp_path / "job.yaml"
     model = {"n_components": 2, "batch_size": ROWS}
     for name in ("models", "beside"):
-        entries = {"source": {"path": str(tmp_path / "x.zarr")}, "model": model, "settle": 0,
-                   "store": str(tmp_path / name)}  # fmt: skip
+        entries = {
+            "source": {"path": str(tmp_path / "x.zarr")},
+            "model": model,
+            "settle": 0,
+            "store": str(tmp_path / name),
+        }
         path.with_name(f"{name}.yaml").write_text(yaml.safe_dump(entries))
     return path.with_name("models.yaml")
 
@@ -85,8 +89,10 @@ def code_of(words: list[str]) -> int:
 
 def same_as_uninterrupted(job: Path) -> None:
     assert main(["refresh", str(job.with_name("beside.yaml")), "-q"]) == 0
-    a, b = (streampca.ModelStore(job.with_name(name)).latest().state().state_to_saved()[0]
-            for name in ("models", "beside"))  # fmt: skip
+    a, b = (
+        streampca.ModelStore(job.with_name(name)).latest().state().state_to_saved()[0]
+        for name in ("models", "beside")
+    )
     assert a.keys() == b.keys()
     for name in a:
         np.testing.assert_array_equal(a[name], b[name])
@@ -134,8 +140,17 @@ def test_a_terminated_fit_leaves_a_checkpoint(
 ) -> None:
     """As a refresh does: 143, and the same command goes on from there, to the same answer."""
     before, folder = signal.getsignal(signal.SIGTERM), job.with_name("kept")
-    words = ["fit", str(job.with_name("x.zarr")), "-k", "2", "--json", "--model", "incremental-pca",
-             "--batch-size", str(ROWS)]  # fmt: skip
+    words = [
+        "fit",
+        str(job.with_name("x.zarr")),
+        "-k",
+        "2",
+        "--json",
+        "--model",
+        "incremental-pca",
+        "--batch-size",
+        str(ROWS),
+    ]
     with monkeypatch.context() as patch:
         first = end_at(70, patch)
         assert code_of([*words, "--checkpoint", str(folder)]) == 143

@@ -32,9 +32,12 @@ class Night:
         self.array = zarr.create_array(self.place, shape=(rows, P), chunks=(ROWS, 4), dtype="f8")
         self.array[...] = data(rows)
         self.entries: dict[str, Any] = {
-            "source": {"path": self.place}, "model": {"n_components": 2},
-            "store": str(folder / "models"), "settle": 0, **changes,
-        }  # fmt: skip
+            "source": {"path": self.place},
+            "model": {"n_components": 2},
+            "store": str(folder / "models"),
+            "settle": 0,
+            **changes,
+        }
 
     def run(self, **more: Any) -> Any:
         return refresh(check_job({**self.entries, **more}, "job"))
@@ -180,8 +183,11 @@ def test_who_is_behind_says_so_every_night(
     night.array.resize((1137, P))
     _, first, _ = run()
     for flags, expected in (
-        ((), 0), (("--fail-behind",), 79), (("--fail-behind", "3600"), 0), (("--dry-run",), 0),
-    ):  # fmt: skip
+        ((), 0),
+        (("--fail-behind",), 79),
+        (("--fail-behind", "3600"), 0),
+        (("--dry-run",), 0),
+    ):
         code, told, words = run(*flags)
         assert (code, told["exit"], told["status"]) == (expected, expected, "unchanged")
         assert (told["behind"], told["behind_since"]) == (137, first["behind_since"])
@@ -270,14 +276,17 @@ def shrunk(folder: Path, **layout: Any) -> Night:
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "chunks": {}, "v2": {"zarr_format": 2}, "of 20": {"chunks": (20, 4)},
-    "shards": {"shards": (80, P)}, "NaN": {"fill_value": np.nan}, "-1": {"fill_value": -1.0},
-}  # fmt: skip
+    "chunks": {},
+    "v2": {"zarr_format": 2},
+    "of 20": {"chunks": (20, 4)},
+    "shards": {"shards": (80, P)},
+    "NaN": {"fill_value": np.nan},
+    "-1": {"fill_value": -1.0},
+}
 
 
 @pytest.mark.parametrize(
-    "layout",
-    [pytest.param(one, marks=[] if "s" in one else [pytest.mark.slow]) for one in LAYOUTS],
+    "layout", [pytest.param(one, marks=[] if "s" in one else [pytest.mark.slow]) for one in LAYOUTS]
 )
 def test_removed_rows_do_not_count_before_they_are_written_again(
     layout: str, tmp_path: Path
@@ -403,9 +412,15 @@ def test_a_look_that_cannot_be_read_is_as_none(tmp_path: Path) -> None:
     known = json.loads(kept.read_text())
     assert known["parts"]
     for name, value in (
-        ("parts", [[[-1, 0], 1, "AAAA"]]), ("parts", 3), ("committed", "x"), ("length", 1e999),
-        ("vouched", [[0]]), ("stat", None), ("more", 1), ("grid", []),
-    ):  # fmt: skip
+        ("parts", [[[-1, 0], 1, "AAAA"]]),
+        ("parts", 3),
+        ("committed", "x"),
+        ("length", 1e999),
+        ("vouched", [[0]]),
+        ("stat", None),
+        ("more", 1),
+        ("grid", []),
+    ):
         kept.write_text(json.dumps({**known, name: value}))
         assert night.run().exit_code == 0
     for text in ("", "[]", "{", "[" * 10**5):

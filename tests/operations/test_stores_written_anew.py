@@ -21,8 +21,12 @@ ROWS = np.random.default_rng(5).standard_normal((60, P)) + 3
 
 
 def job(folder: Path, settle: float = 0) -> Any:
-    entries = {"source": {"path": str(folder / "x.zarr")}, "model": {"n_components": 2},
-               "store": str(folder / "models"), "settle": settle}  # fmt: skip
+    entries = {
+        "source": {"path": str(folder / "x.zarr")},
+        "model": {"n_components": 2},
+        "store": str(folder / "models"),
+        "settle": settle,
+    }
     return check_job(entries, "job")
 
 
@@ -52,8 +56,9 @@ OTHERWISE = {
 
 
 TRIED = [("other chunks", 45), ("another dtype", 40)]
-OTHERS = [(form, written) for form in OTHERWISE for written in (45, 40)
-          if (form, written) not in TRIED]  # fmt: skip
+OTHERS = [
+    (form, written) for form in OTHERWISE for written in (45, 40) if (form, written) not in TRIED
+]
 
 
 @pytest.mark.parametrize(

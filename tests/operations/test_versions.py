@@ -128,8 +128,10 @@ def test_a_local_commit_is_flushed_before_it_is_linked_and_its_folder_after(
     backend.put("new/x", b"1")
     folder = tmp_path.name
     assert [s for s in steps if s in ("rename", "flush new", f"flush {folder}")] == [
-        f"flush {folder}", "rename", "flush new",
-    ]  # fmt: skip
+        f"flush {folder}",
+        "rename",
+        "flush new",
+    ]
 
 
 def test_a_file_system_without_links_is_refused(
@@ -433,8 +435,11 @@ def test_nothing_but_json_and_zarr_is_written(whole: VersionStore) -> None:
             packed = zipfile.ZipFile(io.BytesIO(text))
             assert {one.compress_type for one in packed.infolist()} == {zipfile.ZIP_STORED}
             assert all("/arrays/" in n or n == "model/bundle.json" for n in packed.namelist())
-            array = zarr.open_array(zarr.storage.ZipStore(Path(whole.backend.place, name)),
-                                    path="model/arrays/a", mode="r")  # fmt: skip
+            array = zarr.open_array(
+                zarr.storage.ZipStore(Path(whole.backend.place, name)),
+                path="model/arrays/a",
+                mode="r",
+            )
             np.testing.assert_array_equal(np.asarray(array)[1:] - np.asarray(array)[:-1], 1)
         else:
             json.loads(text)

@@ -26,10 +26,16 @@ class Night:
         self.array = zarr.create_array(folder / "x.zarr", shape=X.shape, chunks=(20, 4), dtype="f8")
         self.array[:] = X
         self.folder, self.file = folder, folder / "job.yaml"
-        self.file.write_text(json.dumps({
-            "source": {"path": str(folder / "x.zarr")}, "model": {"n_components": 2, **model},
-            "store": str(folder / "models"), "settle": 0,
-        }))  # fmt: skip
+        self.file.write_text(
+            json.dumps(
+                {
+                    "source": {"path": str(folder / "x.zarr")},
+                    "model": {"n_components": 2, **model},
+                    "store": str(folder / "models"),
+                    "settle": 0,
+                }
+            )
+        )
 
     def run(self) -> int:
         return main(["refresh", str(self.file)])

@@ -23,8 +23,12 @@ from streampca.store import write_bundle
 def entries(tmp_path: Path) -> dict[str, Any]:
     array = zarr.create_array(str(tmp_path / "x"), shape=(20, 3), chunks=(8, 3), dtype="f8")
     array[...] = np.random.default_rng(0).standard_normal((20, 3))
-    return {"source": {"path": str(tmp_path / "x")}, "model": {"n_components": 2, "scale": "std"},
-            "store": str(tmp_path / "models"), "settle": 0}  # fmt: skip
+    return {
+        "source": {"path": str(tmp_path / "x")},
+        "model": {"n_components": 2, "scale": "std"},
+        "store": str(tmp_path / "models"),
+        "settle": 0,
+    }
 
 
 def foreign(folder: Path, kind: str) -> None:

@@ -17,9 +17,13 @@ def start_client(
 
     where = {"host": "127.0.0.1"} if processes else {}
     cluster = LocalCluster(
-        n_workers=n_workers, threads_per_worker=threads_per_worker, processes=processes, **where,
-        dashboard_address="127.0.0.1:0", **more,
-    )  # fmt: skip
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        processes=processes,
+        **where,
+        dashboard_address="127.0.0.1:0",
+        **more,
+    )
     return Client(cluster, set_as_default=False)
 
 

@@ -28,8 +28,15 @@ class ToyMatrix(ChunkedMatrix):
     the buffer that the pass lends, so that a view that outlives its block sees other data.
     """
 
-    def __init__(self, values: np.ndarray, chunk: int = 1, *, sleep: float = 0.0,
-                 fails_at: int | None = None, recycled: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        values: np.ndarray,
+        chunk: int = 1,
+        *,
+        sleep: float = 0.0,
+        fails_at: int | None = None,
+        recycled: bool = False,
+    ) -> None:
         self.values, self.chunk = values, chunk
         self.sleep, self.fails_at = sleep, fails_at
         self.into_buffer = recycled
@@ -40,8 +47,12 @@ class ToyMatrix(ChunkedMatrix):
 
     def _reset(self) -> None:
         self.state: dict[str, Any] = {
-            "log": [], "alive": 0, "most": 0, "count": ReadCount(), "lock": threading.Lock()
-        }  # fmt: skip
+            "log": [],
+            "alive": 0,
+            "most": 0,
+            "count": ReadCount(),
+            "lock": threading.Lock(),
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "state"}
@@ -128,8 +139,9 @@ class Unread(ToyMatrix):
         return hashlib.sha256(f"{self.shape} {self.dtype} {self.chunks}".encode()).hexdigest()
 
 
-def toy_plan(matrix: ChunkedMatrix, axis: int = 0, step: int = 10, span: int = 3,
-             ordered: bool = False) -> PassPlan:  # fmt: skip
+def toy_plan(
+    matrix: ChunkedMatrix, axis: int = 0, step: int = 10, span: int = 3, ordered: bool = False
+) -> PassPlan:
     """A pass in blocks of ``step`` and spans of ``span`` blocks."""
     edges = regular_edges(matrix.shape[axis], step)
     reads = sum(matrix.count_chunks(axis, int(a), int(b)) for a, b in pairwise(edges))

@@ -47,21 +47,33 @@ def values() -> np.ndarray:
 def fold(matrix: ToyMatrix, how: Execution, **changes: Any) -> PassResult:
     """The pass of these tests; ``changes`` are what a later call may do otherwise."""
     settings: dict[str, Any] = {
-        "step": STEP, "span": SPAN, "center": True, "factor": 2.0, "q": np.ones(3),
-        "y": np.arange(N * 2.0).reshape(N, 2), "weights": None,
-    }  # fmt: skip
+        "step": STEP,
+        "span": SPAN,
+        "center": True,
+        "factor": 2.0,
+        "q": np.ones(3),
+        "y": np.arange(N * 2.0).reshape(N, 2),
+        "weights": None,
+    }
     settings |= changes
     accumulators: dict[str, Any] = {
-        "sum": Sum(), "moments": Moments(), "r": RFactor(center=settings["center"]),
-        "scatter": Scatter(center=settings["center"]), "side": Sum("y"),
+        "sum": Sum(),
+        "moments": Moments(),
+        "r": RFactor(center=settings["center"]),
+        "scatter": Scatter(center=settings["center"]),
+        "side": Sum("y"),
         "cross": CrossProduct(y="map"),
-    }  # fmt: skip
+    }
     return run(
-        toy_plan(matrix, step=settings["step"], span=settings["span"]), matrix, execution=how,
+        toy_plan(matrix, step=settings["step"], span=settings["span"]),
+        matrix,
+        execution=how,
         accumulators=accumulators | settings.get("more", {}),
-        maps={"map": Times(settings["factor"])}, side_inputs={"y": settings["y"]},
-        operands={"q": settings["q"]}, weights=settings["weights"],
-    )  # fmt: skip
+        maps={"map": Times(settings["factor"])},
+        side_inputs={"y": settings["y"]},
+        operands={"q": settings["q"]},
+        weights=settings["weights"],
+    )
 
 
 def states(done: PassResult) -> dict[str, Any]:
@@ -113,8 +125,12 @@ def test_written_at_every_span_if_asked(tmp_path: Path, monkeypatch: Any) -> Non
 
     monkeypatch.setattr(checkpoint, "write_bundle", write)
     matrix = ToyMatrix(values())
-    run(toy_plan(matrix, step=STEP, span=SPAN), matrix, accumulators={"s": Sum()},
-        execution=execution(tmp_path, every=0.0, lanes=2))  # fmt: skip
+    run(
+        toy_plan(matrix, step=STEP, span=SPAN),
+        matrix,
+        accumulators={"s": Sum()},
+        execution=execution(tmp_path, every=0.0, lanes=2),
+    )
     assert kept == [(i, i * SPAN * STEP) for i in range(1, 14)]  # at the end there is the result
 
 
@@ -144,8 +160,12 @@ def test_ctrl_c_leaves_a_checkpoint_however_young_the_last_one(tmp_path: Path, l
     plan = toy_plan(matrix, step=STEP, span=SPAN)
     accumulators = {"s": Sum()}
     with pytest.raises(KeyboardInterrupt):
-        run(plan, matrix, accumulators=accumulators,
-            execution=execution(tmp_path, lanes=lanes, progress=press))  # fmt: skip
+        run(
+            plan,
+            matrix,
+            accumulators=accumulators,
+            execution=execution(tmp_path, lanes=lanes, progress=press),
+        )
     done = run(plan, matrix, accumulators=accumulators, execution=execution(tmp_path))
     assert 3 <= done.cost.resumed_blocks < 1000
     assert done["s"].rows == 10_000
@@ -165,8 +185,12 @@ def test_a_half_merged_total_is_not_kept(tmp_path: Path) -> None:
     matrix = ToyMatrix(values())
     plan = toy_plan(matrix, step=STEP, span=SPAN)
     with pytest.raises(RuntimeError):
-        run(plan, matrix, accumulators={"a": Sum(), "b": FailsToMerge()},
-            execution=execution(tmp_path, lanes=1))  # fmt: skip
+        run(
+            plan,
+            matrix,
+            accumulators={"a": Sum(), "b": FailsToMerge()},
+            execution=execution(tmp_path, lanes=1),
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -269,9 +293,13 @@ def test_something_else_in_its_place_is_refused_before_reading(tmp_path: Path) -
 def with_sink(sink: Any, folder: Path, fails_at: int | None = None) -> PassResult:
     matrix = ToyMatrix(values(), fails_at=fails_at)
     return run(
-        toy_plan(matrix), matrix, accumulators={"s": Sum()}, maps={"t": Times(1.0)},
-        sinks={"t": sink}, execution=execution(folder),
-    )  # fmt: skip
+        toy_plan(matrix),
+        matrix,
+        accumulators={"s": Sum()},
+        maps={"t": Times(1.0)},
+        sinks={"t": sink},
+        execution=execution(folder),
+    )
 
 
 def test_a_sink_in_memory_is_kept_too(tmp_path: Path) -> None:
@@ -380,9 +408,7 @@ def cut_short(folder: Path, source: Any, pass_number: int = 1, **settings: Any) 
             raise InterruptedError("the night is over")
 
     with pytest.raises(InterruptedError):
-        PCA(
-            3, scheduler="threads", checkpoint=str(folder), progress=stop, **settings
-        ).fit(source)  # fmt: skip
+        PCA(3, scheduler="threads", checkpoint=str(folder), progress=stop, **settings).fit(source)
 
 
 def stored(path: Path, x: np.ndarray, rows: int = 50) -> str:

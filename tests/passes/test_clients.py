@@ -198,10 +198,14 @@ def test_models_travel_without_their_client(two_processes: Any) -> None:
 
 
 MODELS: list[Any] = [
-    streampca.TruncatedSVD(2), streampca.IncrementalPCA(2), streampca.PPCA(2),
-    streampca.FactorAnalysis(2), streampca.HardImpute(2), streampca.SoftImpute(1.0),
+    streampca.TruncatedSVD(2),
+    streampca.IncrementalPCA(2),
+    streampca.PPCA(2),
+    streampca.FactorAnalysis(2),
+    streampca.HardImpute(2),
+    streampca.SoftImpute(1.0),
     streampca.GenotypePCA(2),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("one", MODELS, ids=lambda one: type(one).__name__)

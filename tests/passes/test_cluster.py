@@ -58,10 +58,14 @@ def submitted(monkeypatch: Any) -> list[str]:
 def fitted(source: Any, scheduler: Any = "threads", **more: Any) -> dict[str, Any]:
     model = PCA(**{"n_components": 3, "scheduler": scheduler, "progress": False} | more).fit(source)
     return {
-        "components": model.components_, "variance": model.explained_variance_, "mean": model.mean_,
-        "reads": [c.reads for c in model.cost_], "nbytes": [c.nbytes for c in model.cost_],
-        "blocks": [c.blocks for c in model.cost_], "stored": [c.stored for c in model.cost_],
-    }  # fmt: skip
+        "components": model.components_,
+        "variance": model.explained_variance_,
+        "mean": model.mean_,
+        "reads": [c.reads for c in model.cost_],
+        "nbytes": [c.nbytes for c in model.cost_],
+        "blocks": [c.blocks for c in model.cost_],
+        "stored": [c.stored for c in model.cost_],
+    }
 
 
 # -- the same bits -----------------------------------------------------------------------------
@@ -88,11 +92,16 @@ def data(shape: tuple[int, int], more: dict[str, Any]) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")  # it is noise
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [*(("zarr", one) for one in FITS), ("numpy", "scatter"), ("numpy", "gram"),
-     ("numpy", "randomized")],
-)  # fmt: skip
-def test_fit_gives_the_same_bits(one_process: Any, two_processes: Any, tmp_path: Path, kind: str,
-                                 name: str, small_blocks: None) -> None:  # fmt: skip
+    [
+        *(("zarr", one) for one in FITS),
+        ("numpy", "scatter"),
+        ("numpy", "gram"),
+        ("numpy", "randomized"),
+    ],
+)
+def test_fit_gives_the_same_bits(
+    one_process: Any, two_processes: Any, tmp_path: Path, kind: str, name: str, small_blocks: None
+) -> None:
     shape, more = FITS[name]
     x = data(shape, more)
     source: Any = x
@@ -158,11 +167,19 @@ def test_arrays_arrive_aligned_and_layout_does_not_matter(everywhere: Any) -> No
     def program(execution: Any) -> dict[str, Any]:
         matrix = ToyMatrix(x)
         maps = {"y": operand_and_side, "z": Wide(q.copy())}
-        done = run(toy_plan(matrix, step=7), matrix, operands={"q": q, "turn": turn}, maps=maps,
-                   side_inputs={"side": side}, execution=execution(), accumulators={
-                       "y": CrossProduct(y="y"), "z": CrossProduct(y="z"),
-                       "side": CrossProduct(y="side"),
-                   })  # fmt: skip
+        done = run(
+            toy_plan(matrix, step=7),
+            matrix,
+            operands={"q": q, "turn": turn},
+            maps=maps,
+            side_inputs={"side": side},
+            execution=execution(),
+            accumulators={
+                "y": CrossProduct(y="y"),
+                "z": CrossProduct(y="z"),
+                "side": CrossProduct(y="side"),
+            },
+        )
         return {name: a.cross_product() for name, a in done.accumulators.items()}
 
     found = everywhere(program)
@@ -179,9 +196,9 @@ def operand_and_side(block: Any) -> np.ndarray:
 # -- which cluster -----------------------------------------------------------------------------
 
 
-def test_ambient_client_is_used_and_threads_override_it(two_processes: Any, submitted: list[str],
-                                                        small_blocks: None,
-                                                        tmp_path: Path) -> None:  # fmt: skip
+def test_ambient_client_is_used_and_threads_override_it(
+    two_processes: Any, submitted: list[str], small_blocks: None, tmp_path: Path
+) -> None:
     from distributed import Client
 
     x = str(tmp_path / "x.zarr")  # an array in memory would stay here
@@ -199,8 +216,9 @@ def test_ambient_client_is_used_and_threads_override_it(two_processes: Any, subm
     assert find_client(None) is None
 
 
-def test_client_and_address(two_processes: Any, submitted: list[str], small_blocks: None,
-                            no_kept_clients: None) -> None:  # fmt: skip
+def test_client_and_address(
+    two_processes: Any, submitted: list[str], small_blocks: None, no_kept_clients: None
+) -> None:
     x = data((2000, 24), {})
     here = fitted(x)
     assert same_bits(here, fitted(x, two_processes))
@@ -250,10 +268,13 @@ def slow_pass(scheduler: Any, progress: Any = None, sleep: float = 0.02) -> Pass
     matrix = ToyMatrix(wild(240, 6), sleep=sleep)
     q = np.random.default_rng(0).normal(size=(6, 2))
     return run(
-        toy_plan(matrix, step=10, span=2), matrix, operands={"q": q}, maps={"xq": image},
+        toy_plan(matrix, step=10, span=2),
+        matrix,
+        operands={"q": q},
+        maps={"xq": image},
         accumulators={"sum": Sum(), "s": Scatter(), "r": RFactor(), "z": CrossProduct(y="xq")},
         execution=Execution(scheduler=scheduler, progress=progress),
-    )  # fmt: skip
+    )
 
 
 def image(block: Any) -> np.ndarray:
@@ -311,10 +332,15 @@ def test_operands_wait_for_a_worker() -> None:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=0, processes=False, threads_per_worker=1, memory_limit=0,
-                     dashboard_address="127.0.0.1:0") as inside,
+        LocalCluster(
+            n_workers=0,
+            processes=False,
+            threads_per_worker=1,
+            memory_limit=0,
+            dashboard_address="127.0.0.1:0",
+        ) as inside,
         Client(inside, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         patience, client._timeout = client._timeout, 0.05
         timer = threading.Timer(0.5, inside.scale, [1])
         timer.start()
@@ -375,10 +401,12 @@ class Crowd:
 
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
         assert n_workers == -1  # all, not the first five
-        return {"workers": {
-            f"tcp://worker:{i}": {"memory_limit": limit, "nthreads": threads, "last_seen": 0.0}
-            for i, (limit, threads) in enumerate(self.workers)
-        }}  # fmt: skip
+        return {
+            "workers": {
+                f"tcp://worker:{i}": {"memory_limit": limit, "nthreads": threads, "last_seen": 0.0}
+                for i, (limit, threads) in enumerate(self.workers)
+            }
+        }
 
     def sync(self, *args: Any) -> dict[str, Any]:
         return {}  # none says what it holds
@@ -436,8 +464,13 @@ class Counted:
 
 def poisoned(client: Any, tmp_path: Path, error: type[Exception], times: int = 10**9) -> PassResult:
     matrix = ToyMatrix(wild(100, 2))
-    return run(toy_plan(matrix, span=2), matrix, maps={"m": Counted(str(tmp_path), error, times)},
-               accumulators={"s": Sum("m")}, execution=Execution(scheduler=client))  # fmt: skip
+    return run(
+        toy_plan(matrix, span=2),
+        matrix,
+        maps={"m": Counted(str(tmp_path), error, times)},
+        accumulators={"s": Sum("m")},
+        execution=Execution(scheduler=client),
+    )
 
 
 def test_an_error_reaches_the_caller_with_type_and_block(
@@ -473,8 +506,13 @@ class Dies(Sum):
 
 def deadly(client: Any, operands: dict[str, Any]) -> PassResult:
     matrix = ToyMatrix(wild(100, 2))
-    return run(toy_plan(matrix, span=2), matrix, accumulators={"s": Dies()}, operands=operands,
-               execution=Execution(scheduler=client))  # fmt: skip
+    return run(
+        toy_plan(matrix, span=2),
+        matrix,
+        accumulators={"s": Dies()},
+        operands=operands,
+        execution=Execution(scheduler=client),
+    )
 
 
 @pytest.mark.soak
@@ -632,9 +670,14 @@ def test_operands_of_the_same_name_do_not_meet(two_processes: Any) -> None:
     matrix = ToyMatrix(wild(60, 6))
 
     def product(client: Any, q: np.ndarray) -> np.ndarray:
-        return run(toy_plan(matrix), matrix, operands={"q": q}, maps={"xq": image},
-                   accumulators={"z": CrossProduct(y="xq")},
-                   execution=Execution(scheduler=client))["z"].cross_product()  # fmt: skip
+        return run(
+            toy_plan(matrix),
+            matrix,
+            operands={"q": q},
+            maps={"xq": image},
+            accumulators={"z": CrossProduct(y="xq")},
+            execution=Execution(scheduler=client),
+        )["z"].cross_product()
 
     rng = np.random.default_rng(0)
     with Client(two_processes.cluster.scheduler_address, set_as_default=False) as other:

@@ -45,15 +45,24 @@ QUOTAS = {
     "whole": ("0::/job", {"cgroup/job/cpu.max": "300000 100000"}, 3),
     "no limit": ("0::/job", {"cgroup/job/cpu.max": "max 100000"}, 8),
     "above the cores": ("0::/job", {"cgroup/job/cpu.max": "6400000 100000"}, 8),
-    "the tightest": ("0::/a/b", {"cgroup/a/cpu.max": "200000 100000",
-                                 "cgroup/a/b/cpu.max": "500000 100000"}, 2),
-    "version 1": ("3:cpu,cpuacct:/job", {"cgroup/cpu/job/cpu.cfs_quota_us": "150000",
-                                         "cgroup/cpu/job/cpu.cfs_period_us": "100000"}, 2),
-    "version 1, none": ("3:cpu:/job", {"cgroup/cpu/job/cpu.cfs_quota_us": "-1",
-                                       "cgroup/cpu/job/cpu.cfs_period_us": "100000"}, 8),
+    "the tightest": (
+        "0::/a/b",
+        {"cgroup/a/cpu.max": "200000 100000", "cgroup/a/b/cpu.max": "500000 100000"},
+        2,
+    ),
+    "version 1": (
+        "3:cpu,cpuacct:/job",
+        {"cgroup/cpu/job/cpu.cfs_quota_us": "150000", "cgroup/cpu/job/cpu.cfs_period_us": "100000"},
+        2,
+    ),
+    "version 1, none": (
+        "3:cpu:/job",
+        {"cgroup/cpu/job/cpu.cfs_quota_us": "-1", "cgroup/cpu/job/cpu.cfs_period_us": "100000"},
+        8,
+    ),
     "garbage": ("0::/job", {"cgroup/job/cpu.max": "lots 0"}, 8),
     "memory alone": ("4:memory:/job", {"cgroup/memory/job/memory.limit_in_bytes": "1"}, 8),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("lines", "files", "wanted"), QUOTAS.values(), ids=QUOTAS.keys())
@@ -152,9 +161,13 @@ def test_a_process_that_is_confined(how: str) -> None:
         pytest.skip("this system has no affinity")
     environment = {**os.environ, "OMP_NUM_THREADS": "1" if how == "openmp" else "64"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True,
-        env=environment, preexec_fn=confine,
-    )  # fmt: skip
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        preexec_fn=confine,
+    )
     assert done.stdout.split() == ["1"]
 
 
@@ -177,8 +190,10 @@ def test_memory_hardly_grows_with_threads(tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(3192, 1000))
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, str(tmp_path / "x.zarr")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     peak, planned, of_two, blocks = map(int, done.stdout.split())
     assert peak <= planned <= 1.15 * (of_two + blocks)
 

@@ -140,10 +140,11 @@ ROWS: dict[str, Row] = {
     "xarray": Row(labelled),
     "masked": Row(masked, lambda values: np.where(MASK, np.nan, values), missing="mean", big=False),
     "sparse": Row(
-        lambda x, client: x.map_blocks(scipy.sparse.csr_array, dtype=x.dtype), source=ZEROS,
+        lambda x, client: x.map_blocks(scipy.sparse.csr_array, dtype=x.dtype),
+        source=ZEROS,
         big=False,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -178,9 +178,7 @@ def test_a_model_with_a_limit_is_applied_to_rows_in_memory() -> None:
     assert model.transform(x).shape == (3000, 2)
 
 
-def test_an_x_larger_than_the_default_budget_does_not_shrink_the_schedule(
-    monkeypatch: Any,
-) -> None:
+def test_an_x_larger_than_the_default_budget_does_not_shrink_the_schedule(monkeypatch: Any) -> None:
     small, large = (Unread((50_000, 500), "float32", (5000, 500)) for _ in range(2))
     large.given_nbytes = 2**40
     assert PCA(2).plan(large).passes == PCA(2).plan(small).passes

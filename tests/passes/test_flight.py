@@ -57,8 +57,10 @@ class Cluster:
     """Workers a and b, and a clock. Spans that were sent to ``b`` in particular are done."""
 
     def __init__(self, **workers: Any) -> None:
-        self.info = {name: {"last_seen": 1000.0, "status": "running"} | workers.get(name, {})
-                     for name in ("a", "b")}  # fmt: skip
+        self.info = {
+            name: {"last_seen": 1000.0, "status": "running"} | workers.get(name, {})
+            for name in ("a", "b")
+        }
         self.where = {"a": ["0"], "b": []}
         self.now = 0.0
         self.sent: list[tuple[int, Any]] = []
@@ -66,8 +68,10 @@ class Cluster:
 
     def heard(self) -> dict[str, Any]:
         """All workers are heard of as time goes on, at the distances of ``last_seen``."""
-        return {name: one | {"last_seen": one["last_seen"] + self.now}
-                for name, one in self.info.items()}  # fmt: skip
+        return {
+            name: one | {"last_seen": one["last_seen"] + self.now}
+            for name, one in self.info.items()
+        }
 
     def scheduler_says(self) -> dict[str, Any]:
         """By the functions of ``calls`` that ask for it."""
@@ -141,8 +145,11 @@ def test_a_worker_that_was_heard_of_is_left_alone(monkeypatch: Any) -> None:
     """And a span that is queued, or where others took as long, is waited for."""
     cluster = Cluster(a={"last_seen": 950.0})
     cluster.where = {"a": [], "b": []}
-    monkeypatch.setattr(cluster, "finished", lambda f, s: cluster.__dict__.update(
-        now=cluster.now + s) or cluster.now > 10_000)  # fmt: skip
+    monkeypatch.setattr(
+        cluster,
+        "finished",
+        lambda f, s: cluster.__dict__.update(now=cluster.now + s) or cluster.now > 10_000,
+    )
     flown(cluster, monkeypatch)
     cluster.where = {"a": ["0"], "b": []}
     slow = Flight(cluster, cluster.send)
@@ -160,8 +167,15 @@ def test_a_span_does_not_wait_for_the_only_worker_that_was_left(monkeypatch: Any
     cluster.where = {}
     monkeypatch.setattr(flight, "other_versions", lambda client, again=False: set())
     monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
-    monkeypatch.setattr(flight, "finished", lambda f, s: cluster.__dict__.update(
-        now=cluster.now + s) or cluster.now > 10_000 or cluster.sent[-1][1] is None)  # fmt: skip
+    monkeypatch.setattr(
+        flight,
+        "finished",
+        lambda f, s: (
+            cluster.__dict__.update(now=cluster.now + s)
+            or cluster.now > 10_000
+            or cluster.sent[-1][1] is None
+        ),
+    )
     answering(cluster, monkeypatch)
     one = Flight(cluster, cluster.send)
     one.avoided = {"b"}
@@ -175,8 +189,9 @@ def test_a_span_does_not_wait_for_the_only_worker_that_was_left(monkeypatch: Any
 def test_retries_are_bounded(monkeypatch: Any) -> None:
     cluster = Cluster()
     cluster.where = {"a": ["0"], "b": ["0"]}
-    monkeypatch.setattr(cluster, "finished", lambda f, s: cluster.__dict__.update(
-        now=cluster.now + s))  # fmt: skip
+    monkeypatch.setattr(
+        cluster, "finished", lambda f, s: cluster.__dict__.update(now=cluster.now + s)
+    )
     with pytest.raises(ClusterError, match="were not done within 100 s") as caught:
         flown(cluster, monkeypatch, span_retries=3, span_timeout=100)
     assert caught.value.__notes__ == ["after it was given to another worker 3 times"]
@@ -344,7 +359,7 @@ def two_threads() -> Iterator[Any]:
             processes=False,
             memory_limit=0,
             dashboard_address="127.0.0.1:0",
-        ) as inside,  # fmt: skip
+        ) as inside,
         Client(inside, set_as_default=False) as client,
     ):
         yield client
@@ -381,11 +396,16 @@ def nothing_hangs_on() -> Iterator[None]:
         time.sleep(0.01)
 
 
-def summed(matrix: ToyMatrix, scheduler: Any, ahead: int = 1, operands: Any = None,
-           **more: Any) -> PassResult:  # fmt: skip
-    return run(toy_plan(matrix, step=10, span=2), matrix, accumulators={"s": Sum()},
-               operands=operands,
-               execution=Execution(scheduler=scheduler, blocks_ahead=ahead, **more))  # fmt: skip
+def summed(
+    matrix: ToyMatrix, scheduler: Any, ahead: int = 1, operands: Any = None, **more: Any
+) -> PassResult:
+    return run(
+        toy_plan(matrix, step=10, span=2),
+        matrix,
+        accumulators={"s": Sum()},
+        operands=operands,
+        execution=Execution(scheduler=scheduler, blocks_ahead=ahead, **more),
+    )
 
 
 def state(done: PassResult) -> dict[str, Any]:
@@ -447,10 +467,11 @@ def test_a_cluster_without_workers_is_waited_for() -> None:
 
     x = wild(200, 3)
     with (
-        LocalCluster(n_workers=0, processes=False, threads_per_worker=1,
-                     dashboard_address="127.0.0.1:0") as empty,
+        LocalCluster(
+            n_workers=0, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        ) as empty,
         Client(empty, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         with (
             dask.config.set({"streampca.worker-timeout": 0.2}),
             pytest.raises(ClusterError, match=r"has had no worker for 0.2 s"),
@@ -499,8 +520,11 @@ def strangers(tmp_path: Path) -> Iterator[Callable[..., None]]:
         before = len(client.nthreads())
         for kind in kinds:
             code = WORKER.format(path=STRANGERS[kind], address=client.scheduler.address)
-            started.append(subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=path,
-                                            stderr=subprocess.DEVNULL))  # fmt: skip
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", code], cwd=tmp_path, env=path, stderr=subprocess.DEVNULL
+                )
+            )
         client.wait_for_workers(before + len(kinds))
 
     yield start
@@ -541,8 +565,7 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("answer", "kinds", "operands"),
-    [(False, [*STRANGERS], {}), (True, ["0.0.8"], {"q": [1.0]})],
+    ("answer", "kinds", "operands"), [(False, [*STRANGERS], {}), (True, ["0.0.8"], {"q": [1.0]})]
 )
 def test_other_versions_that_come_later_get_nothing(
     strangers: Any, monkeypatch: Any, answer: bool, kinds: list[str], operands: dict[str, Any]
@@ -565,11 +588,17 @@ def test_other_versions_that_come_later_get_nothing(
             coming.clear()
 
     with (
-        LocalCluster(n_workers=1, processes=False, threads_per_worker=1, memory_limit=0,
-                     protocol="tcp://", host="127.0.0.1",
-                     dashboard_address="127.0.0.1:0") as inside,
+        LocalCluster(
+            n_workers=1,
+            processes=False,
+            threads_per_worker=1,
+            memory_limit=0,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        ) as inside,
         Client(inside, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         with pytest.warns(OtherVersionWarning, match="left out") as warned:  # noqa: PT031
             there = summed(ToyMatrix(x, sleep=0.02), client, progress=come, operands=operands)
             again = summed(ToyMatrix(x), client, operands=operands)

@@ -40,8 +40,11 @@ def limits(system: Path, lines: str, files: dict[str, Any]) -> int | None:
 V2 = {
     "own group": ("0::/user/job", {"user/job/memory.max": GiB}, GiB),
     "a group above": ("0::/user/job", {"user/memory.max": GiB, "user/job/memory.max": "max"}, GiB),
-    "the tightest": ("0::/a/b/c", {"a/memory.max": 3 * GiB, "a/b/memory.max": GiB,
-                                   "a/b/c/memory.max": 2 * GiB}, GiB),
+    "the tightest": (
+        "0::/a/b/c",
+        {"a/memory.max": 3 * GiB, "a/b/memory.max": GiB, "a/b/c/memory.max": 2 * GiB},
+        GiB,
+    ),
     "no limit": ("0::/user/job", {"user/job/memory.max": "max"}, None),
     "no file": ("0::/user/job", {}, None),
     "root of a container": ("0::/", {"memory.max": 2 * GiB}, 2 * GiB),
@@ -49,20 +52,29 @@ V2 = {
     "colons in the name": ("0::/a:b:c", {"a:b:c/memory.max": GiB}, GiB),
     "garbage": ("0::/a", {"a/memory.max": "lots"}, None),
     "broken lines": ("\nnonsense\n0::/a", {"a/memory.max": GiB}, GiB),
-}  # fmt: skip
+}
 
 V1 = {
     "own group": ("4:memory:/job", {"memory/job/memory.limit_in_bytes": GiB}, GiB),
     "joint controllers": ("4:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": GiB}, GiB),
-    "a group above": ("4:memory:/a/b", {"memory/a/memory.limit_in_bytes": GiB,
-                                        "memory/a/b/memory.limit_in_bytes": UNLIMITED_V1}, GiB),
+    "a group above": (
+        "4:memory:/a/b",
+        {"memory/a/memory.limit_in_bytes": GiB, "memory/a/b/memory.limit_in_bytes": UNLIMITED_V1},
+        GiB,
+    ),
     "no limit": ("4:memory:/job", {"memory/job/memory.limit_in_bytes": UNLIMITED_V1}, None),
     "path of the host": ("4:memory:/docker/123", {"memory/memory.limit_in_bytes": GiB}, GiB),
-    "other controllers": ("3:cpu:/job\n5:memory_pressure:/job",
-                          {"memory/job/memory.limit_in_bytes": GiB}, None),
-    "both versions": ("4:memory:/job\n0::/job", {"memory/job/memory.limit_in_bytes": 2 * GiB,
-                                                 "job/memory.max": GiB}, GiB),
-}  # fmt: skip
+    "other controllers": (
+        "3:cpu:/job\n5:memory_pressure:/job",
+        {"memory/job/memory.limit_in_bytes": GiB},
+        None,
+    ),
+    "both versions": (
+        "4:memory:/job\n0::/job",
+        {"memory/job/memory.limit_in_bytes": 2 * GiB, "job/memory.max": GiB},
+        GiB,
+    ),
+}
 
 
 @pytest.mark.parametrize(("lines", "files", "limit"), V2.values(), ids=V2.keys())

@@ -41,10 +41,15 @@ def workers() -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, memory_limit=0,
-                     dashboard_address="127.0.0.1:0") as inside,
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            memory_limit=0,
+            dashboard_address="127.0.0.1:0",
+        ) as inside,
         Client(inside, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         yield client
 
 
@@ -90,12 +95,16 @@ def log(monkeypatch: Any) -> Log:
     return seen
 
 
-def summed(scheduler: Any, spans: int = SPANS, accumulator: Accumulator | None = None,
-           **more: Any) -> PassResult:  # fmt: skip
+def summed(
+    scheduler: Any, spans: int = SPANS, accumulator: Accumulator | None = None, **more: Any
+) -> PassResult:
     matrix = ToyMatrix(wild(20 * spans, 6))
-    return run(toy_plan(matrix, step=10, span=2), matrix,
-               accumulators={"s": accumulator or Sum()},
-               execution=Execution(scheduler=scheduler, **more))  # fmt: skip
+    return run(
+        toy_plan(matrix, step=10, span=2),
+        matrix,
+        accumulators={"s": accumulator or Sum()},
+        execution=Execution(scheduler=scheduler, **more),
+    )
 
 
 def state(done: PassResult) -> dict[str, Any]:
@@ -195,8 +204,9 @@ def test_ctrl_c_keeps_what_was_merged(workers: Any, log: Log, tmp_path: Path) ->
     assert same_bits(summed("threads")["s"].state(), done["s"].state())
 
 
-def test_ctrl_c_while_a_span_is_merged_keeps_it(workers: Any, log: Log, tmp_path: Path,
-                                                monkeypatch: Any) -> None:  # fmt: skip
+def test_ctrl_c_while_a_span_is_merged_keeps_it(
+    workers: Any, log: Log, tmp_path: Path, monkeypatch: Any
+) -> None:
     merge = RemoteTotal.merge
 
     def interrupted(self: Any, number: int, span: Any) -> Any:
@@ -214,8 +224,9 @@ def test_ctrl_c_while_a_span_is_merged_keeps_it(workers: Any, log: Log, tmp_path
     assert same_bits(summed("threads")["s"].state(), done["s"].state())
 
 
-def test_a_worker_that_lost_a_total_gets_none_again(workers: Any, log: Log,
-                                                    monkeypatch: Any) -> None:  # fmt: skip
+def test_a_worker_that_lost_a_total_gets_none_again(
+    workers: Any, log: Log, monkeypatch: Any
+) -> None:
     lost: list[str] = []
     merge = RemoteTotal.merge
 
@@ -231,8 +242,9 @@ def test_a_worker_that_lost_a_total_gets_none_again(workers: Any, log: Log,
     assert not log.merged
 
 
-def test_a_disk_that_is_full_does_not_hide_the_first_error(workers: Any, log: Log, tmp_path: Path,
-                                                           monkeypatch: Any) -> None:  # fmt: skip
+def test_a_disk_that_is_full_does_not_hide_the_first_error(
+    workers: Any, log: Log, tmp_path: Path, monkeypatch: Any
+) -> None:
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -247,8 +259,9 @@ def test_a_disk_that_is_full_does_not_hide_the_first_error(workers: Any, log: Lo
     assert "no checkpoint could be written" in caught.value.__notes__[0]
 
 
-def test_a_span_that_comes_here_alone_is_merged_here(workers: Any, log: Log,
-                                                     monkeypatch: Any) -> None:  # fmt: skip
+def test_a_span_that_comes_here_alone_is_merged_here(
+    workers: Any, log: Log, monkeypatch: Any
+) -> None:
     """The worker that merges does not reach the one that has it; nobody is blamed for it."""
 
     async def nothing(*args: Any) -> None:
@@ -299,8 +312,9 @@ def test_the_worker_that_merges_dies(new_client: Any, log: Log) -> None:
     assert 0 in log.came  # folded again
 
 
-def held(client: Any, keeper: str, empty: Accumulator | None = None,
-         patience: float = 20.0) -> tuple[RemoteTotal, Any]:  # fmt: skip
+def held(
+    client: Any, keeper: str, empty: Accumulator | None = None, patience: float = 20.0
+) -> tuple[RemoteTotal, Any]:
     """A total on this worker, and two spans that are ready to be merged."""
 
     def result(i: int) -> Parcel:
@@ -481,11 +495,17 @@ class Crowd:
 
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
         assert n_workers == -1
-        return {"workers": {
-            f"w{i}": {"memory_limit": limit, "nthreads": 1, "last_seen": 0.0,
-                      "metrics": {"memory": i * 2**20}}
-            for i, limit in enumerate(self.limits)
-        }}  # fmt: skip
+        return {
+            "workers": {
+                f"w{i}": {
+                    "memory_limit": limit,
+                    "nthreads": 1,
+                    "last_seen": 0.0,
+                    "metrics": {"memory": i * 2**20},
+                }
+                for i, limit in enumerate(self.limits)
+            }
+        }
 
 
 def test_only_a_worker_with_room_holds_the_total() -> None:

@@ -163,14 +163,16 @@ def test_scattered(two_processes: Any, values: Any, kind: str) -> None:
         "from_delayed": lambda: da.concatenate([chunk(piece) for piece in pieces]),
         "dict": lambda: da.Array(
             {("scattered", i, 0): piece for i, piece in enumerate(pieces)},
-            "scattered", sizes, values.dtype,
+            "scattered",
+            sizes,
+            values.dtype,
         ),
-        "nested": lambda: da.concatenate([
-            chunk(dask.delayed(first)([{"value": piece}, 1])) for piece in pieces
-        ]),
+        "nested": lambda: da.concatenate(
+            [chunk(dask.delayed(first)([{"value": piece}, 1])) for piece in pieces]
+        ),
         "sliced": lambda: one[::2],
         "rechunked": lambda: one.rechunk((CHUNK, -1)),
-    }[kind]()  # fmt: skip
+    }[kind]()
     model = fit(X)
     assert right(model, values[::2] if kind == "sliced" else values)
     if kind == "rechunked":

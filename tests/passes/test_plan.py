@@ -133,8 +133,14 @@ def test_json_is_byte_identical_in_another_process_on_one_core(tmp_path: Path) -
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    done = subprocess.run([sys.executable, "-c", PROGRAM, path], capture_output=True, text=True,
-                          timeout=60, check=True, env=environment)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=environment,
+    )
     assert done.stdout.rstrip("\n") == PCA(5).plan(streampca.sources.open(path)).to_json()
 
 
@@ -280,10 +286,23 @@ def test_without_a_limit_the_default_budget_orders_the_candidates() -> None:
 # -- limits in words ---------------------------------------------------------------------------
 
 LIMITS = [
-    (None, None), (1, 1), (1.9, 1), (2**40, 2**40), (np.int64(5), 5), ("512MiB", 512 * 2**20),
-    ("2GB", 2 * 10**9), ("2 gb", 2 * 10**9), (" 1.5 GiB ", 3 * 2**29), ("7", 7), ("7B", 7),
-    ("1.kB", 1000), (".5MB", 500_000), ("3TiB", 3 * 2**40), ("1TB", 10**12), ("10KIB", 10240),
-]  # fmt: skip
+    (None, None),
+    (1, 1),
+    (1.9, 1),
+    (2**40, 2**40),
+    (np.int64(5), 5),
+    ("512MiB", 512 * 2**20),
+    ("2GB", 2 * 10**9),
+    ("2 gb", 2 * 10**9),
+    (" 1.5 GiB ", 3 * 2**29),
+    ("7", 7),
+    ("7B", 7),
+    ("1.kB", 1000),
+    (".5MB", 500_000),
+    ("3TiB", 3 * 2**40),
+    ("1TB", 10**12),
+    ("10KIB", 10240),
+]
 
 
 @each("text, nbytes", LIMITS)
@@ -293,8 +312,25 @@ def test_parse_nbytes(text: Any, nbytes: int | None) -> None:
     assert found is None or type(found) is int
 
 
-BAD = ["", "lots", "12 parsecs", "-1GB", "1.2.3MB", ".", "GB", "1e9", 0, -5, 0.3, "0.2B",
-       float("nan"), float("inf"), True, [1], b"1GB"]  # fmt: skip
+BAD = [
+    "",
+    "lots",
+    "12 parsecs",
+    "-1GB",
+    "1.2.3MB",
+    ".",
+    "GB",
+    "1e9",
+    0,
+    -5,
+    0.3,
+    "0.2B",
+    float("nan"),
+    float("inf"),
+    True,
+    [1],
+    b"1GB",
+]
 
 
 @each("text", BAD)
@@ -340,9 +376,10 @@ class Irregular(Unread):
     share=st.sampled_from([1.0, 0.25, 0.0]),
     part=st.booleans(),
     data=st.data(),
-)  # fmt: skip
-def test_blocks_are_unions_of_chunks(lengths: list[int], across: int, known: bool, block: int,
-                                     share: float, part: bool, data: Any) -> None:  # fmt: skip
+)
+def test_blocks_are_unions_of_chunks(
+    lengths: list[int], across: int, known: bool, block: int, share: float, part: bool, data: Any
+) -> None:
     matrix = Irregular(lengths, across, known)
     n = matrix.shape[0]
     bounds = np.arange(n + 1) if matrix.bounds is None else matrix.bounds
@@ -442,8 +479,9 @@ STORES: dict[str, dict[str, Any]] = {
 
 @each("axis", [0, 1])
 @each("store", STORES.values())
-def test_reads_announced_are_reads_counted(tmp_path: Path, store: dict[str, Any], axis: int,
-                                           monkeypatch: Any) -> None:  # fmt: skip
+def test_reads_announced_are_reads_counted(
+    tmp_path: Path, store: dict[str, Any], axis: int, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 16 * 1024)
     monkeypatch.setattr(plan_module, "BLOCK_LENGTH", 4)
     x = np.random.default_rng(0).integers(-9, 9, size=(700, 60)).astype(np.float32)

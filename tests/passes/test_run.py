@@ -59,8 +59,12 @@ def blas_threads() -> list[int]:
 def test_several_accumulators_in_one_pass(settings: dict[str, int]) -> None:
     x = np.random.default_rng(0).normal(size=(103, 7)) + 4
     matrix = ToyMatrix(x, recycled=True)
-    done = run(toy_plan(matrix), matrix, execution=here(**settings),
-               accumulators={"s": Scatter(), "r": RFactor(), "m": Moments()})  # fmt: skip
+    done = run(
+        toy_plan(matrix),
+        matrix,
+        execution=here(**settings),
+        accumulators={"s": Scatter(), "r": RFactor(), "m": Moments()},
+    )
     centred = x - x.mean(axis=0)
     for name in ("s", "r"):
         np.testing.assert_allclose(done[name].scatter(), centred.T @ centred, atol=1e-11)
@@ -88,8 +92,9 @@ def test_weights(axis: int) -> None:
     accumulators: dict[str, Any] = {"m": Moments()}
     if axis == 0:
         accumulators["s"] = Scatter()
-    done = run(toy_plan(matrix, axis=axis), matrix, accumulators=accumulators, weights=w,
-               execution=here())  # fmt: skip
+    done = run(
+        toy_plan(matrix, axis=axis), matrix, accumulators=accumulators, weights=w, execution=here()
+    )
     mean = w @ x / w.sum()
     columns = done["m"].columns()
     np.testing.assert_allclose(columns.weight, np.full(33, w.sum()), rtol=1e-12)
@@ -122,8 +127,14 @@ def test_part_of_the_streamed_axis() -> None:
     whole = toy_plan(matrix)
     plan = type(whole)("some rows", 0, np.array([20, 35, 50]), 1, 30, 960, 0.0)
     side = np.arange(90.0)[:, None]
-    done = run(plan, matrix, accumulators={"x": Sum(), "side": Sum("side")},
-               side_inputs={"side": side}, weights=np.ones(90), execution=here())  # fmt: skip
+    done = run(
+        plan,
+        matrix,
+        accumulators={"x": Sum(), "side": Sum("side")},
+        side_inputs={"side": side},
+        weights=np.ones(90),
+        execution=here(),
+    )
     np.testing.assert_allclose(done["x"].total, x[20:50].sum(axis=0))
     assert done["side"].total == np.arange(20, 50).sum()
     assert sorted(matrix.log) == [(20, 35), (35, 50)]
@@ -147,8 +158,13 @@ def test_matrix_of_one_block_and_of_none() -> None:
 def test_pass_without_accumulators() -> None:
     x = np.arange(50.0).reshape(25, 2)
     matrix, sink = ToyMatrix(x, recycled=True), MemorySink(25, 2)
-    done = run(toy_plan(matrix), matrix, maps={"twice": lambda block: 2 * block.dense()},
-               sinks={"twice": sink}, execution=here())  # fmt: skip
+    done = run(
+        toy_plan(matrix),
+        matrix,
+        maps={"twice": lambda block: 2 * block.dense()},
+        sinks={"twice": sink},
+        execution=here(),
+    )
     assert done.accumulators == {}
     np.testing.assert_array_equal(sink.values, 2 * x)
 
@@ -189,8 +205,12 @@ def test_a_slow_lane_bounds_the_partial_accumulators() -> None:
             with lock:
                 alive.discard(id(other))
 
-    run(toy_plan(matrix, step=5, span=2), matrix, accumulators={"s": Tracked()},
-        execution=here(lanes=2))  # fmt: skip
+    run(
+        toy_plan(matrix, step=5, span=2),
+        matrix,
+        accumulators={"s": Tracked()},
+        execution=here(lanes=2),
+    )
     assert most[0] <= 3
 
 
@@ -221,8 +241,12 @@ def test_shuffled_completion_20_of_20_runs() -> None:
 
     def once(**settings: int) -> dict[str, Any]:
         matrix = ToyMatrix(x, sleep=0.004, recycled=True)
-        done = run(plan, matrix, execution=here(**settings),
-                   accumulators={"sum": Sum(), "scatter": Scatter(), "r": RFactor()})  # fmt: skip
+        done = run(
+            plan,
+            matrix,
+            execution=here(**settings),
+            accumulators={"sum": Sum(), "scatter": Scatter(), "r": RFactor()},
+        )
         return {f"{n}.{k}": v for n, a in done.accumulators.items() for k, v in a.state().items()}
 
     first = once(lanes=1, blocks_ahead=0)
@@ -237,8 +261,9 @@ def test_shuffled_completion_20_of_20_runs() -> None:
 @pytest.mark.parametrize("where", ["reading", "folding", "in a map"])
 def test_an_error_stops_all_lanes(settings: dict[str, int], where: str) -> None:
     before = blas_threads()
-    matrix = ToyMatrix(np.ones((4000, 2)), sleep=0.001, recycled=True,
-                       fails_at=57 if where == "reading" else None)  # fmt: skip
+    matrix = ToyMatrix(
+        np.ones((4000, 2)), sleep=0.001, recycled=True, fails_at=57 if where == "reading" else None
+    )
     more: dict[str, Any] = {"accumulators": {"s": Fails(5) if where == "folding" else Sum()}}
     if where == "in a map":
         more["maps"] = {"y": lambda block: 1 / 0 if block.index == 5 else block.dense()}
@@ -319,8 +344,12 @@ def test_keyboard_interrupt(settings: dict[str, int]) -> None:
             _thread.interrupt_main()
 
     with pytest.raises(KeyboardInterrupt):
-        run(toy_plan(matrix, step=10), matrix, accumulators={"s": Sum()},
-            execution=here(progress=press, **settings))  # fmt: skip
+        run(
+            toy_plan(matrix, step=10),
+            matrix,
+            accumulators={"s": Sum()},
+            execution=here(progress=press, **settings),
+        )
     assert not [t for t in threading.enumerate() if t.name.startswith("streampca")]
     assert blas_threads() == before
     assert len(matrix.log) < 1500  # of 20,000: the main thread looks five times a second
@@ -426,8 +455,12 @@ def test_a_read_that_hangs_can_be_interrupted(lanes: int, ahead: int, tmp_path: 
 def test_progress(settings: dict[str, int]) -> None:
     seen: list[Advance] = []
     matrix = ToyMatrix(np.ones((203, 2)), sleep=0.001)
-    run(toy_plan(matrix), matrix, accumulators={"s": Sum()},
-        execution=here(progress=seen.append, pass_number=2, n_passes=3, **settings))  # fmt: skip
+    run(
+        toy_plan(matrix),
+        matrix,
+        accumulators={"s": Sum()},
+        execution=here(progress=seen.append, pass_number=2, n_passes=3, **settings),
+    )
     assert [a.blocks_done for a in seen] == list(range(1, 22))
     assert {a.n_blocks for a in seen} == {21}
     assert {(a.pass_name, a.pass_number, a.n_passes) for a in seen} == {("toy", 2, 3)}
@@ -549,8 +582,13 @@ class OneAtATime(Sink):
 @pytest.mark.parametrize("settings", LANES)
 def test_a_sink_that_is_not_concurrent_is_written_in_order(settings: dict[str, int]) -> None:
     matrix, sink = ToyMatrix(wild(200, 2)), OneAtATime()
-    run(toy_plan(matrix, step=5, span=1), matrix, maps={"z": lambda block: block.dense()},
-        sinks={"z": sink}, execution=here(**settings))  # fmt: skip
+    run(
+        toy_plan(matrix, step=5, span=1),
+        matrix,
+        maps={"z": lambda block: block.dense()},
+        sinks={"z": sink},
+        execution=here(**settings),
+    )
     assert sink.most == 1
     assert sink.starts == list(range(0, 200, 5))
 
@@ -567,8 +605,13 @@ def test_the_source_is_no_output(tmp_path: Path) -> None:
         matrix = streampca.open(str(path))
         sink = ZarrSink(other, 100, 3, overwrite=True)
         with pytest.raises(InvalidInputError, match="is what is read"):
-            run(toy_plan(matrix), matrix, maps={"z": lambda block: 2 * block.dense()},
-                sinks={"z": sink}, execution=here())  # fmt: skip
+            run(
+                toy_plan(matrix),
+                matrix,
+                maps={"z": lambda block: 2 * block.dense()},
+                sinks={"z": sink},
+                execution=here(),
+            )
         del sink
     assert (streampca.open(str(path)).read(0, 0, 100) == 1).all()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.zarr", "x.zarr"]

@@ -84,13 +84,11 @@ CASES: dict[str, Fit] = {
     "incremental": of(partial(sp.IncrementalPCA, 3), partial(numbers, 6000, 100)),
     "hard impute": imputed,
     "ppca": of(partial(sp.PPCA, 3), partial(numbers, 6000, 100)),
-    "ppca of holes": of(
-        partial(sp.PPCA, 3, missing="em"), lambda: holed(numbers(3000, 60), 0.1)
-    ),
+    "ppca of holes": of(partial(sp.PPCA, 3, missing="em"), lambda: holed(numbers(3000, 60), 0.1)),
     "factor analysis": of(partial(sp.FactorAnalysis, 3), partial(numbers, 6000, 60)),
     "genotypes, pruned": pruned,
     "scores in Zarr": stored_scores,
-}  # fmt: skip
+}
 
 
 def digest(values: list[Any]) -> str:

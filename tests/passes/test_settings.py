@@ -71,10 +71,18 @@ print(setting("read-timeout"), setting("pause-timeout"), "dask" in sys.modules)
 
     def said(**more: str) -> str:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DASK")}
-        environment |= {"PYTHONPATH": str(Path(streampca.__file__).parents[1]),
-                        "HOME": str(tmp_path / "nobody"), **more}  # fmt: skip
-        return subprocess.run([sys.executable, "-c", code], env=environment, check=True, text=True,
-                              capture_output=True).stdout.strip()  # fmt: skip
+        environment |= {
+            "PYTHONPATH": str(Path(streampca.__file__).parents[1]),
+            "HOME": str(tmp_path / "nobody"),
+            **more,
+        }
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            check=True,
+            text=True,
+            capture_output=True,
+        ).stdout.strip()
 
     assert said() == "600.0 60.0 False"
     both = said(DASK_STREAMPCA__READ_TIMEOUT="30", DASK_CONFIG=str(tmp_path))

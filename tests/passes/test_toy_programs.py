@@ -106,9 +106,16 @@ def test_alternating_least_squares_with_row_state(everywhere: Any) -> None:
         for _ in range(SWEEPS):
             # a sink of its own per sweep: a retried task must find the factors it began with
             sink = MemorySink(len(x), 2)
-            done = run(plan, matrix, maps={"u": RowFactors(DAMPING)}, operands={"v": v},
-                       side_inputs={"before": u}, sinks={"u": sink}, execution=execution(),
-                       accumulators={"v": ColumnEquations()})["v"]  # fmt: skip
+            done = run(
+                plan,
+                matrix,
+                maps={"u": RowFactors(DAMPING)},
+                operands={"v": v},
+                side_inputs={"before": u},
+                sinks={"u": sink},
+                execution=execution(),
+                accumulators={"v": ColumnEquations()},
+            )["v"]
             u, v = sink.values, np.linalg.solve(done.left, done.right[:, :, None])[:, :, 0]
         return {"u": u, "v": v}
 
@@ -136,9 +143,14 @@ class Image:
 
 
 def krylov_step(plan: Any, matrix: Any, q: np.ndarray, center: np.ndarray, execution: Any) -> Any:
-    return run(plan, matrix, maps={"xq": Image()}, operands={"q": q, "center": center},
-               accumulators={"z": CrossProduct(y="xq", center="center")},
-               execution=execution)["z"].cross_product()  # fmt: skip
+    return run(
+        plan,
+        matrix,
+        maps={"xq": Image()},
+        operands={"q": q, "center": center},
+        accumulators={"z": CrossProduct(y="xq", center="center")},
+        execution=execution,
+    )["z"].cross_product()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -202,8 +214,14 @@ def test_transform_into_a_sink(everywhere: Any, tmp_path: Any, kind: str, chunk:
     def program(execution: Any) -> dict[str, Any]:
         matrix = ToyMatrix(x, recycled=True, sleep=0.001)
         sinks = {"scores": sink("scores"), "view": sink("view")}
-        run(toy_plan(matrix, step=10, span=2), matrix, operands={"q": q}, sinks=sinks,
-            maps={"scores": Project(), "view": Project(3)}, execution=execution())  # fmt: skip
+        run(
+            toy_plan(matrix, step=10, span=2),
+            matrix,
+            operands={"q": q},
+            sinks=sinks,
+            maps={"scores": Project(), "view": Project(3)},
+            execution=execution(),
+        )
         return {
             name: one.values if kind == "memory" else zarr.open_array(one.path, mode="r")[...]
             for name, one in sinks.items()
@@ -221,8 +239,13 @@ def test_sink_of_streamed_features(everywhere: Any) -> None:
     def program(execution: Any) -> dict[str, Any]:
         sink = MemorySink(64, 9)
         matrix = ToyMatrix(x, recycled=True)
-        run(toy_plan(matrix, axis=1, step=9), matrix, maps={"t": transposed}, sinks={"t": sink},
-            execution=execution())  # fmt: skip
+        run(
+            toy_plan(matrix, axis=1, step=9),
+            matrix,
+            maps={"t": transposed},
+            sinks={"t": sink},
+            execution=execution(),
+        )
         return {"t": sink.values}
 
     np.testing.assert_array_equal(everywhere(program)["t"], x.T)
@@ -290,8 +313,13 @@ def test_scan_in_order(everywhere: Any, axis: int, step: int, window: int) -> No
         matrix = ToyMatrix(x, recycled=True, sleep=0.001)
         sink = MemorySink(53, window)
         plan = replace(toy_plan(matrix, axis=axis, step=step, span=2), ordered=True)
-        done = run(plan, matrix, accumulators={"scan": WindowedR2(window=window, bound=0.5)},
-                   sinks={"r2": sink}, execution=execution())  # fmt: skip
+        done = run(
+            plan,
+            matrix,
+            accumulators={"scan": WindowedR2(window=window, bound=0.5)},
+            sinks={"r2": sink},
+            execution=execution(),
+        )
         assert done.cost.blocks == done["scan"].blocks == plan.n_blocks
         assert done.cost.reads == 53
         return {"r2": sink.values, "strong": done["scan"].pairs}
@@ -316,8 +344,12 @@ def test_joint_scatter_of_joined_matrices(everywhere: Any, tmp_path: Any) -> Non
         left = streampca.sources.open(str(tmp_path / "x.zarr"))
         joint = concat_features(left, ToyMatrix(y, chunk=10), ToyMatrix(codes, chunk=30))
         np.testing.assert_array_equal(joint.chunk_edges(0), [0, 30, 60, 90, 120])
-        done = run(toy_plan(joint, step=30, span=1), joint, execution=execution(),
-                   accumulators={"joint": Scatter(), "columns": Moments()})  # fmt: skip
+        done = run(
+            toy_plan(joint, step=30, span=1),
+            joint,
+            execution=execution(),
+            accumulators={"joint": Scatter(), "columns": Moments()},
+        )
         assert done.cost.reads == 8 * 3 + 12 + 4
         return {"scatter": done["joint"].scatter(), "mean": done["columns"].mean()}
 

@@ -104,9 +104,13 @@ def write_netcdf(path: str, x: np.ndarray) -> None:
 
 
 WRITERS = {
-    "x.zarr": store, "x.npy": write_npy, "x.npz": write_npz, "x.zip": write_zip,
-    "x.h5ad": write_h5ad, "x.nc": write_netcdf,
-}  # fmt: skip
+    "x.zarr": store,
+    "x.npy": write_npy,
+    "x.npz": write_npz,
+    "x.zip": write_zip,
+    "x.h5ad": write_h5ad,
+    "x.nc": write_netcdf,
+}
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -183,17 +187,21 @@ def no_chunks(path: str) -> None:
     shutil.rmtree(os.path.join(path, "c"))
 
 
-OTHERS = {"none": None, "values": larger, "shape": shorter, "chunks": other_chunks,
-          "no chunks": no_chunks}  # fmt: skip
+OTHERS = {
+    "none": None,
+    "values": larger,
+    "shape": shorter,
+    "chunks": other_chunks,
+    "no chunks": no_chunks,
+}
 SEES = r"worker tcp://127.0.0.1:\d+ sees another store at .*x\.\w+.*, or none: .* the client sees"
 
 
 @pytest.mark.parametrize("missing_chunks", ["error", "fill"])
 @pytest.mark.parametrize("there", OTHERS.values(), ids=OTHERS.keys())
 def test_another_zarr_store_is_refused(
-    two_processes: Any, tmp_path: Path, small_blocks: None, there: Any,
-    missing_chunks: str,
-) -> None:  # fmt: skip
+    two_processes: Any, tmp_path: Path, small_blocks: None, there: Any, missing_chunks: str
+) -> None:
     path = store(tmp_path / "x.zarr", values())
     with swapped(path, there), pytest.raises(ClusterError, match=SEES):
         pca(two_processes).fit(streampca.open(path, missing_chunks=missing_chunks))
@@ -224,9 +232,14 @@ SOURCES: dict[str, tuple[Any, Any, str]] = {
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize(("write", "opened", "name"), SOURCES.values(), ids=SOURCES.keys())
 def test_other_files_are_refused(
-    two_processes: Any, tmp_path: Path, small_blocks: None, write: Any, opened: Any,
-    name: str, gone: bool,
-) -> None:  # fmt: skip
+    two_processes: Any,
+    tmp_path: Path,
+    small_blocks: None,
+    write: Any,
+    opened: Any,
+    name: str,
+    gone: bool,
+) -> None:
     path = str(tmp_path / name)
     write(path, values())
     source = opened(path)

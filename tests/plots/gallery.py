@@ -28,7 +28,6 @@ from streampca.errors import DroppedFeaturesWarning, LocalComponentWarning
 from streampca.matrix import AxisLabels, Labels
 from streampca.models.results.decomposition import Decomposition
 
-# --------------------------------------------------------------------------------------------------
 # The data: each realistic in its shape, all of them seeded.
 
 
@@ -77,10 +76,12 @@ def genome(samples: int = 600, variants: int = 20_000) -> tuple[Any, np.ndarray[
     rng = np.random.default_rng(2)
     group = rng.integers(0, 4, samples)
     chromosome = np.sort(rng.choice(np.arange(1, 23), variants, p=np.arange(22, 0, -1) / 253))
-    position = np.concatenate([
-        np.sort(rng.integers(1, 4_000_000 * (30 - c), (chromosome == c).sum()))
-        for c in range(1, 23)
-    ])  # fmt: skip
+    position = np.concatenate(
+        [
+            np.sort(rng.integers(1, 4_000_000 * (30 - c), (chromosome == c).sum()))
+            for c in range(1, 23)
+        ]
+    )
     ancestral = rng.uniform(0.1, 0.9, variants)
     own = np.clip(ancestral + 0.09 * rng.normal(size=(4, variants)), 0.02, 0.98)
     calls = rng.binomial(2, own[group]).astype(np.int8)
@@ -91,9 +92,11 @@ def genome(samples: int = 600, variants: int = 20_000) -> tuple[Any, np.ndarray[
     matrix = streampca.sources.as_matrix(calls, missing_value=-1)
     names = np.array([f"rs{i}" for i in range(variants)])
     features = AxisLabels(
-        ("variant",), (variants,), {"variant": names},
+        ("variant",),
+        (variants,),
+        {"variant": names},
         extra={"chromosome": chromosome.astype(str), "position": position},
-    )  # fmt: skip
+    )
     people = AxisLabels(
         ("sample",), (samples,), {"sample": np.array([f"S{i:04}" for i in range(samples)])}
     )
@@ -142,7 +145,6 @@ def million() -> tuple[Decomposition, np.ndarray[Any, Any], np.ndarray[Any, Any]
     return result, points, np.array(list("ABCDE"))[group]
 
 
-# --------------------------------------------------------------------------------------------------
 # The pictures.
 
 
@@ -228,12 +230,15 @@ def _images() -> Any:
 def _texts() -> Any:
     rng = np.random.default_rng(8)
     subjects = {
-        "sea": "wave tide salt harbour ship sail", "sky": "star moon comet orbit planet dust",
+        "sea": "wave tide salt harbour ship sail",
+        "sky": "star moon comet orbit planet dust",
         "field": "wheat plough barn rain seed soil",
-    }  # fmt: skip
+    }
     of = rng.choice([*subjects], 200)
-    said = [" ".join([*rng.choice(subjects[one].split(), 6), *rng.choice(("day", "night"), 2)])
-            for one in of]  # fmt: skip
+    said = [
+        " ".join([*rng.choice(subjects[one].split(), 6), *rng.choice(("day", "night"), 2)])
+        for one in of
+    ]
     names = [f"{one}/{i:03}.txt" for i, one in enumerate(of)]
     return plots.texts(streampca.LSA(5, progress=False).fit(said, names=names), n=18)
 

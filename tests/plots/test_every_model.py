@@ -24,9 +24,11 @@ X = RNG.normal(size=(60, 8)) * np.linspace(3, 1, 8)
 Y = X[:, :3] @ RNG.normal(size=(3, 5)) + RNG.normal(size=(60, 5))
 HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 FIELD = xr.DataArray(
-    RNG.normal(size=(60, 3, 4)), {"lat": [0.0, 10, 20], "lon": [0.0, 5, 10, 15]},
-    ("time", "lat", "lon"), "sst",
-)  # fmt: skip
+    RNG.normal(size=(60, 3, 4)),
+    {"lat": [0.0, 10, 20], "lon": [0.0, 5, 10, 15]},
+    ("time", "lat", "lon"),
+    "sst",
+)
 TEXTS = [" ".join(RNG.choice(list("abcdefgh"), 6)) + f" w{i % 7}" for i in range(40)]
 
 
@@ -209,8 +211,11 @@ def deep() -> tuple[Any, xr.DataArray]:
 
 def test_a_map_of_one_level_and_member() -> None:
     model, _ = deep()
-    with pytest.raises(InvalidInputError, match=r"level=850\.0 \(plev: 850\.0, 500\.0, 200\.0\) "
-                       r"and member=1"):  # fmt: skip
+    with pytest.raises(
+        InvalidInputError,
+        match=r"level=850\.0 \(plev: 850\.0, 500\.0, 200\.0\) "
+        r"and member=1",
+    ):
         plots.map(model)
     components = model.components_.reshape(2, 3, 2, 4, 5)
     for options in ({"level": 500, "member": 2}, {"at": {"plev": 500.0, "number": 2}}):
@@ -255,9 +260,10 @@ def test_series_of_members(dims: tuple[str, str]) -> None:
     rng = np.random.default_rng(2)
     time = pd.date_range("2000-01-01", periods=30, freq="MS")
     field = xr.DataArray(
-        rng.normal(size=(3, 30, 6)), {"member": ["a", "b", "c"], "time": time},
+        rng.normal(size=(3, 30, 6)),
+        {"member": ["a", "b", "c"], "time": time},
         ("member", "time", "cell"),
-    )  # fmt: skip
+    )
     model = streampca.PCA(2).fit(field, dim=dims)
     scores = model.transform(field)
     expected = scores.transpose("component", "member", "time").values[0]
@@ -267,8 +273,10 @@ def test_series_of_members(dims: tuple[str, str]) -> None:
         lines = [one for one in ax.get_lines() if len(one.get_ydata()) == 30]
         np.testing.assert_allclose([one.get_ydata() for one in lines], expected, atol=1e-12)
         assert [one.get_text() for one in ax.get_legend().get_texts()] == [
-            "member a", "member b", "member c"
-        ]  # fmt: skip
+            "member a",
+            "member b",
+            "member c",
+        ]
         np.testing.assert_array_equal(lines[0].get_xdata(), time)
 
 

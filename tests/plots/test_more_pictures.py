@@ -180,8 +180,9 @@ def test_very_many_points_become_a_density(pca: PCA) -> None:
 
 def test_an_ellipse_holds_its_share_of_a_normal_distribution(pca: PCA) -> None:
     points = np.random.default_rng(1).multivariate_normal([1, 2], [[4, 1.5], [1.5, 1]], 4000)
-    ax = plots.scores(pca, np.hstack([points, np.zeros((4000, K - 2))]),
-                      labels=np.full(4000, "a"), ellipses=True)  # fmt: skip
+    ax = plots.scores(
+        pca, np.hstack([points, np.zeros((4000, K - 2))]), labels=np.full(4000, "a"), ellipses=True
+    )
     (ellipse,) = ax.patches
     inside = ellipse.get_path().contains_points(
         ellipse.get_patch_transform().inverted().transform(points)
@@ -223,8 +224,10 @@ def test_new_samples_have_the_colours_of_their_groups(pca: PCA, projected: Any) 
     ax = plots.projected(pca, new, scores=projected, labels=GROUPS, new_labels=theirs[::-1])
     fit, over = ax.collections[0], ax.collections[1:-1]
     place = {tuple(point): i for i, point in enumerate(projected[:, :2])}
-    colours = {GROUPS[place[tuple(point)]]: tuple(colour) for point, colour in
-               zip(fit.get_offsets(), fit.get_facecolors(), strict=True)}  # fmt: skip
+    colours = {
+        GROUPS[place[tuple(point)]]: tuple(colour)
+        for point, colour in zip(fit.get_offsets(), fit.get_facecolors(), strict=True)
+    }
     for one in over:
         for point, colour in zip(one.get_offsets(), one.get_facecolors(), strict=True):
             group = theirs["abcde"[place[tuple(point)]]]
@@ -237,8 +240,11 @@ def test_new_samples_have_the_colours_of_their_groups(pca: PCA, projected: Any) 
 
 
 def test_the_spectrum_shows_bounds_and_noise(pca: PCA) -> None:
-    certificate = replace(pca.certificate_, angle_bound=np.array([1e-9, 0.1, 1.5, 0.2, 0.3]),
-                          variance_bound=0.1 * pca.explained_variance_)  # fmt: skip
+    certificate = replace(
+        pca.certificate_,
+        angle_bound=np.array([1e-9, 0.1, 1.5, 0.2, 0.3]),
+        variance_bound=0.1 * pca.explained_variance_,
+    )
     ax = plots.spectrum(replace(pca.result_, certificate=certificate))
     assert "4 of 5 components are determined, to 0.3 radians" in ax.get_title(loc="left")
     (bars,) = (one for one in ax.collections if hasattr(one, "get_segments"))

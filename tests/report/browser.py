@@ -15,9 +15,15 @@ PROGRAM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
-    "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--remote-debugging-port=0",
+)
 
 
 DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -59,8 +65,13 @@ class Page:
 
     async def open(self, path: Path, width: int, dark: bool = False) -> None:
         """Load a file, at a width in pixels, and wait until it is there."""
-        await self.send("Emulation.setDeviceMetricsOverride", width=width, height=2400,
-                        deviceScaleFactor=1, mobile=width < 500)  # fmt: skip
+        await self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=2400,
+            deviceScaleFactor=1,
+            mobile=width < 500,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
@@ -112,8 +123,10 @@ async def with_page(folder: Path, use: Any) -> None:
     assert PROGRAM is not None
     browser = subprocess.Popen(
         [PROGRAM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
     try:
         assert browser.stderr is not None
         address = ""

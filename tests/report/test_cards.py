@@ -73,9 +73,15 @@ def test_a_fitted_estimator_says_what_matters(fitted: PCA, frame: pd.DataFrame) 
     card = fitted._repr_html_()
     assert fitted.certificate_ is not None
     share = 100 * fitted.explained_variance_ratio_.sum()
-    for words in ("3 components of 40 samples x 7 features", "left out: 1 constant", "scatter",
-                  fitted.certificate_.in_words(), f"carry {share:.1f} % of the variance",
-                  str(fitted.result_.provenance["source"])[:16], "numpy"):  # fmt: skip
+    for words in (
+        "3 components of 40 samples x 7 features",
+        "left out: 1 constant",
+        "scatter",
+        fitted.certificate_.in_words(),
+        f"carry {share:.1f} % of the variance",
+        str(fitted.result_.provenance["source"])[:16],
+        "numpy",
+    ):
         assert words in card
     assert "not fitted" in PCA(3)._repr_html_()
     assert "&lt;img" in as_matrix(frame)._repr_html_()

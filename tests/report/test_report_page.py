@@ -163,8 +163,13 @@ def test_the_command_writes_it(model: PCA, scores: Any, tmp_path: Path, capsys: 
     (tmp_path / "new.tsv").write_text("\n".join(lines) + "\n")
     panel = [f"s{i} {'east' if i % 2 else 'west'}" for i in range(90)]
     (tmp_path / "pops.txt").write_text("\n".join(["sample population", *panel]) + "\n")
-    words = [str(tmp_path / "model"), "--scores", str(tmp_path / "new.tsv"),
-             "--panel", str(tmp_path / "pops.txt")]  # fmt: skip
+    words = [
+        str(tmp_path / "model"),
+        "--scores",
+        str(tmp_path / "new.tsv"),
+        "--panel",
+        str(tmp_path / "pops.txt"),
+    ]
     assert main(["report", *words, "-o", str(tmp_path / "r.html")]) == 0
     assert "report written to" in capsys.readouterr().out
     told = points((tmp_path / "r.html").read_text())

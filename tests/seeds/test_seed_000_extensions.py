@@ -76,9 +76,10 @@ def test_pca_is_linear() -> None:
     model = TruncatedSVD(2).fit(X)
     one, other = X[:5], X[5:10]
     np.testing.assert_allclose(
-        model.transform(2 * one - 3 * other), 2 * model.transform(one) - 3 * model.transform(other),
+        model.transform(2 * one - 3 * other),
+        2 * model.transform(one) - 3 * model.transform(other),
         atol=1e-11,
-    )  # fmt: skip
+    )
 
 
 def test_circles_in_a_third_dimension() -> None:

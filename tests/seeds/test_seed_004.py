@@ -7,14 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import streampca
-from streampca import (
-    PCA,
-    PPCA,
-    FactorAnalysis,
-    RandomProjection,
-    TotalLeastSquares,
-    TruncatedSVD,
-)
+from streampca import PCA, PPCA, FactorAnalysis, RandomProjection, TotalLeastSquares, TruncatedSVD
 from tests.seeds.documents import SOLVERS, centred, random_bases, sample, spectrum
 
 X = sample(60, 6, seed=4)

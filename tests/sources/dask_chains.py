@@ -73,7 +73,6 @@ def drawn_chunks(rnd: Random, n: int) -> tuple[int, ...]:
     return tuple(sizes) or (0,)
 
 
-# --------------------------------------------------------------------------------------------------
 # Operations of Dask: of an array of any shape, one with as many dimensions.
 
 
@@ -316,13 +315,54 @@ def squeezed(rnd, a):
 
 
 DASK = (
-    arithmetic, arithmetic, unary, astype, sliced, fancy, fancy, permuted, permuted, masked_rows,
-    shuffled, vindexed, blocks, rechunked, rechunked, rechunked, balanced, overlapped, overlapped,
-    one_sided, by_block, two_by_block, where, concatenated, stacked, transposed, rolled,
-    flipped_whole, diff, running, anomaly, anomaly, standardised, coarsened, padded, repeated,
-    assigned, multiplied, windows, sorted_along, sorted_blocks, persisted, optimised, reshaped,
-    products, histogrammed, squeezed,
-)  # fmt: skip
+    arithmetic,
+    arithmetic,
+    unary,
+    astype,
+    sliced,
+    fancy,
+    fancy,
+    permuted,
+    permuted,
+    masked_rows,
+    shuffled,
+    vindexed,
+    blocks,
+    rechunked,
+    rechunked,
+    rechunked,
+    balanced,
+    overlapped,
+    overlapped,
+    one_sided,
+    by_block,
+    two_by_block,
+    where,
+    concatenated,
+    stacked,
+    transposed,
+    rolled,
+    flipped_whole,
+    diff,
+    running,
+    anomaly,
+    anomaly,
+    standardised,
+    coarsened,
+    padded,
+    repeated,
+    assigned,
+    multiplied,
+    windows,
+    sorted_along,
+    sorted_blocks,
+    persisted,
+    optimised,
+    reshaped,
+    products,
+    histogrammed,
+    squeezed,
+)
 
 
 def axis_of(rnd, a):
@@ -334,7 +374,6 @@ def at(d, index):
     return (*(slice(None),) * d, index)
 
 
-# --------------------------------------------------------------------------------------------------
 # Operations of xarray: of a field with a time.
 
 CYCLES = ("time.month", "time.season", "time.dayofyear", "time.year")
@@ -441,10 +480,29 @@ def coarse(rnd, x):
 
 
 XARRAY = (
-    group_anomaly, group_anomaly, group_standard, group_mapped, group_means, months, sort_by,
-    sort_by_time, isel, rolling, shift, roll, both_ends, weighted, filled, filled_by_mean,
-    unstacked, shuffled_groups, resampled, detrended, chunked, coarse,
-)  # fmt: skip
+    group_anomaly,
+    group_anomaly,
+    group_standard,
+    group_mapped,
+    group_means,
+    months,
+    sort_by,
+    sort_by_time,
+    isel,
+    rolling,
+    shift,
+    roll,
+    both_ends,
+    weighted,
+    filled,
+    filled_by_mean,
+    unstacked,
+    shuffled_groups,
+    resampled,
+    detrended,
+    chunked,
+    coarse,
+)
 
 
 def drawn_chain(rnd: Random, folder: Path, length: int = 20) -> tuple[da.Array, list[str]]:
@@ -472,7 +530,9 @@ def of_dask(rnd, operation, field):
     """An operation on the values; the times stay where the number of them does."""
     made = operation(rnd, field.data)
     if made.shape[:1] == field.shape[:1]:
-        return field.copy(data=made) if made.shape == field.shape else xr.DataArray(
-            made, dims=field.dims, coords={"time": field.time}
-        )  # fmt: skip
+        return (
+            field.copy(data=made)
+            if made.shape == field.shape
+            else xr.DataArray(made, dims=field.dims, coords={"time": field.time})
+        )
     return labelled(made)

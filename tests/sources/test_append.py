@@ -18,8 +18,10 @@ from streampca.sources.zarr.marks import CALLS, COMMITTED, FILLED, MARK, RowMark
 
 P, ROWS = 5, 16
 KINDS: dict[str, dict[str, Any]] = {
-    "v2": {"zarr_format": 2}, "v3": {}, "sharded": {"shards": (2 * ROWS, P)},
-}  # fmt: skip
+    "v2": {"zarr_format": 2},
+    "v3": {},
+    "sharded": {"shards": (2 * ROWS, P)},
+}
 
 
 def data(n: int, seed: int = 0) -> Any:
@@ -133,11 +135,23 @@ def test_rows_that_were_vouched_for_stay_so_behind_a_gap(tmp_path: Path) -> None
     assert [one[:2] for one in shorter[CALLS]] == [[0, 40], [40, 40], [40, 40], [40, 45]]
 
 
-@pytest.mark.parametrize(("told", "spans"), [
-    ([3, 9], ((3, 9),)), ([[5, 9], [0, 5], [20, 20]], ((0, 9),)), ([[0, 9], [2, 4]], ((0, 9),)),
-    ([], ()), ([9, 3], ()), ([3], ()), ([[0, 3], "x"], ()), ([0, True], ()), ("0", ()), (7, ()),
-    ([[0, 3], [4.0, 5]], ()), ({"0": 3}, ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("told", "spans"),
+    [
+        ([3, 9], ((3, 9),)),
+        ([[5, 9], [0, 5], [20, 20]], ((0, 9),)),
+        ([[0, 9], [2, 4]], ((0, 9),)),
+        ([], ()),
+        ([9, 3], ()),
+        ([3], ()),
+        ([[0, 3], "x"], ()),
+        ([0, True], ()),
+        ("0", ()),
+        (7, ()),
+        ([[0, 3], [4.0, 5]], ()),
+        ({"0": 3}, ()),
+    ],
+)
 def test_marks_of_any_kind_are_read(told: Any, spans: Any) -> None:
     assert RowMark.of({MARK: told}) == RowMark(spans)
     assert RowMark.of({MARK: told, COMMITTED: 7}) == RowMark(((0, 7),), True)
@@ -165,8 +179,9 @@ def test_groups_of_xarray(kind: int, tmp_path: Path) -> None:
     assert streampca.append(place, data(7, 1), variable="X") == 57
     again = xarray.open_zarr(place, consolidated=kind == 2)["X"]
     np.testing.assert_array_equal(again[50:], data(7, 1))
-    X.assign_coords(time=np.arange(50)).to_zarr(str(tmp_path / "h"), zarr_format=kind,
-                                                consolidated=False)  # fmt: skip
+    X.assign_coords(time=np.arange(50)).to_zarr(
+        str(tmp_path / "h"), zarr_format=kind, consolidated=False
+    )
     with pytest.raises(InvalidInputError, match="append_dim='time'"):
         streampca.append(tmp_path / "h", data(7, 1), variable="X")
     streampca.commit_rows(tmp_path / "h", 50, variable="X")

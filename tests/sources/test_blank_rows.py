@@ -44,14 +44,23 @@ def test_what_is_doubtful() -> None:
     dense = np.array([[1.0, 2], [0, 0], [3, 4], [0, 0]])
     sparse = np.array([[1.0, 0], [0, 0], [0, 4], [5, 1]])
     full, land = np.ones((4, 2)), np.zeros((4, 2))
-    notes = {name: note_of(one, 0, 0, 0) for name, one in
-             {"dense": dense, "sparse": sparse, "full": full, "land": land}.items()}  # fmt: skip
+    notes = {
+        name: note_of(one, 0, 0, 0)
+        for name, one in {"dense": dense, "sparse": sparse, "full": full, "land": land}.items()
+    }
     for names, expected in (
-        (("dense",), [1, 3]), (("sparse",), [1]), (("full",), []), (("dense", "full"), [1, 3]),
-        (("sparse", "full"), []), (("sparse", "sparse"), [1]), (("sparse", "dense"), [1, 3]),
-        (("land", "full"), []), (("land", "dense"), [1, 3]), (("land", "sparse"), [1]),
+        (("dense",), [1, 3]),
+        (("sparse",), [1]),
+        (("full",), []),
+        (("dense", "full"), [1, 3]),
+        (("sparse", "full"), []),
+        (("sparse", "sparse"), [1]),
+        (("sparse", "dense"), [1, 3]),
+        (("land", "full"), []),
+        (("land", "dense"), [1, 3]),
+        (("land", "sparse"), [1]),
         (("land",), [0, 1, 2, 3]),
-    ):  # fmt: skip
+    ):
         assert rows_of(doubtful((notes[name] for name in names), 4), 4) == expected
 
 

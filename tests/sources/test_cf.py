@@ -38,49 +38,54 @@ STORED: Cases = {
     "float64, fill": (SMALL.astype(f8), {"_FillValue": f8(SMALL[1, 1])}),
     "float32, missing_value": (SMALL.astype(f4), {"missing_value": f4(SMALL[2, 1])}),
     "float32, two codes": (
-        SMALL.astype(f4), {"_FillValue": f4(SMALL[0, 0]), "missing_value": f4(SMALL[3, 1])},
+        SMALL.astype(f4),
+        {"_FillValue": f4(SMALL[0, 0]), "missing_value": f4(SMALL[3, 1])},
     ),
     "int16": (SMALL.astype(i2), {}),
     "int16, fill": (SMALL.astype(i2), {"_FillValue": i2(SMALL[0, 0])}),
     "int16, fill 0": (np.abs(SMALL // 50).astype(i2), {"_FillValue": i2(0)}),
     "int16, missing_value": (SMALL.astype(i2), {"missing_value": i2(SMALL[4, 4])}),
     "int16, two codes": (
-        SMALL.astype(i2), {"_FillValue": i2(SMALL[0, 0]), "missing_value": i2(SMALL[3, 1])},
+        SMALL.astype(i2),
+        {"_FillValue": i2(SMALL[0, 0]), "missing_value": i2(SMALL[3, 1])},
     ),
     "int32, fill": (SMALL.astype(i4) * 10_000_019, {"_FillValue": i4(SMALL[0, 0] * 10_000_019)}),
     "int8, fill": (SMALL.astype("i1"), {"_FillValue": np.int8(SMALL[0, 0])}),
     "packed": (
-        SMALL.astype(i2), {"scale_factor": .01, "add_offset": 20.0, "_FillValue": i2(SMALL[0, 0])},
+        SMALL.astype(i2),
+        {"scale_factor": 0.01, "add_offset": 20.0, "_FillValue": i2(SMALL[0, 0])},
     ),
     "packed, float32": (
         SMALL.astype(i2),
-        {"scale_factor": f4(.01), "add_offset": f4(20), "_FillValue": i2(SMALL[0, 0])},
+        {"scale_factor": f4(0.01), "add_offset": f4(20), "_FillValue": i2(SMALL[0, 0])},
     ),
     "packed, large offset": (SMALL.astype(i2), {"scale_factor": 1e-3, "add_offset": 1e6}),
-    "packed, scale": (SMALL.astype(i2), {"scale_factor": f4(.1)}),
-    "packed, offset": (SMALL.astype(i2), {"add_offset": f4(.1), "missing_value": i2(SMALL[1, 2])}),
-    "packed int8": (SMALL.astype("i1"), {"scale_factor": .5, "_FillValue": np.int8(SMALL[1, 0])}),
-    "packed int32": (SMALL.astype(i4), {"scale_factor": f4(.1), "add_offset": f4(5)}),
+    "packed, scale": (SMALL.astype(i2), {"scale_factor": f4(0.1)}),
+    "packed, offset": (SMALL.astype(i2), {"add_offset": f4(0.1), "missing_value": i2(SMALL[1, 2])}),
+    "packed int8": (SMALL.astype("i1"), {"scale_factor": 0.5, "_FillValue": np.int8(SMALL[1, 0])}),
+    "packed int32": (SMALL.astype(i4), {"scale_factor": f4(0.1), "add_offset": f4(5)}),
     "packed float32": (
-        SMALL.astype(f4), {"scale_factor": .1, "add_offset": 3.0, "_FillValue": f4(SMALL[0, 1])},
+        SMALL.astype(f4),
+        {"scale_factor": 0.1, "add_offset": 3.0, "_FillValue": f4(SMALL[0, 1])},
     ),
     "packed float32, fill NaN": (
-        np.where(SMALL < 0, f4(np.nan), f4(3)), {"scale_factor": .1, "_FillValue": f4(np.nan)},
+        np.where(SMALL < 0, f4(np.nan), f4(3)),
+        {"scale_factor": 0.1, "_FillValue": f4(np.nan)},
     ),
     "unsigned": (SMALL.astype("i1"), {"_Unsigned": "true"}),
     "unsigned, packed": (
         SMALL.astype("i1"),
-        {"_Unsigned": "true", "scale_factor": .1, "_FillValue": np.int8(SMALL[0, 0])},
+        {"_Unsigned": "true", "scale_factor": 0.1, "_FillValue": np.int8(SMALL[0, 0])},
     ),
     "unsigned int16": (SMALL.astype(i2), {"_Unsigned": "true", "_FillValue": i2(SMALL[5, 2])}),
     "booleans": ((SMALL > 0).astype("i1"), {"dtype": "bool"}),
-}  # fmt: skip
+}
 NEWER: Cases = {  # than NetCDF 3
     "uint8, fill": (np.abs(SMALL).astype("u1"), {"_FillValue": np.uint8(abs(SMALL[0, 0]))}),
     "int64, fill": (SMALL.astype("i8") * 10**12, {"_FillValue": np.int64(SMALL[0, 0] * 10**12)}),
     "signed after all": (np.abs(SMALL).astype("u1") + 100, {"_Unsigned": "false"}),
-    "packed uint16": (np.abs(SMALL).astype("u2"), {"scale_factor": .25, "add_offset": -3.0}),
-}  # fmt: skip
+    "packed uint16": (np.abs(SMALL).astype("u2"), {"scale_factor": 0.25, "add_offset": -3.0}),
+}
 
 
 def raw(values: Array, attributes: dict[str, Any]) -> xr.Dataset:
@@ -329,7 +334,6 @@ def test_large_blocks_are_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_array_equal(decoding.decode(values.T), whole.T)
 
 
-# --------------------------------------------------------------------------------------------------
 # Groups, variables that describe others, and copies of metadata.
 
 
@@ -357,9 +361,11 @@ def in_a_group(folder: Path) -> dict[str, str]:
 def test_a_variable_of_a_group(kind: str, tmp_path: Path) -> None:
     path = in_a_group(tmp_path)[kind]
     for which in (
-        {"variable": "PRODUCT/low/t"}, {"group": "PRODUCT/low", "variable": "t"},
-        {"group": "/PRODUCT/low/"}, {"group": "PRODUCT", "variable": "low/t"},
-    ):  # fmt: skip
+        {"variable": "PRODUCT/low/t"},
+        {"group": "PRODUCT/low", "variable": "t"},
+        {"group": "/PRODUCT/low/"},
+        {"group": "PRODUCT", "variable": "low/t"},
+    ):
         matrix = streampca.open(path, **which)
         np.testing.assert_array_equal(matrix.read(0, 0, N), FOUND)
         assert matrix.labels.name == "t"
@@ -413,8 +419,15 @@ def test_stale_consolidated_metadata_are_told(zarr_format: int, tmp_path: Path) 
     there = raw(SMALL.astype(f4), {}).assign_coords(time=np.arange(N), x=np.arange(P))
     there.to_zarr(path, zarr_format=zarr_format, consolidated=True)
     assert streampca.open(path).shape == (N, P)
-    job = check_job({"source": {"path": path}, "model": {"n_components": 2},
-                     "store": str(tmp_path / "models"), "settle": 0}, "job")  # fmt: skip
+    job = check_job(
+        {
+            "source": {"path": path},
+            "model": {"n_components": 2},
+            "store": str(tmp_path / "models"),
+            "settle": 0,
+        },
+        "job",
+    )
     refresh(job)
     group = zarr.open_group(path, use_consolidated=False)
     group["t"].append(SMALL.astype(f4))
@@ -433,7 +446,6 @@ def test_stale_consolidated_metadata_are_told(zarr_format: int, tmp_path: Path) 
     assert streampca.open(path).shape == (2 * N, P)
 
 
-# --------------------------------------------------------------------------------------------------
 # What Zarr 3.2 can write, in metadata by hand.
 
 RECTILINEAR = {
@@ -462,9 +474,12 @@ def test_what_newer_stores_hold_is_read_right_or_refused_by_name(
     if grouped:
         zarr.create_group(str(path))
     array = zarr.create_array(
-        str(path / "t" if grouped else path), shape=(N, P), chunks=(N, P), dtype="f8",
+        str(path / "t" if grouped else path),
+        shape=(N, P),
+        chunks=(N, P),
+        dtype="f8",
         compressors=None,
-    )  # fmt: skip
+    )
     array[...] = values
     document = path / ("t/zarr.json" if grouped else "zarr.json")
     document.write_text(json.dumps({**json.loads(document.read_text()), **change}))

@@ -284,9 +284,10 @@ def test_dask_chunks_of_another_shape_are_refused() -> None:
     import dask.array as da
 
     lazy = da.from_array(X, chunks=(20, 23)).map_blocks(
-        lambda x: scipy.sparse.csr_array(x[1:]), dtype=X.dtype,
+        lambda x: scipy.sparse.csr_array(x[1:]),
+        dtype=X.dtype,
         meta=scipy.sparse.csr_array((0, 0), dtype=X.dtype),
-    )  # fmt: skip
+    )
     with pytest.raises(InvalidInputError, match="declared as"):
         streampca.open(lazy).read(0, 0, 20)
 

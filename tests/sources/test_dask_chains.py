@@ -71,7 +71,6 @@ def test_a_long_chain_is_read_as_dask_computes_it(folder, rnd):
     check_chain(rnd, folder, length=20)
 
 
-# --------------------------------------------------------------------------------------------------
 # Fields whose times are put into groups, in chunks of time.
 
 
@@ -130,7 +129,6 @@ def test_an_array_that_is_indexed_again_and_again():
     np.testing.assert_array_equal(values_of(from_dask(y), 0), y.compute(scheduler="sync"))
 
 
-# --------------------------------------------------------------------------------------------------
 # What is not understood is computed the plain way.
 
 

@@ -76,8 +76,16 @@ SCIPY = ["csr_array", "csc_array", "coo_array", "csr_matrix", "bsr_array"]
 @pytest.mark.parametrize("kind", SCIPY)
 def test_sparse_chunks_of_scipy(kind: str, chunks: tuple[int, int]) -> None:
     make = getattr(scipy.sparse, kind)
-    check(declared(make, meta=make((0, 0), dtype="f8") if kind != "bsr_array" else
-                   scipy.sparse.csr_array((0, 0)), chunks=chunks), VALUES)  # fmt: skip
+    check(
+        declared(
+            make,
+            meta=make((0, 0), dtype="f8")
+            if kind != "bsr_array"
+            else scipy.sparse.csr_array((0, 0)),
+            chunks=chunks,
+        ),
+        VALUES,
+    )
 
 
 # it compiles what joins chunks of this kind, for seconds in each process

@@ -204,9 +204,17 @@ def rows_of(*sizes):
         lambda: (rows_of(10, 40).T - 1.0) * 2.0,
         lambda: rows_of(10, 40) + B[0],
     ],
-    ids=["transposed blocks", "permuted", "a row per block", "a literal of a block", "one block",
-         "named literal of a block", "really transposed", "really broadcast"],
-)  # fmt: skip
+    ids=[
+        "transposed blocks",
+        "permuted",
+        "a row per block",
+        "a literal of a block",
+        "one block",
+        "named literal of a block",
+        "really transposed",
+        "really broadcast",
+    ],
+)
 def test_what_depends_on_the_chunks_is_not_looked_through(made):
     x = made()
     np.testing.assert_array_equal(from_dask(x).read(0, 0, 40), x.compute())

@@ -45,9 +45,9 @@ def test_zarr_decodes_nothing(
 
 
 @each("dtype", ["f4", "i2", ">f8", "bool"])
-@each("index", [
-    np.s_[:, :], np.s_[3:41, 2:5], np.s_[::2, :], np.s_[4, :], np.s_[5:5, :], np.s_[30:],
-])  # fmt: skip
+@each(
+    "index", [np.s_[:, :], np.s_[3:41, 2:5], np.s_[::2, :], np.s_[4, :], np.s_[5:5, :], np.s_[30:]]
+)
 def test_values_are_those_of_zarr(tmp_path: Path, dtype: str, index: Any) -> None:
     array = stored(tmp_path / "x.zarr", dtype=dtype, fill_value=1)
     found = StoredArray.of(array)

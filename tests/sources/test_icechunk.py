@@ -33,9 +33,7 @@ class Repository:
     def __init__(self, place: Path) -> None:
         icechunk.set_logs_filter("icechunk=error")
         self.place = str(place)
-        self.repository = icechunk.Repository.create(
-            icechunk.local_filesystem_storage(self.place)
-        )  # fmt: skip
+        self.repository = icechunk.Repository.create(icechunk.local_filesystem_storage(self.place))
         session = self.repository.writable_session("main")
         array = zarr.create_array(
             session.store, name="g/X", shape=(N, P), chunks=(ROWS, 4), dtype="f8"
@@ -126,8 +124,9 @@ class Night:
         self.repository = repository
         self.entries: dict[str, Any] = {
             "source": {"path": repository.place, "variable": "g/X"},
-            "model": {"n_components": 3}, "store": str(folder / "models"),
-        }  # fmt: skip
+            "model": {"n_components": 3},
+            "store": str(folder / "models"),
+        }
 
     def run(self, **more: Any) -> Any:
         return refresh(check_job(self.entries, "job"), **more)
@@ -158,8 +157,11 @@ def test_a_refresh_goes_by_snapshots(night: Night) -> None:
     night.repository.append(30)
     done = night.run()
     assert (done.change, done.how, done.new_samples, done.chunk_reads) == (
-        "appended", "append", 30, 6,
-    )  # fmt: skip
+        "appended",
+        "append",
+        30,
+        6,
+    )
     assert "by the diff of their snapshots" in done.why
     assert done.verified_bytes == 0
     night.check()
@@ -320,16 +322,24 @@ def test_where_no_diff_is_to_be_had_all_is_looked_at(night: Night) -> None:
 @pytest.mark.slow
 def test_a_repository_on_an_s3_server(s3: str, s3_server: str, tmp_path: Path) -> None:
     storage = icechunk.s3_storage(
-        bucket="bucket", prefix=s3.rpartition("/")[2], endpoint_url=s3_server, allow_http=True,
-        force_path_style=True, from_env=True, region="us-east-1",
-    )  # fmt: skip
+        bucket="bucket",
+        prefix=s3.rpartition("/")[2],
+        endpoint_url=s3_server,
+        allow_http=True,
+        force_path_style=True,
+        from_env=True,
+        region="us-east-1",
+    )
     session = icechunk.Repository.create(storage).writable_session("main")
     zarr.create_array(session.store, name="X", shape=(N, P), chunks=(ROWS, P), dtype="f8")[...] = (
         data()
     )
     session.commit("first")
-    job = {"source": {"path": s3, "branch": "main"}, "model": {"n_components": 3},
-           "store": str(tmp_path / "models")}  # fmt: skip
+    job = {
+        "source": {"path": s3, "branch": "main"},
+        "model": {"n_components": 3},
+        "store": str(tmp_path / "models"),
+    }
     assert refresh(check_job(job, "job")).how == "full"
     session = icechunk.Repository.open(storage).writable_session("main")
     zarr.open_array(session.store, path="X").append(data(20, seed=1))

@@ -204,8 +204,10 @@ def test_other_columns_chunks_or_types_are_another_layout(tmp_path: Path) -> Non
     old, _, _ = Source("v3", tmp_path / "a").fit()
     place = str(tmp_path / "a" / "x")
     for shape, chunks, dtype in (
-        ((N, P + 1), (ROWS, 4), "f8"), ((N, P), (ROWS, 3), "f8"), ((N, P), (ROWS, 4), "f4"),
-    ):  # fmt: skip
+        ((N, P + 1), (ROWS, 4), "f8"),
+        ((N, P), (ROWS, 3), "f8"),
+        ((N, P), (ROWS, 4), "f4"),
+    ):
         zarr.create_array(place, shape=shape, chunks=chunks, dtype=dtype, overwrite=True)[...] = 1
         source = LedgerSource.of(streampca.open(place))
         assert source is not None
@@ -214,11 +216,10 @@ def test_other_columns_chunks_or_types_are_another_layout(tmp_path: Path) -> Non
 
 def test_columns_that_change_places_are_another_layout(tmp_path: Path) -> None:
     group = zarr.create_group(str(tmp_path / "g"))
-    for name, dims, values in (
-        ("X", ("row", "gene"), data()), ("gene", ("gene",), np.arange(P)),
-    ):  # fmt: skip
-        made = group.create_array(name, shape=values.shape, dtype=values.dtype,
-                                  dimension_names=dims)  # fmt: skip
+    for name, dims, values in (("X", ("row", "gene"), data()), ("gene", ("gene",), np.arange(P))):
+        made = group.create_array(
+            name, shape=values.shape, dtype=values.dtype, dimension_names=dims
+        )
         made[...] = values
     layouts = []
     for order in (np.arange(P), np.arange(P)[::-1], np.arange(P)):
@@ -273,10 +274,7 @@ def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
     listed = seen.look()
     with (
         distributed.LocalCluster(
-            n_workers=1,
-            threads_per_worker=2,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
+            n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -310,8 +308,9 @@ def test_rows_count_once_they_are_written(source: Source) -> None:
     assert written(source, settle=60)[0] == N // ROWS * ROWS
     assert "may still be being written" in written(source, settle=60)[1]
     values = data(40, seed=2)
-    source.array[tuple(slice(N, None) if d == source.dim else slice(None)
-                       for d in range(source.array.ndim))] = source.laid(values)  # fmt: skip
+    source.array[
+        tuple(slice(N, None) if d == source.dim else slice(None) for d in range(source.array.ndim))
+    ] = source.laid(values)
     assert written(source, old) == (N + 40, "")
 
 

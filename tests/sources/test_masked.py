@@ -70,9 +70,12 @@ def test_every_model_takes_it(dtype: str) -> None:
         np.testing.assert_allclose(found[name]["imputed"][seen], holes[seen], rtol=1e-6)
     for quantity, expected in found["plain"].items():
         np.testing.assert_allclose(
-            np.abs(found["masked"][quantity]), np.abs(expected), rtol=2e-3, atol=2e-4,
+            np.abs(found["masked"][quantity]),
+            np.abs(expected),
+            rtol=2e-3,
+            atol=2e-4,
             err_msg=quantity,
-        )  # fmt: skip
+        )
 
 
 def test_an_integer_keeps_its_dtype_and_is_not_copied_whole() -> None:

@@ -26,8 +26,11 @@ def write(path: Path, x: np.ndarray, order: str, field: str = "real") -> str:
     """The entries of x sorted by rows, by columns, or shuffled; the path."""
     sparse = scipy.sparse.coo_array(x)
     i, j, v = sparse.row, sparse.col, sparse.data
-    keys = {"rows": np.lexsort((j, i)), "columns": np.lexsort((i, j)),
-            "shuffled": np.random.default_rng(1).permutation(len(i))}[order]  # fmt: skip
+    keys = {
+        "rows": np.lexsort((j, i)),
+        "columns": np.lexsort((i, j)),
+        "shuffled": np.random.default_rng(1).permutation(len(i)),
+    }[order]
     lines = [f"%%MatrixMarket matrix coordinate {field} general\n% a comment\n"]
     lines.append(f"{x.shape[0]} {x.shape[1]} {len(i)}\n")
     for n in keys:
@@ -56,12 +59,23 @@ def test_entries_equal_those_of_scipy(
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(1, 12), st.integers(1, 9), st.floats(0, 1), st.sampled_from(["rows", "columns"]),
-       st.sampled_from(["real", "integer", "pattern"]), st.integers(0, 99))  # fmt: skip
+@given(
+    st.integers(1, 12),
+    st.integers(1, 9),
+    st.floats(0, 1),
+    st.sampled_from(["rows", "columns"]),
+    st.sampled_from(["real", "integer", "pattern"]),
+    st.integers(0, 99),
+)
 def test_any_shape_and_field(
-    tmp_path_factory: pytest.TempPathFactory, n: int, p: int, density: float, order: str,
-    field: str, seed: int,
-) -> None:  # fmt: skip
+    tmp_path_factory: pytest.TempPathFactory,
+    n: int,
+    p: int,
+    density: float,
+    order: str,
+    field: str,
+    seed: int,
+) -> None:
     rng = np.random.default_rng(seed)
     x = (rng.random((n, p)) < density) * (
         1.0 if field == "pattern" else rng.integers(-9, 9, (n, p))

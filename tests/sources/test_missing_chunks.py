@@ -96,9 +96,12 @@ def test_a_refresh_does_with_a_vanished_chunk_what_its_policy_says(
     path = str(tmp_path / "x")
     array = zarr.create_array(path, shape=X.shape, chunks=(10, P), dtype="f8", fill_value=7)
     array[...] = X
-    entries = {"source": {"path": path, "missing_chunks": policy}, "settle": 0,
-               "model": {"n_components": 2, "missing": "mean"},
-               "store": str(tmp_path / "models")}  # fmt: skip
+    entries = {
+        "source": {"path": path, "missing_chunks": policy},
+        "settle": 0,
+        "model": {"n_components": 2, "missing": "mean"},
+        "store": str(tmp_path / "models"),
+    }
     job = check_job(entries, "job")
     assert refresh(job).status == "published"
     (tmp_path / "x" / "c" / "2" / "0").unlink()

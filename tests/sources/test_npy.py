@@ -72,8 +72,10 @@ def test_the_peak_of_a_wide_file_is_as_projected(tmp_path, order):
     np.save(tmp_path / "x.npy", np.asarray(x, order=order))
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     peak, projected = json.loads(done.stdout.splitlines()[-1])
     assert peak <= projected <= 300 * 2**20
 

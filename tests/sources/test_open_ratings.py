@@ -22,17 +22,26 @@ NAMES = {"user": "userId", "item": "movieId", "rating": "rating"}
 
 def frame_of(cells: int = 3000, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    return pd.DataFrame({
-        "userId": rng.integers(1, 120, cells), "movieId": [f"m{i}" for i in rng.zipf(1.3, cells)],
-        "rating": rng.integers(1, 11, cells) / 2, "time": rng.permutation(cells) + 1_000_000,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "userId": rng.integers(1, 120, cells),
+            "movieId": [f"m{i}" for i in rng.zipf(1.3, cells)],
+            "rating": rng.integers(1, 11, cells) / 2,
+            "time": rng.permutation(cells) + 1_000_000,
+        }
+    )
 
 
 def cells_of(matrix: Any) -> dict[tuple[Any, Any], float]:
-    users, items = (np.asarray(one.coords[one.dims[0]]).tolist()
-                    for one in (matrix.labels.samples, matrix.labels.features))  # fmt: skip
-    return {(users[i], items[j]): float(x)
-            for some in matrix.pieces() for i, j, x in zip(*some, strict=True)}  # fmt: skip
+    users, items = (
+        np.asarray(one.coords[one.dims[0]]).tolist()
+        for one in (matrix.labels.samples, matrix.labels.features)
+    )
+    return {
+        (users[i], items[j]): float(x)
+        for some in matrix.pieces()
+        for i, j, x in zip(*some, strict=True)
+    }
 
 
 def expected(frame: pd.DataFrame, rule: str, timed: bool) -> dict[tuple[Any, Any], float]:
@@ -49,13 +58,17 @@ def written(frame: pd.DataFrame, folder: Path, kind: str) -> Any:
     elif kind == "tsv.gz":
         path.write_bytes(gzip.compress(frame.to_csv(sep="\t", index=False).encode()))
     elif kind == "dat":
-        path.write_text("".join("::".join(map(str, row)) + "\n"
-                                for row in frame.itertuples(index=False)))  # fmt: skip
+        path.write_text(
+            "".join("::".join(map(str, row)) + "\n" for row in frame.itertuples(index=False))
+        )
     elif kind == "parquet":
         frame.to_parquet(path)
     else:
-        return {"pandas": lambda: frame, "polars": lambda: polars.from_pandas(frame),
-                "arrow": lambda: pa.Table.from_pandas(frame)}[kind]()  # fmt: skip
+        return {
+            "pandas": lambda: frame,
+            "polars": lambda: polars.from_pandas(frame),
+            "arrow": lambda: pa.Table.from_pandas(frame),
+        }[kind]()
     return path
 
 
@@ -115,8 +128,11 @@ def test_a_delimiter_of_several_characters_is_found_wherever_a_read_ends(size: i
 
 
 def test_ids_are_whole_numbers_only_where_all_are() -> None:
-    for ids, kept in ((["7", "10"], [7, 10]), (["007", "10"], ["007", "10"]),
-                      (["7", "x"], ["7", "x"])):  # fmt: skip
+    for ids, kept in (
+        (["7", "10"], [7, 10]),
+        (["007", "10"], ["007", "10"]),
+        (["7", "x"], ["7", "x"]),
+    ):
         frame = pd.DataFrame({"user": ids, "item": ["a", "b"], "rating": [1.0, 2.0]})
         labels = streampca.open_ratings(frame).labels.samples
         assert np.asarray(labels.coords["user"]).tolist() == kept

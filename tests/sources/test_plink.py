@@ -105,8 +105,13 @@ def folded(matrix, step, lanes=2):
     object.__setattr__(plan, "edges", regular_edges(matrix.shape[1], step))
     object.__setattr__(plan, "span", 2)
     sink = MemorySink(matrix.shape[1], matrix.shape[0], np.int8)
-    run(plan, matrix, maps={"x": lambda block: block.values.T}, sinks={"x": sink},
-        execution=Execution(lanes, 1, "threads"))  # fmt: skip
+    run(
+        plan,
+        matrix,
+        maps={"x": lambda block: block.values.T},
+        sinks={"x": sink},
+        execution=Execution(lanes, 1, "threads"),
+    )
     return sink.values.T
 
 
@@ -162,8 +167,10 @@ def test_several_filesets_are_one_matrix(tmp_path):
         np.testing.assert_array_equal(matrix.read(0, 2, 5), calls[2:5])
         np.testing.assert_array_equal(folded(matrix, 7), calls)
     assert matrix.labels.features.extra["chromosome"].tolist() == [
-        *["1"] * 16, *["2"] * 17, *["10"] * 17
-    ]  # fmt: skip
+        *["1"] * 16,
+        *["2"] * 17,
+        *["10"] * 17,
+    ]
     backwards = streampca.open(paths[::-1])
     assert backwards.labels.features.name(0) == "rs33", "a list keeps its order"
     fits = [streampca.PCA(3, scale="hwe", missing="mean").fit(m) for m in (whole, paths)]

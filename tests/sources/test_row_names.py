@@ -120,8 +120,12 @@ def test_what_is_not_asked_about() -> None:
     fitted = streampca.PCA(1, scale="std").fit(named(X, ORDER, "count"))
     assert fitted.transform(named(X, np.arange(N), "count")).shape == (N, 1)
     assert [called_id(name) for name in ("sampleId", "IID", "liquid", "width", "x")] == [
-        True, True, False, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -179,8 +183,9 @@ def test_views_are_paired_by_the_column_that_both_have(
     y = stored(named(Y, values).iloc[ORDER], tmp_path / "y", kinds[1])
     one, other = (streampca.open(path, **options) if options else path for path in (x, y))
     np.testing.assert_allclose(correlation(one, other), EXPECTED)
-    np.testing.assert_allclose(correlation(one, named(Y, values).iloc[ORDER].set_index("sample")),
-                               EXPECTED)  # fmt: skip
+    np.testing.assert_allclose(
+        correlation(one, named(Y, values).iloc[ORDER].set_index("sample")), EXPECTED
+    )
     if not options:
         np.testing.assert_allclose(correlation(x, streampca.open(y, index="sample")), EXPECTED)
 
@@ -196,11 +201,20 @@ def test_other_ways_to_the_same_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(correlation(pl.from_pandas(named(X, IDS)).lazy(), y), EXPECTED)
     chosen = streampca.open(y, columns=["d", "e"])
     np.testing.assert_allclose(correlation(x, chosen), EXPECTED)
-    twice = [stored(t.assign(day=np.arange(N) % 2).assign(sample=IDS[np.arange(N) // 2]),
-                    tmp_path / f"t{i}", "parquet") for i, t in enumerate([X, Y])]  # fmt: skip
+    twice = [
+        stored(
+            t.assign(day=np.arange(N) % 2).assign(sample=IDS[np.arange(N) // 2]),
+            tmp_path / f"t{i}",
+            "parquet",
+        )
+        for i, t in enumerate([X, Y])
+    ]
     pd.read_parquet(twice[1]).iloc[ORDER].to_parquet(twice[1], index=False)
-    views = [streampca.open(path, columns=c) for path, c in zip(twice, ["abc", "de"], strict=True)
-             for c in [list(c)]]  # fmt: skip
+    views = [
+        streampca.open(path, columns=c)
+        for path, c in zip(twice, ["abc", "de"], strict=True)
+        for c in [list(c)]
+    ]
     np.testing.assert_allclose(correlation(*views), EXPECTED)
     with pytest.raises(SourceError, match="sample 1 is s0 in one"):
         streampca.open([stored(named(X, IDS), tmp_path / "z", "csv"), y], join="features")
@@ -213,8 +227,10 @@ def test_other_ways_to_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings(LEFT_OUT)
 def test_what_does_not_tell_is_refused(tmp_path: Path) -> None:
     def pair(x: Any, y: Any, column: str = "sample") -> tuple[str, str]:
-        return (stored(named(X, x, column), tmp_path / "x", "csv"),
-                stored(named(Y, y, column), tmp_path / "y", "csv"))  # fmt: skip
+        return (
+            stored(named(X, x, column), tmp_path / "x", "csv"),
+            stored(named(Y, y, column), tmp_path / "y", "csv"),
+        )
 
     halves = np.where(np.arange(N) < 9, "u", "v").astype(object)
     for names in (halves, IDS + "x"):

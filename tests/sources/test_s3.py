@@ -107,12 +107,18 @@ def test_a_fit_reads_it_as_from_disk(
         )
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             monkeypatch.delenv(name)
-        options = {"endpoint": s3_server, "access_key_id": key, "secret_access_key": secret,
-                   "region": region}  # fmt: skip
+        options = {
+            "endpoint": s3_server,
+            "access_key_id": key,
+            "secret_access_key": secret,
+            "region": region,
+        }
         if how == "s3fs's names":
-            options = {"key": key, "secret": secret,
-                       "client_kwargs": {"endpoint_url": s3_server, "region_name": region},
-                       }  # fmt: skip
+            options = {
+                "key": key,
+                "secret": secret,
+                "client_kwargs": {"endpoint_url": s3_server, "region_name": region},
+            }
     zarr.create_array(str(tmp_path / "x"), shape=(N, P), chunks=(ROWS, P), dtype="f8")[...] = data()
     there = streampca.PCA(3).fit(streampca.open(s3, storage_options=options))
     here = streampca.PCA(3).fit(str(tmp_path / "x"))
@@ -151,9 +157,11 @@ class Night:
     def __init__(self, place: str) -> None:
         self.array = written(f"{place}/x", data())
         self.entries = {
-            "source": {"path": f"{place}/x"}, "model": {"n_components": 3},
-            "store": f"{place}/models", "settle": 0,
-        }  # fmt: skip
+            "source": {"path": f"{place}/x"},
+            "model": {"n_components": 3},
+            "store": f"{place}/models",
+            "settle": 0,
+        }
 
     def run(self, **more: Any) -> Any:
         return refresh(check_job(self.entries, "job"), **more)
@@ -198,8 +206,13 @@ def test_scores_are_a_part_of_their_version_there_too(
     """They are written among temporary files first; nothing of these stays."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     array = written(f"{s3}/x", data())
-    entries = {"source": {"path": f"{s3}/x"}, "model": {"n_components": 3}, "settle": 0,
-               "store": f"{s3}/models", "scores": {"rows": "all"}}  # fmt: skip
+    entries = {
+        "source": {"path": f"{s3}/x"},
+        "model": {"n_components": 3},
+        "settle": 0,
+        "store": f"{s3}/models",
+        "scores": {"rows": "all"},
+    }
     store = streampca.ModelStore(f"{s3}/models")
     for rows in (N, N + 30):
         assert refresh(check_job(entries, "job")).scores["rows"] == rows
@@ -254,10 +267,16 @@ def test_of_refreshes_at_once_one_publishes(jobs: int, rounds: int, s3: str) -> 
         night.array.append(data(40, seed=round_))
 
 
-@pytest.mark.parametrize("line", [
-    "refresh {job}", "fit {x} -k 2", "fit {x}.parquet -k 2", "models list {x}",
-    "transform {model} {x} -o s.zarr",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "refresh {job}",
+        "fit {x} -k 2",
+        "fit {x}.parquet -k 2",
+        "models list {x}",
+        "transform {model} {x} -o s.zarr",
+    ],
+)
 def test_a_bucket_that_is_not_there_is_no_such_input(
     s3: str, tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,8 +112,11 @@ def test_rows_of_another_field_are_refused_by_name(kind: str, what: str, tmp_pat
             there.to_netcdf(path, engine="h5netcdf")
     paths = [str(tmp_path / f"{i}.{kind}") for i in range(3)]
     dim = {"dim": 0} if kind == "hdf5" else {"dim": "time"}
-    shown = {"name": "variable 'air' and .* has 'uwnd'", "units": "units 'K' and .* has 'm s-1'",
-             "standard_name": "air_temperature' and .* has 'eastward_wind'"}[what]  # fmt: skip
+    shown = {
+        "name": "variable 'air' and .* has 'uwnd'",
+        "units": "units 'K' and .* has 'm s-1'",
+        "standard_name": "air_temperature' and .* has 'eastward_wind'",
+    }[what]
     for source in (paths, str(tmp_path / f"*.{kind}")):
         with pytest.raises(InvalidInputError, match=shown):
             streampca.open(source, **dim)

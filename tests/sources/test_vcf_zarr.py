@@ -248,9 +248,14 @@ def test_labels_beside_a_plain_array(tmp_path):
     path = write_vcf_zarr(tmp_path / "v", calls, zarr_format=3)
     group = zarr.open_group(path)
     group.create_array(
-        "call_DS", shape=(20, 6), chunks=(5, 6), dtype="int8", dimension_names=DIMS,
-        attributes={"missing_value": -1}, config={"write_empty_chunks": True},
-    )[...] = calls.T  # fmt: skip
+        "call_DS",
+        shape=(20, 6),
+        chunks=(5, 6),
+        dtype="int8",
+        dimension_names=DIMS,
+        attributes={"missing_value": -1},
+        config={"write_empty_chunks": True},
+    )[...] = calls.T
     matrix = streampca.open(path, variable="call_DS", dim="samples")
     assert matrix.dtype == np.int8
     assert matrix.missing_value == -1
@@ -274,11 +279,14 @@ def stores(folder, calls):
     cuts = [0, p // 3, p // 2, p]
     parts = [(i, calls[:, a:b], a) for i, (a, b) in enumerate(pairwise(cuts))]
     by_chromosome = {
-        "bed": [write_plink(folder / f"b{i}", c, ids=variant_names(c.shape[1], a))
-                for i, c, a in parts],
-        "vcf": [write_vcf_zarr(folder / f"v{i}.vcz", c, ids=variant_names(c.shape[1], a))
-                for i, c, a in parts],
-    }  # fmt: skip
+        "bed": [
+            write_plink(folder / f"b{i}", c, ids=variant_names(c.shape[1], a)) for i, c, a in parts
+        ],
+        "vcf": [
+            write_vcf_zarr(folder / f"v{i}.vcz", c, ids=variant_names(c.shape[1], a))
+            for i, c, a in parts
+        ],
+    }
     return {
         "bed": write_plink(folder / "b", calls),
         "vcf": write_vcf_zarr(folder / "v.vcz", calls, chunks=(16, n)),

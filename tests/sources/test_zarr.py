@@ -440,12 +440,15 @@ def test_what_is_not_a_source(tmp_path):
             "<FsspecStore(HTTPFileSystem, https://me:pw@host/x.zarr?sig=x)>",
             "<FsspecStore(HTTPFileSystem, https://host/x.zarr)>",
         ),
-        ("simplecache::https://me:p@w@host/x and ftp://a@b/c#d", "simplecache::https://host/x and ftp://b/c"),
+        (
+            "simplecache::https://me:p@w@host/x and ftp://a@b/c#d",
+            "simplecache::https://host/x and ftp://b/c",
+        ),
         ("C:\\data\\x.zarr", "C:\\data\\x.zarr"),
         ("file:///data/me@home/x.zarr", "file:///data/me@home/x.zarr"),
         ("no url? really @home", "no url? really @home"),
     ],
-)  # fmt: skip
+)
 def test_secrets_are_hidden_wherever_a_url_stands(text, shown):
     assert hide_secrets(text) == shown
 

@@ -73,16 +73,34 @@ def test_the_field_of_a_group_is_found_among_its_coordinates(tmp_path, zarr_form
     numbers=st.lists(st.integers(-90_000, 900_000), max_size=5),
     unit=st.sampled_from(["days", "hours", "minutes", "seconds", "Days", "hour", "milliseconds"]),
     origin=st.sampled_from(
-        ["1800-01-01", "1900-1-1 00:00:0.0", "2000-02-29T12:30:15Z", "0001-01-01", "1582-10-10",
-         "1999-12-31 22:15 +01:30", "2000-01-01 06:00:00.5", "2199-01-01"]
+        [
+            "1800-01-01",
+            "1900-1-1 00:00:0.0",
+            "2000-02-29T12:30:15Z",
+            "0001-01-01",
+            "1582-10-10",
+            "1999-12-31 22:15 +01:30",
+            "2000-01-01 06:00:00.5",
+            "2199-01-01",
+        ]
     ),
     calendar=st.sampled_from(
-        [None, "standard", "gregorian", "proleptic_gregorian", "noleap", "365_day", "all_leap",
-         "366_day", "360_day", "julian"]
+        [
+            None,
+            "standard",
+            "gregorian",
+            "proleptic_gregorian",
+            "noleap",
+            "365_day",
+            "all_leap",
+            "366_day",
+            "360_day",
+            "julian",
+        ]
     ),
     step=st.sampled_from([1, 0.5, 1 / 3]),
     fill=st.booleans(),
-)  # fmt: skip
+)
 def test_times_are_those_of_xarray(numbers, unit, origin, calendar, step, fill):
     values = np.asarray(numbers, np.int64) * step
     attributes = {"units": f"{unit} since {origin}"}

@@ -101,13 +101,16 @@ def test_numbers_are_written_as_zarr_writes_them(
         monkeypatch.setattr(array_files, "is_plain", lambda dtype: False)
     assert files[0] == files[1]
     back = read_array(getter(files[0]), files[0], "x")
-    buffers = {name: default_buffer_prototype().buffer.from_bytes(one)
-               for name, one in files[0].items()}  # fmt: skip
+    buffers = {
+        name: default_buffer_prototype().buffer.from_bytes(one) for name, one in files[0].items()
+    }
     by_zarr = zarr.open_array(zarr.storage.MemoryStore(buffers), path="arrays/x", mode="r")
     for found in (back, np.asarray(by_zarr[...])):
         assert (found.dtype, found.shape, found.tobytes()) == (
-            array.dtype, array.shape, array.tobytes()
-        )  # fmt: skip
+            array.dtype,
+            array.shape,
+            array.tobytes(),
+        )
 
 
 def read_array(get: Any, files: Any, name: str) -> Any:

@@ -80,10 +80,18 @@ def appended(folder: Path) -> Any:
 
 @pytest.mark.parametrize(
     "write",
-    [rows, panel, labelled, columns, appended,
-     *(pytest.param(lambda at, along=along: converted(at, along), id=f"along {along}")
-       for along in (0, 1))],
-)  # fmt: skip
+    [
+        rows,
+        panel,
+        labelled,
+        columns,
+        appended,
+        *(
+            pytest.param(lambda at, along=along: converted(at, along), id=f"along {along}")
+            for along in (0, 1)
+        ),
+    ],
+)
 def test_each_sink_writes_a_chunk_at_a_time(
     write: Callable[[Path], Any], tmp_path: Path, handed: list[int]
 ) -> None:

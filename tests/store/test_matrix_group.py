@@ -39,11 +39,7 @@ def content(sink: GroupSink) -> np.ndarray:
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    cuts=st.sets(st.integers(1, 19)),
-    chunk=st.integers(1, 25),
-    along=st.sampled_from([0, 1]),
-)
+@given(cuts=st.sets(st.integers(1, 19)), chunk=st.integers(1, 25), along=st.sampled_from([0, 1]))
 def test_slices_in_order_of_any_length(tmp_path_factory: Any, cuts: Any, chunk: int, along: int):
     sink = opened(tmp_path_factory.mktemp("g") / "g", along, min(chunk, 20))
     edges = [0, *sorted(cuts), 20]

@@ -65,9 +65,11 @@ def killed(tmp_path: Path) -> Path:
     write_lines(tmp_path / "moved", ["whole\n"])
     root = str(Path(streampca.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", DYING, str(tmp_path)], env={**os.environ, "PYTHONPATH": root},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", DYING, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     return tmp_path
 
@@ -126,8 +128,14 @@ def test_what_is_set_aside_is_left_alone_until_its_process_dies(tmp_path: Path) 
 def test_nothing_else_is_taken_for_left_over(tmp_path: Path) -> None:
     """Names that are nearly ours, ours of another output, links and pipes."""
     whole = "0" * 32
-    near = (f".out.{'0' * 31}.partial", f".out.{whole}.parts", f".other.{whole}.partial",
-            f"out.{whole}.partial", ".out.notes.partial", f".out.{whole}.new")  # fmt: skip
+    near = (
+        f".out.{'0' * 31}.partial",
+        f".out.{whole}.parts",
+        f".other.{whole}.partial",
+        f"out.{whole}.partial",
+        ".out.notes.partial",
+        f".out.{whole}.new",
+    )
     for name in near:
         (tmp_path / name).mkdir()
     target = tmp_path / "target"

@@ -82,8 +82,12 @@ class AlternatingSweeps(CandidateFactors):
             values, vectors, _ = singular_form(gram, v)
             self.v[:, part] = self._rounded(balanced(values, vectors))
         singular = np.array(step.singular)
-        return {"objective": objective, "penalised": penalised, "change": change,
-                "singular": singular}  # fmt: skip
+        return {
+            "objective": objective,
+            "penalised": penalised,
+            "change": change,
+            "singular": singular,
+        }
 
     def _rounded(self, v: Array) -> Array:
         return v.astype(self.dtype).astype(np.float64)
@@ -177,8 +181,12 @@ class BiasedSweeps(AlternatingSweeps):
             change[c] = relative_change(gram, old, new)
             self.solved[:, part] = new
             self._go_on(c, new, step)
-        return {"objective": objective, "penalised": penalised, "change": change,
-                "singular": np.array(step.singular)}  # fmt: skip
+        return {
+            "objective": objective,
+            "penalised": penalised,
+            "change": change,
+            "singular": np.array(step.singular),
+        }
 
     def _solve(self, step: AlternatingStep, c: int, old: Array) -> tuple[Array, float, float]:
         """((v, 1, b) of every column, squares that are left, penalty of the columns)."""
@@ -237,7 +245,6 @@ class BiasedSweeps(AlternatingSweeps):
         return super().state() | {"center": self.center, "common": self.common}
 
 
-# --------------------------------------------------------------------------------------------------
 # Where sweeps begin.
 
 LEAST = 1e-3  # of the largest first factor: one of 0 stays 0

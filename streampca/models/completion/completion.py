@@ -110,8 +110,7 @@ class Completion(LinearModel):
         meaning="""stop when the best held-out error has not fallen in the last two sweeps.""",
     )
     random_state: Any = parameter(
-        default=0,
-        meaning="seed of the held-out cells and of random first directions.",
+        default=0, meaning="seed of the held-out cells and of random first directions."
     )
     init: Any = parameter(
         default=None,
@@ -186,12 +185,7 @@ class Completion(LinearModel):
         self.validation_: list[dict[str, Any]] = curve(request, done.trace)
         self.result_: CompletedDecomposition
         self.result_, self._scores = result_of(
-            done,
-            matrix,
-            request,
-            self.registered_name,
-            self.stored_params(),
-            outcome,
+            done, matrix, request, self.registered_name, self.stored_params(), outcome
         )
         self.turns_: list[float] = turns_of(self.result_)
         warn_of_completion(done, matrix, request)

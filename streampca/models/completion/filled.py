@@ -81,7 +81,6 @@ class Completed:
         return np.asarray(scores * reciprocal(np.sqrt(self.weights[start:stop]))[:, None])
 
 
-# --------------------------------------------------------------------------------------------------
 # Sweeps of Hard- and Soft-Impute: fill the holes with the estimate, take its best approximation.
 #
 # With the whole Y'Y each sweep is the iteration to the letter. With a subspace, V goes one step
@@ -190,8 +189,12 @@ class FilledSweeps(CandidateFactors):
                 spread = np.linalg.eigvalsh(step.gram[inside])
                 penalty = 2.0 * self.request.ridges[c] * float(np.sqrt(np.maximum(spread, 0)).sum())
             penalised.append(float(step.residual[c]) + penalty)
-        return {"objective": np.array(step.residual), "penalised": penalised, "change": change,
-                "singular": np.zeros(len(self.request.ranks), int)}  # fmt: skip
+        return {
+            "objective": np.array(step.residual),
+            "penalised": penalised,
+            "change": change,
+            "singular": np.zeros(len(self.request.ranks), int),
+        }
 
     def estimate(self, c: int) -> tuple[Array, Array]:
         """(U'U, V) of a candidate, U as the last pass wrote it."""

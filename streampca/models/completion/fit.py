@@ -139,8 +139,11 @@ class _Fit:
         scratch: Callable[[], str],
     ) -> None:
         self.plan, self.matrix, self.request, self.saved = (
-            planned.plan, planned.matrix, request, saved,
-        )  # fmt: skip
+            planned.plan,
+            planned.matrix,
+            request,
+            saved,
+        )
         self.passes, plan, matrix = passes, planned.plan, planned.matrix
         one = planned.blocks(passes.sweep)
         self.axis, self.most = one.axis, one.times
@@ -196,8 +199,9 @@ class _Fit:
         assert self.effects is not None
         sink, (beside, sides) = self.effects.sink(), self.effects.standardisation()
         number = len(self.effects.changes) + 1
-        done = yield self._pass(spec, number, operands=operands | beside, side_inputs=sides,
-                                sinks={"effects": sink})  # fmt: skip
+        done = yield self._pass(
+            spec, number, operands=operands | beside, side_inputs=sides, sinks={"effects": sink}
+        )
         eps = float(np.finfo(self.plan.work_dtype).eps)
         self.effects.take(done["effects"], sink.values, eps, self.request.weights)
         return done
@@ -414,7 +418,19 @@ class _Fit:
             self.saved.clear()
         part = self.sweeps.factors(c)
         return Completed(
-            c, values, vectors, turn, self.sweeps.offset[part],
-            self.center() + self.sweeps.added(c), self.factors, part, self.stats, self.scaling,
-            self.trace, self.stopped, self.axis, self.request, self.effects,
-        )  # fmt: skip
+            c,
+            values,
+            vectors,
+            turn,
+            self.sweeps.offset[part],
+            self.center() + self.sweeps.added(c),
+            self.factors,
+            part,
+            self.stats,
+            self.scaling,
+            self.trace,
+            self.stopped,
+            self.axis,
+            self.request,
+            self.effects,
+        )

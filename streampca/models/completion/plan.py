@@ -89,9 +89,12 @@ def _step_of(request: CompletionRequest, axis: int, absent: bool) -> Alternating
     if request.filled:
         return FilledStep(streamed=axis, ranks=request.ranks, whole=request.solver == "exact")
     return AlternatingStep(
-        streamed=axis, ranks=request.ranks, means=request.means, absent=absent,
+        streamed=axis,
+        ranks=request.ranks,
+        means=request.means,
+        absent=absent,
         **penalties_of(request),
-    )  # fmt: skip
+    )
 
 
 def penalties_of(request: CompletionRequest) -> dict[str, Any]:
@@ -160,9 +163,18 @@ def _candidate(
             factors="new" if request.filled else "v",
             share=_held_share(request, matrix, cells),
         )
-    look = pass_spec("look", matrix, axis, looking, flops=6.0 * cells * max(request.ranks),
-                     kept_nbytes=kept, work="skinny", stored=stored, thin=True,
-                     times=1 + request.gives_back)  # fmt: skip
+    look = pass_spec(
+        "look",
+        matrix,
+        axis,
+        looking,
+        flops=6.0 * cells * max(request.ranks),
+        kept_nbytes=kept,
+        work="skinny",
+        stored=stored,
+        thin=True,
+        times=1 + request.gives_back,
+    )
     if request.solver == "exact":
         flops = len(request.ranks) * cells * m + 6 * cells * total
         solve = {"projections and an eigenproblem": (len(request.ranks) + 2) * m * m * 8}
@@ -173,23 +185,46 @@ def _candidate(
         largest = max(map(packed_length, request.widths)) + max(request.widths)
         solve = {"normal equations": m * (tall + total + 3 * largest) * 8}
     times = max(1, request.max_passes - max(1, request.turns) - request.gives_back)
-    sweep = pass_spec("sweep", matrix, axis, sweeping, flops=flops, kept_nbytes=kept,
-                      work="skinny", stored=stored and not request.filled, thin=True, times=times,
-                      likely=min(times, LIKELY))  # fmt: skip
+    sweep = pass_spec(
+        "sweep",
+        matrix,
+        axis,
+        sweeping,
+        flops=flops,
+        kept_nbytes=kept,
+        work="skinny",
+        stored=stored and not request.filled,
+        thin=True,
+        times=times,
+        likely=min(times, LIKELY),
+    )
     beside = ENTRY * matrix.row_nbytes(axis) if stored else HOLES * float(m)
     look, sweep, turn = _with_holes(look, beside), _with_holes(sweep, beside), None
     if request.both:
-        turn = pass_spec("turn", matrix, axis, turning, flops=16.0 * cells, kept_nbytes=kept,
-                         work="skinny", stored=stored, thin=True, times=request.turns - 1,
-                         likely=min(request.turns - 1, LIKELY))  # fmt: skip
+        turn = pass_spec(
+            "turn",
+            matrix,
+            axis,
+            turning,
+            flops=16.0 * cells,
+            kept_nbytes=kept,
+            work="skinny",
+            stored=stored,
+            thin=True,
+            times=request.turns - 1,
+            likely=min(request.turns - 1, LIKELY),
+        )
         turn = _with_holes(turn, beside)
     sizes = {"scratch": int(scratch), "factors": total}
     done = {"result": factors + 4 * max(request.ranks) * (lines * (not scratch) + m) * 8}
     passes = (look, sweep) if turn is None else (look, turn, sweep)
     candidate: Candidate[Any] = Candidate(
-        request.solver, _reason(request, axis, scratch), passes,
-        {"kept arrays": kept} | larger(solve, done), sizes=sizes,
-    )  # fmt: skip
+        request.solver,
+        _reason(request, axis, scratch),
+        passes,
+        {"kept arrays": kept} | larger(solve, done),
+        sizes=sizes,
+    )
     candidate = candidate.weighted(request.weights)
     return CompletionPasses(look, turn, sweep, scratch), candidate
 

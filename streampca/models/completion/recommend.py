@@ -217,7 +217,6 @@ class Ratings:
         return self._listed(*self.leading(cosines, np.array([place]), n), (-1.0, 1.0))
 
 
-# --------------------------------------------------------------------------------------------------
 # Pairs of ids, in the forms in which people have them.
 
 
@@ -263,7 +262,6 @@ def _listed(ids: Any) -> Sequence[Any]:
     return listed
 
 
-# --------------------------------------------------------------------------------------------------
 # Errors and ranks on ratings that the fit has not seen.
 
 
@@ -297,9 +295,14 @@ def judged(
         liked = values >= relevant
         ranks.add(users[liked], at[liked], of[liked])
     return {
-        "ratings": cells, "cold": cold, "rmse": float(np.sqrt(squares / cells)),
-        "mae": absolute / cells, "relevant": float(relevant), "n": n, **ranks.means(),
-    }  # fmt: skip
+        "ratings": cells,
+        "cold": cold,
+        "rmse": float(np.sqrt(squares / cells)),
+        "mae": absolute / cells,
+        "relevant": float(relevant),
+        "n": n,
+        **ranks.means(),
+    }
 
 
 class Ranks:

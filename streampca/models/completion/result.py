@@ -132,8 +132,9 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         n, p = self.n_samples, self.n_features
         if rows.shape != columns.shape or rows.ndim != 1:
             raise InvalidInputError(f"rows {rows.shape} and columns {columns.shape} must be alike")
-        if len(rows) and (rows.min() < 0 or columns.min() < 0 or rows.max() >= n
-                          or columns.max() >= p):  # fmt: skip
+        if len(rows) and (
+            rows.min() < 0 or columns.min() < 0 or rows.max() >= n or columns.max() >= p
+        ):
             raise InvalidInputError(f"cells outside the {n} x {p} matrix of the fit")
         components = self.require_components()[:, columns]
         values = np.einsum("ij,ji->i", scores_at(rows), components)
@@ -225,8 +226,14 @@ def _singular(done: Completed, request: CompletionRequest) -> tuple[Array, Array
 def _write_scores(done: Completed, turn: Array, n: int) -> Any:
     """The scores of a fit whose factors lie in a scratch store, written beside them; opened."""
     folder = str(done.factors.folder)
-    sink = ZarrSink(os.path.join(folder, "scores.zarr"), n, len(turn), done.factors.dtype,
-                    done.factors.chunk, overwrite=True)  # fmt: skip
+    sink = ZarrSink(
+        os.path.join(folder, "scores.zarr"),
+        n,
+        len(turn),
+        done.factors.dtype,
+        done.factors.chunk,
+        overwrite=True,
+    )
     for start in range(0, n, sink.chunk):
         sink.write(start, done.rows(start, min(start + sink.chunk, n)) * turn)
     sink.finish()

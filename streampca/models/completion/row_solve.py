@@ -62,8 +62,17 @@ class RowSolve(RowMap):
             inside = np.ones((len(v), 1))
             inside[result.dropped] = 0.0
             v = np.hstack([v, inside])
-        return cls(np.ascontiguousarray(v), roots, result.mean, result.divisors, ridge,
-                   about_rows and bias is None, rows_scaled, bias, absent)  # fmt: skip
+        return cls(
+            np.ascontiguousarray(v),
+            roots,
+            result.mean,
+            result.divisors,
+            ridge,
+            about_rows and bias is None,
+            rows_scaled,
+            bias,
+            absent,
+        )
 
     @property
     def width(self) -> int:
@@ -134,8 +143,16 @@ class RowSolve(RowMap):
         if sparse:
             values = values.tocsr()
             values.sum_duplicates()
-        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value,
-                          absent=self.absent and sparse))  # fmt: skip
+        return self(
+            Block(
+                values,
+                0,
+                0,
+                values.shape[0],
+                missing_value=missing_value,
+                absent=self.absent and sparse,
+            )
+        )
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """Bytes beside blocks and tiles: products of loadings, equations, a tile of holes."""

@@ -92,8 +92,14 @@ def next_sweep(
         told = {name: np.where(fitted, one, getattr(trace[-1], name)) for name, one in told.items()}
     kept = trace[-1].chosen if trace else 0
     numbers = {name: tuple(np.asarray(one).tolist()) for name, one in told.items()}
-    return Sweep(len(trace) + 1, 0, seconds=0.0, fitted=tuple(fitted.tolist()),
-                 chosen=kept if held is None else held.best(simplest), **numbers)  # fmt: skip
+    return Sweep(
+        len(trace) + 1,
+        0,
+        seconds=0.0,
+        fitted=tuple(fitted.tolist()),
+        chosen=kept if held is None else held.best(simplest),
+        **numbers,
+    )
 
 
 def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Array:

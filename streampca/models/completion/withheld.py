@@ -57,8 +57,12 @@ class Withhold:
                     f"validation=(rows, columns) of shapes {rows.shape} and {columns.shape}; "
                     "expected two lists of the same length"
                 )
-            if len(rows) and (rows.min() < 0 or columns.min() < 0 or rows.max() >= shape[0]
-                              or columns.max() >= shape[1]):  # fmt: skip
+            if len(rows) and (
+                rows.min() < 0
+                or columns.min() < 0
+                or rows.max() >= shape[0]
+                or columns.max() >= shape[1]
+            ):
                 raise InvalidInputError(f"validation names cells outside the matrix, {shape}")
             there = np.ones(len(rows), bool)
             cells = scipy.sparse.coo_matrix((there, (rows, columns)), shape)

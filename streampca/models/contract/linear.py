@@ -166,9 +166,15 @@ class LinearModel(Estimator):
         self, name: str, scores: Any, back: BackProjection, out: Any, overwrite: bool, remove: Any
     ) -> Any:
         return rows_of_scores(
-            self._fitted(), self._passes, name, scores, back,
-            out=out, overwrite=overwrite, remove=remove,
-        )  # fmt: skip
+            self._fitted(),
+            self._passes,
+            name,
+            scores,
+            back,
+            out=out,
+            overwrite=overwrite,
+            remove=remove,
+        )
 
     # -- quality of the fit ---------------------------------------------------------------------
 

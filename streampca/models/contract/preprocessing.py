@@ -128,9 +128,10 @@ class Preprocessor(Parameters):
         if not self.__sklearn_is_fitted__():
             raise not_fitted(type(self).__name__)
         return next(
-            one.weights for one in self.preprocessing_.steps[::-1]
+            one.weights
+            for one in self.preprocessing_.steps[::-1]
             if isinstance(one, FeatureWeights)
-        )  # fmt: skip
+        )
 
 
 class NormalizeTotal(Preprocessor):
@@ -144,9 +145,13 @@ class NormalizeTotal(Preprocessor):
     """
 
     def __init__(
-        self, target_sum: float | None = None, *, memory_limit: int | str | None = None,
-        scheduler: Any = None, progress: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        target_sum: float | None = None,
+        *,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+    ) -> None:
         self.target_sum = target_sum
         self.memory_limit = memory_limit
         self.scheduler = scheduler
@@ -172,9 +177,13 @@ class Log1p(Preprocessor):
     """
 
     def __init__(
-        self, base: float | None = None, *, memory_limit: int | str | None = None,
-        scheduler: Any = None, progress: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        base: float | None = None,
+        *,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+    ) -> None:
         self.base = base
         self.memory_limit = memory_limit
         self.scheduler = scheduler
@@ -201,9 +210,14 @@ class TfIdf(Preprocessor):
     """
 
     def __init__(
-        self, *, smooth: bool = True, norm: str | None = "l2",
-        memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        smooth: bool = True,
+        norm: str | None = "l2",
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+    ) -> None:
         self.smooth = smooth
         self.norm = norm
         self.memory_limit = memory_limit
@@ -265,13 +279,16 @@ class LogEntropy(Preprocessor):
 
 
 # -- fit and apply in one call
-# ---------------------------------------------------------------------------------------
 
 
 def normalize_total(
-    X: Any, target_sum: float | None = None, *, memory_limit: int | str | None = None,
-    scheduler: Any = None, progress: Any = None,
-) -> ChunkedMatrix:  # fmt: skip
+    X: Any,
+    target_sum: float | None = None,
+    *,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> ChunkedMatrix:
     """X, (n, p), after :class:`NormalizeTotal`. A model of it gives raw new rows the same total.
 
     Cost: one pass.
@@ -287,9 +304,14 @@ def log1p(X: Any, base: float | None = None) -> ChunkedMatrix:
 
 
 def tf_idf(
-    X: Any, *, smooth: bool = True, norm: str | None = "l2",
-    memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
-) -> ChunkedMatrix:  # fmt: skip
+    X: Any,
+    *,
+    smooth: bool = True,
+    norm: str | None = "l2",
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> ChunkedMatrix:
     """X, (documents, terms), weighted by itself: see :class:`TfIdf`. Cost: two passes.
 
     Of new documents do not call this: a model fitted to the result weights raw ones as its own.
@@ -311,7 +333,6 @@ def log_entropy(
     ).fit_transform(X)
 
 
-# --------------------------------------------------------------------------------------------------
 # A look at cells that are about to be fitted.
 
 LOOKED_AT = 64  # cells
@@ -338,5 +359,6 @@ def _holds_counts(matrix: ChunkedMatrix) -> bool:
     values = first.read(axis, 0, min(LOOKED_AT, first.shape[axis]))
     first.restart_counts()
     cells = np.asarray(getattr(values, "data", values) if is_sparse(values) else values)
-    return bool(cells.size and np.all(cells >= 0) and np.all(cells == np.floor(cells))
-                and cells.max() > 1)  # fmt: skip
+    return bool(
+        cells.size and np.all(cells >= 0) and np.all(cells == np.floor(cells)) and cells.max() > 1
+    )

@@ -21,8 +21,17 @@ from streampca.passes import on_threads
 from streampca.store import understood
 
 # methods that make passes or solve, on as many threads as the model says
-COMPUTING = ("fit", "fit_transform", "partial_fit", "forget", "transform",
-             "inverse_transform", "score", "score_samples", "reconstruction_error")  # fmt: skip
+COMPUTING = (
+    "fit",
+    "fit_transform",
+    "partial_fit",
+    "forget",
+    "transform",
+    "inverse_transform",
+    "score",
+    "score_samples",
+    "reconstruction_error",
+)
 
 ASKED = ("plan", "fit", "fit_transform", "partial_fit")  # methods that use the parameters
 

@@ -15,12 +15,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize
 from streampca.matrix.alignment import names_of
 from streampca.matrix.places import root_cosine_of_latitude
-from streampca.models.side_data.by_name import (
-    Find,
-    named_column,
-    weights_along,
-    with_columns,
-)
+from streampca.models.side_data.by_name import Find, named_column, weights_along, with_columns
 from streampca.models.side_data.design import Design
 from streampca.models.side_data.row_weights import as_counts, refuse_few, split
 from streampca.solvers import check_n_components
@@ -128,7 +123,6 @@ def labels_beside(matrix: ChunkedMatrix, axis: int, values: Any) -> AxisLabels:
     return matrix.labels.features if axis else rows_named_as(matrix, names_of(values))
 
 
-# --------------------------------------------------------------------------------------------------
 # The request: parameters and side data, checked and bound once before anything is read.
 
 TOL = 1e-4  # radians
@@ -269,9 +263,14 @@ class Request:
         check_ddof(self.ddof)
         ploidy = 2 if self.ploidy is None else self.ploidy
         how = Standardize(
-            self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing,
+            self.center,
+            self.scale,
+            self.ddof,
+            ploidy,
+            self.maf,
+            self.max_missing,
             self.code_assumed,
-        )  # fmt: skip
+        )
         object.__setattr__(self, "standardize", how)
 
     @classmethod

@@ -47,24 +47,15 @@ TOL = parameter(
     meaning="""radians, 1e-4 where None or 0, scikit-learn's default; "randomized" stops when the
         angle of every component is certified to it.""",
 )
-CENTER = parameter(
-    default=True,
-    meaning="subtract column means.",
-)
+CENTER = parameter(default=True, meaning="subtract column means.")
 SCALE = parameter(
     default=None,
     choices=(None, "std"),
     meaning="""None, or "std": divide columns by their standard deviation; constant ones
         become 0.""",
 )
-DDOF = parameter(
-    default=1,
-    meaning="variances divide by n - ddof.",
-)
-MISSING_VALUE = parameter(
-    default=None,
-    meaning="""a number that means "missing", beside NaN.""",
-)
+DDOF = parameter(default=1, meaning="variances divide by n - ddof.")
+MISSING_VALUE = parameter(default=None, meaning="""a number that means "missing", beside NaN.""")
 WEIGHTS = parameter(
     default=None,
     kept=Kept.NAME,

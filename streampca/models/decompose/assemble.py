@@ -178,18 +178,13 @@ def _version(name: str) -> str:
         return "unknown"
 
 
-# --------------------------------------------------------------------------------------------------
 # Warnings about a fit, one in each function.
 
 FitWarning = tuple[type[Warning], str]
 
 
 def warn_of_fit(
-    fitted: Fitted,
-    n_samples: int,
-    labels: Labels,
-    request: Request,
-    warned: set[type[Warning]],
+    fitted: Fitted, n_samples: int, labels: Labels, request: Request, warned: set[type[Warning]]
 ) -> None:
     """Warn the caller of ``fit``, once for each kind that is not in ``warned``, which grows."""
     found = (

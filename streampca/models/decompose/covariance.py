@@ -111,12 +111,7 @@ def refuse_single(rows: int) -> None:
         raise InvalidInputError(f"got {rows} row that counts; a correlation needs at least 2")
 
 
-def _scatter(
-    matrix: ChunkedMatrix,
-    missing: str,
-    running: Running,
-    weights: Array | None,
-) -> Any:
+def _scatter(matrix: ChunkedMatrix, missing: str, running: Running, weights: Array | None) -> Any:
     if missing not in ("raise", "mean"):
         raise InvalidInputError(f"missing={missing!r}; expected 'raise' or 'mean'")
     accumulator: Any = Scatter() if missing == "raise" else MeanImputedScatter()

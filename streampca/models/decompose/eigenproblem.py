@@ -9,12 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import (
-    Array,
-    lower_product,
-    norm_estimate,
-    row_pieces,
-)
+from streampca.kernels import Array, lower_product, norm_estimate, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
@@ -78,12 +73,7 @@ class SampleSpace:
 
 
 def solve_sample_space(
-    lower: Array,
-    z_probe: Array,
-    request: Request,
-    matrix: ChunkedMatrix,
-    used: int,
-    probed: Array,
+    lower: Array, z_probe: Array, request: Request, matrix: ChunkedMatrix, used: int, probed: Array
 ) -> SampleSpace:
     """probed : (n, PROBES) the error of ``lower`` times the random vectors.
 
@@ -224,12 +214,7 @@ def significant(spectrum: Spectrum, count: int) -> int:
 
 
 def count_components(
-    request: Request,
-    values: Array,
-    spectrum: Spectrum,
-    n: int | None,
-    limit: int,
-    rank: int,
+    request: Request, values: Array, spectrum: Spectrum, n: int | None, limit: int, rank: int
 ) -> tuple[int, int | None]:
     """(components to keep, the k of the gap if one was requested and found).
 

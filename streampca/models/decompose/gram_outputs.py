@@ -70,10 +70,7 @@ def components_sink(
         COMPONENTS,
         (p, k),
         (dim, "component"),
-        {
-            dim: matrix.labels.features.columns(dim),
-            "component": {"component": np.arange(1, k + 1)},
-        },
+        {dim: matrix.labels.features.columns(dim), "component": {"component": np.arange(1, k + 1)}},
         dtype,
         chunk_for(edges, max(1, CHUNK_NBYTES // (k * dtype.itemsize))),
         {"component": {"explained_variance": variance}},
@@ -102,7 +99,6 @@ def streamed_nbytes(k: int, itemsize: int, length: int) -> int:
     return k * itemsize * length + writing_nbytes(min(CHUNK_NBYTES, k * itemsize * length))
 
 
-# --------------------------------------------------------------------------------------------------
 # Column statistics of a fit that streams features: in memory, or stored with its components.
 #
 # The statistics of a block are final when it passes, so that they are written as it passes: 40
@@ -110,7 +106,13 @@ def streamed_nbytes(k: int, itemsize: int, length: int) -> int:
 
 DROPPED, CONSTANT, FILTERED = 1, 2, 3  # codes of "left_out"; 0 means used
 MEAN, VARIANCE, MISSING, LEFT_OUT, SCALE, DEVIATION = (
-    "mean", "variance", "missing", "left_out", "scale", "deviation")  # fmt: skip
+    "mean",
+    "variance",
+    "missing",
+    "left_out",
+    "scale",
+    "deviation",
+)
 DTYPES = {MISSING: np.int32, LEFT_OUT: np.uint8}  # as stored; the others are float64
 HELD = 65536  # positions kept in memory
 AT_ONCE = 65536  # entries
@@ -203,11 +205,7 @@ class FeatureStatistics:
 
     @classmethod
     def of(
-        cls,
-        matrix: ChunkedMatrix,
-        request: Request,
-        divisor: float,
-        rows: Array | None = None,
+        cls, matrix: ChunkedMatrix, request: Request, divisor: float, rows: Array | None = None
     ) -> FeatureStatistics:
         """The statistics that this request needs."""
         weighted = request.side.weights is not None
@@ -218,8 +216,10 @@ class FeatureStatistics:
     def names(self) -> tuple[str, ...]:
         """Names of the columns that the map returns."""
         scaled = self.standardize.scale is not None or self.standardize.filters
-        divisors = (*([SCALE] if scaled or self.weighted else []),
-                    *([DEVIATION] if scaled and self.weighted else []))  # fmt: skip
+        divisors = (
+            *([SCALE] if scaled or self.weighted else []),
+            *([DEVIATION] if scaled and self.weighted else []),
+        )
         return (MEAN, VARIANCE, MISSING, LEFT_OUT, *divisors)
 
     @property

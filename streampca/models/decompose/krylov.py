@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import (
-    OPEN_BLOCKS,
-    SubspaceStep,
-)
+from streampca.accumulators import OPEN_BLOCKS, SubspaceStep
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found

@@ -138,7 +138,6 @@ class Verdict:
         )
 
 
-# --------------------------------------------------------------------------------------------------
 # The plan of an iterative PCA: which axis is streamed, how many vectors, how large a basis.
 
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
@@ -309,10 +308,7 @@ def _look_spec(
             width=max(1, shape.width - RANDOM),
             missing=request.missing,
         )
-    looking: dict[str, Accumulator] = {
-        "start": start,
-        "columns": Moments(),
-    }
+    looking: dict[str, Accumulator] = {"start": start, "columns": Moments()}
     if request.missing == "mean" and shape.streamed:
         looking["rows"] = RowMissing()
     basis = request.side.basis

@@ -25,16 +25,7 @@ from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scatter_candidates, tsqr_candidates
 from streampca.models.decompose.sketch import sketch_candidates
-from streampca.passes import (
-    Candidate,
-    Pass,
-    PassCost,
-    PassPlan,
-    PassResult,
-    Planned,
-    Rates,
-    choose,
-)
+from streampca.passes import Candidate, Pass, PassCost, PassPlan, PassResult, Planned, Rates, choose
 from streampca.sources.genotypes.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
 

@@ -135,9 +135,13 @@ def complex_modes(model: Any, X: Any = None) -> ComplexModes:
     factor = (2 * n - 1) / (n - 1) / 2  # of the squares: each variance is there twice
     shares = values[:k] ** 2 * result.explained_variance_ratio.sum()
     return ComplexModes(
-        values[:k] ** 2 * factor, shares / (values**2).sum(), components,
-        _scores(model, X, turn), _halved(samples), _halved(features),
-    )  # fmt: skip
+        values[:k] ** 2 * factor,
+        shares / (values**2).sum(),
+        components,
+        _scores(model, X, turn),
+        _halved(samples),
+        _halved(features),
+    )
 
 
 def _scores(model: Any, X: Any, turn: Array) -> Array | None:
@@ -187,9 +191,10 @@ class AnalyticMatrix(ComputedView):
         self.resident_nbytes, self.given_nbytes = base.resident_nbytes, base.given_nbytes
         labels = base.labels
         self.labels = replace(
-            labels, samples=_doubled(labels.samples, SCORE_PART),
+            labels,
+            samples=_doubled(labels.samples, SCORE_PART),
             features=_doubled(labels.features, PART),
-        )  # fmt: skip
+        )
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         if axis == 1:
@@ -294,9 +299,13 @@ def _doubled(own: AxisLabels, name: str) -> AxisLabels:
         )
     extra = {key: (own.dims, np.asarray(values)) for key, values in own.extra.items()}
     return replace(
-        own, dims=(name, *own.dims), sizes=(2, *own.sizes),
-        coords={name: np.array(PARTS), **own.coords}, extra={}, grids={**own.grids, **extra},
-    )  # fmt: skip
+        own,
+        dims=(name, *own.dims),
+        sizes=(2, *own.sizes),
+        coords={name: np.array(PARTS), **own.coords},
+        extra={},
+        grids={**own.grids, **extra},
+    )
 
 
 def hilbert_transform(x: Array, padding: str | None = None) -> Array:

@@ -23,9 +23,15 @@ AUTO, HIGHLY_VARIABLE = "auto", "highly_variable"
 
 
 def write_anndata(
-    model: LinearModel, target: Any, X: Any = None, *, scores: Any = None,
-    key_added: str | None = None, mask_var: str | None = AUTO, overwrite: bool = False,
-) -> None:  # fmt: skip
+    model: LinearModel,
+    target: Any,
+    X: Any = None,
+    *,
+    scores: Any = None,
+    key_added: str | None = None,
+    mask_var: str | None = AUTO,
+    overwrite: bool = False,
+) -> None:
     """Put scores into obsm["X_pca"], components into varm["PCs"], variances into uns["pca"].
 
     model : a fitted PCA or TruncatedSVD.

@@ -44,8 +44,10 @@ class Drift:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
-        return {**{name: plain(value) for name, value in vars(self).items()},
-                "max_angle": self.max_angle}  # fmt: skip
+        return {
+            **{name: plain(value) for name, value in vars(self).items()},
+            "max_angle": self.max_angle,
+        }
 
     def __str__(self) -> str:
         lines = [

@@ -49,11 +49,19 @@ class HighlyVariable:
 
 
 def highly_variable(
-    X: Any, *, n_top: int | None = None, flavor: str = "seurat", n_bins: int = 20,
-    min_mean: float = 0.0125, max_mean: float = 3.0, min_disp: float = 0.5,
-    max_disp: float = np.inf, memory_limit: int | str | None = None, scheduler: Any = None,
+    X: Any,
+    *,
+    n_top: int | None = None,
+    flavor: str = "seurat",
+    n_bins: int = 20,
+    min_mean: float = 0.0125,
+    max_mean: float = 3.0,
+    min_disp: float = 0.5,
+    max_disp: float = np.inf,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
     progress: Any = None,
-) -> HighlyVariable:  # fmt: skip
+) -> HighlyVariable:
     """Choose features by their normalised dispersion, which depends on all rows of X.
 
     X : (n, p) log1p of normalised counts, samples x features. Raises InvalidInputError.

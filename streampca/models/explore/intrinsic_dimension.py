@@ -128,11 +128,19 @@ class IntrinsicDimension:
 
 
 def intrinsic_dimension(
-    X: Any, method: str | Sequence[str] = ("two-nn", "mle", "rank", "share", "participation"), *,
-    dim: Any = None, n_queries: int = 2000, n_neighbors: int = 20, share: float = 0.95,
-    random_state: Any = 0, missing_value: float | None = None,
-    memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
-) -> IntrinsicDimension:  # fmt: skip
+    X: Any,
+    method: str | Sequence[str] = ("two-nn", "mle", "rank", "share", "participation"),
+    *,
+    dim: Any = None,
+    n_queries: int = 2000,
+    n_neighbors: int = 20,
+    share: float = 0.95,
+    random_state: Any = 0,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> IntrinsicDimension:
     """Estimate the number of dimensions of X (n, p); the first method named gives the answer.
 
     method : one or several. Local, by distances to near rows, of whatever is curved: "two-nn"
@@ -174,10 +182,16 @@ def intrinsic_dimension(
         seen.squares = _neighbours(seen, n_queries, count, seed)
     estimates = {name: METHODS[name](seen) for name in dict.fromkeys([*names, "share"])}
     return IntrinsicDimension(
-        names[0], estimates, seen.result.rank, seen.result.rank_is_exact,
-        seen.result.explained_variance, seen.result.total_variance,
-        len(seen.squares), int(np.count_nonzero(seen.repeated)), seen.cost,
-    )  # fmt: skip
+        names[0],
+        estimates,
+        seen.result.rank,
+        seen.result.rank_is_exact,
+        seen.result.explained_variance,
+        seen.result.total_variance,
+        len(seen.squares),
+        int(np.count_nonzero(seen.repeated)),
+        seen.cost,
+    )
 
 
 def _pca(matrix: ChunkedMatrix, running: dict[str, Any]) -> PCA:
@@ -335,10 +349,15 @@ def _gap(seen: _Seen) -> Estimate:
 def _tracy_widom(seen: _Seen) -> Estimate:
     result = seen.result
     known = result.rank_is_exact and len(result.explained_variance) >= result.rank
-    beyond: dict[str, Any] = {} if known else {
-        "total": result.total_variance, "squares": result.total_squares,
-        "count": min(result.n_samples - 1, result.n_features_used),
-    }  # fmt: skip
+    beyond: dict[str, Any] = (
+        {}
+        if known
+        else {
+            "total": result.total_variance,
+            "squares": result.total_squares,
+            "count": min(result.n_samples - 1, result.n_features_used),
+        }
+    )
     unknown = not known and not np.isfinite(result.total_squares)  # of an iterated fit
     if unknown or (result.rank_is_exact and result.rank < 10):
         return Estimate(float("nan"))

@@ -69,8 +69,10 @@ class R2Baselines:
             AxisLabels(("n_components",), (k + 1,), {"n_components": np.arange(k + 1)}),
         ]
         spread = [self.spread.get(name, np.zeros(k + 1)) for name in self.curves]
-        tables = {"r2": (np.array(list(self.curves.values())), axes),
-                  "standard_deviation": (np.array(spread), axes)}  # fmt: skip
+        tables = {
+            "r2": (np.array(list(self.curves.values())), axes),
+            "standard_deviation": (np.array(spread), axes),
+        }
         return to_dataset(tables, {"reconstruction": self.reconstruction})
 
     def __repr__(self) -> str:
@@ -83,11 +85,20 @@ class R2Baselines:
 
 
 def r2_baselines(
-    X: Any, n_components: int | None = None, *, reconstruction: str = "projection",
-    scale: str | None = None, missing: str = "raise", n_draws: int = 20, random_state: Any = 0,
-    dim: Any = None, missing_value: float | None = None, memory_limit: int | str | None = None,
-    scheduler: Any = None, progress: Any = None,
-) -> R2Baselines:  # fmt: skip
+    X: Any,
+    n_components: int | None = None,
+    *,
+    reconstruction: str = "projection",
+    scale: str | None = None,
+    missing: str = "raise",
+    n_draws: int = 20,
+    random_state: Any = 0,
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> R2Baselines:
     """R^2(k) of PCA beside random projection, random features and highest-variance features.
 
     X : (n, p), anything that ``streampca.open`` takes.
@@ -109,9 +120,11 @@ def r2_baselines(
     n, p = matrix.shape
     k = min(MOST, p, max(n - 1, 1)) if n_components is None else n_components
     k, n_draws = whole_number("n_components", k, 1, p), whole_number("n_draws", n_draws)
-    for name, value, known in (("reconstruction", reconstruction, RECONSTRUCTIONS),
-                               ("scale", scale, (None, "std")),
-                               ("missing", missing, ("raise", "mean"))):  # fmt: skip
+    for name, value, known in (
+        ("reconstruction", reconstruction, RECONSTRUCTIONS),
+        ("scale", scale, (None, "std")),
+        ("missing", missing, ("raise", "mean")),
+    ):
         if value not in known:
             raise InvalidInputError(f"{name}={value!r}; expected one of {known}")
     seed = seed_of(random_state)

@@ -254,16 +254,19 @@ class RandomProjection(Estimator):
     """
 
     n_components: int | str = parameter(
-        default="auto", kw_only=False, counts_components=True,
+        default="auto",
+        kw_only=False,
+        counts_components=True,
         meaning="""k; "auto": as many as keep squared distances between the n samples within a
             factor of 1 +- eps (:func:`johnson_lindenstrauss`).""",
-    )  # fmt: skip
+    )
     eps: float = parameter(default=0.1, meaning='of "auto": how far squared distances may be off.')
     distribution: str = parameter(
-        default="gaussian", choices=DISTRIBUTIONS,
+        default="gaussian",
+        choices=DISTRIBUTIONS,
         meaning=""""gaussian"; "sparse": a share of the entries, the density, is not 0; or
             "sign": all are +1 or -1. Each over the root of what gives a variance of 1 / k.""",
-    )  # fmt: skip
+    )
     density: float | None = parameter(
         default=None,
         meaning="""of "sparse": share of entries that are not 0; None: 1 / sqrt(p), as Li and
@@ -294,12 +297,18 @@ class RandomProjection(Estimator):
         self.plan_, at_once = self._choose(matrix)
         self.cost_, self.dim_ = [], dim
         self.result_: RandomResult = RandomResult(
-            method=self.registered_name, n_samples=n, labels=matrix.labels,
-            settings=self.stored_params(), plan=self.plan_.to_dict(),
-            provenance=provenance([], matrix.fingerprint()), width=k,
-            seed=seed_of(self.random_state) % 2**63, distribution=self.distribution,
-            density=self._density(matrix), at_once=at_once,
-        )  # fmt: skip
+            method=self.registered_name,
+            n_samples=n,
+            labels=matrix.labels,
+            settings=self.stored_params(),
+            plan=self.plan_.to_dict(),
+            provenance=provenance([], matrix.fingerprint()),
+            width=k,
+            seed=seed_of(self.random_state) % 2**63,
+            distribution=self.distribution,
+            density=self._density(matrix),
+            at_once=at_once,
+        )
         self.n_features_in_ = self.result_.n_features
         return self
 
@@ -319,8 +328,9 @@ class RandomProjection(Estimator):
         """
         result = self._result_as(RandomResult)
         rows = RandomRows(result.matrix, result.matrix.factor() if least_squares else None)
-        return rows_of_scores(result, self._passes, "inverse transform", X, rows,
-                              out=out, overwrite=overwrite)  # fmt: skip
+        return rows_of_scores(
+            result, self._passes, "inverse transform", X, rows, out=out, overwrite=overwrite
+        )
 
     @property
     def components_(self) -> Array:
@@ -343,9 +353,14 @@ class RandomProjection(Estimator):
             held = at_once == k
             reason = "the random matrix is held" if held else f"made {at_once} rows at a time"
             spec = PassSpec(
-                "transform", 0, 0, 0, RandomScores(random, at_once).scratch_nbytes(matrix),
-                kept_nbytes=8 * k * p if held else 0, stored=True,
-            )  # fmt: skip
+                "transform",
+                0,
+                0,
+                0,
+                RandomScores(random, at_once).scratch_nbytes(matrix),
+                kept_nbytes=8 * k * p if held else 0,
+                stored=True,
+            )
             ways[at_once] = Candidate("random", reason, (spec,), sizes={"at_once": at_once})
         planned = choose(matrix, "RandomProjection", list(ways.values()), self.memory_limit)
         return planned.plan, next(m for m, one in ways.items() if one is planned.candidate)

@@ -247,8 +247,9 @@ def sample_passes(matrix: ChunkedMatrix, kernel: Kernel) -> tuple[PassSpec, ...]
     some = select(matrix, samples=sampled_rows(matrix, kernel.sampled))
     m, p = some.shape
     scratch = Rows(np.zeros(p), np.dtype(np.float64)).scratch_nbytes(some)
-    spec = PassSpec("sample", 0, 0, 0, scratch, kept_nbytes=8 * m * (p + m), matrix=some,
-                    flops=1.5 * m * m * p)  # fmt: skip
+    spec = PassSpec(
+        "sample", 0, 0, 0, scratch, kept_nbytes=8 * m * (p + m), matrix=some, flops=1.5 * m * m * p
+    )
     return (spec,)
 
 

@@ -112,8 +112,9 @@ class KernelResult(Result, kind="kernel model"):
     def _vectors(self) -> Array:
         """(n, k) eigenvectors over the roots of their eigenvalues, 0 where that is 0."""
         roots = np.sqrt(self.eigenvalues)
-        return np.divide(self.eigenvectors, roots, out=np.zeros_like(self.eigenvectors),
-                         where=roots > 0)  # fmt: skip
+        return np.divide(
+            self.eigenvectors, roots, out=np.zeros_like(self.eigenvectors), where=roots > 0
+        )
 
     def _training(self) -> ChunkedMatrix | None:
         """The training rows, opened. Raises SourceError where they have changed."""
@@ -168,48 +169,57 @@ class KernelPCA(Estimator):
     """
 
     n_components: int | None = parameter(
-        default=None, kw_only=False, counts_components=True,
+        default=None,
+        kw_only=False,
+        counts_components=True,
         meaning="k, at most n; None: all whose eigenvalue stands above rounding.",
-    )  # fmt: skip
+    )
     kernel: Any = parameter(
-        default="linear", kept=Kept.NAME,
+        default="linear",
+        kept=Kept.NAME,
         meaning="""a function of two rows (samples are streamed then), or of two objects where X is
             a list of them (strings, graphs), or "linear"; "poly":
             (gamma <x, y> + coef0)^degree; "rbf": exp(-gamma |x - y|^2); "laplacian":
             exp(-gamma sum |x_i - y_i|); "sigmoid": tanh(gamma <x, y> + coef0); "cosine";
             "precomputed": X is the kernel matrix.""",
-    )  # fmt: skip
+    )
     gamma: float | str | None = parameter(
         default=None,
         meaning="""of a kernel; None: 1 / features. "median": 1 / (2 d^2) for "rbf", 1 / d for
             "laplacian", where d is the median distance between 1000 rows (fewer where they are
             long), drawn by ``random_state``.""",
-    )  # fmt: skip
+    )
     degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
     coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
     alpha: float = parameter(default=1.0, meaning="ridge of ``inverse_transform``.")
     keep_training: str | None = parameter(
-        default=None, kept=Kept.NOT, process=True,
+        default=None,
+        kept=Kept.NOT,
+        process=True,
         meaning="""path of a new Zarr array for a copy of the training rows, (n, p). None: the
             model refers to the path of X, or holds X where that is in memory.""",
-    )  # fmt: skip
+    )
     solver: str = parameter(
-        default="auto", choices=SOLVERS,
+        default="auto",
+        choices=SOLVERS,
         meaning=""""exact" (the n x n kernel matrix in memory), "matrix-free" (it is never stored:
             block Krylov steps on tiles that are computed, multiplied and dropped, until every
             component is certified), "scratch" (written once and read in every step, for wide
             rows), or "auto": "exact" where it fits the memory and is predicted to take 2 s, 10 s
             and 4 times the others, or 1.25 times that; "scratch" only where a folder is given.""",
-    )  # fmt: skip
+    )
     scratch: str | None = parameter(
-        default=None, kept=Kept.NOT, process=True,
+        default=None,
+        kept=Kept.NOT,
+        process=True,
         meaning="""folder for the n x n kernel matrix during a fit; the plan says its size. An
             interrupted fit finds it again; a finished one removes it.""",
-    )  # fmt: skip
+    )
     tol: float = parameter(
-        default=1e-4, meaning="""radians; "matrix-free" stops when the angle of every component is
+        default=1e-4,
+        meaning="""radians; "matrix-free" stops when the angle of every component is
         certified to it.""",
-    )  # fmt: skip
+    )
     max_passes: int = parameter(default=12, meaning="""steps of "matrix-free", at most.""")
     random_state: Any = shared.RANDOM_STATE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
@@ -231,18 +241,30 @@ class KernelPCA(Estimator):
         training, source, rows = self._training(matrix, X)
         self.n_features_in_ = matrix.shape[1]
         self.result_: KernelResult = KernelResult(
-            method=self.registered_name, n_samples=len(found.means), labels=matrix.labels,
+            method=self.registered_name,
+            n_samples=len(found.means),
+            labels=matrix.labels,
             settings=self.stored_params() | {"random_state": request.seed},
             plan=done.plan.to_dict(),
             provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
-            eigenvalues=found.values, eigenvectors=found.vectors, means=found.means,
-            angle_bound=found.angle, eigenvalue_bound=found.error,
-            lowest_eigenvalue=found.lowest, shift=found.shift,
-            kernel=kernel.name, gamma=kernel.gamma, gamma_found=kernel.found,
-            degree=kernel.degree, coef0=kernel.coef0,
-            training_rows=rows, source=source, stamp=training.content_stamp(), training=training,
+            eigenvalues=found.values,
+            eigenvectors=found.vectors,
+            means=found.means,
+            angle_bound=found.angle,
+            eigenvalue_bound=found.error,
+            lowest_eigenvalue=found.lowest,
+            shift=found.shift,
+            kernel=kernel.name,
+            gamma=kernel.gamma,
+            gamma_found=kernel.found,
+            degree=kernel.degree,
+            coef0=kernel.coef0,
+            training_rows=rows,
+            source=source,
+            stamp=training.content_stamp(),
+            training=training,
             function=kernel.function,
-        )  # fmt: skip
+        )
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
@@ -272,8 +294,9 @@ class KernelPCA(Estimator):
         """
         result = self._result_as(KernelResult)
         back = result.rows_of(method, self.alpha)
-        return rows_of_scores(result, self._passes, "inverse transform", X, back,
-                              out=out, overwrite=overwrite)  # fmt: skip
+        return rows_of_scores(
+            result, self._passes, "inverse transform", X, back, out=out, overwrite=overwrite
+        )
 
     @property
     def eigenvalues_(self) -> Array:

@@ -39,22 +39,13 @@ from streampca.models.kernel.plan import (
     panel_load,
     value_flops,
 )
-from streampca.passes import (
-    Candidate,
-    Pass,
-    PassSpec,
-    Planned,
-    Steps,
-    all_threads,
-    pass_spec,
-)
+from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, all_threads, pass_spec
 from streampca.solvers import KrylovSpace, Ritz, numerical_rank, orthonormalised, signs
 
 BLOCK = 1024  # rows of a block, where chunks are no longer
 PATIENCE = 4  # steps before it is judged how many more are needed: the start is random
 
 
-# --------------------------------------------------------------------------------------------------
 # The plan.
 
 
@@ -85,10 +76,16 @@ def _candidate(
         pairs = (last - first) * (last - first) / 2.0 + (last - first) * float(n - last)
         loads.append(panel_load(i, (first, last), p, often, kept, held))
         one = pass_spec(
-            f"step {i}", matrix, 0, {"step": step}, rows=(first, n), longest=BLOCK,
+            f"step {i}",
+            matrix,
+            0,
+            {"step": step},
+            rows=(first, n),
+            longest=BLOCK,
             flops=pairs * (2.0 * p + 4.0 * width + value_flops(kernel)),
-            kept_nbytes=kept, kept=held,
-        )  # fmt: skip
+            kept_nbytes=kept,
+            kept=held,
+        )
         steps.append(replace(one, times=request.steps, likely=min(request.steps, LIKELY)))
     passes = PanelPasses(sample_passes(matrix, kernel), tuple(loads), tuple(steps))
     reads = "1 read, and 1" if panels == 1 else f"2 reads, and {(panels + 3) / 2:g}"
@@ -102,7 +99,6 @@ def _candidate(
     return Candidate("matrix-free", reason, passes.all(), held | solve, flops, sizes, solve=solver)
 
 
-# --------------------------------------------------------------------------------------------------
 # The products of the kernel matrix.
 
 
@@ -132,8 +128,12 @@ class Tiles:
         if self.panels > 1 or not len(self.panel):
             self.loads[i] += 1
             self.panel = np.empty((last - first, self.matrix.shape[1]), self.dtype)
-            yield Pass(spec, self.loads[i], maps={"rows": Rows(self.shift, self.dtype)},
-                       sinks={"rows": RowsSink(self.panel, first)})  # fmt: skip
+            yield Pass(
+                spec,
+                self.loads[i],
+                maps={"rows": Rows(self.shift, self.dtype)},
+                sinks={"rows": RowsSink(self.panel, first)},
+            )
             if self.kernel.name in SHIFTED and not np.any(self.lengths):
                 mean = self.panel.mean(axis=0, dtype=np.float64).astype(self.dtype)
                 self.panel -= mean
@@ -187,8 +187,12 @@ class Tiles:
             if number == 1:
                 self.audit(part)
             step = {"kernel": self.kernel, "width": vectors.shape[1], "measure": number == 1}
-            operands = {"panel": self.panel, "lengths": self.lengths, "shift": self.shift,
-                        "vectors": vectors}  # fmt: skip
+            operands = {
+                "panel": self.panel,
+                "lengths": self.lengths,
+                "shift": self.shift,
+                "vectors": vectors,
+            }
             spec = self.passes.uses[i]
             done = yield Pass(spec, number, operands=operands, changed={"step": step})
             one = done.accumulators.pop("step")
@@ -206,7 +210,6 @@ def _refuse_overflow(largest: float, dtype: np.dtype[Any]) -> None:
         )
 
 
-# --------------------------------------------------------------------------------------------------
 # The iteration.
 
 
@@ -348,10 +351,16 @@ class _Iteration:
         certificate = last.certificate
         doubt = last.uncertain(self.stopped) or self._lost(values, certificate.variance_bound)
         return KernelFound(
-            values, vectors * signs(vectors.T @ probe(0, self.n)), self.means, self.tiles.shift,
-            self.tiles.kernel, certificate.angle_bound, certificate.variance_bound, ritz.lowest,
+            values,
+            vectors * signs(vectors.T @ probe(0, self.n)),
+            self.means,
+            self.tiles.shift,
+            self.tiles.kernel,
+            certificate.angle_bound,
+            certificate.variance_bound,
+            ritz.lowest,
             doubt,
-        )  # fmt: skip
+        )
 
     def _lost(self, values: Array, bound: Array) -> str:
         """What rounding hides: components of a semi-definite K that are 0 within a bound that is

@@ -155,7 +155,6 @@ class Unmade(FeatureMap):
         return repr(self).encode()
 
 
-# --------------------------------------------------------------------------------------------------
 # Which rows: each function gives places among the candidates, increasing.
 
 
@@ -253,7 +252,6 @@ def features_of(kernel: Kernel, rows: Array) -> LandmarkFeatures:
     return LandmarkFeatures(kernel, shift, landmarks, _root(kernel.of_rows(landmarks, landmarks)))
 
 
-# --------------------------------------------------------------------------------------------------
 # The way to their sums.
 
 
@@ -301,10 +299,13 @@ class LandmarkSums:
             error = max(sums / held_out, 0.0)
             se = float(np.sqrt(max(squares / held_out - error**2, 0.0) / (held_out - 1)))
         return {
-            "error": error, "error_se": se, "n_held_out": held_out, "excess": excess,
+            "error": error,
+            "error_se": se,
+            "n_held_out": held_out,
+            "excess": excess,
             "total": trace + excess,
             "mean_length": trace / n + float(mean[:-1] @ mean[:-1]) + float(mean[-1]),
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -323,36 +324,49 @@ def landmark_candidates(
     """A read of the rows among which landmarks are chosen, and one of all rows."""
     (n, p), m, c = matrix.shape, request.m, len(request.numbers)
     some, rows = select(matrix, samples=request.numbers), Rows(np.zeros(p), np.dtype(np.float64))
-    first = PassSpec("landmarks", 0, 0, 0, rows.scratch_nbytes(some), kept_nbytes=8 * c * p,
-                     matrix=some)  # fmt: skip
+    first = PassSpec(
+        "landmarks", 0, 0, 0, rows.scratch_nbytes(some), kept_nbytes=8 * c * p, matrix=some
+    )
     view = MappedMatrix(matrix, Unmade(m, p))
     flops = float(n) * m * (2 * p + 3 * m)
-    features = pass_spec("features", view, 0, {"scatter": Scatter()}, flops=flops,
-                         kept_nbytes=8 * c * p)  # fmt: skip
+    features = pass_spec(
+        "features", view, 0, {"scatter": Scatter()}, flops=flops, kept_nbytes=8 * c * p
+    )
     choosing = 3 * c * m * 8 if request.method == "leverage" else 8 * c
-    terms = {"scatter": 2 * (m + 1) ** 2 * 8, "eigenproblem": 3 * m * m * 8,
-             "choice of landmarks": choosing, "landmarks": 2 * m * (p + m) * 8}  # fmt: skip
+    terms = {
+        "scatter": 2 * (m + 1) ** 2 * 8,
+        "eigenproblem": 3 * m * m * 8,
+        "choice of landmarks": choosing,
+        "landmarks": 2 * m * (p + m) * 8,
+    }
     reason = (
         f"{m} landmarks of {n} rows, {request.method}{f' among {c}' if c > m else ''}; one read "
         f"for them, one for the {m} x {m} scatter of their features, then eigh"
     )
-    passes = LandmarkPasses(sample_passes(matrix, request.kernel), first,
-                            replace(features, matrix=view))  # fmt: skip
+    passes = LandmarkPasses(
+        sample_passes(matrix, request.kernel), first, replace(features, matrix=view)
+    )
     specs = (*passes.sampled, passes.candidates, passes.features)
     solver = partial(landmark_sums, matrix=matrix, request=request, passes=passes)
     return [Candidate("landmarks", reason, specs, terms, 12.0 * m**3, solve=solver)]
 
 
 def landmark_sums(
-    planned: Planned[Any], *, matrix: ChunkedMatrix, request: LandmarkRequest,
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: LandmarkRequest,
     passes: LandmarkPasses,
-) -> Steps[LandmarkSums]:  # fmt: skip
+) -> Steps[LandmarkSums]:
     """Choose the landmarks, and sum the scatter of the features of all rows."""
     p, c = matrix.shape[1], len(request.numbers)
     kernel = yield from with_width(matrix, request.kernel, passes.sampled)
     sink = MemorySink(c, p, np.float64)
-    yield Pass(passes.candidates, maps={"rows": Rows(np.zeros(p), np.dtype(np.float64))},
-               sinks={"rows": sink})  # fmt: skip
+    yield Pass(
+        passes.candidates,
+        maps={"rows": Rows(np.zeros(p), np.dtype(np.float64))},
+        sinks={"rows": sink},
+    )
     rng, rows = np.random.default_rng([request.seed, 1]), sink.values
     with single_threaded_blas():
         near = rows - rows.mean(axis=0) if kernel.name in SHIFTED else rows

@@ -102,11 +102,17 @@ def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Cand
     rows |= single and easier_axis(matrix) == 0  # panels of rows are float64
     flops = (9.0 if whole else 4 / 3) * n**3
     return [
-        Candidate(one.solver, one.reason, one.passes, solve, flops,
-                  solve=partial(exact, matrix=matrix, request=request, sums_of=one))
+        Candidate(
+            one.solver,
+            one.reason,
+            one.passes,
+            solve,
+            flops,
+            solve=partial(exact, matrix=matrix, request=request, sums_of=one),
+        )
         for name in (("rows",) if rows else tuple(WAYS))
         for one in WAYS[name](matrix, kernel)
-    ]  # fmt: skip
+    ]
 
 
 def exact(
@@ -140,8 +146,14 @@ def exact(
     return KernelFound(
         np.where(np.arange(k) < rank, spectrum.values, 0.0),
         spectrum.vectors * signs(spectrum.vectors.T @ probe(0, len(means))),
-        means, sums.shift, kernel, found.angle_bound, found.variance_bound, lowest, doubt,
-    )  # fmt: skip
+        means,
+        sums.shift,
+        kernel,
+        found.angle_bound,
+        found.variance_bound,
+        lowest,
+        doubt,
+    )
 
 
 def _refuse_nonfinite(kernel: Kernel, lower: Array) -> None:
@@ -189,8 +201,9 @@ def feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate[
     """One pass over streamed features, whose products are summed."""
     n, p = matrix.shape
     gram = Gram(standardize=Standardize(center=kernel.name in SHIFTED))
-    spec = pass_spec("kernel", matrix, 1, {"gram": gram}, flops=float(n) * n * p,
-                     kept_nbytes=16 * p)  # fmt: skip
+    spec = pass_spec(
+        "kernel", matrix, 1, {"gram": gram}, flops=float(n) * n * p, kept_nbytes=16 * p
+    )
     sampled = sample_passes(matrix, kernel)
     solver = partial(by_features, matrix=matrix, kernel=kernel, sampled=sampled, spec=spec)
     reason = "one pass over features; n x n kernel, then eigh"
@@ -226,9 +239,15 @@ def row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate[Kern
 
     def spec(name: str, panel: int, *rows: int) -> PassSpec:
         return PassSpec(
-            name, 0, 0, 0, lambda length: 24 * length * (p + panel), rows=(rows[0], rows[1]),
-            kept_nbytes=8 * (n * n + panel * (p + panel)), flops=2.0 * np.ptp(rows) * panel * p,
-        )  # fmt: skip
+            name,
+            0,
+            0,
+            0,
+            lambda length: 24 * length * (p + panel),
+            rows=(rows[0], rows[1]),
+            kept_nbytes=8 * (n * n + panel * (p + panel)),
+            flops=2.0 * np.ptp(rows) * panel * p,
+        )
 
     if kernel.name == "precomputed":
         whole = spec("panel 1", n, 0, n)
@@ -256,8 +275,7 @@ def precomputed(
     """The kernel matrix as it is read."""
     n = matrix.shape[0]
     lower, shift, lengths = np.zeros((n, n)), np.zeros(n), np.zeros(n)
-    yield Pass(spec, maps={"rows": Rows(shift, lower.dtype)},
-               sinks={"rows": RowsSink(lower, 0)})  # fmt: skip
+    yield Pass(spec, maps={"rows": Rows(shift, lower.dtype)}, sinks={"rows": RowsSink(lower, 0)})
     if not isinstance(matrix, ObjectKernel):  # which has the lower triangle alone
         with single_threaded_blas():
             refuse_asymmetric(lower @ probe(0, n), probe(0, n) @ lower)
@@ -281,8 +299,7 @@ def by_rows(
     for own, below in panels:
         first, last = own.rows or (0, n)
         panel = np.empty((last - first, p), dtype)
-        yield Pass(own, maps={"rows": Rows(shift, dtype)},
-                   sinks={"rows": RowsSink(panel, first)})  # fmt: skip
+        yield Pass(own, maps={"rows": Rows(shift, dtype)}, sinks={"rows": RowsSink(panel, first)})
         if first == 0 and kernel.name in SHIFTED:
             shift = panel.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
             panel -= shift.astype(dtype)
@@ -290,9 +307,12 @@ def by_rows(
         with single_threaded_blas():
             lower[first:last, first:last] = kernel.of_rows(panel, panel)
         if below is not None:
-            yield Pass(below, maps={"kernel": Rows(shift, dtype, kernel)},
-                       sinks={"kernel": RowsSink(lower[last:, first:last], last)},
-                       operands={"panel": panel})  # fmt: skip
+            yield Pass(
+                below,
+                maps={"kernel": Rows(shift, dtype, kernel)},
+                sinks={"kernel": RowsSink(lower[last:, first:last], last)},
+                operands={"panel": panel},
+            )
     return KernelSums(kernel, lower, shift, lengths, dtype)
 
 

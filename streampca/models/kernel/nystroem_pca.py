@@ -137,9 +137,10 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
             )
         width = [f"gamma {self.gamma:.6g}, {self.gamma_found}"] if self.gamma_found else []
         return [
-            f"{len(self.places)} landmarks; exact eigenvalues are at most "
-            f"{self.excess:.4g} larger", unseen, *width,
-        ]  # fmt: skip
+            f"{len(self.places)} landmarks; exact eigenvalues are at most {self.excess:.4g} larger",
+            unseen,
+            *width,
+        ]
 
 
 @estimator
@@ -178,15 +179,17 @@ class NystroemPCA(Estimator):
         meaning="m, at most n; None: 500, or ten for each component where that is more.",
     )
     landmarks: str = parameter(
-        default="uniform", choices=tuple(METHODS),
+        default="uniform",
+        choices=tuple(METHODS),
         meaning="""how they are chosen: "uniform"; "kmeans++", far from each other in the feature
             space; "leverage", in proportion to what a row adds to the others.""",
-    )  # fmt: skip
+    )
     kernel: Any = parameter(
-        default="rbf", kept=Kept.NAME,
+        default="rbf",
+        kept=Kept.NAME,
         meaning="""a function of two rows, or "linear", "poly", "rbf", "laplacian" or "cosine", as
             :class:`KernelPCA` has them. "sigmoid" where it is positive semidefinite.""",
-    )  # fmt: skip
+    )
     gamma: float | str | None = parameter(
         default=None, meaning="""of a kernel; None: 1 / features; "median": as KernelPCA."""
     )
@@ -215,16 +218,26 @@ class NystroemPCA(Estimator):
         values, vectors, mean = sums.components(request.count)
         features = sums.features
         return NystroemResult(
-            method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
+            method=self.registered_name,
+            n_samples=matrix.shape[0],
+            labels=matrix.labels,
             settings=self.stored_params() | {"random_state": request.seed},
             plan=done.plan.to_dict(),
             provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
-            eigenvalues=values, vectors=vectors, landmarks=features.landmarks,
-            places=sums.places, shift=features.shift, mean=mean,
-            kernel=features.kernel.name, gamma=features.kernel.gamma,
-            gamma_found=features.kernel.found, degree=features.kernel.degree,
-            coef0=features.kernel.coef0, function=features.kernel.function, **sums.errors(),
-        )  # fmt: skip
+            eigenvalues=values,
+            vectors=vectors,
+            landmarks=features.landmarks,
+            places=sums.places,
+            shift=features.shift,
+            mean=mean,
+            kernel=features.kernel.name,
+            gamma=features.kernel.gamma,
+            gamma_found=features.kernel.found,
+            degree=features.kernel.degree,
+            coef0=features.kernel.coef0,
+            function=features.kernel.function,
+            **sums.errors(),
+        )
 
     @property
     def eigenvalues_(self) -> Array:

@@ -63,9 +63,17 @@ def panel_load(
     often : it is made at most.  kept_nbytes, held : what lives meanwhile.
     """
     return PassSpec(
-        f"panel {number}", 0, 0, 0, lambda length: 2 * length * p * 8, rows=rows,
-        kept_nbytes=kept_nbytes, kept=held, times=often, likely=min(often, LIKELY + 2),
-    )  # fmt: skip
+        f"panel {number}",
+        0,
+        0,
+        0,
+        lambda length: 2 * length * p * 8,
+        rows=rows,
+        kept_nbytes=kept_nbytes,
+        kept=held,
+        times=often,
+        likely=min(often, LIKELY + 2),
+    )
 
 
 def width_of(n: int, count: int) -> int:

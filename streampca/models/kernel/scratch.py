@@ -81,15 +81,34 @@ def _candidate(
     for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
         flops = n * (last - first) * (2.0 * p + value_flops(request.kernel))
         loads.append(panel_load(i, (first, last), p, often, kept, held))
-        writes.append(PassSpec(f"write {i}", 0, 0, 0, _writing(p, n, itemsize), kept_nbytes=kept,
-                               kept=held, flops=flops))  # fmt: skip
+        writes.append(
+            PassSpec(
+                f"write {i}",
+                0,
+                0,
+                0,
+                _writing(p, n, itemsize),
+                kept_nbytes=kept,
+                kept=held,
+                flops=flops,
+            )
+        )
     passes = PanelPasses(sample_passes(matrix, request.kernel), tuple(loads), tuple(writes))
     written = as_matrix(blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
     step = PassSpec(
-        "step", 0, 0, 0, product_nbytes(n, width), flops=2.0 * n * n * (width + 1), work="skinny",
-        kept_nbytes=8 * n * (2 * width + 8), kept=held, times=request.steps,
-        likely=min(request.steps, LIKELY), matrix=written,
-    )  # fmt: skip
+        "step",
+        0,
+        0,
+        0,
+        product_nbytes(n, width),
+        flops=2.0 * n * n * (width + 1),
+        work="skinny",
+        kept_nbytes=8 * n * (2 * width + 8),
+        kept=held,
+        times=request.steps,
+        likely=min(request.steps, LIKELY),
+        matrix=written,
+    )
     reads = "2 reads" if panels == 1 else f"{3 + panels} reads"
     reason = (
         f"the kernel matrix is written once to scratch, {size(n * n * itemsize)}, from {reads} of "
@@ -97,8 +116,14 @@ def _candidate(
         f"when every component is certified to tol={request.tol:g}"
     )
     solver = partial(scratch, matrix=matrix, request=request, shape=shape, passes=passes, step=step)
-    return Candidate("scratch", reason, (*passes.all(), step), held | solve,
-                     sizes={**vars(shape), "panels": panels}, solve=solver)  # fmt: skip
+    return Candidate(
+        "scratch",
+        reason,
+        (*passes.all(), step),
+        held | solve,
+        sizes={**vars(shape), "panels": panels},
+        solve=solver,
+    )
 
 
 def _writing(p: int, n: int, itemsize: int) -> Callable[[int], int]:
@@ -114,8 +139,9 @@ def _rows(n: int, itemsize: int) -> int:
 class KernelSink(ChunkedSink):
     """Rows whose kernel with a panel is written to some columns of a Zarr array."""
 
-    def __init__(self, whole: ZarrSink, kernel: Kernel, panel: Array, lengths: Array,
-                 first: int) -> None:  # fmt: skip
+    def __init__(
+        self, whole: ZarrSink, kernel: Kernel, panel: Array, lengths: Array, first: int
+    ) -> None:
         super().__init__()
         self.whole, self.kernel, self.panel, self.first = whole, kernel, panel, first
         self.lengths = lengths.astype(panel.dtype)
@@ -157,8 +183,9 @@ class _Written:
         sinks: dict[str, Any] = {"image": sink}
         if number == 1:
             maps["sums"], sinks["sums"] = BlockSums(), sums
-        yield Pass(self.step, number, self.matrix, maps=maps, sinks=sinks,
-                   operands={"vectors": vectors})  # fmt: skip
+        yield Pass(
+            self.step, number, self.matrix, maps=maps, sinks=sinks, operands={"vectors": vectors}
+        )
         self.squares += float(sums.values[:, 1].sum())
         errors = sink.values[self.tiles.rows] - self.tiles.audited @ vectors.astype(np.float64)
         return sink.values, errors.T
@@ -198,8 +225,15 @@ def _write(tiles: Tiles, folder: str) -> Steps[str]:
     whole = None
     if not there:
         os.makedirs(folder, exist_ok=True)
-        whole = ZarrSink(path, n, n, tiles.dtype, _rows(n, tiles.dtype.itemsize),
-                         ("sample", "sample"), overwrite=True)  # fmt: skip
+        whole = ZarrSink(
+            path,
+            n,
+            n,
+            tiles.dtype,
+            _rows(n, tiles.dtype.itemsize),
+            ("sample", "sample"),
+            overwrite=True,
+        )
     for i in range(tiles.panels):
         part = yield from tiles.load(i)
         tiles.audit(part)
@@ -229,10 +263,17 @@ def stored_candidates(
         width = shape.width
         across = {"across": CrossProduct(y="first", width=1)}
         step = pass_spec(
-            "step", matrix, 0, across, flops=2.0 * n * n * (width + 1), work="skinny",
-            kept_nbytes=8 * n * (2 * width + 8), kept=held, times=request.steps,
+            "step",
+            matrix,
+            0,
+            across,
+            flops=2.0 * n * n * (width + 1),
+            work="skinny",
+            kept_nbytes=8 * n * (2 * width + 8),
+            kept=held,
+            times=request.steps,
             likely=min(request.steps, LIKELY),
-        )  # fmt: skip
+        )
         step = replace(step, scratch=product_nbytes(n, width))
         reason = (
             f"1 read of the kernel matrix for each of at most {request.steps} steps of {width} "
@@ -295,8 +336,9 @@ class _Stored:
         if number == 1:
             maps["sums"], sinks["sums"] = BlockSums(), sums
             more = {"side_inputs": {"first": vectors[:, :1].astype(np.float64)}}
-        done = yield Pass(self.step, number, maps=maps, sinks=sinks, operands={"vectors": vectors},
-                          **more)  # fmt: skip
+        done = yield Pass(
+            self.step, number, maps=maps, sinks=sinks, operands={"vectors": vectors}, **more
+        )
         if number == 1:
             self.diagonal, self.squares = sums.values[:, 0], float(sums.values[:, 1].sum())
             refuse_asymmetric(sink.values[:, 0], done["across"].cross_product()[:, 0])

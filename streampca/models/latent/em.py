@@ -232,7 +232,6 @@ def _left_to_gain(trace: list[float]) -> float:
     return last * rate / (1.0 - rate)
 
 
-# --------------------------------------------------------------------------------------------------
 # EM over streamed features: the loadings of a block are updated and used while it is in memory.
 
 ROWS = 4096  # rows whose posteriors are computed together

@@ -66,13 +66,9 @@ class FactorAnalysis(LatentModel):
             correlate).""",
     )
     normalize: bool = parameter(
-        default=True,
-        meaning="of the rotation, as :func:`streampca.rotate`.",
+        default=True, meaning="of the rotation, as :func:`streampca.rotate`."
     )
-    power: float = parameter(
-        default=4.0,
-        meaning="of the rotation, as :func:`streampca.rotate`.",
-    )
+    power: float = parameter(default=4.0, meaning="of the rotation, as :func:`streampca.rotate`.")
     rotation_tol: float = parameter(
         default=1e-05,
         meaning="""varimax stops where R's does, when its criterion grows by less than this share;
@@ -101,8 +97,7 @@ class FactorAnalysis(LatentModel):
             gain, by an estimate.""",
     )
     max_passes: int = parameter(
-        default=100,
-        meaning="""of "streamed", the look included, and of EM.""",
+        default=100, meaning="""of "streamed", the look included, and of EM."""
     )
     max_iter: int = parameter(
         default=1000,

@@ -229,9 +229,18 @@ def factors_of_em(fit: FactorFit, found: EmResult) -> FactorFit:
     deviation[live] = fit.deviation[live] * root
     likelihood = float(found.trace[-1] / fit.weight + np.sum(np.log(deviation[live])))
     return FactorFit(
-        solution, live, state.center, deviation, fit.weight, float("nan"), likelihood,
-        fit.dropped, fit.missing, found.trace, found.gain,
-    )  # fmt: skip
+        solution,
+        live,
+        state.center,
+        deviation,
+        fit.weight,
+        float("nan"),
+        likelihood,
+        fit.dropped,
+        fit.missing,
+        found.trace,
+        found.gain,
+    )
 
 
 def _log_determinant(correlation: Array) -> float:

@@ -156,7 +156,6 @@ LIKELY = 4  # products that are usually enough
 SLOWEST = 0.9  # assumed rate at which expected gains fall
 
 
-# --------------------------------------------------------------------------------------------------
 # Too many features for a p x p matrix: one product pair for each read.
 
 
@@ -182,9 +181,16 @@ def streamed_candidate(matrix: ChunkedMatrix, request: FactorRequest) -> Candida
         "look", matrix, 0, sums, flops=flops, stored=matrix.sparse, work="skinny", thin=True
     )
     again = pass_spec(
-        "step", matrix, 0, {"step": step}, flops=flops, stored=matrix.sparse, work="skinny",
-        thin=True, kept_nbytes=(2 * held + 3 * k + 8) * p * 8,
-    )  # fmt: skip
+        "step",
+        matrix,
+        0,
+        {"step": step},
+        flops=flops,
+        stored=matrix.sparse,
+        work="skinny",
+        thin=True,
+        kept_nbytes=(2 * held + 3 * k + 8) * p * 8,
+    )
     if matrix.sparse:  # sums of their entries are float64 from the beginning
         first, again = (replace(one, partial_nbytes=one.total_nbytes) for one in (first, again))
     again = replace(again, times=most, likely=min(most, LIKELY))

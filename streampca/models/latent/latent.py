@@ -24,7 +24,6 @@ from streampca.models.results.row_maps import RowOptions
 from streampca.models.results.value_attributes import of_values
 from streampca.solvers import FactorModel
 
-# --------------------------------------------------------------------------------------------------
 # A fitted linear Gaussian model: what probabilistic PCA and factor analysis have in common.
 
 
@@ -136,7 +135,6 @@ class LatentDecomposition(Decomposition):
         return scaled_matrix(self.factor_model.precision(), factors)
 
 
-# --------------------------------------------------------------------------------------------------
 # What every fitted linear Gaussian model can do: posteriors, likelihoods, samples.
 
 

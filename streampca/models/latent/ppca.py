@@ -76,8 +76,7 @@ class PPCA(LatentModel):
             variances are n / (n - 1) times those.""",
     )
     missing: str = parameter(
-        default="em",
-        meaning=""""em" leaves holes out of the likelihood, exactly; "raise".""",
+        default="em", meaning=""""em" leaves holes out of the likelihood, exactly; "raise"."""
     )
     missing_value: float | None = shared.MISSING_VALUE
     tol: float = parameter(

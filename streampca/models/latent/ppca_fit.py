@@ -25,7 +25,6 @@ from streampca.passes import Candidate, Planned, Steps, single_threaded_blas
 from streampca.solvers import FactorModel, LatentState, known_count, signs_of_components
 from streampca.solvers.latent import LOG_2_PI
 
-# --------------------------------------------------------------------------------------------------
 # The fitted result of probabilistic PCA.
 
 
@@ -199,7 +198,6 @@ def leading(result: Decomposition, k: int) -> Decomposition:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # Probabilistic PCA of a matrix with holes: EM from the closed form of the mean-filled one.
 
 LARGEST = 32  # components, where their number is not known

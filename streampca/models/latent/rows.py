@@ -60,8 +60,10 @@ class LatentRows(RowMap):
         """The sums over blocks of features from which posteriors follow."""
         model = self.model
         operands: dict[str, Any] = {
-            "weighted": model.weighted, "inverse_noise": model.inverse_noise, "center": self.center,
-        }  # fmt: skip
+            "weighted": model.weighted,
+            "inverse_noise": model.inverse_noise,
+            "center": self.center,
+        }
         used = (model.noise > 0).astype(np.float64)
         if self.scale is not None:
             operands["scale"] = self.scale

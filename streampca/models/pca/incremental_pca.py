@@ -71,10 +71,7 @@ class IncrementalPCA(LinearModel):
             (``max_rows`` x p, for p too large for the others: ``state_bound_`` bounds what
             was cut off, for every eigenvalue).""",
     )
-    max_rows: int = parameter(
-        default=256,
-        meaning="rows of the truncated state.",
-    )
+    max_rows: int = parameter(default=256, meaning="rows of the truncated state.")
     svd_solver: str = parameter(
         default="auto",
         meaning="""the same choice in the words of :class:`PCA` and of dask-ml: "auto" (as

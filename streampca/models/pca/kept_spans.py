@@ -99,9 +99,10 @@ def changed_spans(spans: Sequence[Span], changed: Iterable[Rows]) -> tuple[int, 
     """Numbers of the spans that hold any of the changed rows."""
     ranges = list(changed)
     return tuple(
-        i for i, span in enumerate(spans)
+        i
+        for i, span in enumerate(spans)
         if any(a < span.rows[1] and b > span.rows[0] for a, b in ranges)
-    )  # fmt: skip
+    )
 
 
 def refolded(span: Span, fit: Fit) -> Span:

@@ -26,12 +26,7 @@ from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.preprocessing import warn_of_counts
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import (
-    Request,
-    iteration_limits,
-    no_tolerance,
-    seed_of,
-)
+from streampca.models.contract.request import Request, iteration_limits, no_tolerance, seed_of
 from streampca.models.decompose.assemble import assemble
 from streampca.models.decompose.empty_samples import ScoresEmptySamples, fit_observed
 from streampca.models.decompose.routes import WarmStart, choose_pca
@@ -105,7 +100,6 @@ def completing(result: Decomposition, pca: Any) -> HardImpute:
     return model
 
 
-# --------------------------------------------------------------------------------------------------
 # The estimator.
 
 IMPUTE = "impute"

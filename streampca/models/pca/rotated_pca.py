@@ -74,9 +74,12 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
         base = result.require_components()[:k]
         with single_threaded_blas():
             found = rotate_loadings(
-                base.T * deviation, method, normalize=normalize, power=power,
+                base.T * deviation,
+                method,
+                normalize=normalize,
+                power=power,
                 restarts=whole_number("restarts", restarts, 0),
-            )  # fmt: skip
+            )
             lengths = np.linalg.norm(found.loadings, axis=0)
             order = np.argsort(-lengths, kind="stable")
             unit = found.loadings[:, order] / lengths[order]
@@ -271,9 +274,13 @@ class RotatedPCA(LinearModel):
 
     def _rotate(self, result: Decomposition) -> None:
         rotated = RotatedDecomposition.of(
-            result, self.method, self.k, normalize=self.normalize, power=self.power,
+            result,
+            self.method,
+            self.k,
+            normalize=self.normalize,
+            power=self.power,
             restarts=self.restarts,
-        )  # fmt: skip
+        )
         self.result_: RotatedDecomposition = rotated
         self.n_features_in_ = rotated.n_features
 

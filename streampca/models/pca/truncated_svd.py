@@ -55,20 +55,14 @@ class TruncatedSVD(LinearModel):
     """
 
     n_components: int = parameter(
-        default=2,
-        kw_only=False,
-        counts_components=True,
-        meaning="k, a number.",
+        default=2, kw_only=False, counts_components=True, meaning="k, a number."
     )
     algorithm: str = parameter(
         default="auto",
         meaning="""as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov),
             "arpack" (that accuracy), "scatter", "gram" or "tsqr".""",
     )
-    n_iter: int | str = parameter(
-        default="auto",
-        meaning="as ``iterated_power`` of :class:`PCA`.",
-    )
+    n_iter: int | str = parameter(default="auto", meaning="as ``iterated_power`` of :class:`PCA`.")
     n_oversamples: int = shared.N_OVERSAMPLES
     power_iteration_normalizer: str = shared.POWER_ITERATION_NORMALIZER
     tol: float | None = shared.TOL

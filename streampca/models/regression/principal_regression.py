@@ -38,9 +38,11 @@ class PrincipalComponentRegression(Regression):
     """
 
     n_components: int | str = parameter(
-        default="cv", kw_only=False, counts_components=True,
+        default="cv",
+        kw_only=False,
+        counts_components=True,
         meaning="""k, a number, or "cv": the one of the least held-out error.""",
-    )  # fmt: skip
+    )
     missing_value: float | None = shared.MISSING_VALUE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
@@ -55,8 +57,10 @@ class PrincipalComponentRegression(Regression):
             whole_number("n_components", k, 1, p, beside="'cv' or ", why=", that of the features")
         sums = {f"fold {i}": FoldScatter(fold=i, folds=FOLDS) for i in range(FOLDS)}
         spec = pass_spec("scatter", joint, 0, sums, flops=float(n) * m * m)
-        return spec, {"sums of all folds, and their eigenvectors": 10 * m * m * 8,
-                      "coefficients of each number": 2 * p * p * (m - p) * 8}  # fmt: skip
+        return spec, {
+            "sums of all folds, and their eigenvectors": 10 * m * m * 8,
+            "coefficients of each number": 2 * p * p * (m - p) * 8,
+        }
 
     def _solved(self, done: PassResult, p: int) -> dict[str, Any]:
         parts = [done[f"fold {i}"] for i in range(FOLDS)]
@@ -82,10 +86,16 @@ class PrincipalComponentRegression(Regression):
         if k > len(paths):
             raise InvalidInputError(f"n_components={k}; X has {len(paths)} above rounding")
         mean = np.asarray(whole.mean)
-        return {"coef": paths[k - 1], "ols_coef": paths[-1], "mean": mean[:p],
-                "response_mean": mean[p:], "all_coef": paths.reshape(len(paths), -1),
-                "held_out": held_out, "n_used": k,
-                "freedom": float(max(whole.weight - 1 - k, 1.0))}  # fmt: skip
+        return {
+            "coef": paths[k - 1],
+            "ols_coef": paths[-1],
+            "mean": mean[:p],
+            "response_mean": mean[p:],
+            "all_coef": paths.reshape(len(paths), -1),
+            "held_out": held_out,
+            "n_used": k,
+            "freedom": float(max(whole.weight - 1 - k, 1.0)),
+        }
 
     @property
     def n_components_used_(self) -> int:

@@ -59,8 +59,11 @@ class Prediction(RowMap):
 
     def by_features(self) -> FeatureSums:
         sums = self.projection.by_features()
-        return FeatureSums(sums.accumulator, sums.operands,
-                           lambda total, eps: sums.finish(total, eps) + self.intercept)  # fmt: skip
+        return FeatureSums(
+            sums.accumulator,
+            sums.operands,
+            lambda total, eps: sums.finish(total, eps) + self.intercept,
+        )
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -113,8 +116,9 @@ class RegressionResult(Result, kind="regression"):
             self.labels.features.names(list(range(min(rows, len(self.mean)))))
         ):
             error = f"{errors[i, 0]:>12.4g}" if errors is not None else f"{'':>12}"
-            lines.append(f"{name!s:>16.16} {self.coef[i, 0]:>14.6g} {error} "
-                         f"{self.ols_coef[i, 0]:>14.6g}")  # fmt: skip
+            lines.append(
+                f"{name!s:>16.16} {self.coef[i, 0]:>14.6g} {error} {self.ols_coef[i, 0]:>14.6g}"
+            )
         return "\n".join(lines)
 
     def notes(self) -> list[str]:
@@ -192,13 +196,21 @@ class Regression(Estimator):
             )
         done = execute(planned, self._running)
         self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        attach(self, RegressionResult(
-            method=self.registered_name, n_samples=joint.shape[0], labels=pair.x.labels,
-            settings=self.stored_params(), plan=done.plan.to_dict(),
-            provenance=provenance(self.cost_, joint.fingerprint(), done.memory),
-            left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
-            one_response=_is_flat(_response(y)), **done.answer,
-        ))  # fmt: skip
+        attach(
+            self,
+            RegressionResult(
+                method=self.registered_name,
+                n_samples=joint.shape[0],
+                labels=pair.x.labels,
+                settings=self.stored_params(),
+                plan=done.plan.to_dict(),
+                provenance=provenance(self.cost_, joint.fingerprint(), done.memory),
+                left_out_x=pair.left_out[0],
+                left_out_y=pair.left_out[1],
+                one_response=_is_flat(_response(y)),
+                **done.answer,
+            ),
+        )
         return self
 
     def _pair(self, X: Any, y: Any, dim: Any) -> Pair:
@@ -248,8 +260,12 @@ class Regression(Estimator):
         from sklearn.utils import RegressorTags, TargetTags
 
         target = TargetTags(required=True, multi_output=True)
-        return replace(super().__sklearn_tags__(), estimator_type="regressor",
-                       target_tags=target, regressor_tags=RegressorTags())  # fmt: skip
+        return replace(
+            super().__sklearn_tags__(),
+            estimator_type="regressor",
+            target_tags=target,
+            regressor_tags=RegressorTags(),
+        )
 
     @property
     def coef_(self) -> Array:

@@ -38,10 +38,12 @@ class TotalLeastSquares(Regression):
     """
 
     noise: Any = parameter(
-        default=None, kept=Kept.NAME, needs_data=True,
+        default=None,
+        kept=Kept.NAME,
+        needs_data=True,
         meaning="""(p + q,) standard deviations of the errors of the columns of X, then of y, known
             up to one factor. None: all alike.""",
-    )  # fmt: skip
+    )
     fit_intercept: bool = parameter(default=True, meaning="subtract the means of X and y.")
     missing_value: float | None = shared.MISSING_VALUE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
@@ -88,10 +90,16 @@ class TotalLeastSquares(Regression):
             errors = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))[:, None] * back
         mean = np.asarray(sums.mean) if self.fit_intercept else np.zeros(len(r))
         noise = fitted.correction / np.sqrt(left * (len(r) - p))
-        return {"coef": fitted.coef * back, "ols_coef": ordinary_least_squares(r, p),
-                "mean": mean[:p], "response_mean": mean[p:], "standard_errors": errors,
-                "singular_values": fitted.values, "noise": float(noise),
-                "freedom": left}  # fmt: skip
+        return {
+            "coef": fitted.coef * back,
+            "ols_coef": ordinary_least_squares(r, p),
+            "mean": mean[:p],
+            "response_mean": mean[p:],
+            "standard_errors": errors,
+            "singular_values": fitted.values,
+            "noise": float(noise),
+            "freedom": left,
+        }
 
     @property
     def standard_errors_(self) -> Array:

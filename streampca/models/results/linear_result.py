@@ -306,7 +306,6 @@ class LinearResult(Result):
         return [f"features   {used}; {gone}, {len(self.constant)} constant"]
 
 
-# --------------------------------------------------------------------------------------------------
 # Components that a fit streamed to Zarr.
 
 

@@ -35,23 +35,28 @@ from streampca.models.results.given_scores import as_transformed
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.passes.door import own_peak
 from streampca.report.cards import result_card, settings_line
-from streampca.store import (
-    check_fields,
-    check_shapes,
-    read_bundle,
-    understood,
-    write_bundle,
-)
+from streampca.store import check_fields, check_shapes, read_bundle, understood, write_bundle
 
 NUMBER, TEXT, LIST, OBJECT = (int, float, type(None)), (str, type(None)), (list,), (dict,)
 PROVENANCE: dict[str, tuple[type, ...]] = {
-    "reads": NUMBER, "bytes": NUMBER, "stored_bytes": NUMBER, "peak_bytes": NUMBER,
-    "held_bytes": NUMBER, "seconds": NUMBER, "passes": LIST, "versions": OBJECT, "source": TEXT,
-}  # fmt: skip
-PLAN: dict[str, tuple[type, ...]] = {
-    "solver": TEXT, "reason": TEXT, "passes": LIST, "reads": NUMBER, "bytes": NUMBER,
+    "reads": NUMBER,
+    "bytes": NUMBER,
+    "stored_bytes": NUMBER,
     "peak_bytes": NUMBER,
-}  # fmt: skip
+    "held_bytes": NUMBER,
+    "seconds": NUMBER,
+    "passes": LIST,
+    "versions": OBJECT,
+    "source": TEXT,
+}
+PLAN: dict[str, tuple[type, ...]] = {
+    "solver": TEXT,
+    "reason": TEXT,
+    "passes": LIST,
+    "reads": NUMBER,
+    "bytes": NUMBER,
+    "peak_bytes": NUMBER,
+}
 DOCUMENTED = ("str", "int", "float", "bool", "Mapping[str, Any]")  # types that are kept as JSON
 PLACES = "places"
 

@@ -109,9 +109,8 @@ def _power(unit: str, power: int) -> str:
 
 
 def _attributes(
-    result: Result, variables: Sequence[str | None], what: str, units: Units,
-    weighted: bool = True,
-) -> dict[str, Any]:  # fmt: skip
+    result: Result, variables: Sequence[str | None], what: str, units: Units, weighted: bool = True
+) -> dict[str, Any]:
     labels = result.labels
     names = [one if one is not None else labels.name for one in variables]
     attrs: dict[str, Any] = {"long_name": f"{what} {_named(labels, variables)}".strip()}

@@ -290,7 +290,6 @@ def mode_indices(modes: Any, k: int) -> Array:
     return np.asarray(chosen - 1)
 
 
-# --------------------------------------------------------------------------------------------------
 # The numbers of a genotype fit under the names of genetics.
 
 

@@ -43,7 +43,6 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
     return values
 
 
-# --------------------------------------------------------------------------------------------------
 # Columns of the samples by their names.
 
 WORDS = (*CYCLES, "trend", "linear")

@@ -133,7 +133,6 @@ def levels_of_cycle(name: str, values: Array) -> Array | None:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # The dates of samples.
 
 

@@ -180,7 +180,6 @@ class Removal:
         check_shapes(self, {"coefficients": (self.design.turn.shape[1], p)}, where)
 
 
-# --------------------------------------------------------------------------------------------------
 # A design projected out of a PCA: its columns join the matrix in the pass, eliminated later.
 
 ROWS_AT_ONCE = 256

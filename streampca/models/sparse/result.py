@@ -70,8 +70,10 @@ class SparseResult(Result, kind="sparse components"):
         total = self.total_variance or 1.0
         tables = (self.path_alpha, self.path_objective, self.path_nonzero, self.path_variance)
         rows = zip(*(np.asarray(one) for one in tables), strict=True)
-        return [PathPoint(alpha, float(objective), nonzero.astype(int), variance, variance / total)
-                for alpha, objective, nonzero, variance in rows]  # fmt: skip
+        return [
+            PathPoint(alpha, float(objective), nonzero.astype(int), variance, variance / total)
+            for alpha, objective, nonzero, variance in rows
+        ]
 
     @property
     def explained_variance_ratio(self) -> Array:
@@ -87,8 +89,10 @@ class SparseResult(Result, kind="sparse components"):
         lines = [f"{'component':>9} {'variance':>12} {'share':>8} {'sum':>8} {'loadings':>9}"]
         shares = self.explained_variance_ratio
         for i, share in enumerate(shares[:rows]):
-            lines.append(f"{i + 1:>9} {self.explained_variance[i]:>12.6g} {share:>8.2%} "
-                         f"{shares[: i + 1].sum():>8.2%} {self.nonzero[i]:>9}")  # fmt: skip
+            lines.append(
+                f"{i + 1:>9} {self.explained_variance[i]:>12.6g} {share:>8.2%} "
+                f"{shares[: i + 1].sum():>8.2%} {self.nonzero[i]:>9}"
+            )
         return "\n".join(lines)
 
     def to_xarray(self) -> Any:

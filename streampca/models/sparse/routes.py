@@ -16,14 +16,7 @@ from streampca.matrix.alignment import along
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.scatter import scaled_lower, scatter_candidates, solve_accumulator
-from streampca.passes import (
-    Candidate,
-    Pass,
-    PassSpec,
-    Planned,
-    Steps,
-    single_threaded_blas,
-)
+from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, single_threaded_blas
 from streampca.solvers.sparse_components import Penalty, Trace, directions
 
 ITERATIONS = 2000  # at most, in memory
@@ -62,8 +55,15 @@ def covariance_candidates(
     (spec,) = one.passes
     terms = {"covariance": p * p * 8, "loadings": 12 * p * k * 8}
     solver = partial(by_covariance, request=request, spec=spec)
-    candidate = Candidate(one.solver, one.reason, one.passes, {**one.solve_nbytes, **terms},
-                          one.solve_flops, one.sizes, solve=solver)  # fmt: skip
+    candidate = Candidate(
+        one.solver,
+        one.reason,
+        one.passes,
+        {**one.solve_nbytes, **terms},
+        one.solve_flops,
+        one.sizes,
+        solve=solver,
+    )
     return [candidate.weighted(None, request.pca.side.weights)]
 
 

@@ -43,13 +43,7 @@ from streampca.models.sparse.routes import (
     numbered_groups,
 )
 from streampca.models.sparse.sweeps import sweep_candidates
-from streampca.passes import (
-    Candidate,
-    Plan,
-    Rates,
-    execute,
-    single_threaded_blas,
-)
+from streampca.passes import Candidate, Plan, Rates, execute, single_threaded_blas
 from streampca.solvers import eigh_lower, numerical_rank, signs_of_components
 from streampca.solvers.sparse_components import Penalty, adjusted_variances
 from streampca.sources import counted
@@ -80,8 +74,8 @@ class SparsePCA(ScoresEmptySamples):
     """
 
     n_components: int = parameter(
-        default=2, kw_only=False, counts_components=True, meaning="k, a number.",
-    )  # fmt: skip
+        default=2, kw_only=False, counts_components=True, meaning="k, a number."
+    )
     n_nonzero: Any = parameter(
         default=None,
         meaning="""loadings that are not 0, a number or one for each component. None, and no alpha:
@@ -103,10 +97,12 @@ class SparsePCA(ScoresEmptySamples):
             least this share of the largest on the path. None: the last one.""",
     )
     groups: Any = parameter(
-        default=None, kept=Kept.NAME, needs_data=True,
+        default=None,
+        kept=Kept.NAME,
+        needs_data=True,
         meaning="""(p,) labels of groups of features, which have loadings or none as a whole, or the
             name of a column of the features; n_nonzero counts groups. Takes ridge=inf.""",
-    )  # fmt: skip
+    )
     ridge: float | None = parameter(
         default=None,
         meaning="""weight of the sum of squared loadings, in units of variance; inf: loadings are
@@ -114,18 +110,20 @@ class SparsePCA(ScoresEmptySamples):
             else inf; inf with groups.""",
     )
     algorithm: str = parameter(
-        default="auto", choices=("auto", *WAYS),
+        default="auto",
+        choices=("auto", *WAYS),
         meaning=""""covariance" (p x p, in memory), "sweeps" (a read for each product with it;
             with a finite ridge, of chunks that hold whole samples, beside the covariance of 1000
             features, or of 4 times n_nonzero), or the one that is predicted to be quicker.""",
-    )  # fmt: skip
+    )
     center: bool = shared.CENTER
     scale: str | None = shared.SCALE
     missing: str = parameter(
-        default="raise", choices=("raise", "mean"),
+        default="raise",
+        choices=("raise", "mean"),
         meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their
             feature in their place.""",
-    )  # fmt: skip
+    )
     missing_value: float | None = shared.MISSING_VALUE
     tol: float = parameter(
         default=1e-5, meaning="change of a loading up to which it is still; zeros stay, too."
@@ -170,18 +168,30 @@ class SparsePCA(ScoresEmptySamples):
         self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         fitted, several = done.answer.fitted, done.answer.several
         self._finish(
-            request, several, matrix.labels, matrix.shape[0], mean=fitted.mean, scale=fitted.scale,
-            dropped=fitted.dropped, plan=done.plan.to_dict(),
+            request,
+            several,
+            matrix.labels,
+            matrix.shape[0],
+            mean=fitted.mean,
+            scale=fitted.scale,
+            dropped=fitted.dropped,
+            plan=done.plan.to_dict(),
             total_variance=fitted.spectrum.total / request.pca.divisor(fitted.weight),
             provenance=provenance(self.cost_, matrix.fingerprint(), done.memory),
-        )  # fmt: skip
+        )
         return self
 
     @classmethod
     def from_covariance(
-        cls, S: Any, n_components: int = 2, *, mean: Any = None, n: int | None = None,
-        names: Any = None, **parameters: Any,
-    ) -> SparsePCA:  # fmt: skip
+        cls,
+        S: Any,
+        n_components: int = 2,
+        *,
+        mean: Any = None,
+        n: int | None = None,
+        names: Any = None,
+        **parameters: Any,
+    ) -> SparsePCA:
         """A fitted model from a covariance or correlation matrix alone.
 
         S : (p, p) symmetric.  mean : (p,) or None (0).  n : rows behind it, if known.
@@ -198,8 +208,9 @@ class SparsePCA(ScoresEmptySamples):
             rank = numerical_rank(spectrum.values, p)
             start = spectrum.vectors[:, : max(rank, 1)]
             found = alternated(covariance, start, request)
-        model._finish(request, found, labels, n or 0, mean=center,
-                      total_variance=float(np.trace(covariance)))  # fmt: skip
+        model._finish(
+            request, found, labels, n or 0, mean=center, total_variance=float(np.trace(covariance))
+        )
         return model
 
     def inverse_transform(
@@ -214,8 +225,9 @@ class SparsePCA(ScoresEmptySamples):
         center = np.array(result.mean)
         center[result.dropped] = np.nan
         back = BackProjection(rows, center, result.scale, None)
-        return rows_of_scores(result, self._passes, "inverse transform", X, back,
-                              out=out, overwrite=overwrite)  # fmt: skip
+        return rows_of_scores(
+            result, self._passes, "inverse transform", X, back, out=out, overwrite=overwrite
+        )
 
     components_ = property(lambda self: self.result_.components, doc="(k, p) of length 1.")
     mean_ = property(lambda self: self.result_.mean, doc="(p,) column means.")
@@ -233,9 +245,13 @@ class SparsePCA(ScoresEmptySamples):
 
     def _request(self, matrix: ChunkedMatrix, *, seed: int = 0, **side: Any) -> SparseRequest:
         pca = Request(
-            n_components=self.n_components, center=self.center, scale=self.scale,
-            missing=self.missing, random_state=seed, memory_limit=self.memory_limit,
-        )  # fmt: skip
+            n_components=self.n_components,
+            center=self.center,
+            scale=self.scale,
+            missing=self.missing,
+            random_state=seed,
+            memory_limit=self.memory_limit,
+        )
         pca.check(matrix.shape)
         groups = self.groups
         if isinstance(groups, str):
@@ -334,8 +350,10 @@ class SparsePCA(ScoresEmptySamples):
             }
         p, r = found.b.shape
         if r < k:
-            warn_caller(f"{k} components were asked, and the data have rank {r}: those after it "
-                        "are 0", AccuracyWarning)  # fmt: skip
+            warn_caller(
+                f"{k} components were asked, and the data have rank {r}: those after it are 0",
+                AccuracyWarning,
+            )
         components = np.zeros((k, p))
         components[:r] = (found.b * signs_of_components(found.b)).T
         moving = [one.trace for one in several if not one.trace.still]
@@ -345,14 +363,19 @@ class SparsePCA(ScoresEmptySamples):
                 f"loadings{which} still moved by {moving[-1].changes[-1]:.1g} after "
                 f"{len(moving[-1].changes)} iterations; raise max_passes or tol",
                 ConvergenceWarning,
-            )  # fmt: skip
+            )
         self.result_: SparseResult = SparseResult(
-            method=self.registered_name, n_samples=n, labels=labels,
-            settings=self.stored_params(), components=components,
+            method=self.registered_name,
+            n_samples=n,
+            labels=labels,
+            settings=self.stored_params(),
+            components=components,
             explained_variance=_padded(adjusted_variances(found.inner), k),
-            objective=np.array(found.trace.objective), converged=found.trace.still,
-            **path, **more,
-        )  # fmt: skip
+            objective=np.array(found.trace.objective),
+            converged=found.trace.still,
+            **path,
+            **more,
+        )
         self.n_features_in_ = self.result_.n_features
 
 

@@ -17,12 +17,7 @@ from streampca.models.decompose.gram import gram_candidates
 from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scaled_lower, scatter_candidates
-from streampca.models.sparse.routes import (
-    Alternation,
-    SparseFit,
-    SparseRequest,
-    leading_components,
-)
+from streampca.models.sparse.routes import Alternation, SparseFit, SparseRequest, leading_components
 from streampca.passes import (
     Candidate,
     Pass,
@@ -71,13 +66,15 @@ def sweep_candidates(matrix: ChunkedMatrix, request: SparseRequest) -> list[Cand
     for one in [one for way in STARTS for one in way(matrix, request.pca)]:
         most = max(3, request.max_passes - sum(spec.times for spec in one.passes))
         often = {"times": most, "likely": min(most, 12), "work": "skinny"}
-        product = pass_spec("product", matrix, axis, step, kept=held, stored=True,
-                            flops=4.0 * n * p * k, **often)  # fmt: skip
+        product = pass_spec(
+            "product", matrix, axis, step, kept=held, stored=True, flops=4.0 * n * p * k, **often
+        )
         scores = columns = None
         if axis == 1:
             sums = {"scores": FeatureProjection(width=k, missing=request.pca.missing)}
-            scores = pass_spec("scores", matrix, 1, sums, kept=held, stored=True,
-                               flops=2.0 * n * p * k, **often)  # fmt: skip
+            scores = pass_spec(
+                "scores", matrix, 1, sums, kept=held, stored=True, flops=2.0 * n * p * k, **often
+            )
         if not request.thresholds:
             columns = columns_spec(matrix, request, most)
         passes = SweepPasses(product, scores, columns, most)
@@ -120,8 +117,10 @@ def by_sweeps(
         else:
             b, sb = yield from chosen.regressed(sa, penalty, work)
         parts = [slice(i * r, (i + 1) * r) for i in range(len(live))]
-        still = [run.look(*(one[:, part] for one in (a, sa, b, sb)))
-                 for run, part in zip(live, parts, strict=True)]  # fmt: skip
+        still = [
+            run.look(*(one[:, part] for one in (a, sa, b, sb)))
+            for run, part in zip(live, parts, strict=True)
+        ]
         if chosen is not None and not chosen.complete:
             for run in live:
                 run.trace.still = False
@@ -200,7 +199,6 @@ class _Products:
         return step
 
 
-# --------------------------------------------------------------------------------------------------
 # Elastic nets without the covariance of all features: that of those that matter, and a check.
 
 
@@ -232,12 +230,7 @@ class WorkingSet:
     """
 
     def __init__(
-        self,
-        matrix: ChunkedMatrix,
-        spec: PassSpec,
-        size: int,
-        scale: Array | None,
-        divisor: float,
+        self, matrix: ChunkedMatrix, spec: PassSpec, size: int, scale: Array | None, divisor: float
     ) -> None:
         self.matrix, self.spec, self.size = matrix, spec, size
         self.scale, self.divisor = scale, divisor

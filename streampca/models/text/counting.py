@@ -93,17 +93,22 @@ def open_texts(
     ``out``.
     """
     tokens = Tokens.checked(
-        lowercase=lowercase, strip_accents=strip_accents, stop_words=stop_words,
-        token_pattern=token_pattern, ngram_range=ngram_range, analyzer=analyzer,
-    )  # fmt: skip
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        stop_words=stop_words,
+        token_pattern=token_pattern,
+        ngram_range=ngram_range,
+        analyzer=analyzer,
+    )
     kept = Kept(min_df, max_df, max_features)
     kept.check()
     if missing not in ("raise", "skip"):
         raise InvalidInputError(f"missing={missing!r:.60}; expected 'raise' or 'skip'")
     fixed = None if vocabulary is None else _checked(vocabulary, kept)
     texts = Texts(source, column, names, encoding, delimiter, lines)
-    return counted(texts, tokens, kept, fixed, out, memory_limit, overwrite,
-                   skip=missing == "skip").matrix  # fmt: skip
+    return counted(
+        texts, tokens, kept, fixed, out, memory_limit, overwrite, skip=missing == "skip"
+    ).matrix
 
 
 class Counted(NamedTuple):
@@ -136,8 +141,15 @@ def counted(
         terms.close()
     matrix: ChunkedMatrix = open(path)
     matrix.loads = (*matrix.loads, "sklearn")  # which split the texts, and stays in this process
-    plan = plan_of_counts(terms, vocabulary, names.nbytes, sink.nbytes_in_memory(), texts.held,
-                          tokens.a_character, memory_limit)  # fmt: skip
+    plan = plan_of_counts(
+        terms,
+        vocabulary,
+        names.nbytes,
+        sink.nbytes_in_memory(),
+        texts.held,
+        tokens.a_character,
+        memory_limit,
+    )
     matrix.opening = CountingRecord.of(plan, use)
     if out is None:
         vars(matrix)["folder"] = folder
@@ -225,9 +237,14 @@ def _read(texts: Texts, tokens: Tokens, terms: TermCounts, budget: Budget, skip:
 
 
 def _write(
-    tokens: Tokens, kept: Kept, terms: TermCounts, names: Names, path: str, budget: Budget,
+    tokens: Tokens,
+    kept: Kept,
+    terms: TermCounts,
+    names: Names,
+    path: str,
+    budget: Budget,
     overwrite: bool,
-) -> tuple[list[str], CompressedGroupSink]:  # fmt: skip
+) -> tuple[list[str], CompressedGroupSink]:
     """Write the counts of all documents over the terms that stay."""
     n = terms.documents
     if not n:
@@ -245,10 +262,16 @@ def _write(
     told = asdict(tokens) | kept._asdict() | {"skipped": names.skipped}
     told |= {} if terms.fixed is None else {"vocabulary": "given"}
     sink = CompressedGroupSink(
-        path, (n, len(vocabulary)), np.uint16 if terms.largest < 1 << 16 else np.int32, 0,
-        (names.names or None, vocabulary), {TOKENS: json.dumps(told)}, overwrite,
-        most_entries=terms.tokens, chunk=CHUNK,
-    )  # fmt: skip
+        path,
+        (n, len(vocabulary)),
+        np.uint16 if terms.largest < 1 << 16 else np.int32,
+        0,
+        (names.names or None, vocabulary),
+        {TOKENS: json.dumps(told)},
+        overwrite,
+        most_entries=terms.tokens,
+        chunk=CHUNK,
+    )
     try:
         for block in terms.counts(vocabulary):
             sink.write(sink.written, block.astype(sink.dtype))

@@ -131,14 +131,26 @@ def plan_of(
     """A plan without passes over a matrix: texts are read once."""
     none = ("compiled kernels", "BLAS buffers", "labels", "source", "X in memory")
     process = {
-        "interpreter": INTERPRETER_NBYTES, "sklearn": LIBRARY_NBYTES["sklearn"],
-        "threads": 2 * THREAD_NBYTES, **dict.fromkeys(none, 0),
-    }  # fmt: skip
+        "interpreter": INTERPRETER_NBYTES,
+        "sklearn": LIBRARY_NBYTES["sklearn"],
+        "threads": 2 * THREAD_NBYTES,
+        **dict.fromkeys(none, 0),
+    }
     memory = {"process": process, "counting texts": counting, "writing counts": writing}
     return Plan(
-        "counting texts", "dictionary", "texts are read once", shape, "int32", "int32", "", 1, 0,
-        (), memory, limit,
-    )  # fmt: skip
+        "counting texts",
+        "dictionary",
+        "texts are read once",
+        shape,
+        "int32",
+        "int32",
+        "",
+        1,
+        0,
+        (),
+        memory,
+        limit,
+    )
 
 
 def planned_opening(

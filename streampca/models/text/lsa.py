@@ -48,8 +48,9 @@ from streampca.store.sinks import mark_written
 
 WEIGHTINGS: dict[str, type[Preprocessor]] = {"log-entropy": LogEntropy, "tf-idf": TfIdf}
 OF_COLUMNS = {  # passes that find the weights
-    "log-entropy": ("term totals", "term entropies"), "tf-idf": ("document frequencies",),
-}  # fmt: skip
+    "log-entropy": ("term totals", "term entropies"),
+    "tf-idf": ("document frequencies",),
+}
 
 
 @estimator
@@ -76,15 +77,19 @@ class LSA(LinearModel):
     """
 
     n_components: int = parameter(
-        default=100, kw_only=False, counts_components=True,
+        default=100,
+        kw_only=False,
+        counts_components=True,
         meaning="k, a number: 100 to 300 for thousands of documents, fewer for fewer.",
-    )  # fmt: skip
+    )
     weighting: Any = parameter(
-        default="log-entropy", choices=("log-entropy", "tf-idf", "raw"), kept=Kept.NAME,
+        default="log-entropy",
+        choices=("log-entropy", "tf-idf", "raw"),
+        kept=Kept.NAME,
         meaning=""""log-entropy", "tf-idf" (as scikit-learn's, documents of length 1), "raw" counts,
             or in Python a fitted ``streampca.preprocess.LogEntropy`` or its like, whose weights
             then are of other documents.""",
-    )  # fmt: skip
+    )
     stop_words: Any = parameter(
         default=None,
         meaning="""of texts, as ``streampca.open_texts`` takes it: words that do not count,
@@ -100,10 +105,11 @@ class LSA(LinearModel):
         default=None, meaning="of texts: the number of terms, the most frequent; None: all."
     )
     coordinates: str | None = parameter(
-        default=None, kept=Kept.RECORD,
+        default=None,
+        kept=Kept.RECORD,
         meaning="""path of a new Zarr array for the coordinates of the documents, which a search
             then reads block by block. None: in memory (n x k x 4 bytes), saved with the model.""",
-    )  # fmt: skip
+    )
     algorithm: str = parameter(
         default="auto", meaning="of the decomposition, as :class:`TruncatedSVD`."
     )
@@ -383,8 +389,13 @@ class LSA(LinearModel):
     def _counted_alike(self, X: Any, names: Any = None) -> Counted:
         """Texts counted as those of the fit were, over its vocabulary."""
         result = self._fitted()
-        return counted(Texts(X, names=names), result.splitting, KeptTerms(), result.vocabulary,
-                       memory_limit=self.memory_limit)  # fmt: skip
+        return counted(
+            Texts(X, names=names),
+            result.splitting,
+            KeptTerms(),
+            result.vocabulary,
+            memory_limit=self.memory_limit,
+        )
 
     # -- under names of attributes --------------------------------------------------------------
 

@@ -223,8 +223,11 @@ class LSADecomposition(PrincipalComponents, kind="latent semantic analysis"):
         dim = "-".join(self.labels.samples.dims)
         axis = AxisLabels.concat([self.labels.samples, AxisLabels.plain(dim, m, names)])
         before = self.folded or {"documents": 0, "held": 0.0, "length": 0.0}
-        folded = {"documents": before["documents"] + m, "held": before["held"] + held,
-                  "length": before["length"] + length}  # fmt: skip
+        folded = {
+            "documents": before["documents"] + m,
+            "held": before["held"] + held,
+            "length": before["length"] + length,
+        }
         fitted = np.ones(n, bool) if self.fitted is None else np.asarray(self.fitted)
         known = self.document_coordinates
         scores = None
@@ -233,9 +236,12 @@ class LSADecomposition(PrincipalComponents, kind="latent semantic analysis"):
         else:
             scores = np.concatenate([known, points.astype(known.dtype)])
         return replace(
-            self, scores=scores, labels=replace(self.labels, samples=axis), folded=folded,
+            self,
+            scores=scores,
+            labels=replace(self.labels, samples=axis),
+            folded=folded,
             fitted=np.append(fitted, np.zeros(m, bool)),
-        )  # fmt: skip
+        )
 
     # -- in words, and at rest ------------------------------------------------------------------
 

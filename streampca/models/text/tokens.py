@@ -55,13 +55,15 @@ class Tokens:
 
     def _check(self) -> None:
         allowed: dict[str, Any] = {
-            "lowercase": (True, False), "strip_accents": (None, "ascii", "unicode"),
+            "lowercase": (True, False),
+            "strip_accents": (None, "ascii", "unicode"),
             "analyzer": ("word", "char", "char_wb"),
-        }  # fmt: skip
+        }
         for name, choices in allowed.items():
             if getattr(self, name) not in choices:
-                raise InvalidInputError(f"{name}={getattr(self, name)!r:.60}; expected one of "
-                                        f"{choices}")  # fmt: skip
+                raise InvalidInputError(
+                    f"{name}={getattr(self, name)!r:.60}; expected one of {choices}"
+                )
         if not isinstance(self.stop_words, tuple) and self.stop_words not in (None, "english"):
             raise InvalidInputError(
                 f"stop_words={self.stop_words!r:.60}; expected 'english', a list of words, or None"

@@ -192,8 +192,9 @@ class TermCounts:
         counts = scipy.sparse.csr_array(parts, shape=(rows, max(1, size)))
         counts.sum_duplicates()
         self._remember(counts, size)
-        self._batches.append(Batch(self.dictionaries, counts.indptr, self._file.tell(),
-                                   self._joined))  # fmt: skip
+        self._batches.append(
+            Batch(self.dictionaries, counts.indptr, self._file.tell(), self._joined)
+        )
         append_to(self._file, counts.indices)
         append_to(self._file, counts.data)
         self.on_batch()

@@ -55,11 +55,14 @@ class Canonical:
             ridges, held_out = _chosen(sums, self.n_components)
         penalty = [ridge * sums.freedom for ridge in ridges]
         if self.pca is not None:
-            x, y = (joint.principal(one, k)
-                    for one, k in zip((x_view, y_view), self.pca, strict=True))  # fmt: skip
+            x, y = (
+                joint.principal(one, k) for one, k in zip((x_view, y_view), self.pca, strict=True)
+            )
         else:
-            x, y = (joint.whitening(one, ridge)
-                    for one, ridge in zip((x_view, y_view), penalty, strict=True))  # fmt: skip
+            x, y = (
+                joint.whitening(one, ridge)
+                for one, ridge in zip((x_view, y_view), penalty, strict=True)
+            )
         values, left, right = singular_pairs(joint.between(x.matrix, y.matrix), self.n_components)
         to_x, to_y = x.matrix @ left, y.matrix @ right
         kept = values[: left.shape[1]]
@@ -71,8 +74,9 @@ class Canonical:
         doubt = _doubt(bound, x.unsure + y.unsure, known) if self.pca is None else ""
         if x.unsure + y.unsure:
             bound = np.full(len(kept), np.inf)
-        return Solved(np.minimum(values, 1.0), to_x, to_y, bound, (x.rank, y.rank), doubt,
-                      more=more)  # fmt: skip
+        return Solved(
+            np.minimum(values, 1.0), to_x, to_y, bound, (x.rank, y.rank), doubt, more=more
+        )
 
     def _bound(self, sums: Sums, values: Array, x: Array, y: Array) -> Array:
         """(k,) of the errors of correlations; after a PCA they are not determined."""
@@ -188,9 +192,11 @@ class CCA(TwoViewModel):
     """
 
     n_components: int | None = parameter(
-        default=2, kw_only=False, counts_components=True,
+        default=2,
+        kw_only=False,
+        counts_components=True,
         meaning="pairs, at most the least of rows and features; None: all that there are.",
-    )  # fmt: skip
+    )
     regularization: Any = parameter(
         default=None,
         meaning="""(l1, l2), or one number for both: added to the variances of the features of X
@@ -206,12 +212,13 @@ class CCA(TwoViewModel):
     )
     scale: str | None = shared.SCALE
     solver: str = parameter(
-        default="auto", choices=("auto", "scatter", "tsqr", "samples"),
+        default="auto",
+        choices=("auto", "scatter", "tsqr", "samples"),
         meaning=""""scatter" (joint scatter), "tsqr" (R factor of [X, Y], whose condition is not
             squared), "samples" (n x n; with ``pca`` or ``regularization``). "auto" takes the
             quicker of the first and the last, and goes over to "tsqr" where correlations are not
             certain to 1e-5, or which features depend on others is not.""",
-    )  # fmt: skip
+    )
     missing: str = MISSING
     remove: Any = REMOVE
     missing_value: float | None = shared.MISSING_VALUE

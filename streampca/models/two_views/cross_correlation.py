@@ -166,10 +166,26 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate[A
             return 3 * length * width * size + chunks  # products, clipped, and those before
 
         for i, (first, last) in enumerate(pairwise(bounds), 1):
-            own = PassSpec(f"panel {i}", 1, 0, 0, lambda length: 2 * length * n * size,
-                           rows=(int(first), int(last)), kept=held, matrix=y)  # fmt: skip
-            by_x = PassSpec(f"X by panel {i}", 1, 0, 0, against, kept=held, matrix=x,
-                            flops=2.0 * n * p * float(last - first))  # fmt: skip
+            own = PassSpec(
+                f"panel {i}",
+                1,
+                0,
+                0,
+                lambda length: 2 * length * n * size,
+                rows=(int(first), int(last)),
+                kept=held,
+                matrix=y,
+            )
+            by_x = PassSpec(
+                f"X by panel {i}",
+                1,
+                0,
+                0,
+                against,
+                kept=held,
+                matrix=x,
+                flops=2.0 * n * p * float(last - first),
+            )
             panels.append((own, by_x))
         count = len(bounds) - 1
         reason = f"one read of Y, {count} of X: a panel of Y is held while X passes by"
@@ -262,12 +278,20 @@ class Output:
         assert wanted.path is not None
         q = wanted.shape[1]
         across = min(self.width or q, q, CHUNK_NBYTES // wanted.dtype.itemsize)
-        labels = {dim: {} if names is None else {dim: names}
-                  for dim, names in zip(DIMS, _names(wanted), strict=True)}  # fmt: skip
+        labels = {
+            dim: {} if names is None else {dim: names}
+            for dim, names in zip(DIMS, _names(wanted), strict=True)
+        }
         return LabelledSink(
-            wanted.path, NAME, wanted.shape, DIMS, labels, wanted.dtype,
-            max(1, CHUNK_NBYTES // (across * wanted.dtype.itemsize)), across=across,
-        )  # fmt: skip
+            wanted.path,
+            NAME,
+            wanted.shape,
+            DIMS,
+            labels,
+            wanted.dtype,
+            max(1, CHUNK_NBYTES // (across * wanted.dtype.itemsize)),
+            across=across,
+        )
 
 
 def _names(wanted: Wanted) -> list[Array | None]:

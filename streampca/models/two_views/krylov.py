@@ -52,12 +52,20 @@ def krylov_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
     size = work_dtype(matrix.dtype).itemsize
     step, maps = (
         replace(
-            pass_spec(name, matrix, 0, sums, flops=4.0 * n * m * width, work="skinny",
-                      kept={"searched spaces": bases}, **often),
+            pass_spec(
+                name,
+                matrix,
+                0,
+                sums,
+                flops=4.0 * n * m * width,
+                work="skinny",
+                kept={"searched spaces": bases},
+                **often,
+            ),
             scratch=lambda length: 2 * size * width * (m + length),
         )
         for name, often in (("step", {"times": MOST, "likely": LIKELY}), ("maps", {}))
-    )  # fmt: skip
+    )
     looked: dict[str, Accumulator] = {"columns": Moments()}
     if request.side.rank:
         looked["design"] = CrossMoments(y="design", width=request.side.rank)
@@ -153,8 +161,16 @@ def by_krylov(
     doubt = "" if ritz.certified else ritz.doubt()
     k, q = len(ritz.values), int(np.count_nonzero(alive[p:]))
     total = ritz.squares(y, b, q)
-    solved = Solved(ritz.values / freedom, ritz.x, ritz.y, ritz.error / freedom, (k, k), doubt,
-                    total / freedom**2, estimated=b < q)  # fmt: skip
+    solved = Solved(
+        ritz.values / freedom,
+        ritz.x,
+        ritz.y,
+        ritz.error / freedom,
+        (k, k),
+        doubt,
+        total / freedom**2,
+        estimated=b < q,
+    )
     deviations = np.sqrt(stats.m2) * reciprocal(divisors)
     found = found_of(solved, images, deviations, 1.0)
     return replace(found, mean=reader.center, scale=scaling.scale, absent=absent, removed=slopes)
@@ -177,8 +193,13 @@ class _Reader:
         vectors = np.ascontiguousarray(side_by_side(x, y).T)
         scores = Projection(vectors, self.center, self.divisors, None, "raise", self.absent)
         operands = {"center": self.center, "scale": self.divisors}
-        done = yield Pass(spec, number, maps={"scores": scores}, operands=operands,
-                          changed={"images": {"width": len(vectors)}})  # fmt: skip
+        done = yield Pass(
+            spec,
+            number,
+            maps={"scores": scores},
+            operands=operands,
+            changed={"images": {"width": len(vectors)}},
+        )
         made: Array = done.accumulators.pop("images").cross_product()
         if self.explained is not None:
             made -= self.explained.T @ (self.explained @ vectors.T)

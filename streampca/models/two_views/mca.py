@@ -82,22 +82,27 @@ class MCA(TwoViewModel):
     """
 
     n_components: int | None = parameter(
-        default=2, kw_only=False, counts_components=True,
+        default=2,
+        kw_only=False,
+        counts_components=True,
         meaning="pairs, at most the least of rows and features; None: all that there are.",
-    )  # fmt: skip
+    )
     scale: str | None = shared.SCALE
     weights: Any = parameter(
-        default=None, kept=Kept.NAME, needs_data=True,
+        default=None,
+        kept=Kept.NAME,
+        needs_data=True,
         meaning="""multiply the centred and scaled features: "coslat", the root of the cosine of
             their latitude, of both views; or a pair, of X and of Y, each an array, a DataArray,
             the name of a column of the features, "coslat" or None.""",
-    )  # fmt: skip
+    )
     solver: str = parameter(
-        default="auto", choices=("auto", "scatter", "samples", "krylov"),
+        default="auto",
+        choices=("auto", "scatter", "samples", "krylov"),
         meaning=""""scatter" (joint scatter), "samples" (n x n), "krylov" (a read of both for each
             of a few steps, until patterns are certain to 1e-4 radians), or "auto": the quicker of
             the first two that fits the memory, "krylov" only where neither does.""",
-    )  # fmt: skip
+    )
     missing: str = MISSING
     remove: Any = REMOVE
     missing_value: float | None = shared.MISSING_VALUE

@@ -128,14 +128,16 @@ class TwoViewResult(Result, kind="two-view"):
         where = self.labels.features.slices[name]
         inside = (self.absent >= where.start) & (self.absent < where.stop)
         return ViewResult(
-            method=self.method, n_samples=self.n_samples, labels=self.labels_of(name),
-            vectors=self.vectors[where], mean=self.mean[where],
+            method=self.method,
+            n_samples=self.n_samples,
+            labels=self.labels_of(name),
+            vectors=self.vectors[where],
+            mean=self.mean[where],
             scale=None if self.scale is None else self.scale[where],
             absent=self.absent[inside] - where.start,
-            removal=self.removal and replace(
-                self.removal, coefficients=self.removal.coefficients[:, where]
-            ),
-        )  # fmt: skip
+            removal=self.removal
+            and replace(self.removal, coefficients=self.removal.coefficients[:, where]),
+        )
 
     def labels_of(self, name: str) -> Labels:
         """Of one view."""
@@ -192,8 +194,11 @@ class TwoViewResult(Result, kind="two-view"):
             view = self.view(name)
             axes = [self.component_axis, view.labels.features]
             tables: dict[str, Any] = {"values": (self.values, axes[:1])}
-            own = (("weights", self.vectors), ("loadings", self.loadings),
-                   ("cross_loadings", self.cross_loadings))  # fmt: skip
+            own = (
+                ("weights", self.vectors),
+                ("loadings", self.loadings),
+                ("cross_loadings", self.cross_loadings),
+            )
             for what, values in own:
                 array = np.array(self.part(name, values).T)
                 array[:, view.absent] = np.nan
@@ -224,8 +229,9 @@ class TwoViewResult(Result, kind="two-view"):
         for i, value in enumerate(self.values[:rows]):
             bound = self.bound[i]
             stated = f"{bound:>14.1e}" if bound < max(value, 1e-300) else f"{'not determined':>14}"
-            lines.append(f"{i + 1:>9} {value:>12.6g} {stated} {own.x_by_y[i]:>9.2%} "
-                         f"{own.y_by_x[i]:>9.2%}")  # fmt: skip
+            lines.append(
+                f"{i + 1:>9} {value:>12.6g} {stated} {own.x_by_y[i]:>9.2%} {own.y_by_x[i]:>9.2%}"
+            )
         return "\n".join(lines)
 
     def notes(self) -> list[str]:
@@ -238,8 +244,9 @@ class TwoViewResult(Result, kind="two-view"):
         if self.estimated:
             found.append("shares     of an estimate of the squared covariance of all pairs")
         if self.left_out_x or self.left_out_y:
-            found.append(f"rows       {self.left_out_x} of X and {self.left_out_y} of Y had no "
-                         "partner")  # fmt: skip
+            found.append(
+                f"rows       {self.left_out_x} of X and {self.left_out_y} of Y had no partner"
+            )
         return found
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:

@@ -210,7 +210,6 @@ class Found:
         return self.solved.doubt
 
 
-# --------------------------------------------------------------------------------------------------
 # By the joint sums of [X, Y]: one read of both.
 
 
@@ -252,8 +251,11 @@ def factor_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
 def _solving(request: ViewRequest, m: int) -> tuple[dict[str, int], float]:
     """(bytes by term, flops) of what follows the sums."""
     p, q = request.p, m - request.p
-    arrays = {"whitening": 3 * 8 * (p * p + q * q), "singular vectors": 4 * 8 * p * q,
-              "weights and loadings": 6 * 8 * m * request.count}  # fmt: skip
+    arrays = {
+        "whitening": 3 * 8 * (p * p + q * q),
+        "singular vectors": 4 * 8 * p * q,
+        "weights and loadings": 6 * 8 * m * request.count,
+    }
     solves = 1 + 26 * request.method.folds
     return arrays, float(solves * (2.0 * (p**3 + q**3) + 14.0 * p * q * min(p, q)))
 
@@ -367,8 +369,9 @@ def _found(sums: Sums, whole: Any, request: ViewRequest, removed: Removed | None
     found = found_of(solved, images, sums.deviations, factor)
     absent = np.flatnonzero(whole.missing >= whole.count)
     coefficients = None if removed is None else removed.coefficients
-    return replace(found, mean=np.array(whole.mean), scale=sums.scale, absent=absent,
-                   removed=coefficients)  # fmt: skip
+    return replace(
+        found, mean=np.array(whole.mean), scale=sums.scale, absent=absent, removed=coefficients
+    )
 
 
 def side_by_side(x: Array, y: Array) -> Array:

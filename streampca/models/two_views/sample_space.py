@@ -84,14 +84,19 @@ def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
         for i, view in enumerate(views)
     ]
     n, k = matrix.shape[0], request.count
-    solve = {"samples of both views": 6 * n * n * 8, "scores": 8 * n * k * 8,
-             "weights and loadings": 6 * 8 * matrix.shape[1] * k}  # fmt: skip
+    solve = {
+        "samples of both views": 6 * n * n * 8,
+        "scores": 8 * n * k * 8,
+        "weights and loadings": 6 * 8 * matrix.shape[1] * k,
+    }
     made = []
     for x_ways, y_ways in product(*ways):
         for pair in _pairs(x_ways, y_ways):
             x, y = (one.components for one in pair)
-            nbytes = {name: max(x.solve_nbytes.get(name, 0), y.solve_nbytes.get(name, 0))
-                      for name in {**x.solve_nbytes, **y.solve_nbytes}}  # fmt: skip
+            nbytes = {
+                name: max(x.solve_nbytes.get(name, 0), y.solve_nbytes.get(name, 0))
+                for name in {**x.solve_nbytes, **y.solve_nbytes}
+            }
             reason = f"both in sample space (n x n): {x.solver} of X, {y.solver} of Y, then weights"
             made.append(
                 Candidate(
@@ -110,8 +115,9 @@ def _pairs(x_ways: list[OneView], y_ways: list[OneView]) -> list[tuple[OneView, 
     """Ways of X and of Y that hold about as much, those of the fewest reads first."""
     found: dict[tuple[int, int], tuple[OneView, OneView]] = {}
     for level in sorted({one.held for one in (*x_ways, *y_ways)}, reverse=True):
-        x, y = (next((one for one in ways if one.held <= level), ways[-1])
-                for ways in (x_ways, y_ways))  # fmt: skip
+        x, y = (
+            next((one for one in ways if one.held <= level), ways[-1]) for ways in (x_ways, y_ways)
+        )
         found.setdefault((id(x), id(y)), (x, y))
     return list(found.values())
 
@@ -123,9 +129,15 @@ def _pattern_spec(view: ChunkedMatrix, axis: int, width: int, basis: Array | Non
     kept = 8 * width * (n + 2 * p)
     if axis == 1:
         return PassSpec(
-            "patterns", 1, 0, 0, lambda length: width * (n + 2 * length) * 8, kept_nbytes=kept,
-            flops=flops, matrix=view if basis is None else view.without(basis),
-        )  # fmt: skip
+            "patterns",
+            1,
+            0,
+            0,
+            lambda length: width * (n + 2 * length) * 8,
+            kept_nbytes=kept,
+            flops=flops,
+            matrix=view if basis is None else view.without(basis),
+        )
     cross = CrossProduct(y="u", center="center", width=width)
     return pass_spec("patterns", view, 0, {"v": cross}, flops=flops, kept_nbytes=kept)
 
@@ -173,10 +185,11 @@ def _patterns(spec: PassSpec, request: Request, fitted: Fitted, columns: Array) 
     if spec.axis == 1:
         products = np.empty((len(fitted.mean), width))
         yield Pass(
-            spec, operands={"u": columns, "s": np.ones(width)},
+            spec,
+            operands={"u": columns, "s": np.ones(width)},
             maps={"patterns": FeatureLoadings(request.standardize)},
             sinks={"patterns": RowsSink(products, 0)},
-        )  # fmt: skip
+        )
         return products
     changed: dict[str, Any] = {"width": width}
     operands = {"center": fitted.mean}
@@ -189,9 +202,13 @@ def _patterns(spec: PassSpec, request: Request, fitted: Fitted, columns: Array) 
 
 
 def _of_products(
-    request: ViewRequest, fitted: list[Fitted], solved: Solved, products: list[Array],
-    scores: tuple[Array, Array], n: int,
-) -> Found:  # fmt: skip
+    request: ViewRequest,
+    fitted: list[Fitted],
+    solved: Solved,
+    products: list[Array],
+    scores: tuple[Array, Array],
+    n: int,
+) -> Found:
     """Weights and loadings from Z' times weights and scores."""
     k, parts = solved.x.shape[1], []
     lengths = [np.linalg.norm(one, axis=0) for one in scores]

@@ -50,18 +50,21 @@ from streampca.passes import Candidate, Outcome, Plan, Rates, Running, execute
 from streampca.sources import as_pair, same_rows
 
 MISSING = parameter(
-    default="raise", choices=("raise", "mean"),
+    default="raise",
+    choices=("raise", "mean"),
     meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their feature in
         their place (correlations are then smaller than without holes).""",
-)  # fmt: skip
+)
 REMOVE = parameter(
-    default=None, kept=Kept.NAME, needs_data=True,
+    default=None,
+    kept=Kept.NAME,
+    needs_data=True,
     meaning="""what is projected out of both views in the same pass, beside the mean, so that pairs
         are partial ones: "month", "hour" or another cycle in the dates of the samples (as in
         PCA), "trend", an (n,) or (n, c) array of covariates or batches for the rows of both, a
         DataArray, the name of a column of the samples of X, or a list of such. ``transform``
         needs the arrays of new rows.""",
-)  # fmt: skip
+)
 # What a way cannot do, by the parameter that asks for it.
 LACKS = {
     "tsqr": ("missing='mean'",),
@@ -189,17 +192,33 @@ class TwoViewModel(Estimator):
         if side.design is not None and found.removed is not None:
             removal = Removal(side.design, found.removed)
         return TwoViewResult(
-            method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
-            settings=self.stored_params(), plan=done.plan.to_dict(),
+            method=self.registered_name,
+            n_samples=matrix.shape[0],
+            labels=matrix.labels,
+            settings=self.stored_params(),
+            plan=done.plan.to_dict(),
             provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
-            values=solved.values[: found.vectors.shape[1]], spectrum=solved.values,
-            vectors=found.vectors, loadings=found.loadings, cross_loadings=found.cross_loadings,
-            mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
-            x_scores=scores[0], y_scores=scores[1], x_rank=solved.ranks[0],
-            y_rank=solved.ranks[1], left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
-            total=total, estimated=solved.estimated, removal=removal, weight=weight,
+            values=solved.values[: found.vectors.shape[1]],
+            spectrum=solved.values,
+            vectors=found.vectors,
+            loadings=found.loadings,
+            cross_loadings=found.cross_loadings,
+            mean=found.mean,
+            scale=found.scale,
+            bound=solved.bound,
+            absent=found.absent,
+            x_scores=scores[0],
+            y_scores=scores[1],
+            x_rank=solved.ranks[0],
+            y_rank=solved.ranks[1],
+            left_out_x=pair.left_out[0],
+            left_out_y=pair.left_out[1],
+            total=total,
+            estimated=solved.estimated,
+            removal=removal,
+            weight=weight,
             **solved.more,
-        )  # fmt: skip
+        )
 
     def _both(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
         if Y is None:
@@ -224,8 +243,9 @@ class TwoViewModel(Estimator):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
         side = side_data(pair.x, remove=self.remove, sample_weight=sample_weight)
         refuse_few(side.sample_weight, 2 + side.rank, "two rows, and one for all that is removed")
-        request = ViewRequest(pair, self._method(pair), self._weights(pair), self.memory_limit,
-                              side, self.missing)  # fmt: skip
+        request = ViewRequest(
+            pair, self._method(pair), self._weights(pair), self.memory_limit, side, self.missing
+        )
         self._refuse_beside(request)
         return pair.joint(), request
 
@@ -365,6 +385,9 @@ def of_view(name: str, field: str, meaning: str) -> Any:
 def _asked(request: ViewRequest) -> set[str]:
     """What is asked of which some ways know nothing: see LACKS."""
     side = request.side
-    asked = {"missing='mean'": request.missing == "mean", "remove=": side.design is not None,
-             "sample_weight=": side.sample_weight is not None}  # fmt: skip
+    asked = {
+        "missing='mean'": request.missing == "mean",
+        "remove=": side.design is not None,
+        "sample_weight=": side.sample_weight is not None,
+    }
     return {name for name, here in asked.items() if here}

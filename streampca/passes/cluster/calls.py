@@ -90,8 +90,13 @@ def lost_scheduler(client: Any) -> SchedulerGoneError:
     )
 
 
-def answer_of(client: Any, call: Coroutine[Any, Any, Any], seconds: float,
-              hopeless: Callable[[], bool], look: float) -> Any:  # fmt: skip
+def answer_of(
+    client: Any,
+    call: Coroutine[Any, Any, Any],
+    seconds: float,
+    hopeless: Callable[[], bool],
+    look: float,
+) -> Any:
     """The result of a call to the cluster.
 
     hopeless : whether to give up; asked every ``look`` seconds. Raises TimeoutError then, and after
@@ -150,7 +155,6 @@ def cancel(futures: Iterable[Any]) -> None:
             one.cancel()
 
 
-# --------------------------------------------------------------------------------------------------
 # What the scheduler knows.
 
 

@@ -25,7 +25,6 @@ from streampca.errors import (
 from streampca.passes.cluster.calls import call_seconds, identities
 from streampca.passes.settings import SETTINGS, setting, task_worker
 
-# --------------------------------------------------------------------------------------------------
 # Addresses of Dask schedulers: checked and tried before a client is made for one.
 #
 # A Dask client waits for its whole time-out if nothing listens at the address or the host does not
@@ -103,7 +102,6 @@ def _await_listener(address: str, seconds: float) -> None:
         time.sleep(PAUSE)
 
 
-# --------------------------------------------------------------------------------------------------
 # Which client of ``dask.distributed`` a pass uses, if any, and whether it can be used here.
 
 CONNECT_SECONDS = 10
@@ -200,13 +198,15 @@ def _unless_inside(client: Any) -> Any | None:
     return None if worker.address in identities(client) else client
 
 
-# --------------------------------------------------------------------------------------------------
 # The cluster of a job: an existing one, or one that runs as long as the job.
 
 EXTRAS = {"dask_jobqueue": "jobqueue", "dask_kubernetes": "kubernetes"}
 # defaults of a LocalCluster: not reachable from other machines, no dashboard
-LOOPBACK = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0",
-            "scheduler_kwargs": {"dashboard": False}}  # fmt: skip
+LOOPBACK = {
+    "host": "127.0.0.1",
+    "dashboard_address": "127.0.0.1:0",
+    "scheduler_kwargs": {"dashboard": False},
+}
 METHODS = ("scale", "adapt", "close")  # of every cluster class of Dask
 
 

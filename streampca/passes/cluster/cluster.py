@@ -156,8 +156,9 @@ def _died(error: Exception, span: range, why: str) -> ClusterError:
     return made
 
 
-def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int, alone: bool,
-            told: set[str]) -> None:  # fmt: skip
+def _submit(
+    client: Any, work: Work, fold: Fold, merging: Merging, ahead: int, alone: bool, told: set[str]
+) -> None:
     """Submit and merge all remaining spans.
 
     alone : send the first span by itself, and the others once it is merged.
@@ -195,9 +196,14 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int, a
         where = {"workers": workers, "allow_other_workers": False} if workers else {}
         with dask.config.set(quiet):
             future = client.submit(
-                *task, key=f"streampca-span-{number}-{run_id}-{trial}", pure=False, retries=2,
-                priority=trial, **where, **more,
-            )  # fmt: skip
+                *task,
+                key=f"streampca-span-{number}-{run_id}-{trial}",
+                pure=False,
+                retries=2,
+                priority=trial,
+                **where,
+                **more,
+            )
         return future, workers
 
     flight = Flight(client, send, placement, spans_ahead(work), common.get("common"), told)

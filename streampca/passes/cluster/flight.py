@@ -89,9 +89,15 @@ class Flight:
     again. Those that have not told theirs yet get spans only if no other worker does.
     """
 
-    def __init__(self, client: Any, send: Send, placement: Placement | None = None,
-                 ahead: int = 0, operands: Any = None, told: set[str] | None = None,
-                 ) -> None:  # fmt: skip
+    def __init__(
+        self,
+        client: Any,
+        send: Send,
+        placement: Placement | None = None,
+        ahead: int = 0,
+        operands: Any = None,
+        told: set[str] | None = None,
+    ) -> None:
         """placement : where the chunks lie, if X is on the cluster.
         ahead : then at least so many spans are in flight: consecutive ones may share a worker.
         operands : their future.  told : silent workers that the caller was warned of.
@@ -301,14 +307,18 @@ class Flight:
         """Take what silent workers have to others, with a warning, if any other takes tasks."""
         if self.placement is not None or "" not in states.values():
             return
-        found = {one: why for one, why in states.items()
-                 if why == "silent" and one not in self.avoided | self.excluded}  # fmt: skip
+        found = {
+            one: why
+            for one, why in states.items()
+            if why == "silent" and one not in self.avoided | self.excluded
+        }
         if new := {one: why for one, why in found.items() if one not in self.told}:
             seconds = setting("pause-timeout")
             warn_caller(
                 f"{named(new)}: nothing came from there for {seconds:g} s. The other workers go on "
-                "without.", StuckWorkerWarning,
-            )  # fmt: skip
+                "without.",
+                StuckWorkerWarning,
+            )
             self.told |= set(new)
         if found:
             self._leave(set(found))
@@ -376,9 +386,8 @@ class Flight:
         span.moves += 1
         self.told |= who
         warn_caller(
-            f"{why} (given to another worker, {span.moves} of {retries})",
-            StuckWorkerWarning,
-        )  # fmt: skip
+            f"{why} (given to another worker, {span.moves} of {retries})", StuckWorkerWarning
+        )
         trial = span.trial
         self._leave(who - {""})
         if span.trial == trial:

@@ -41,8 +41,14 @@ class RemoteTotal:
     All methods raise LostError if the total itself fails.
     """
 
-    def __init__(self, client: Any, keeper: str, total: Mapping[str, Accumulator],
-                 number: int, patience: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        client: Any,
+        keeper: str,
+        total: Mapping[str, Accumulator],
+        number: int,
+        patience: float,
+    ) -> None:
         self.client, self.keeper, self.patience = client, keeper, patience
         first = Parcel((our_version(), number, dumps(dict(total))))
         self._future = self._reached(placed(client, first, [keeper]), patience)
@@ -68,8 +74,9 @@ class RemoteTotal:
         result: SpanResult | None = content
         return result
 
-    def fetched(self, number: int, last: bool = False, patience: float | None = None,
-                ) -> tuple[dict[str, Accumulator], SpanResult | None]:  # fmt: skip
+    def fetched(
+        self, number: int, last: bool = False, patience: float | None = None
+    ) -> tuple[dict[str, Accumulator], SpanResult | None]:
         """(the total of all spans below ``number``, None).
 
         If the merge of span ``number`` finished after its wait was given up, the total includes it,

@@ -23,7 +23,6 @@ from streampca.passes.read_ahead import SpanResult, fold_span
 from streampca.passes.settings import read_by_a_core, setting, single_threaded_blas, usable_cores
 from streampca.passes.work import Work, confirm
 
-# --------------------------------------------------------------------------------------------------
 # What a pass sends to its workers, and the task that folds a span.
 
 
@@ -142,9 +141,15 @@ class Terms:
     patience: float
 
 
-def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel | None = None,
-                   values: Sequence[Any] = (), lay: Lay | None = None,
-                   part: Parcel | None = None) -> Parcel:  # fmt: skip
+def fold_on_worker(
+    work: Parcel,
+    span: range,
+    terms: Terms,
+    common: Parcel | None = None,
+    values: Sequence[Any] = (),
+    lay: Lay | None = None,
+    part: Parcel | None = None,
+) -> Parcel:
     """The task: read and fold one span on a worker, on one BLAS thread.
 
     common : the operands and maps of the pass, where it has any.
@@ -212,7 +217,6 @@ def _here() -> str:
         return ""
 
 
-# --------------------------------------------------------------------------------------------------
 # What runs on the worker that keeps the total of a pass: merge spans into it, and send it.
 
 EXPIRY_SECONDS = 0.2  # between checks that the client still keeps a total
@@ -279,8 +283,9 @@ def _total(key: str, worker: Any) -> Total:
     return totals[key]
 
 
-async def merge_span(key: str, number: int, span: str, holders: list[str], patience: float,
-                     dask_worker: Any) -> Parcel:  # fmt: skip
+async def merge_span(
+    key: str, number: int, span: str, holders: list[str], patience: float, dask_worker: Any
+) -> Parcel:
     """Fetch the result of a span from its holders, and merge it in a thread of its own.
 
     The parcel holds the result without its accumulators; None if it did not arrive; or its error.
@@ -336,7 +341,6 @@ async def give_total(key: str, number: int, last: bool, dask_worker: Any) -> byt
     return found
 
 
-# --------------------------------------------------------------------------------------------------
 # An array in memory on a cluster: each span's part goes to one worker, once for all passes.
 
 SHARE = 0.5  # of the memory of all workers, that X may occupy between passes
@@ -360,8 +364,9 @@ class Scattered:
     _parts: dict[Any, tuple[Any, str]] = field(default_factory=dict)  # and the worker that took it
     _direct: bool = True
 
-    def part(self, client: Any, work: Work, span: range, workers: list[str], keep: bool,
-             ) -> tuple[Any, int]:  # fmt: skip
+    def part(
+        self, client: Any, work: Work, span: range, workers: list[str], keep: bool
+    ) -> tuple[Any, int]:
         """(future of a parcel with the matrix of a span, bytes that this call sent).
 
         workers : candidates; consecutive spans go to different ones.

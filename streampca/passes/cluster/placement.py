@@ -204,9 +204,10 @@ class Placement:
         keys = list(self._futures)
         states = reply(self.client, lambda s: s.get_task_status(keys=keys))
         lost = [
-            key for key, one in self._futures.items()
+            key
+            for key, one in self._futures.items()
             if one.status == "cancelled" or states.get(key) is None
-        ]  # fmt: skip
+        ]
         if lost:
             raise ClusterError(
                 f"{len(lost)} of {len(self._futures)} chunks of X are lost on the cluster (the "

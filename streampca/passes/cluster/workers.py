@@ -84,17 +84,23 @@ class Wait:
         if "" in states.values():
             self.over()
         elif states:
-            self.go_on(most := patience(), f"{named(states)}; no other worker takes tasks. Waiting "
+            self.go_on(
+                most := patience(),
+                f"{named(states)}; no other worker takes tasks. Waiting "
                 f"for one, up to {most:g} s ({PAUSES:g} times streampca.pause-timeout)",
                 f"no worker of the cluster took tasks for {most:g} s: {named(states)}. Start them "
                 f"again, with more memory if they are paused; or {LONGER}",
-                at_once="silent" in states.values())  # fmt: skip
+                at_once="silent" in states.values(),
+            )
         else:
-            self.go_on(most := setting("worker-timeout"), "the cluster has no worker; waiting for "
+            self.go_on(
+                most := setting("worker-timeout"),
+                "the cluster has no worker; waiting for "
                 f"one, up to {most:g} s (streampca.worker-timeout)",
                 f"the cluster has had no worker for {most:g} s. Start some; or wait longer: "
                 "worker_timeout in a job's cluster section, streampca.worker-timeout in Dask's "
-                "configuration.")  # fmt: skip
+                "configuration.",
+            )
         return self.since is not None
 
     def for_silent(self, states: Mapping[str, str], what: str) -> None:
@@ -106,10 +112,14 @@ class Wait:
         if not silent:
             return self.over()
         said = f"{named(silent)}, and {what}"
-        return self.go_on(most := patience(), f"{said}; waiting for that, up to {most:g} s "
+        return self.go_on(
+            most := patience(),
+            f"{said}; waiting for that, up to {most:g} s "
             f"({PAUSES:g} times streampca.pause-timeout)",
             f"{said}, for {most:g} s now. Let these workers go on; or end their processes: Dask "
-            f"computes elsewhere what they held; or {LONGER}", at_once=True)  # fmt: skip
+            f"computes elsewhere what they held; or {LONGER}",
+            at_once=True,
+        )
 
 
 def patience() -> float:
@@ -129,8 +139,10 @@ def await_worker(client: Any, seen: Callable[[], None] = lambda: None) -> None:
             if future is None:  # adaptive clusters start workers only if there is a task
                 key = f"streampca-first-{uuid.uuid4().hex}"
                 future = client.submit(int, key=key, pure=False)
-            finished(future, min(LOOK_SECONDS, setting("pause-timeout") / 4,
-                                 setting("worker-timeout") / 4))  # fmt: skip
+            finished(
+                future,
+                min(LOOK_SECONDS, setting("pause-timeout") / 4, setting("worker-timeout") / 4),
+            )
         seen()
     finally:
         if future is not None:
@@ -199,8 +211,9 @@ def await_scheduler(client: Any, gone: Exception) -> None:
     if client.status == "connecting":
         warn_caller(
             f"the connection to the scheduler at {address_of(client)} is lost; waiting for one "
-            f"there, up to {most:g} s (streampca.pause-timeout)", NoWorkerWarning,
-        )  # fmt: skip
+            f"there, up to {most:g} s (streampca.pause-timeout)",
+            NoWorkerWarning,
+        )
     end = time.monotonic() + most
     while client.status == "connecting" and time.monotonic() < end:
         time.sleep(RETRY_SECONDS)
@@ -236,7 +249,7 @@ def other_versions(client: Any, again: bool = False) -> set[str]:
         warn_caller(
             f"this process has streampca {our_version()}; {shorten(new)}: left out of this work",
             OtherVersionWarning,
-        )  # fmt: skip
+        )
     return set(wrong)
 
 
@@ -282,8 +295,9 @@ def other_version(who: str) -> ClusterError:
     )
 
 
-async def ask_each(client: Any, addresses: Sequence[str], seconds: float,
-                   function: Callable[..., Any], *args: Any) -> dict[str, Any]:  # fmt: skip
+async def ask_each(
+    client: Any, addresses: Sequence[str], seconds: float, function: Callable[..., Any], *args: Any
+) -> dict[str, Any]:
     """Worker -> what the function returned there, or the exception if it did not within seconds."""
 
     async def one(address: str) -> Any:

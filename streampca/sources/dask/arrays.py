@@ -28,10 +28,7 @@ from streampca.sources.dask.graph import is_future
 from streampca.sources.dask.sharing import MiB, Window
 from streampca.sources.dask.strips import DaskReader
 from streampca.sources.stacked import Dim, Index, StackedMatrix, check_rank
-from streampca.sources.tables.frames import (
-    frame_values,
-    is_frame,
-)
+from streampca.sources.tables.frames import frame_values, is_frame
 
 LOOSE = 4  # of a window, malloc keeps one part in so many between chunks that differ by some rows
 
@@ -108,7 +105,6 @@ class DaskMatrix(StackedMatrix):
         return self.reader.prepared()
 
 
-# --------------------------------------------------------------------------------------------------
 # Dask arrays whose chunks are sparse: scipy.sparse, or ``sparse.COO``.
 
 
@@ -260,7 +256,6 @@ def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -
     return DaskMatrix(DaskReader(floats_of_masked(array)), dims, labels=labels)
 
 
-# --------------------------------------------------------------------------------------------------
 # Futures of ``distributed`` given as X: an array, or a frame, that was scattered or computed.
 
 PIECE_NBYTES = 16 * 1024 * 1024  # rows of one future that are read at once

@@ -25,7 +25,6 @@ from streampca.sources.zarr.labels import on_store
 from streampca.sources.zarr.location import ZarrLocation, local_store
 from streampca.sources.zarr.reader import ZarrReader
 
-# --------------------------------------------------------------------------------------------------
 # Whether a Dask graph computes, or only reads and slices stored chunks.
 
 READS = (getter, getter_nofancy, getter_inline, *SLICES)
@@ -57,7 +56,6 @@ def _reads(node: Any) -> bool:
     return not (type(node) is tuple and node and callable(node[0])) or node[0] in READS
 
 
-# --------------------------------------------------------------------------------------------------
 # The Zarr arrays and files that the nodes of a Dask graph read.
 
 DEPTH = 12  # of nested tasks, and of nested wrappers of xarray
@@ -263,7 +261,6 @@ class Room:
                 )
 
 
-# --------------------------------------------------------------------------------------------------
 # Zarr arrays in a graph: decoded by the thread that computes the strip.
 #
 # Zarr decodes in threads of its own, and malloc keeps chunks of several MiB for each of them.

@@ -183,8 +183,12 @@ def map_frame(
 
     The index and the divisions stay. Nothing is computed.
     """
-    part = FrameRows(FramePart(tuple(frame.columns), _checked_dtype(frame), None, None), function,
-                     tuple(columns), np.dtype(dtype))  # fmt: skip
+    part = FrameRows(
+        FramePart(tuple(frame.columns), _checked_dtype(frame), None, None),
+        function,
+        tuple(columns),
+        np.dtype(dtype),
+    )
     meta = part.framed(np.empty((0, len(columns)), dtype), frame._meta.index[:0])
     return frame.map_partitions(part, meta=meta)
 
@@ -358,9 +362,11 @@ def _arrays_of(expr: Any) -> tuple[list[Any], dict[Any, Any]] | None:
     for key, (task, part) in parts.items():
         made = Task(key, _array_of, *part.args, make=part.func, **part.kwargs)
         nodes.pop(task.key, None)
-        nodes[key] = made if task is part else Task(
-            key, task.func, {**task.args[0], key: made}, *task.args[1:], **task.kwargs
-        )  # fmt: skip
+        nodes[key] = (
+            made
+            if task is part
+            else Task(key, task.func, {**task.args[0], key: made}, *task.args[1:], **task.kwargs)
+        )
     return list(parts), nodes
 
 

@@ -24,7 +24,6 @@ from streampca.passes.cluster.calls import reply
 from streampca.passes.cluster.workers import await_all, gathered
 from streampca.passes.settings import setting
 
-# --------------------------------------------------------------------------------------------------
 # Futures in a Dask graph: chunks of a persisted or scattered array, which lie on a cluster.
 
 Key = Any
@@ -177,7 +176,6 @@ def _futures(node: Any) -> Iterator[Any]:
             todo += part.values()
 
 
-# --------------------------------------------------------------------------------------------------
 # The low-level graph of a Dask array: what depends on what, and which nodes are reads.
 #
 # A *read* here is a task that depends on no other task; data that lie in the graph are constants.
@@ -299,7 +297,6 @@ def layer_of(key: Key) -> Key:
     return key[0] if isinstance(key, tuple) and key else key
 
 
-# --------------------------------------------------------------------------------------------------
 # How large the results of a Dask graph's tasks are, as far as its layers say.
 
 Chunks = tuple[tuple[int, ...], ...]

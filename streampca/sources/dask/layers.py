@@ -297,10 +297,11 @@ def _blocks_needed(layer: Blockwise, keys: Keys) -> list[tuple[Array, Array]]:
         order = {symbol: place for place, symbol in enumerate(whole)}
         shape = tuple(whole.values())
         places = [
-            np.zeros((1,) * len(shape), np.int64) if n == 1
+            np.zeros((1,) * len(shape), np.int64)
+            if n == 1
             else np.arange(n).reshape([n if order[s] == d else 1 for d in range(len(shape))])
             for s, n in zip(index, blocks, strict=True)
-        ]  # fmt: skip
+        ]
         users = mine.reshape(mine.shape + (1,) * (len(shape) - mine.ndim))
         needs = theirs[tuple(places)] if places else theirs
         links.append((np.broadcast_to(users, shape).ravel(), np.broadcast_to(needs, shape).ravel()))

@@ -52,9 +52,13 @@ class Pieces:
         starts, lengths = every[:-1], np.diff(every)
         have, make = (np.searchsorted(one, starts, "right") - 1 for one in (ends, wanted))
         return cls(
-            have, make, starts - ends[have], lengths, lengths == np.diff(ends)[have],
+            have,
+            make,
+            starts - ends[have],
+            lengths,
+            lengths == np.diff(ends)[have],
             np.searchsorted(every, wanted),
-        )  # fmt: skip
+        )
 
 
 class Rechunk(Layer):

@@ -41,9 +41,13 @@ class Grid:
     """
 
     def __init__(
-        self, name: str, axes: Sequence[Sequence[float]], lengths: Sequence[Array] | None = None,
-        itemsize: int = 0, cuts: Array | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        axes: Sequence[Sequence[float]],
+        lengths: Sequence[Array] | None = None,
+        itemsize: int = 0,
+        cuts: Array | None = None,
+    ) -> None:
         self.name, self.axes, self.shape = name, axes, tuple(map(len, axes))
         self.lengths, self.itemsize, self.cuts = lengths, itemsize, cuts
         self._places = [
@@ -158,9 +162,14 @@ class Outline:
     """
 
     def __init__(
-        self, keys: Keys, users: Array, needs: Array, nodes: Mapping[Key, Any], tasks: Array,
+        self,
+        keys: Keys,
+        users: Array,
+        needs: Array,
+        nodes: Mapping[Key, Any],
+        tasks: Array,
         values: Array | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.keys, self.users, self.needs, self.nodes = keys, users, needs, nodes
         self.values = np.zeros(len(keys), bool) if values is None else values
         self.tasks = tasks & ~self.values
@@ -277,9 +286,9 @@ class Outline:
         for group in np.split(todo, np.flatnonzero(np.diff(self.named[todo])) + 1):
             keys = self.keys_of(group)
             found = sizes.of_chunks(keys)
-            self._nbytes[group] = [
-                sizes.of_node(key, self.nodes[key]) for key in keys
-            ] if found is None else found  # fmt: skip
+            self._nbytes[group] = (
+                [sizes.of_node(key, self.nodes[key]) for key in keys] if found is None else found
+            )
         return np.asarray(self._nbytes[places])
 
     def slices(self, users: Array, needs: Array) -> Array:

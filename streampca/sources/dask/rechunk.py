@@ -21,11 +21,27 @@ from streampca.sources.dask.graph import Chunks, annotated, array_operands
 from streampca.sources.dask.lazy_layers import Rechunk
 
 OPERATORS = (
-    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
-    operator.pow, operator.neg, operator.pos, operator.abs, operator.and_, operator.or_,
-    operator.xor, operator.invert, operator.lt, operator.le, operator.eq, operator.ne,
-    operator.gt, operator.ge,
-)  # fmt: skip
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+    operator.neg,
+    operator.pos,
+    operator.abs,
+    operator.and_,
+    operator.or_,
+    operator.xor,
+    operator.invert,
+    operator.lt,
+    operator.le,
+    operator.eq,
+    operator.ne,
+    operator.gt,
+    operator.ge,
+)
 FUNCTIONS = (np.where, np.clip, np.round, np.nan_to_num, np.real, np.transpose)
 OF_DASK = {"astype", "clip", "where", "nan_to_num", "_enforce_dtype"}  # in dask.array
 

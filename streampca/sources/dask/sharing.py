@@ -181,7 +181,6 @@ class Keep:
         self.results.keep(self.key, value)
 
 
-# --------------------------------------------------------------------------------------------------
 # What the strips of a Dask graph share, found in the graph without computing anything.
 #
 # An operand of all strips (``x.mean(0)`` in ``x - x.mean(0)``) is computed once before the first.

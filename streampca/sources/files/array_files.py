@@ -17,7 +17,6 @@ from streampca.sources.memory.arrays import ArrayReader
 from streampca.sources.reading import Tally, check_grid
 from streampca.sources.stacked import Index, Reader, room_for
 
-# --------------------------------------------------------------------------------------------------
 # ``.npy`` files, read by position.
 
 GROUP_NBYTES = 1 << 20  # of a file that are read at once where pieces are close together
@@ -149,7 +148,6 @@ def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str)
         done += got
 
 
-# --------------------------------------------------------------------------------------------------
 # Datasets of HDF5 files (``.h5ad``), read by slices.
 
 

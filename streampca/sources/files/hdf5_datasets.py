@@ -29,10 +29,13 @@ def open_dataset(file: Any, path: str, variable: str | None, dim: Dim, group: st
         raise InvalidInputError(f"{path} has no group {group!r}; its groups: {held}")
     inside = f"{group}/" if group else ""
     arrays = {
-        name: node for name, node in found.items()
-        if name.startswith(inside) and hasattr(node, "shape")
-        and node.dtype.kind in "biuf" and node.ndim
-    }  # fmt: skip
+        name: node
+        for name, node in found.items()
+        if name.startswith(inside)
+        and hasattr(node, "shape")
+        and node.dtype.kind in "biuf"
+        and node.ndim
+    }
     wide = [name for name, node in arrays.items() if node.ndim == 2]
     wide = wide or [name for name, node in arrays.items() if node.ndim > 2]
     only = wide[0] if variable is None and len(wide) == 1 else None

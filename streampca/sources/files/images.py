@@ -34,9 +34,11 @@ MOST_PIXELS = 1 << 26  # of an image, so that a small file cannot fill the memor
 
 
 def open_images(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *,
-    mode: str = "auto", resize: tuple[int, int] | None = None,
-) -> ChunkedMatrix:  # fmt: skip
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    mode: str = "auto",
+    resize: tuple[int, int] | None = None,
+) -> ChunkedMatrix:
     """Open images as a matrix of images x pixels, (n, h w) or (n, h w 3), read in blocks.
 
     source : a folder (with the images of its sub-folders, whose names become labels), a pattern

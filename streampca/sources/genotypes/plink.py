@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import IncompleteSourceWarning, SourceError, shorten, warn_caller
-from streampca.matrix import (
-    ChunkedMatrix,
-    Labels,
-    Location,
-    ReadCount,
-    select,
-)
+from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount, select
 from streampca.matrix.columns import Text, join
 from streampca.paths import BINARY, read_at
 from streampca.sources.genotypes.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
@@ -32,7 +26,6 @@ from streampca.sources.reading import Tally, ThreadBuffers
 from streampca.sources.several import expand
 from streampca.sources.stacked import FileLocation, Index, Reader, StackedMatrix, room_for
 
-# --------------------------------------------------------------------------------------------------
 # PLINK 1 .bed files: two bits per call, variant-major, read by position and not mapped.
 
 MAGIC = b"\x6c\x1b"

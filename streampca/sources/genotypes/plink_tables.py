@@ -253,7 +253,6 @@ def _refuse_line(path: str, before: int, lines: list[bytes]) -> None:
             )
 
 
-# --------------------------------------------------------------------------------------------------
 # The .fam of a PLINK 1 fileset: its samples.
 
 

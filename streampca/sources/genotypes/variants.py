@@ -22,7 +22,6 @@ from streampca.matrix.columns import (
     textual,
 )
 
-# --------------------------------------------------------------------------------------------------
 # Labels of genotype matrices: samples by id, variants by id, chromosome, position and alleles.
 
 UNNAMED = "."
@@ -54,13 +53,7 @@ def sample_labels(
 
 
 def variant_labels(
-    chromosome: Any,
-    names: Any,
-    position: Any,
-    counted: Any,
-    other: Any,
-    *,
-    unnamed: bool = True,
+    chromosome: Any, names: Any, position: Any, counted: Any, other: Any, *, unnamed: bool = True
 ) -> AxisLabels:
     """One dimension "variant"; unnamed variants (".") are called chromosome:position:alleles.
 

@@ -22,9 +22,14 @@ FILLS = ("_FillValue", "missing_value")
 PACKED = (*FILLS, "scale_factor", "add_offset", "_Unsigned")
 LAYOUT = (*PACKED, "dtype", "coordinates", "grid_mapping")  # how values are stored, not what
 RELATED = (
-    "coordinates", "bounds", "climatology", "grid_mapping", "cell_measures", "formula_terms",
+    "coordinates",
+    "bounds",
+    "climatology",
+    "grid_mapping",
+    "cell_measures",
+    "formula_terms",
     "ancillary_variables",
-)  # fmt: skip
+)
 PIECE = 1 << 16  # cells decoded at a time: copies stay in the cache, and their memory is reused
 
 
@@ -194,10 +199,13 @@ def _by_xarray(values: Array, attributes: Mapping[str, Any]) -> Array:
     variable = xarray.Variable(dims, values, dict(attributes))
     return np.asarray(
         decode_cf_variable(
-            "values", variable, concat_characters=False, decode_times=_is_time(attributes),
+            "values",
+            variable,
+            concat_characters=False,
+            decode_times=_is_time(attributes),
             decode_timedelta=False,
         ).values
-    )  # fmt: skip
+    )
 
 
 def refuse_undecoded(attributes: Mapping[str, Any], dtype: np.dtype[Any], name: Any) -> None:
@@ -214,7 +222,6 @@ def refuse_undecoded(attributes: Mapping[str, Any], dtype: np.dtype[Any], name: 
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # Coordinates, and times among them.
 #
 # xarray's import takes 0.7 s and 82 MB (with pandas, and what that loads), which the fit of a Zarr
@@ -222,9 +229,11 @@ def refuse_undecoded(attributes: Mapping[str, Any], dtype: np.dtype[Any], name: 
 # All other times are xarray's: ``python -m tests.benchmarks.libraries``.
 
 STEPS = {
-    "day": 86_400_000_000_000, "hour": 3_600_000_000_000, "minute": 60_000_000_000,
+    "day": 86_400_000_000_000,
+    "hour": 3_600_000_000_000,
+    "minute": 60_000_000_000,
     "second": 1_000_000_000,
-}  # fmt: skip
+}
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 SINCE = re.compile(
     r"\s*(days?|hours?|minutes?|seconds?) since (\d{4})-(\d{1,2})-(\d{1,2})"

@@ -22,11 +22,7 @@ from streampca.sources.stacked import TIME, Dim, Reader, StackedMatrix, sample_d
 
 
 def from_xarray(
-    obj: Any,
-    variable: str | Sequence[str] | None = None,
-    dim: Dim = None,
-    *,
-    lazily: bool = False,
+    obj: Any, variable: str | Sequence[str] | None = None, dim: Dim = None, *, lazily: bool = False
 ) -> ChunkedMatrix:
     """A matrix over a DataArray, or over one or several variables of a Dataset.
 

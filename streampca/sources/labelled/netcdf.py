@@ -51,9 +51,10 @@ def _with_inherited(path: str, group: str, decode_times: bool) -> xarray.Dataset
             break
         with _open_dataset(path, group, decode_times) as above:
             found = {
-                dim: above[dim].load() for dim in lacking
+                dim: above[dim].load()
+                for dim in lacking
                 if dim in above.variables and above[dim].sizes == {dim: dataset.sizes[dim]}
-            }  # fmt: skip
+            }
         dataset = dataset.assign_coords(found)
     return dataset
 
@@ -64,9 +65,12 @@ def _open_dataset(path: str, group: str, decode_times: bool) -> xarray.Dataset:
         warnings.simplefilter("ignore", xarray.SerializationWarning)
         warnings.filterwarnings("ignore", ".*phony_dims")  # HDF5 whose dimensions have no names
         return xarray.open_dataset(
-            path, group=group or None, cache=False, decode_times=decode_times,
+            path,
+            group=group or None,
+            cache=False,
+            decode_times=decode_times,
             decode_timedelta=False,
-        )  # fmt: skip
+        )
 
 
 def fields_in_groups(path: str) -> list[str]:

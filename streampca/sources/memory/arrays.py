@@ -24,7 +24,6 @@ from streampca.sources.tables.frames import (
 )
 from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, suspects
 
-# --------------------------------------------------------------------------------------------------
 # Arrays in memory.
 
 SAMPLED_NBYTES = 1 << 16
@@ -94,7 +93,6 @@ def resident_part(array: np.ndarray[Any, Any]) -> int:
     return array.nbytes
 
 
-# --------------------------------------------------------------------------------------------------
 # NumPy masked arrays: masked cells are missing.
 
 Array = np.ndarray[Any, Any]
@@ -208,7 +206,6 @@ def holds_masked(values: Any) -> bool:
     return isinstance(values, np.ma.MaskedArray)
 
 
-# --------------------------------------------------------------------------------------------------
 # NumPy arrays, masked ones too, lists and data frames.
 
 LOADS = {"pandas": ("pandas",), "pyarrow": ("pandas",), "polars": ("polars",)}  # by a frame's kind

@@ -17,7 +17,6 @@ from streampca.matrix.kinds import plain_rows
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix
 
-# --------------------------------------------------------------------------------------------------
 # Calls that are made when their results are computed.
 
 
@@ -36,7 +35,6 @@ def read_later(later: Any, read: Callable[[Any], Any], shape: tuple[int, ...]) -
     return da.from_delayed(delayed(read)(later), shape, np.float64)
 
 
-# --------------------------------------------------------------------------------------------------
 # Lazy row-wise functions of a Dask array.
 
 CHUNK_NBYTES = 128 << 20  # largest chunk of a result that is wider than its source
@@ -94,7 +92,6 @@ def _applied(values: Any, *sides: Any, function: Callable[..., Any], to: Any) ->
     return np.asarray(function(plain_rows(values), *sides), dtype=to)
 
 
-# --------------------------------------------------------------------------------------------------
 # Dask arrays, alone or in xarray, as lazy matrices, for lazy results.
 
 ROWS_NBYTES = 128 << 20  # largest chunk that is merged from several

@@ -204,7 +204,6 @@ def _is_whole(one: Any) -> bool:
     return written and (one == "0" or one[0] != "0")
 
 
-# --------------------------------------------------------------------------------------------------
 # Pieces of text, Parquet and frames: (user, item, rating[, time]) of Arrow.
 
 Found = tuple[Fields, Iterator[list[Any]]]

@@ -156,8 +156,10 @@ class Spill:
             raise SourceError(f"{where} has no rating")
         if dims[0].isdigit():  # a file without a header
             dims = ("user", "item")
-        axes = [AxisLabels((dim,), (len(ids),), {dim: ids})
-                for dim, ids in zip(dims, names, strict=True)]  # fmt: skip
+        axes = [
+            AxisLabels((dim,), (len(ids),), {dim: ids})
+            for dim, ids in zip(dims, names, strict=True)
+        ]
         labels = Labels(axes[0], axes[1], "rating")
         with Lines(self) as lines:
             for rows in self._sorted():

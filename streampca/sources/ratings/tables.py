@@ -15,14 +15,53 @@ EXAMPLE = "streampca.open_ratings({}, user={!r}, item={!r}, rating={!r})"
 
 # names by which a column of ratings is recognised, without case, spaces and underscores
 WORDS: tuple[tuple[str, ...], ...] = (
-    ("user", "userid", "uid", "customer", "customerid", "reviewerid", "memberid", "personid",
-     "viewer", "reader", "profilename"),
-    ("item", "itemid", "iid", "movie", "movieid", "product", "productid", "book", "bookid", "isbn",
-     "song", "songid", "track", "trackid", "artist", "artistid", "joke", "jokeid", "asin",
-     "business", "businessid", "film", "filmid", "game", "gameid", "anime", "animeid", "recipeid",
-     "restaurant", "restaurantid"),
+    (
+        "user",
+        "userid",
+        "uid",
+        "customer",
+        "customerid",
+        "reviewerid",
+        "memberid",
+        "personid",
+        "viewer",
+        "reader",
+        "profilename",
+    ),
+    (
+        "item",
+        "itemid",
+        "iid",
+        "movie",
+        "movieid",
+        "product",
+        "productid",
+        "book",
+        "bookid",
+        "isbn",
+        "song",
+        "songid",
+        "track",
+        "trackid",
+        "artist",
+        "artistid",
+        "joke",
+        "jokeid",
+        "asin",
+        "business",
+        "businessid",
+        "film",
+        "filmid",
+        "game",
+        "gameid",
+        "anime",
+        "animeid",
+        "recipeid",
+        "restaurant",
+        "restaurantid",
+    ),
     ("rating", "ratings", "stars", "score", "rate", "overall", "bookrating"),
-)  # fmt: skip
+)
 MOST_COLUMNS = 6  # of a table of ratings; a wider one is a matrix of measurements
 
 
@@ -46,8 +85,9 @@ def recognised(source: Any) -> tuple[str, str, str] | None:
     if not 3 <= len(names) <= MOST_COLUMNS:
         return None
     plain = [re.sub(r"[^a-z]", "", name.lower()) for name in names]
-    found = [next((n for n, p in zip(names, plain, strict=True) if p in words), None)
-             for words in WORDS]  # fmt: skip
+    found = [
+        next((n for n, p in zip(names, plain, strict=True) if p in words), None) for words in WORDS
+    ]
     return None if None in found else tuple(found)  # type: ignore[return-value]
 
 

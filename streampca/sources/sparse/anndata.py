@@ -51,9 +51,12 @@ def is_sparse_group(node: Any) -> bool:
 
 
 def open_h5ad(
-    path: str, variable: str | None, external_links: bool = False, dim: Dim = None,
+    path: str,
+    variable: str | None,
+    external_links: bool = False,
+    dim: Dim = None,
     group: str | None = None,
-) -> ChunkedMatrix:  # fmt: skip
+) -> ChunkedMatrix:
     """A matrix of an ``.h5ad``, of a 10x Genomics ``.h5`` or of any other HDF5 file.
 
     external_links : also accept data in other files.  dim : of a dense dataset.  group : where it
@@ -269,9 +272,13 @@ def _element(
 
 
 def _compressed(
-    group: Any, source: str, axis: int, shape: tuple[int, int], names: Sequence[Any] | None,
+    group: Any,
+    source: str,
+    axis: int,
+    shape: tuple[int, int],
+    names: Sequence[Any] | None,
     missing_chunks: str = "error",
-) -> ChunkedMatrix:  # fmt: skip
+) -> ChunkedMatrix:
     absent = [name for name in ("data", "indices", "indptr") if name not in group]
     if absent:
         raise SourceError(f"{source}: {', '.join(absent)} is not there; the matrix is incomplete")
@@ -332,7 +339,6 @@ def _labels(shape: tuple[int, int], names: Sequence[Any] | None, source: str) ->
     return Labels(axes[0], axes[1])
 
 
-# --------------------------------------------------------------------------------------------------
 # Boolean columns of var as a mask of variables: ``var["highly_variable"]``.
 
 
@@ -367,6 +373,7 @@ def _column(frame: Any, name: str) -> Any:
 def _as_mask(values: Any, name: str) -> Any:
     array = np.asarray(values)
     if array.dtype.kind not in "biu":
-        raise InvalidInputError(f"var[{name!r}] holds {array.dtype}, no booleans; use another "
-                                "mask_var=")  # fmt: skip
+        raise InvalidInputError(
+            f"var[{name!r}] holds {array.dtype}, no booleans; use another mask_var="
+        )
     return array.astype(bool)

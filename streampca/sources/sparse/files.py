@@ -28,7 +28,6 @@ from streampca.sources.sparse.feature_types import TenxColumns
 from streampca.sources.sparse.sparse import CompressedMatrix, SparseMatrix
 from streampca.sources.stacked import Dim, stack
 
-# --------------------------------------------------------------------------------------------------
 # MatrixMarket coordinate files (``.mtx``, ``.mtx.gz``), converted once into a scratch folder.
 #
 # Text cannot be read by slices. A file sorted by rows or by columns becomes a compressed matrix on
@@ -156,8 +155,10 @@ def _convert(file: BinaryIO, header: Header, folder: str, path: str) -> tuple[in
     counts = [np.zeros(n + 1, np.int64) for n in header.shape]
     last, open_orders = [0, 0], [True, True]
     done = 0
-    files = [_created(folder, name, kind, header.entries)
-             for name, kind in (("data", dtype), ("rows", "<i4"), ("columns", "<i4"))]  # fmt: skip
+    files = [
+        _created(folder, name, kind, header.entries)
+        for name, kind in (("data", dtype), ("rows", "<i4"), ("columns", "<i4"))
+    ]
     try:
         for i, j, values in _entries(file, header, path):
             done += len(i)
@@ -278,7 +279,6 @@ def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> tuple[Lab
     return Labels(axes[0], axes[1]), types
 
 
-# --------------------------------------------------------------------------------------------------
 # ``.npz`` files of ``scipy.sparse.save_npz``, and of one or several arrays.
 
 FORMATS = {"csr": 0, "csc": 1}

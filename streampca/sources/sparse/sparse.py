@@ -19,7 +19,6 @@ from streampca.sources.reading import Tally
 from streampca.sources.shared_chunks import SharedChunks, read_entries
 from streampca.sources.stacked import Reader
 
-# --------------------------------------------------------------------------------------------------
 # Compressed sparse matrices in a store: values, indices and indptr, read by slices of lines.
 
 PIECE_NBYTES = 16 << 20  # of lines that are read at a time where all are needed
@@ -42,9 +41,15 @@ class CompressedMatrix(ChunkedMatrix):
     into_buffer = True
 
     def __init__(
-        self, data: Reader, indices: Reader, indptr: Any, axis: int, shape: tuple[int, int],
-        labels: Labels | None = None, where: str = "the sparse matrix",
-    ) -> None:  # fmt: skip
+        self,
+        data: Reader,
+        indices: Reader,
+        indptr: Any,
+        axis: int,
+        shape: tuple[int, int],
+        labels: Labels | None = None,
+        where: str = "the sparse matrix",
+    ) -> None:
         check_dtype(data.dtype)
         self.data, self.indices, self.stored, self.where = data, indices, axis, where
         self.indptr = _checked(indptr, shape[axis], data, indices, where)
@@ -131,8 +136,9 @@ class CompressedMatrix(ChunkedMatrix):
         total = 0
         for one in (self.data, self.indices):
             if one.edges(0) is None:  # one read for each block
-                total += sum(int(np.count_nonzero(np.diff(self.indptr[e - self.first])))
-                             for e in spans)  # fmt: skip
+                total += sum(
+                    int(np.count_nonzero(np.diff(self.indptr[e - self.first]))) for e in spans
+                )
             else:
                 total += _crossed(one, low, high)
         return total
@@ -279,7 +285,6 @@ def _checked(
     return pointers
 
 
-# --------------------------------------------------------------------------------------------------
 # Matrices of scipy.sparse in memory.
 
 SAMPLED_NBYTES = 1 << 16

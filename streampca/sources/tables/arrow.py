@@ -11,13 +11,7 @@ import pyarrow as pa
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
-from streampca.sources.tables.columns import (
-    Columns,
-    Wanted,
-    categories_of,
-    choose,
-    refuse_repeated,
-)
+from streampca.sources.tables.columns import Columns, Wanted, categories_of, choose, refuse_repeated
 from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.frames import StoredIndex, held_nbytes
 from streampca.sources.tables.identifiers import called_id
@@ -42,7 +36,6 @@ def opened(make: Any, schema: Any, where: str, wanted: Wanted, note: str = "") -
     return table_matrix(reader, choice, note, None if wanted.index is not None else index)
 
 
-# --------------------------------------------------------------------------------------------------
 # IPC files (Feather version 2): record batches, read by number.
 
 
@@ -105,7 +98,6 @@ def open_ipc(file: TableFile, wanted: Wanted) -> TableMatrix:
     return opened(make, schema, hide_secrets(file.path), wanted)
 
 
-# --------------------------------------------------------------------------------------------------
 # Tables in memory, data sets and queries.
 
 
@@ -145,8 +137,13 @@ class DatasetReader(TableReader):
     def batches(
         self, unit: int, names: Sequence[str], rows: int, held: dict[str, Any]
     ) -> Iterator[Any]:
-        how = {"columns": list(names), "batch_size": rows, "batch_readahead": 1,
-               "fragment_readahead": 0, "cache_metadata": False}  # fmt: skip
+        how = {
+            "columns": list(names),
+            "batch_size": rows,
+            "batch_readahead": 1,
+            "fragment_readahead": 0,
+            "cache_metadata": False,
+        }
         if self.whole:
             return iter(self.dataset.to_batches(**how))
         if "fragments" not in held:

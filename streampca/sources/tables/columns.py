@@ -85,9 +85,12 @@ class Batch:
     """
 
     def __init__(
-        self, batch: Any, part: Sequence[tuple[Column, slice, slice]], dtype: np.dtype[Any],
+        self,
+        batch: Any,
+        part: Sequence[tuple[Column, slice, slice]],
+        dtype: np.dtype[Any],
         where: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rows, self.where = int(batch.num_rows), where
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         self.stored: list[tuple[int, Array]] = []  # (place, numbers)
@@ -116,10 +119,17 @@ class Batch:
 STORED: dict[int, np.dtype[Any]] = {
     kind.id: np.dtype(kind.to_pandas_dtype())
     for kind in (
-        pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(),
-        pa.float16(), pa.float32(), pa.float64(),
+        pa.int8(),
+        pa.uint8(),
+        pa.int16(),
+        pa.uint16(),
+        pa.int32(),
+        pa.uint32(),
+        pa.float16(),
+        pa.float32(),
+        pa.float64(),
     )
-}  # fmt: skip
+}
 
 
 def _numbers(values: Any, dtype: np.dtype[Any], where: str, name: str) -> Array:
@@ -193,7 +203,6 @@ def categories_of(pieces: Iterable[Any], name: str, where: str) -> Any:
     return found.take(pc.sort_indices(found))
 
 
-# --------------------------------------------------------------------------------------------------
 # Which columns are features: those that are asked for, or all numeric ones.
 
 

@@ -94,9 +94,11 @@ def heading(head: bytes, whole: bool, coding: Coding, written: Written, path: st
     start = above + _leading(lines[above:], written.comment or HASH)
     body = lines[start:]
     if not body:
-        held = "it holds comments and empty lines" if start and any(map(str.strip, lines)) else (
-            "the first line is empty, and there are no others"
-        )  # fmt: skip
+        held = (
+            "it holds comments and empty lines"
+            if start and any(map(str.strip, lines))
+            else ("the first line is empty, and there are no others")
+        )
         raise SourceError(f"{path} has no row: {held}; expected names of columns, and rows")
     delimiter = written.delimiter or stated or sniffed(body, written.comment)
     rows = records(body, delimiter, written.comment)
@@ -175,7 +177,6 @@ def sniffed(lines: Sequence[str], comment: str | None = None) -> str:
     return best
 
 
-# --------------------------------------------------------------------------------------------------
 # The names of the columns.
 
 
@@ -232,9 +233,15 @@ def _told(
 
 
 def _text(
-    lines: Sequence[str], begin: int, first: Sequence[str] | None, rows: Sequence[Row],
-    delimiter: str, coding: Coding, written: Written, path: str,
-) -> Text:  # fmt: skip
+    lines: Sequence[str],
+    begin: int,
+    first: Sequence[str] | None,
+    rows: Sequence[Row],
+    delimiter: str,
+    coding: Coding,
+    written: Written,
+    path: str,
+) -> Text:
     """The text whose rows begin at line ``begin``, from 0.  first : its names, if it has any."""
     skipped = sum(len(line.encode()) for line in lines[:begin])
     if begin == 0 and lines[0].startswith("\ufeff"):

@@ -183,9 +183,10 @@ def refuse_other_than_numbers(frame: Any) -> None:
     ]
     if bad:
         raise not_numeric(
-            bad, "X.drop(columns=[{0}]), make one the names of the rows, X.set_index({0})",
+            bad,
+            "X.drop(columns=[{0}]), make one the names of the rows, X.set_index({0})",
             "pandas.to_numeric(X[{}])",
-        )  # fmt: skip
+        )
 
 
 def not_numeric(bad: list[str], drop: str, convert: str) -> InvalidTypeError:

@@ -44,9 +44,14 @@ class Decision(NamedTuple):
         return f"line {line} ({shorten(list(cells))}) is read {what}"
 
     def doubt(
-        self, path: str, line: int, cells: Sequence[str], row: str, options: Mapping[str, Any],
+        self,
+        path: str,
+        line: int,
+        cells: Sequence[str],
+        row: str,
+        options: Mapping[str, Any],
         opener: str = "open",
-    ) -> str:  # fmt: skip
+    ) -> str:
         """The warning.  options : those that decide otherwise."""
         other = f"it is a {row}" if self.names else "it holds the names of the columns"
         why = f": {self.why}" if self.why else ""

@@ -116,9 +116,15 @@ class FileSource:
             raise ChangingSourceError(f"{name} was changed while it was read; start again")
         crc = [self._known(i, now, old) for i in range(len(self.files))]
         return FileLedger(
-            rows, 0, self.layout(), now.nbytes, now.version, np.array(crc, np.int64),
-            ends=self.ends(), files=self.files,
-        )  # fmt: skip
+            rows,
+            0,
+            self.layout(),
+            now.nbytes,
+            now.version,
+            np.array(crc, np.int64),
+            ends=self.ends(),
+            files=self.files,
+        )
 
     def _known(self, i: int, now: Seen, old: Ledger | None) -> int:
         files = old.files if isinstance(old, FileLedger) else []

@@ -23,9 +23,20 @@ UNITS = "$\u20ac\u00a3\u00a5%"  # characters that people write beside numbers
 QUOTES = "'`\u2018\u2019\u201c\u201d\""  # that are none in a CSV, around a number
 # (decimal mark, mark of thousands) in the order in which they are tried
 MARKS = (
-    (".", None), (".", ","), (",", None), (",", "."), (".", " "), (",", " "), (".", "'"),
-    (",", "'"), (",", "\u00a0"), (",", "\u202f"), (".", "\u00a0"), (".", "\u202f"), (".", "_"),
-)  # fmt: skip
+    (".", None),
+    (".", ","),
+    (",", None),
+    (",", "."),
+    (".", " "),
+    (",", " "),
+    (".", "'"),
+    (",", "'"),
+    (",", "\u00a0"),
+    (",", "\u202f"),
+    (".", "\u00a0"),
+    (".", "\u202f"),
+    (".", "_"),
+)
 MOST_SHAPES = 2000  # of the cells of a column; one with more holds text
 FEW = 8  # different cells that a line of repair lists
 DIGITS = str.maketrans("123456789", "0" * 9)
@@ -33,7 +44,6 @@ WITHOUT_LETTERS = r"^[^\pL]*\d[^\pL]*$"
 SPECIAL = frozenset(["inf", "infinity", "nan"])
 
 
-# --------------------------------------------------------------------------------------------------
 # Cells and columns as numbers, by the options of a caller.
 
 
@@ -75,7 +85,6 @@ def as_numbers(column: Any, written: Written) -> Any:
     return column.cast(pa.float64())
 
 
-# --------------------------------------------------------------------------------------------------
 # Columns that hold numbers and other text.
 
 
@@ -148,7 +157,6 @@ def may_hold_numbers(column: Any) -> bool:
     return bool(text and pc.any(pc.match_substring_regex(column, WITHOUT_LETTERS)).as_py())
 
 
-# --------------------------------------------------------------------------------------------------
 # The options that read them.
 
 
@@ -196,9 +204,13 @@ def _has_digit(shape: str) -> bool:
 
 
 def refuse_mixed(
-    found: Sequence[Cells], wanted: Sequence[str], text: Text, path: str, whole: bool,
+    found: Sequence[Cells],
+    wanted: Sequence[str],
+    text: Text,
+    path: str,
+    whole: bool,
     explicit: bool,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Raise InvalidTypeError where wanted columns are numbers in a form that options read.
 
     found : the cells of all columns.  wanted : names of features.  explicit : whether the caller
@@ -285,8 +297,10 @@ def unreadable(
                     return _no_number(where, data, text, name, at, cell, line)
     except csv.Error as error:
         told = str(error)
-    return InvalidTypeError(f"{where}, line {line} or after it: {told}; expected rows of {width} "
-                            "fields. Repair the file")  # fmt: skip
+    return InvalidTypeError(
+        f"{where}, line {line} or after it: {told}; expected rows of {width} "
+        "fields. Repair the file"
+    )
 
 
 def _other_width(where: str, line: int, row: Sequence[str], text: Text) -> InvalidTypeError:
@@ -306,9 +320,11 @@ def _no_number(
 ) -> InvalidTypeError:
     cells = {one.name: one for one in cells_of(rows_of(data, text, first), text)}
     options = repairs([cells[name]], [], text.written)
-    repair = f". {lines_of(options, where)}" if options else _if_missing(
-        cells[name], where, text.written
-    )  # fmt: skip
+    repair = (
+        f". {lines_of(options, where)}"
+        if options
+        else _if_missing(cells[name], where, text.written)
+    )
     return InvalidTypeError(
         f"{where}, line {line}: column {name!r} holds {cell!r:.60}, and numbers in the first lines"
         f"{repair}"

@@ -17,14 +17,7 @@ import pyarrow.parquet as pq
 
 from streampca.errors import ChangingSourceError, InvalidInputError, hide_secrets
 from streampca.matrix import Location
-from streampca.sources.tables.columns import (
-    Choice,
-    Columns,
-    Wanted,
-    agree,
-    categories_of,
-    choose,
-)
+from streampca.sources.tables.columns import Choice, Columns, Wanted, agree, categories_of, choose
 from streampca.sources.tables.files import AT_ONCE, TableFile, locations_of
 from streampca.sources.tables.frames import StoredIndex
 from streampca.sources.tables.identifiers import called_id

@@ -43,7 +43,6 @@ PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
 PIECE_ROWS = 128
 BATCHES = 3  # the last one, and the next one while it is decoded
 
-# --------------------------------------------------------------------------------------------------
 # A unit (a row group, a record batch, a range of text) is read from its beginning. Where it is
 # longer than a block, its blocks share it: the rest of it is kept as a stream while a span is read.
 
@@ -110,9 +109,10 @@ class TableReader(Reader):
         """The columns that are no features, and may name the rows: those of text, dates and whole
         numbers."""
         return [
-            name for name in self.column_names()
+            name
+            for name in self.column_names()
             if name not in self.columns.names and may_name(self.kind_of(name), name)
-        ]  # fmt: skip
+        ]
 
     def kind_of(self, name: str) -> Any:
         """The Arrow type of a column."""

@@ -150,9 +150,12 @@ class TextReader(TableReader):
 
 
 def parsed(
-    data: bytes, text: Text, types: dict[str, Any] | None, names: list[str] | None,
+    data: bytes,
+    text: Text,
+    types: dict[str, Any] | None,
+    names: list[str] | None,
     literal: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """A table of whole lines.  types : of columns, None to infer them.  names : to be read.
     literal : no text means missing."""
     written = text.written
@@ -269,10 +272,12 @@ def _types(body: bytes, text: Text, wanted: Wanted, where: str, whole: bool) -> 
     except pa.ArrowInvalid as error:
         raise _why(where, body, text, lambda _: False, text.line, error) from None
     types = pa.types
-    schema = pa.schema([
-        (name, pa.float64() if types.is_integer(kind) or types.is_null(kind) else kind)
-        for name, kind in zip(table.schema.names, table.schema.types, strict=True)
-    ])  # fmt: skip
+    schema = pa.schema(
+        [
+            (name, pa.float64() if types.is_integer(kind) or types.is_null(kind) else kind)
+            for name, kind in zip(table.schema.names, table.schema.types, strict=True)
+        ]
+    )
     if any(types.is_binary(kind) for kind in schema.types):
         raise _why(where, body, text, lambda _: False, text.line, ValueError("no text"))
     schema = _with_names_of_nothing(schema, table, body, text)
@@ -304,7 +309,6 @@ def _with_names_of_nothing(schema: Any, table: Any, body: bytes, text: Text) -> 
     return schema
 
 
-# --------------------------------------------------------------------------------------------------
 # Ranges of whole rows.
 
 

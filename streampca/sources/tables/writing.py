@@ -26,9 +26,11 @@ def write_parquet(
             "Parquet needs pyarrow: pip install 'streampca[tables]', or name a .tsv"
         ) from None
     schema = pa.schema(
-        [(name, pa.string() if dtype.kind == "U" else pa.from_numpy_dtype(dtype))
-         for name, dtype in columns.items()]
-    )  # fmt: skip
+        [
+            (name, pa.string() if dtype.kind == "U" else pa.from_numpy_dtype(dtype))
+            for name, dtype in columns.items()
+        ]
+    )
     with ParquetWriter(path, schema) as file:
         for part in parts:
             arrays = [

@@ -19,16 +19,65 @@ MOST_BLANKS = 40  # of a cell that holds nothing else
 
 # What stands for a missing number, as pandas.read_csv has it
 NULLS = frozenset(
-    ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
-     "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"]
-)  # fmt: skip
+    [
+        "",
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+        "N/A",
+        "NA",
+        "NULL",
+        "NaN",
+        "None",
+        "n/a",
+        "nan",
+        "null",
+    ]
+)
 SIGNS = frozenset(["?", "-", "--", "---", ".", "..", "...", "*", "**", "\u2013", "\u2014"])
 # Other words that people write for one; read as such only where na_values says so
 WORDS = frozenset(
-    ["none", "missing", "unknown", "n.a.", "n.a", "n.d.", "nd", "n/d", "na", "nan", "null", "nil",
-     "blank", "empty", "<null>", "(null)", "\\n", "nat", "#div/0!", "#value!", "#ref!", "#null!",
-     "#num!", "#name?", "#n/a", "not available", "not applicable", "bdl", "bd", "tnp", "undefined"]
-)  # fmt: skip
+    [
+        "none",
+        "missing",
+        "unknown",
+        "n.a.",
+        "n.a",
+        "n.d.",
+        "nd",
+        "n/d",
+        "na",
+        "nan",
+        "null",
+        "nil",
+        "blank",
+        "empty",
+        "<null>",
+        "(null)",
+        "\\n",
+        "nat",
+        "#div/0!",
+        "#value!",
+        "#ref!",
+        "#null!",
+        "#num!",
+        "#name?",
+        "#n/a",
+        "not available",
+        "not applicable",
+        "bdl",
+        "bd",
+        "tnp",
+        "undefined",
+    ]
+)
 
 
 @dataclass(frozen=True)

@@ -276,8 +276,9 @@ def _files(path: str) -> tuple[list[str], str]:
         found = [one for one in glob.glob(path, recursive=True) if os.path.isfile(one)]
         root = os.path.join(os.path.dirname(path[: _magic(path)]), "")
     elif "://" in path:
-        raise InvalidInputError(f"{path}: texts are read from files of this machine, or iterated "
-                                "over: LSA().fit(texts)")  # fmt: skip
+        raise InvalidInputError(
+            f"{path}: texts are read from files of this machine, or iterated over: LSA().fit(texts)"
+        )
     else:
         check_readable(path)
         expected = "expected a folder, a pattern such as 'docs/*.txt', or JSON or CSV"

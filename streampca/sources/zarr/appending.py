@@ -22,9 +22,13 @@ Place = str | os.PathLike[str] | zarr.Array[Any]
 
 
 def append(
-    store: Place, rows: Any, *, dim: int = 0, variable: str | None = None,
+    store: Place,
+    rows: Any,
+    *,
+    dim: int = 0,
+    variable: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Append rows to a Zarr array (v2 or v3): first their chunks, then, in one write, the length.
 
     store : a path, a URL, or a ``zarr.Array``.  rows : an array of the store's dtype, with its
@@ -77,9 +81,13 @@ def append(
 
 
 def commit_rows(
-    store: Place, rows: int, *, dim: int = 0, variable: str | None = None,
+    store: Place,
+    rows: int,
+    *,
+    dim: int = 0,
+    variable: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Declare that the first ``rows`` rows of a Zarr array are written, whatever their values.
 
     For other writers, after an append (``Dataset.to_zarr(append_dim=...)``), and for rows that hold
@@ -99,9 +107,11 @@ def commit_rows(
 
 
 def _opened(
-    store: Place, variable: str | None = None, options: Mapping[str, Any] | None = None,
+    store: Place,
+    variable: str | None = None,
+    options: Mapping[str, Any] | None = None,
     dim: int | None = None,
-) -> zarr.Array[Any]:  # fmt: skip
+) -> zarr.Array[Any]:
     """The array as its metadata are now, to be written to.
 
     dim : along which it is to grow, alone in its group.

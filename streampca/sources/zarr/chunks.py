@@ -17,7 +17,6 @@ from zarr.codecs import ShardingCodec
 
 from streampca.errors import DamagedSourceError, InvalidInputError
 
-# --------------------------------------------------------------------------------------------------
 # Decoding of Zarr chunks straight into place, for the codecs that nearly every store uses.
 #
 # Zarr's own read allocates an encoded, a decoded and an assembled copy of every chunk. Where page
@@ -170,11 +169,15 @@ def _decoder_v3(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
 
 
 COMPRESSORS = {
-    "blosc": numcodecs.Blosc, "zstd": numcodecs.Zstd, "gzip": numcodecs.GZip,
-    "numcodecs.blosc": numcodecs.Blosc, "numcodecs.zstd": numcodecs.Zstd,
-    "numcodecs.gzip": numcodecs.GZip, "numcodecs.zlib": numcodecs.Zlib,
+    "blosc": numcodecs.Blosc,
+    "zstd": numcodecs.Zstd,
+    "gzip": numcodecs.GZip,
+    "numcodecs.blosc": numcodecs.Blosc,
+    "numcodecs.zstd": numcodecs.Zstd,
+    "numcodecs.gzip": numcodecs.GZip,
+    "numcodecs.zlib": numcodecs.Zlib,
     "numcodecs.lz4": numcodecs.LZ4,
-}  # fmt: skip
+}
 
 
 def is_known(codec: Any) -> bool:
@@ -184,7 +187,6 @@ def is_known(codec: Any) -> bool:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # Protection from compressed chunks that expand without bound.
 #
 # Chunks of plain arrays are decoded above into buffers of the right size. Those in shards, and
@@ -266,7 +268,6 @@ class FrameLimit:
             )
 
 
-# --------------------------------------------------------------------------------------------------
 # Inner chunks that were never written into a shard: Zarr reads them as the fill value.
 
 EMPTY = np.uint64(2**64 - 1)

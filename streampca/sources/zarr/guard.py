@@ -157,7 +157,6 @@ def no_answer(what: str, store: str, timeout: float | None) -> NoAnswerError:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # Chunks as they are stored: from files on this machine, or many at once from any other store.
 
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
@@ -226,7 +225,6 @@ class EncodedChunks:
         return view[:done]
 
 
-# --------------------------------------------------------------------------------------------------
 # Stores that refuse metadata which would take far more memory than they have bytes.
 #
 # Zarr keeps the attributes of an array as Python objects, at 15 to 50 times the bytes of their
@@ -333,7 +331,6 @@ def store_at(
         ) from None
 
 
-# --------------------------------------------------------------------------------------------------
 # Small arrays in the Zarr group of the data: labels, coordinates.
 
 

@@ -19,7 +19,6 @@ from streampca.sources.genotypes.variants import UNNAMED, plain_chromosome
 from streampca.sources.labelled.cf import FILLS, Decoding, decode_coordinate, descriptive, is_dates
 from streampca.sources.zarr.guard import whole
 
-# --------------------------------------------------------------------------------------------------
 # How the numbers of an array are to be decoded.
 
 
@@ -75,7 +74,6 @@ def plain_code(
     return found.codes[0]
 
 
-# --------------------------------------------------------------------------------------------------
 # Absent chunks as missing cells: the fill value that Zarr puts in their place.
 
 
@@ -113,10 +111,8 @@ def on_store(array: Any, store: Any) -> Any:
     return zarr.Array(zarr.AsyncArray(one.metadata, place, one.config))
 
 
-# --------------------------------------------------------------------------------------------------
 # Labels and coordinates in the Zarr group of an array.
 
-# --------------------------------------------------------------------------------------------------
 # Labels of samples and variants in the Zarr group of a genotype array.
 
 COLUMNS = (
@@ -198,7 +194,6 @@ def text(values: Any) -> Text:
     return result
 
 
-# --------------------------------------------------------------------------------------------------
 # Coordinates in the Zarr group of an array, as xarray writes them.
 
 Array = np.ndarray[Any, Any]

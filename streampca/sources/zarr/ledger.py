@@ -32,8 +32,13 @@ Place = tuple[int, ...]
 ABSENT = -1  # as a length: the chunk is absent
 UNKNOWN = -1  # as a checksum: the chunk was never read whole
 NOTHING, APPENDED, CHANGED, REMOVED, VANISHED, RELAID = (
-    "nothing", "appended", "changed", "removed", "vanished", "relaid",
-)  # fmt: skip
+    "nothing",
+    "appended",
+    "changed",
+    "removed",
+    "vanished",
+    "relaid",
+)
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,6 @@ class Change:
         return words[self.kind] + shown * bool(self.chunks)
 
 
-# --------------------------------------------------------------------------------------------------
 # The chunks of a Zarr array: listed, recorded in a ledger, and compared with an older one.
 
 
@@ -193,10 +197,17 @@ class LedgerSource:
         kept = {name: value for name, value in metadata.items() if name not in loose}
         sizes = [n for d, n in enumerate(self.shape) if d != self.dim]
         text = json.dumps(
-            [sizes, self.dim, self.matrix.missing_value, repr(self.reader.decoding), kept,
-             _names(self.matrix.labels.features)],
-            sort_keys=True, default=repr,
-        )  # fmt: skip
+            [
+                sizes,
+                self.dim,
+                self.matrix.missing_value,
+                repr(self.reader.decoding),
+                kept,
+                _names(self.matrix.labels.features),
+            ],
+            sort_keys=True,
+            default=repr,
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
     def look(self, rows: int | None = None) -> Seen:
@@ -266,9 +277,18 @@ class LedgerSource:
             crc[place] = checksum(self.reader.encoded(place) or b"")
         written = 0.0 if math.isnan(seen.written) else seen.written
         return Ledger(
-            rows, self.dim, self.layout(), now.nbytes, now.version, crc, self.tail(rows),
-            now.snapshot, written, self.place, RowMark.of(self.reader.array.attrs).ids,
-        )  # fmt: skip
+            rows,
+            self.dim,
+            self.layout(),
+            now.nbytes,
+            now.version,
+            crc,
+            self.tail(rows),
+            now.snapshot,
+            written,
+            self.place,
+            RowMark.of(self.reader.array.attrs).ids,
+        )
 
     def tail(self, rows: int) -> int:
         """The checksum of the decoded rows of the last chunk, where it is not full."""
@@ -307,8 +327,9 @@ class LedgerSource:
         if self.place != old.place:
             found = self.compare(replace(old, place=self.place), rows, seen, full=True)
             moved = (old.place, self.place)
-            return Change(RELAID, span, "full", read=found.read, moved=moved,
-                          same_rows=found.same_rows)  # fmt: skip
+            return Change(
+                RELAID, span, "full", read=found.read, moved=moved, same_rows=found.same_rows
+            )
         if self.shape[self.dim] < old.rows:
             return Change(REMOVED, (old.rows, self.shape[self.dim]), how)
         whole = old.rows // self.step  # chunk rows that were full

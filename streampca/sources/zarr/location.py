@@ -158,7 +158,6 @@ def _digest(entries: Iterable[tuple[Any, ...]]) -> str:
     return f"{total % (1 << 256):064x}"
 
 
-# --------------------------------------------------------------------------------------------------
 # Zarr arrays as locations: their metadata, and a sample of their chunks.
 
 SPREAD = 6  # sampled chunks, spread evenly over the array

@@ -120,7 +120,6 @@ def _unpacked(packed: Any, source: LedgerSource) -> tuple[Place, Part]:
     return tuple(map(int, place)), Part(int(version), sums.reshape(source.step, -1))
 
 
-# --------------------------------------------------------------------------------------------------
 # A look.
 
 

@@ -28,9 +28,13 @@ from streampca.sources.zarr.reader import ZarrReader
 
 
 def from_zarr(
-    node: Any, variable: str | None, dim: Dim, policy: tuple[str, str, float | None], source: str,
+    node: Any,
+    variable: str | None,
+    dim: Dim,
+    policy: tuple[str, str, float | None],
+    source: str,
     group: str | None = None,
-) -> ChunkedMatrix:  # fmt: skip
+) -> ChunkedMatrix:
     """policy : for absent chunks and multi-allelic variants, and the missing code."""
     missing_chunks, multiallelic, missing_value = policy
     if group:
@@ -43,9 +47,11 @@ def from_zarr(
     if grouped and variable is None:
         if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
             return open_vcf_zarr(
-                _up_to_date(node, node[GENOTYPES], source), source,
-                multiallelic=multiallelic, missing_chunks=missing_chunks,
-            )  # fmt: skip
+                _up_to_date(node, node[GENOTYPES], source),
+                source,
+                multiallelic=multiallelic,
+                missing_chunks=missing_chunks,
+            )
         variable = node.attrs.get("streampca_array")
     array = pick_array(node, variable, source)
     node, array = _up_to_date(node, array, source), described_by_itself(array)
@@ -76,8 +82,11 @@ def _inner(node: Any, group: str, source: str) -> Any:
     found = node.get(group.strip("/")) if isinstance(node, zarr.Group) else None
     if isinstance(found, zarr.Group):
         return found
-    held = [name for name, one in node.members() if isinstance(one, zarr.Group)] if (
-        isinstance(node, zarr.Group)) else []  # fmt: skip
+    held = (
+        [name for name, one in node.members() if isinstance(one, zarr.Group)]
+        if (isinstance(node, zarr.Group))
+        else []
+    )
     shown = ", ".join(sorted(held)) or "none"
     raise InvalidInputError(f"{hide_secrets(source)} has no group {group!r}; its groups: {shown}")
 
@@ -107,7 +116,6 @@ def _check_array(array: Any, source: str) -> None:
         )
 
 
-# --------------------------------------------------------------------------------------------------
 # Consolidated metadata: copies in a group, which some writers do not renew.
 
 

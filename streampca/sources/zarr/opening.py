@@ -32,13 +32,29 @@ from streampca.paths import (
 from streampca.sources.labelled.cf import related
 from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
 
-# --------------------------------------------------------------------------------------------------
 # Suggestions of what to open instead of a path that is not a matrix: files in it or next to it.
 
 OPENED = (
-    ".bed", ".zarr", ".vcz", ".zarr.zip", ".nc", ".nc4", ".h5ad", ".h5", ".npy", ".npz", ".mtx",
-    ".mtx.gz", ".parquet", ".feather", ".arrow", ".csv", ".tsv", ".csv.gz", ".hdf5",
-)  # fmt: skip
+    ".bed",
+    ".zarr",
+    ".vcz",
+    ".zarr.zip",
+    ".nc",
+    ".nc4",
+    ".h5ad",
+    ".h5",
+    ".npy",
+    ".npz",
+    ".mtx",
+    ".mtx.gz",
+    ".parquet",
+    ".feather",
+    ".arrow",
+    ".csv",
+    ".tsv",
+    ".csv.gz",
+    ".hdf5",
+)
 CONVERSIONS = {
     ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
     ".bgen": "plink2 --bgen {path} ref-first --make-bed --out {stem}",
@@ -100,7 +116,6 @@ def _line_for(path: str, names: list[str]) -> str:
     return ""
 
 
-# --------------------------------------------------------------------------------------------------
 # Icechunk repositories as sources: a snapshot is pinned, and two of them can be compared.
 #
 # A commit to Icechunk is seen whole or not at all, and a snapshot never changes: what is read is
@@ -191,14 +206,17 @@ class Snapshots:
         if not any_credentials(self.place, given):
             given["skip_signature"] = True
         return icechunk.s3_storage(
-            bucket=parts.hostname, prefix=parts.path.strip("/") or None,
-            region=given.get("region"), endpoint_url=given.get("endpoint"),
-            allow_http=loopback_over_http(given), force_path_style=bool(given.get("endpoint")),
+            bucket=parts.hostname,
+            prefix=parts.path.strip("/") or None,
+            region=given.get("region"),
+            endpoint_url=given.get("endpoint"),
+            allow_http=loopback_over_http(given),
+            force_path_style=bool(given.get("endpoint")),
             access_key_id=given.get("access_key_id"),
             secret_access_key=given.get("secret_access_key"),
             anonymous=bool(given.get("skip_signature")) or None,
             from_env=None if "access_key_id" in given or "skip_signature" in given else True,
-        )  # fmt: skip
+        )
 
 
 def _icechunk() -> Any:
@@ -217,7 +235,6 @@ def _first_line(error: Exception) -> str:
     return first_line(error).removeprefix("x ")
 
 
-# --------------------------------------------------------------------------------------------------
 # Zarr arrays and groups by path, archive or URL, and which array of a group is meant.
 
 

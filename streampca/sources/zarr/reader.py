@@ -306,7 +306,6 @@ class ZarrReader(Reader):
         return other
 
 
-# --------------------------------------------------------------------------------------------------
 # Rows that hold only the fill value, as rows do that were never written.
 #
 # A chunk is written as a whole, so its content shows which of its rows a writer has reached. Passes

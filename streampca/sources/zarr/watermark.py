@@ -16,7 +16,6 @@ from streampca.sources.zarr.looks import Look
 from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
 from streampca.sources.zarr.reader import UNSEEN, doubtful
 
-# --------------------------------------------------------------------------------------------------
 # Inspection of rows of a Zarr array, to find rows without evidence of having been written.
 
 
@@ -160,9 +159,13 @@ class Rows:
 
 
 def rows_written(
-    source: LedgerSource, seen: Seen, old: Ledger | None = None, settle: float = SETTLE,
-    limit: int | None = None, look: Look | None = None,
-) -> Rows:  # fmt: skip
+    source: LedgerSource,
+    seen: Seen,
+    old: Ledger | None = None,
+    settle: float = SETTLE,
+    limit: int | None = None,
+    look: Look | None = None,
+) -> Rows:
     """The rows of the growing dimension that count, by the rule of this module.
 
     old : the ledger of the served version, if there is one.  settle : seconds.  limit : a row

@@ -42,8 +42,9 @@ def bfi(folder: Path) -> Any:
     with (folder / "r_datasets" / "bfi.csv").open() as file:
         head, *rows = csv.reader(file)
     asked = [i for i, name in enumerate(head) if name[:1] in set("ACENO") and name[1:].isdigit()]
-    x = np.array([[float(row[i]) if row[i] not in ("", "NA") else np.nan for i in asked]
-                  for row in rows])  # fmt: skip
+    x = np.array(
+        [[float(row[i]) if row[i] not in ("", "NA") else np.nan for i in asked] for row in rows]
+    )
     seen = ~np.isnan(x)
     return scipy.sparse.csr_matrix((x[seen], np.nonzero(seen)), x.shape)
 

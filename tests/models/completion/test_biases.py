@@ -90,8 +90,11 @@ def test_the_minimum_with_components(ridge: float) -> None:
             moved = (u + size * rng.standard_normal(u.shape)) @ (
                 v + size / 3 * rng.standard_normal(v.shape)
             )
-            other = objective(a + size * rng.standard_normal(60),
-                              model.mean_ + size * rng.standard_normal(22), moved)  # fmt: skip
+            other = objective(
+                a + size * rng.standard_normal(60),
+                model.mean_ + size * rng.standard_normal(22),
+                moved,
+            )
             assert other > least
     assert abs(a.mean()) < 1e-6 * np.abs(a).max()
     assert mean == pytest.approx(float(np.mean(model.mean_)))
@@ -181,9 +184,10 @@ def test_rows_and_columns_of_few_cells(kind: str, ridge: float) -> None:
     assert model.mean_[3] == pytest.approx(level, abs=1e-6)
     rows = np.setdiff1d(np.arange(80), [5])
     np.testing.assert_allclose(
-        completed[rows, 3], np.clip(model.mean_[3] + result.row_mean[rows], *model.bounds_),
+        completed[rows, 3],
+        np.clip(model.mean_[3] + result.row_mean[rows], *model.bounds_),
         atol=2e-2,
-    )  # fmt: skip
+    )
 
 
 def test_a_constant_matrix_and_one_without_a_cell() -> None:

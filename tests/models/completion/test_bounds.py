@@ -47,8 +47,10 @@ def test_predictions_are_those_of_the_model_within_bounds(center: Any, solver: s
 
 def test_the_iteration_does_not_know_of_them() -> None:
     x, _ = with_holes(50, 14, 2, share=0.6)
-    fits = [HardImpute(2, solver="exact", bounds=one, tol=0, max_passes=9).fit(x)
-            for one in ("observed", None, (1.9, 2.1))]  # fmt: skip
+    fits = [
+        HardImpute(2, solver="exact", bounds=one, tol=0, max_passes=9).fit(x)
+        for one in ("observed", None, (1.9, 2.1))
+    ]
     for other in fits[1:]:
         np.testing.assert_array_equal(estimate_of(other), estimate_of(fits[0]))
         np.testing.assert_array_equal(other.transform(x), fits[0].transform(x))

@@ -17,9 +17,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning"),
 ]
 VARIANTS: list[dict[str, Any]] = [
-    {}, {"center": "both"}, {"center": "both", "scale": "both"}, {"scale": "std"},
+    {},
+    {"center": "both"},
+    {"center": "both", "scale": "both"},
+    {"scale": "std"},
     {"absent": "zero"},
-]  # fmt: skip
+]
 
 
 def ratings(empty: str, dtype: str) -> Any:

@@ -24,8 +24,13 @@ from streampca.models.completion.withheld import Withhold
 from tests.models.completions import centred, classic, estimate_of, squares, with_holes
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
-SHAPES = [(60, 20, 3, 0.3), (20, 60, 2, 0.3), (150, 9, 1, 0.6), (80, 40, 10, 0.1),
-          (33, 32, 4, 0.01)]  # fmt: skip
+SHAPES = [
+    (60, 20, 3, 0.3),
+    (20, 60, 2, 0.3),
+    (150, 9, 1, 0.6),
+    (80, 40, 10, 0.1),
+    (33, 32, 4, 0.01),
+]
 
 
 @pytest.mark.parametrize(("n", "p", "rank", "share"), SHAPES)
@@ -52,8 +57,14 @@ def test_iterates_from_a_given_start(tmp_path: Any) -> None:
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(7, 5))
     for source in (x, str(tmp_path / "x.zarr")):
         for steps in (1, 2, 5):
-            model = HardImpute(2, solver="exact", center=False, tol=0, max_passes=steps + 2,
-                               init=(scores, loadings)).fit(source)  # fmt: skip
+            model = HardImpute(
+                2,
+                solver="exact",
+                center=False,
+                tol=0,
+                max_passes=steps + 2,
+                init=(scores, loadings),
+            ).fit(source)
             np.testing.assert_allclose(estimate_of(model), expected[steps - 1], atol=1e-8)
 
 
@@ -122,8 +133,13 @@ def test_an_observed_zero_is_data() -> None:
         assert HardImpute(1, center=False).fit(source).predict([1], [0]) == pytest.approx(0.0)
 
 
-CLASSIC_JESTER = [6508866.422517389, 6049343.652577824, 5703043.127114154, 5422821.5883348305,
-                  5202732.266420171]  # 200 iterations of NumPy, ranks 1 to 5  # fmt: skip
+CLASSIC_JESTER = [
+    6508866.422517389,
+    6049343.652577824,
+    5703043.127114154,
+    5422821.5883348305,
+    5202732.266420171,
+]  # 200 iterations of NumPy, ranks 1 to 5
 
 
 def jester(shared_data: Any) -> Any:
@@ -176,9 +192,13 @@ def test_sources_and_chunks_do_not_matter(tmp_path: Any) -> None:
     seen = ~np.isnan(x)
     stored = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape)
     sources: list[tuple[Any, dict[str, Any]]] = [
-        (x, {}), (str(tmp_path / "rows.zarr"), {}), (str(tmp_path / "columns.zarr"), {}),
-        (coded, {"missing_value": -99.0}), (stored.tocsr(), {}), (stored.tocsc(), {}),
-    ]  # fmt: skip
+        (x, {}),
+        (str(tmp_path / "rows.zarr"), {}),
+        (str(tmp_path / "columns.zarr"), {}),
+        (coded, {"missing_value": -99.0}),
+        (stored.tocsr(), {}),
+        (stored.tocsc(), {}),
+    ]
     settings: dict[str, Any] = {"center": True, "tol": 1e-10, "max_passes": 300}
     expected = estimate_of(HardImpute(3, **settings).fit(x))
     for source, more in sources:

@@ -13,14 +13,7 @@ from streampca import HardImpute, SoftImpute
 from streampca.accumulators import HeldOutError
 from streampca.matrix import Block
 from streampca.models.completion.withheld import HeldCells
-from tests.models.completion.ratings import (
-    bfi,
-    bias_only,
-    error_of,
-    jester,
-    movielens_like,
-    parted,
-)
+from tests.models.completion.ratings import bfi, bias_only, error_of, jester, movielens_like, parted
 
 RECIPES: dict[str, Any] = {
     "hard": lambda: HardImpute([2, 4, 8], validation=0.05),
@@ -88,8 +81,10 @@ def test_what_is_kept_is_kept_in_the_saved_model(tmp_path: Any) -> None:
     again: Any = streampca.load(tmp_path / "model")
     assert again.get_params()["center"] == "biases"
     assert (again.best_rank_, again.bounds_, again.validation_) == (
-        model.best_rank_, model.bounds_, model.validation_,
-    )  # fmt: skip
+        model.best_rank_,
+        model.bounds_,
+        model.validation_,
+    )
     np.testing.assert_array_equal(again.predict(*unseen[:2]), model.predict(*unseen[:2]))
     np.testing.assert_array_equal(again.impute(given), model.impute(given))
     np.testing.assert_array_equal(model.impute(given), model.fit(given).impute(given))
@@ -121,8 +116,11 @@ def test_the_simplest_is_kept_within_one_standard_error() -> None:
         half.update(Block(np.zeros((200, 50)), 0, 0, 200, arrays={"u": u, "v": v, "held": cells}))
     halves[0].merge(halves[1])
     found = halves[0]
-    predicted = [0.0, u[rows, 0] * v[columns, 0],
-                 np.einsum("ij,ij->i", u[rows, 1:], v[columns, 1:])]  # fmt: skip
+    predicted = [
+        0.0,
+        u[rows, 0] * v[columns, 0],
+        np.einsum("ij,ij->i", u[rows, 1:], v[columns, 1:]),
+    ]
     squares = np.stack([(truth - one) ** 2 for one in predicted])
     np.testing.assert_allclose(found.rmse(), np.sqrt(squares.mean(axis=1)), rtol=1e-12)
     assert found.best() == 0

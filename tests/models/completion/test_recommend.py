@@ -9,20 +9,21 @@ import pandas as pd
 import pytest
 
 import streampca
-from streampca.errors import (
-    AbsentNamesWarning,
-    DamagedSourceError,
-    InvalidInputError,
-    SourceError,
-)
+from streampca.errors import AbsentNamesWarning, DamagedSourceError, InvalidInputError, SourceError
 from streampca.models.completion import recommend
 from tests.models.completion.ratings import movielens_like
 
 
 def frame_of(rank: int = 2, seed: int = 0) -> pd.DataFrame:
     every = movielens_like(rank, seed, 250, 200, 12_000).tocoo()
-    return pd.DataFrame({"user": [f"u{i}" for i in every.row], "item": every.col + 1000,
-                         "rating": every.data, "time": np.arange(every.nnz)})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "user": [f"u{i}" for i in every.row],
+            "item": every.col + 1000,
+            "rating": every.data,
+            "time": np.arange(every.nnz),
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,11 @@ def test_the_best_unseen_items_come_first(fitted: Any) -> None:
     users, items, whole = ids(given, 0), ids(given, 1), by_hand(model)
     seen = given.read(0, 0, 3).toarray() != 0
     for i in range(3):
-        some = [j for j in np.argsort(-whole[i], kind="stable")
-                if not seen[i, j] and j not in model.result_.dropped][:5]  # fmt: skip
+        some = [
+            j
+            for j in np.argsort(-whole[i], kind="stable")
+            if not seen[i, j] and j not in model.result_.dropped
+        ][:5]
         found = model.recommend(users[i], 5)
         assert [item for item, _ in found] == [items[j] for j in some]
         assert [x for _, x in found] == pytest.approx(np.clip(whole[i, some], 1, 5).tolist())
@@ -81,8 +85,12 @@ def test_pairs_in_all_forms(fitted: Any) -> None:
     pairs = [(users[3], items[5]), (users[7], items[0])]
     wanted = np.clip([whole[3, 5], whole[7, 0]], 1, 5)
     frame = pd.DataFrame(pairs, columns=["user", "item"])
-    for one in ((pairs,), (frame,), tuple(zip(*pairs, strict=True)),
-                (frame["user"].to_numpy(), frame["item"].to_numpy())):  # fmt: skip
+    for one in (
+        (pairs,),
+        (frame,),
+        tuple(zip(*pairs, strict=True)),
+        (frame["user"].to_numpy(), frame["item"].to_numpy()),
+    ):
         np.testing.assert_allclose(model.predict(*one), wanted, rtol=1e-12)
     np.testing.assert_allclose(model.predict(users[3], items[5]), wanted[:1])
     with pytest.raises(InvalidInputError, match="2 users and 1 items"):

@@ -350,8 +350,10 @@ def test_swiss_is_as_likely_as_by_scikit_learn(shared_data):
     assert ours.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
     model = multivariate_normal(X.mean(axis=0), ours.get_covariance())
     assert ours.log_likelihood_ == pytest.approx(model.logpdf(X).sum(), rel=1e-10)
-    scaled = [multivariate_normal(X.mean(axis=0), c * ours.get_covariance()).logpdf(X).sum()
-              for c in (0.97, 47 / 46)]  # fmt: skip
+    scaled = [
+        multivariate_normal(X.mean(axis=0), c * ours.get_covariance()).logpdf(X).sum()
+        for c in (0.97, 47 / 46)
+    ]
     assert ours.log_likelihood_ > max(scaled)
 
 

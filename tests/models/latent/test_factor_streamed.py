@@ -8,12 +8,7 @@ import pytest
 import scipy.sparse
 
 from streampca import FactorAnalysis
-from streampca.errors import (
-    AccuracyWarning,
-    ConvergenceWarning,
-    InvalidInputError,
-    NonFiniteError,
-)
+from streampca.errors import AccuracyWarning, ConvergenceWarning, InvalidInputError, NonFiniteError
 from streampca.solvers import FactorSurrogate, maximum_likelihood
 from tests.models.latent.test_factor_analysis import planted
 from tests.models.latent.test_ppca_holes import likelihood

@@ -119,8 +119,9 @@ def test_holes_of_a_sample_of_weight_0_change_nothing(make, axis, tmp_path):
     weights[[7, 50]] = 0.0
     plain = make(2).fit(np.delete(X, [7, 50], axis=0))
     X[7, 3] = X[50, :] = np.nan
-    source = zarr.create_array(str(tmp_path / "x"), shape=X.shape, dtype="f8",
-                               chunks=(30, 9) if axis == 0 else (120, 3))  # fmt: skip
+    source = zarr.create_array(
+        str(tmp_path / "x"), shape=X.shape, dtype="f8", chunks=(30, 9) if axis == 0 else (120, 3)
+    )
     source[:] = X
     model = make(2).fit(source, sample_weight=weights)
     np.testing.assert_allclose(model.get_covariance(), plain.get_covariance(), rtol=1e-8)

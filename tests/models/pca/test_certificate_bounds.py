@@ -18,9 +18,7 @@ from streampca.errors import AccuracyWarning, DominantFeatureWarning
 from streampca.solvers import Spectrum, certify
 from tests.openblas_kernels import kernels
 
-SOLVERS = {
-    "scatter": "scatter", "tsqr": "tsqr", "gram": "gram", "randomized": "randomized"
-}  # fmt: skip
+SOLVERS = {"scatter": "scatter", "tsqr": "tsqr", "gram": "gram", "randomized": "randomized"}
 SHAPES = ((1000, 6), (2000, 60), (300, 40), (60, 300))
 
 
@@ -93,8 +91,10 @@ def violations(x, solver, k):
     values, vectors, bound = values[:k], vectors[:k], model.certificate_
     known = 8 * np.finfo(float).eps * np.sqrt(min(x.shape)) * values[0]  # of the reference
     error = np.abs(model.explained_variance_ - values)
-    found = [f"variance {i + 1}: {error[i]:.2e} > {bound.variance_bound[i]:.2e}"
-             for i in np.flatnonzero(error > bound.variance_bound + known)]  # fmt: skip
+    found = [
+        f"variance {i + 1}: {error[i]:.2e} > {bound.variance_bound[i]:.2e}"
+        for i in np.flatnonzero(error > bound.variance_bound + known)
+    ]
     inner = np.abs(np.sum(model.components_ * vectors, axis=1))
     rest = model.components_ - np.sum(model.components_ * vectors, axis=1)[:, None] * vectors
     angle = np.arctan2(np.linalg.norm(rest, axis=1), inner)

@@ -46,8 +46,9 @@ SIX_HOURS = pd.date_range("2003-02-05", periods=1600, freq="6h")
 DAYS = pd.date_range("2003-11-20", periods=1500, freq="D")
 
 
-@pytest.mark.parametrize("word", ["hour", "month", "season", "quarter", "dayofweek", "week",
-                                  "dayofyear"])  # fmt: skip
+@pytest.mark.parametrize(
+    "word", ["hour", "month", "season", "quarter", "dayofweek", "week", "dayofyear"]
+)
 def test_a_cycle_in_dates(word: str) -> None:
     x = field(SIX_HOURS if word == "hour" else DAYS)
     week = x.time.dt.isocalendar().week

@@ -62,15 +62,23 @@ def cells(request: Any, tmp_path: Path, monkeypatch: Any) -> Any:
     """The same cells with their annotations, as they may come."""
     monkeypatch.setitem(sys.modules, "anndata", types.ModuleType("anndata"))
     dims = ("cell", "gene")
-    array = xr.DataArray(X, dims=dims, coords={"batch": ("cell", BATCH), "depth": ("cell", DEPTH),
-                                               "weight": ("gene", WEIGHT)})  # fmt: skip
+    array = xr.DataArray(
+        X,
+        dims=dims,
+        coords={"batch": ("cell", BATCH), "depth": ("cell", DEPTH), "weight": ("gene", WEIGHT)},
+    )
     if request.param == "memory":
         return InMemory()
     if request.param == "labelled":
         return array
     if request.param == "set":
-        return xr.Dataset({"counts": array.drop_vars(["batch", "depth"]), "batch": ("cell", BATCH),
-                           "depth": ("cell", DEPTH)})[["counts", "batch", "depth"]]  # fmt: skip
+        return xr.Dataset(
+            {
+                "counts": array.drop_vars(["batch", "depth"]),
+                "batch": ("cell", BATCH),
+                "depth": ("cell", DEPTH),
+            }
+        )[["counts", "batch", "depth"]]
     path = str(tmp_path / f"cells.{'zarr' if request.param in ('zarr', 'group') else 'h5ad'}")
     if path.endswith("zarr"):
         columns_into(zarr.create_group(path))
@@ -134,9 +142,10 @@ def test_new_rows_take_the_column_of_the_same_name(tmp_path: Path, monkeypatch: 
     some = slice(10, 30)
     scores = expected.transform(X[some], remove=[BATCH[some], DEPTH[some]])
     labelled = xr.DataArray(
-        X[some], dims=("cell", "gene"),
+        X[some],
+        dims=("cell", "gene"),
         coords={"batch": ("cell", BATCH[some]), "depth": ("cell", DEPTH[some])},
-    )  # fmt: skip
+    )
     for one in (model, streampca.load(tmp_path / "model")):
         for rows in (InMemory(some), labelled):
             np.testing.assert_allclose(one.transform(rows), scores, atol=1e-4)
@@ -154,9 +163,14 @@ def test_new_rows_take_the_column_of_the_same_name(tmp_path: Path, monkeypatch: 
 
 def test_every_model_takes_weights_by_name() -> None:
     array = xr.DataArray(X + 0.1, dims=("cell", "gene"), coords={"often": ("cell", DEPTH)})
-    for model in (streampca.TruncatedSVD(2), streampca.IncrementalPCA(2), streampca.PPCA(2),
-                  streampca.FactorAnalysis(1), streampca.HardImpute(1, max_passes=20, tol=1e-2),
-                  PCA(1, missing="impute", tol=1e-2)):  # fmt: skip
+    for model in (
+        streampca.TruncatedSVD(2),
+        streampca.IncrementalPCA(2),
+        streampca.PPCA(2),
+        streampca.FactorAnalysis(1),
+        streampca.HardImpute(1, max_passes=20, tol=1e-2),
+        PCA(1, missing="impute", tol=1e-2),
+    ):
         found = model.fit(array, sample_weight="often").result_.explained_variance
         expected = model.fit(array, sample_weight=DEPTH).result_.explained_variance
         np.testing.assert_allclose(found, expected)
@@ -169,10 +183,13 @@ def test_every_model_takes_weights_by_name() -> None:
 def test_files_with_dimensions(tmp_path: Path) -> None:
     time = pd.date_range("2000-01-01", periods=N, freq="D")
     data = xr.Dataset(
-        {"sst": (("time", "lat", "lon"), X.reshape(N, 3, 4)), "ship": ("time", BATCH),
-         "area": (("lon", "lat"), WEIGHT.reshape(3, 4).T)},
+        {
+            "sst": (("time", "lat", "lon"), X.reshape(N, 3, 4)),
+            "ship": ("time", BATCH),
+            "area": (("lon", "lat"), WEIGHT.reshape(3, 4).T),
+        },
         {"time": time, "lat": [0.0, 1.0, 2.0], "lon": [0.0, 1.0, 2.0, 3.0]},
-    )  # fmt: skip
+    )
     data.to_netcdf(tmp_path / "c.nc")
     data.to_zarr(tmp_path / "c.zarr", consolidated=False, zarr_format=2)
     expected = PCA(2, remove=[BATCH, "trend"], weights=WEIGHT).fit(data["sst"])

@@ -75,8 +75,12 @@ def test_whole_weights_are_rows_that_are_repeated(scale: Any) -> None:
 def test_what_does_not_go_together_is_refused() -> None:
     x, _ = with_holes(30, 8, 2)
     assert PCA(2, missing="impute").plan(x).method == "PCA"
-    for wrong in ({"n_components": 0.9}, {"remove": np.ones(30)}, {"center": False},
-                  {"svd_solver": "tsqr"}):  # fmt: skip
+    for wrong in (
+        {"n_components": 0.9},
+        {"remove": np.ones(30)},
+        {"center": False},
+        {"svd_solver": "tsqr"},
+    ):
         with pytest.raises(InvalidInputError, match="impute"):
             PCA(**{"n_components": 2, "missing": "impute", **wrong}).fit(x)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="fit with PCA"):
@@ -116,10 +120,14 @@ def test_whitening_is_refused_before_reading() -> None:
         streampca.PCA(2, missing="impute", whiten=True).fit(np.eye(5))
 
 
-@pytest.mark.parametrize("model", [
-    PCA(2, missing="impute", progress=False), HardImpute(2, ridge=0.5, progress=False),
-    SoftImpute(2, lambda_=1.0, progress=False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model",
+    [
+        PCA(2, missing="impute", progress=False),
+        HardImpute(2, ridge=0.5, progress=False),
+        SoftImpute(2, lambda_=1.0, progress=False),
+    ],
+)
 def test_one_that_an_older_version_saved_as_any_model_opens_as_a_completion(model: Any) -> None:
     x, _ = with_holes(40, 8, 2, share=0.2)
     arrays, document = model.fit(x).result_.to_saved()
@@ -177,8 +185,10 @@ def test_weights_of_a_field_and_of_other_completions() -> None:
     alone = PCA(2, **options).fit(x * root)
     np.testing.assert_allclose(model.explained_variance_, alone.explained_variance_, rtol=1e-5)
     for kind, solver, more in (
-        (HardImpute, "als", {}), (HardImpute, "exact", {}), (SoftImpute, "als", {"lambda_": 0.5}),
-    ):  # fmt: skip
+        (HardImpute, "als", {}),
+        (HardImpute, "exact", {}),
+        (SoftImpute, "als", {"lambda_": 0.5}),
+    ):
         fixed: Any = {"solver": solver, "tol": 1e-7, "max_passes": 100, **more}
         weighted = kind(2, weights=root, **fixed).fit(x)
         plain = kind(2, **fixed).fit(x * root)

@@ -76,9 +76,15 @@ def test_every_path_equals_least_squares(path, scale, weighted, monkeypatch):
     sample_weight = rng.uniform(0.3, 3, 60) if weighted else None
     data = da.from_array(X, chunks=(13, 25 if path == "panels" else 7))
     model = fit(
-        path, data, monkeypatch, {"sample_weight": sample_weight},
-        n_components=3, scale=scale, weights=weights, remove=design,
-    )  # fmt: skip
+        path,
+        data,
+        monkeypatch,
+        {"sample_weight": sample_weight},
+        n_components=3,
+        scale=scale,
+        weights=weights,
+        remove=design,
+    )
     expected = oracle(X, design, sample_weight, weights, scale)
     same(model, expected)
     np.testing.assert_allclose(model.mean_, np.average(X, axis=0, weights=sample_weight))
@@ -146,9 +152,10 @@ def months(n=60, p=12, start="2001-03", seed=4):
     values = rng.standard_normal((n, p)) + 9 * rng.standard_normal((12, p))[time.month - 1]
     values += np.arange(n)[:, None] * 0.05
     return xr.DataArray(
-        values.reshape(n, 3, p // 3), dims=("time", "lat", "lon"),
+        values.reshape(n, 3, p // 3),
+        dims=("time", "lat", "lon"),
         coords={"time": time, "lat": [10.0, 20, 30]},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("solver", ["scatter", "tsqr", "gram"])
@@ -204,8 +211,13 @@ def test_new_samples_by_their_dates_alone(tmp_path):
         np.testing.assert_array_equal(one.reconstruct(2, scores), back)
         anomalies = one.reconstruct(2, scores, mean=False).values.reshape(12, 12)
         np.testing.assert_allclose(anomalies, expected - said, atol=1e-9)
-        kept = one.transform(later - said.reshape(12, 3, 4) + field.mean("time").values * 0
-                             + result.mean.reshape(3, 4), remove=False)  # fmt: skip
+        kept = one.transform(
+            later
+            - said.reshape(12, 3, 4)
+            + field.mean("time").values * 0
+            + result.mean.reshape(3, 4),
+            remove=False,
+        )
         np.testing.assert_allclose(kept, Z @ model.components_.T, atol=1e-9)
     one = model.project(later.isel(time=5), scaling=1)
     np.testing.assert_allclose(one * np.sqrt(model.explained_variance_), scores[5], atol=1e-9)
@@ -479,11 +491,14 @@ def test_a_cluster_gives_the_same_bits(monkeypatch):
     sample_weight = np.random.default_rng(0).uniform(0.5, 2, 80)
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1",
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         for path in PATHS:
             data = da.from_array(X, chunks=(9, 40 if path == "panels" else 7))
             more = {"sample_weight": sample_weight}
@@ -512,17 +527,26 @@ def test_the_iterative_solver_where_it_iterates(axis, scale, monkeypatch):
         X[rng.random(X.shape) < 0.05] = np.nan
     data = da.from_array(X, chunks=(60, 70))
     model = fit(
-        f"krylov {axis}", data, monkeypatch, {"sample_weight": sample_weight},
-        n_components=4, scale=scale, weights=weights, remove=month, tol=1e-9,
+        f"krylov {axis}",
+        data,
+        monkeypatch,
+        {"sample_weight": sample_weight},
+        n_components=4,
+        scale=scale,
+        weights=weights,
+        remove=month,
+        tol=1e-9,
         missing="mean" if holes else "raise",
-    )  # fmt: skip
+    )
     assert len(model.cost_) >= 3  # a look, and more steps than one
     expected = oracle(X, month, sample_weight, weights, scale)
     values, vectors, Z, _ = expected
     error = np.abs(model.explained_variance_ - values[:4])
     assert np.all(error <= model.certificate_.variance_bound + 1e-13 * values[0])
-    sines = np.linalg.norm(model.components_ - np.sum(
-        model.components_ * vectors[:4], axis=1)[:, None] * vectors[:4], axis=1)  # fmt: skip
+    sines = np.linalg.norm(
+        model.components_ - np.sum(model.components_ * vectors[:4], axis=1)[:, None] * vectors[:4],
+        axis=1,
+    )
     assert np.all(sines <= model.certificate_.angle_bound + 1e-12)
     assert np.all(model.certificate_.angle_bound <= 1e-9)
     np.testing.assert_allclose(

@@ -76,9 +76,8 @@ def test_both_kinds_of_weights_equal_numpy(path, scale, holes, monkeypatch):
     missing = "mean" if holes else "raise"
     more = {"sample_weight": sample_weight}
     model = fit(
-        path, data, monkeypatch, more,
-        n_components=3, scale=scale, weights=weights, missing=missing,
-    )  # fmt: skip
+        path, data, monkeypatch, more, n_components=3, scale=scale, weights=weights, missing=missing
+    )
     expected = oracle(X, weights, sample_weight, scale)
     same(model, expected, 3)
     assert np.all(model.components_[:, 4] == 0)
@@ -147,9 +146,15 @@ def test_sparse(path, remove, monkeypatch):
     weights[5] = 0
     design = rng.standard_normal((90, 2)) if remove else None
     model = fit(
-        path, scipy.sparse.csr_array(X), monkeypatch, {"sample_weight": sample_weight},
-        n_components=2, scale="std", weights=weights, remove=design,
-    )  # fmt: skip
+        path,
+        scipy.sparse.csr_array(X),
+        monkeypatch,
+        {"sample_weight": sample_weight},
+        n_components=2,
+        scale="std",
+        weights=weights,
+        remove=design,
+    )
     if remove:
         root = np.sqrt(sample_weight)[:, None]
         A = np.column_stack([np.ones(90), design])
@@ -192,9 +197,10 @@ def grid(lat_name="lat", attrs=None, seed=0):
     lat, lon = np.array([-90.0, -30, 0, 45, 90]), np.arange(6) * 60.0
     values = planted(40, 30, seed).reshape(40, 5, 6)
     da_ = xr.DataArray(
-        values, dims=("time", lat_name, "lon"),
+        values,
+        dims=("time", lat_name, "lon"),
         coords={"time": pd.date_range("2000-01", periods=40, freq="MS"), lat_name: lat, "lon": lon},
-    )  # fmt: skip
+    )
     da_[lat_name].attrs.update(attrs or {})
     return da_, rng
 
@@ -202,9 +208,14 @@ def grid(lat_name="lat", attrs=None, seed=0):
 @pytest.mark.parametrize("solver", ["scatter", "gram"])
 @pytest.mark.parametrize(
     ("name", "attrs"),
-    [("lat", {}), ("Latitude", {}), ("nav_lat", {}), ("y", {"units": "degrees_north"}),
-     ("j", {"standard_name": "latitude"})],
-)  # fmt: skip
+    [
+        ("lat", {}),
+        ("Latitude", {}),
+        ("nav_lat", {}),
+        ("y", {"units": "degrees_north"}),
+        ("j", {"standard_name": "latitude"}),
+    ],
+)
 @IGNORED
 def test_coslat(solver, name, attrs):
     field, _ = grid(name, attrs)
@@ -332,9 +343,10 @@ def test_curvilinear_grids_and_several_variables():
     rng = np.random.default_rng(3)
     lat = rng.uniform(-80, 80, (3, 4))
     ocean = xr.DataArray(
-        planted(20, 12).reshape(20, 3, 4), dims=("time", "y", "x"),
+        planted(20, 12).reshape(20, 3, 4),
+        dims=("time", "y", "x"),
         coords={"nav_lat": (("y", "x"), lat)},
-    )  # fmt: skip
+    )
     expected = np.sqrt(np.cos(np.deg2rad(lat))).reshape(-1)
     np.testing.assert_allclose(PCA(2, weights="coslat").fit(ocean).result_.weights, expected)
     field, _ = grid()

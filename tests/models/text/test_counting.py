@@ -74,10 +74,12 @@ def test_terms_of_pieces_are_those_of_the_whole(analyzer: str) -> None:
         text = "".join(rng.choices(ALPHABET, k=rng.randrange(60)))
         words = {"token_pattern": rng.choice(PATTERNS), "stop_words": rng.choice([None, ["the"]])}
         vectorizer = CountVectorizer(
-            analyzer=analyzer, lowercase=trial % 3 > 0, **(words if analyzer == "word" else {}),
+            analyzer=analyzer,
+            lowercase=trial % 3 > 0,
+            **(words if analyzer == "word" else {}),
             strip_accents=rng.choice([None, "ascii", "unicode"]),
             ngram_range=rng.choice([(1, 1), (1, 2), (2, 3), (3, 3)]),
-        )  # fmt: skip
+        )
         size = rng.randrange(1, 8)
         parts = [text[i : i + size] for i in range(0, len(text), size)]
         found = Counter(chain.from_iterable(Pieces(vectorizer).terms(parts, "the text")))
@@ -109,8 +111,11 @@ def test_the_most_frequent_terms(most: int, monkeypatch: Any) -> None:
 
 def test_a_folder_of_folders(tmp_path: Path) -> None:
     for name, text in {
-        "sci/a.txt": "lens eye", "sci/b": "eye", "rec/c.txt": "ball eye", "rec/.hidden": "secret",
-    }.items():  # fmt: skip
+        "sci/a.txt": "lens eye",
+        "sci/b": "eye",
+        "rec/c.txt": "ball eye",
+        "rec/.hidden": "secret",
+    }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     found = streampca.open_texts(tmp_path)

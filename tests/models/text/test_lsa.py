@@ -19,20 +19,19 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 import streampca
 from streampca import LSA
 from streampca.cli import main
-from streampca.errors import (
-    EmptyDocumentsWarning,
-    InvalidInputError,
-    MemoryLimitError,
-    SourceError,
-)
+from streampca.errors import EmptyDocumentsWarning, InvalidInputError, MemoryLimitError, SourceError
 from streampca.models.text.counting import count_texts
 from streampca.passes.memory import LIBRARY_NBYTES
 
 PUBLISHED = [3.3409, 2.5417, 2.3539, 1.6445, 1.5048, 1.3064, 0.8459, 0.5601, 0.3637]
 TEXTS = [
-    "The lens of the eye", "Lens and cornea of an eye", "cornea and retina",
-    "graphs have trees", "trees and minors of graphs", "a survey of minors",
-]  # fmt: skip
+    "The lens of the eye",
+    "Lens and cornea of an eye",
+    "cornea and retina",
+    "graphs have trees",
+    "trees and minors of graphs",
+    "a survey of minors",
+]
 NAMES = ["e1", "e2", "e3", "g1", "g2", "g3"]
 
 
@@ -61,8 +60,17 @@ def test_the_nine_titles(titles: dict[str, Any]) -> None:
     found = model.search("Human computer interaction", 9)
     assert [one.name for one in found] == ["c3", "c1", "c4", "c2", "c5", "m4", "m3", "m2", "m1"]
     # of gensim's tutorial
-    cosines = [0.9984453, 0.998093, 0.9865886, 0.93748635, 0.90755945, 0.0500, -0.0988, -0.1064,
-               -0.1242]  # fmt: skip
+    cosines = [
+        0.9984453,
+        0.998093,
+        0.9865886,
+        0.93748635,
+        0.90755945,
+        0.0500,
+        -0.0988,
+        -0.1064,
+        -0.1242,
+    ]
     np.testing.assert_allclose([one.score for one in found], cosines, atol=5e-5)
     np.testing.assert_allclose(
         np.abs(model.fold_in("human computer interaction")), [[0.4618, 0.0700]], atol=5e-5
@@ -73,8 +81,16 @@ def test_the_nine_titles(titles: dict[str, Any]) -> None:
 
 def test_a_relevant_document_without_a_word_of_the_query() -> None:
     """The table of the slide: document 1 is relevant, and shares no term with the query."""
-    terms = ["access", "document", "retrieval", "information", "theory", "database", "indexing",
-             "computer"]  # fmt: skip
+    terms = [
+        "access",
+        "document",
+        "retrieval",
+        "information",
+        "theory",
+        "database",
+        "indexing",
+        "computer",
+    ]
     counts = np.zeros((3, 8))
     counts[0, [0, 1, 2, 5, 6]] = 1
     counts[1, [3, 4, 7]] = 1

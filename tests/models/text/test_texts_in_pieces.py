@@ -181,8 +181,10 @@ def test_json_that_is_none_is_named(tmp_path: Path, capsys: Any) -> None:
     assert main(["lsa", "fit", str(path), "-k", "1"]) == 65
     assert "which is the text? --column abstract" in capsys.readouterr().err
     assert main(["lsa", "fit", str(path), "-k", "1", "--column", "abstract", "-q"]) == 0
-    for text, told in (("[{}, 7]", "record 1 of its array: 7; expected an object"),
-                       ('[{"a": "b"}, {"a"', "record 1 of its array: not JSON")):  # fmt: skip
+    for text, told in (
+        ("[{}, 7]", "record 1 of its array: 7; expected an object"),
+        ('[{"a": "b"}, {"a"', "record 1 of its array: not JSON"),
+    ):
         path.write_text(text)
         with pytest.raises(SourceError, match=told):
             list(Records(str(path), "utf-8", None, None))
