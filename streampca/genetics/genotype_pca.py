@@ -177,14 +177,9 @@ class GenotypePCA(LinearModel):
     max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
     random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     missing = "mean"
-    missing_value: float | None = None
 
     # -- fitting --------------------------------------------------------------------------------
 
@@ -277,7 +272,7 @@ class GenotypePCA(LinearModel):
 
     def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
         """The samples and variants to use, before any call is read."""
-        matrix = with_missing_calls(as_matrix(X, dim=dim))
+        matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=self.missing_value))
         if not 0.0 <= self.max_sample_missing <= 1.0:
             raise InvalidInputError(
                 f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
@@ -294,7 +289,8 @@ class GenotypePCA(LinearModel):
         return replace(super()._options(rows), unstated=unstated and rows.design is None)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
-        return MISSING_CALL if dtype.kind == "i" else None
+        code = super()._missing_code(dtype)
+        return MISSING_CALL if code is None and dtype.kind == "i" else code
 
     def _cohort(self, matrix: ChunkedMatrix) -> Cohort:
         rows = np.arange(matrix.shape[0])

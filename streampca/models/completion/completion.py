@@ -130,11 +130,6 @@ class Completion(LinearModel):
         meaning="""of sparse data, "missing" (a cell that is not stored was not observed; a stored
             zero is data) or "zero".""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
     checkpoint: str | None = parameter(
         default=None,
         kept=Kept.NOT,

@@ -20,14 +20,14 @@ import numpy as np
 from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
-from streampca.models.contract.parameters import Parameters
+from streampca.models.contract.shared_parameters import RunningParameters
 from streampca.models.results.given_scores import SCALING
 from streampca.models.results.result import Result
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.results.value_attributes import of_series
 from streampca.models.rows.new_rows import LazyRows, NewRows
 from streampca.models.side_data.feature_names import is_xarray, text_names
-from streampca.passes import Candidate, Outcome, PassCost, Plan, Planned, Running, choose, execute
+from streampca.passes import Candidate, Outcome, PassCost, Plan, Planned, choose, execute
 from streampca.report.cards import estimator_card, result_card
 from streampca.sources import as_matrix, counted
 from streampca.sources.memory.lazy import (
@@ -46,11 +46,11 @@ OUTPUTS = ("default", "pandas", "polars")
 Kind = TypeVar("Kind", bound=Result)
 
 
-class Estimator(Parameters):
+class Estimator(RunningParameters):
     """A method with a result: fit, transform, save.
 
-    Its parameters are declared beside ``memory_limit``, ``scheduler``, ``progress`` and
-    ``checkpoint``; :class:`RowOptions` names those that say how rows are scored.
+    Every estimator has the parameters of :class:`RunningParameters`; :class:`RowOptions` names
+    those that say how rows are scored.
     """
 
     _estimator_type = "transformer"
@@ -64,20 +64,6 @@ class Estimator(Parameters):
     cost_: list[PassCost]
     dim_: Any = None
     _requested: Mapping[str, bool | str | None] = MappingProxyType({})  # sample_weight by method
-
-    missing_value: float | None = None
-    memory_limit: int | str | None
-    scheduler: Any
-    progress: Any
-    checkpoint: str | None = None
-    threads: int | None = None
-
-    @property
-    def _running(self) -> Running:
-        """How its passes run."""
-        return Running(
-            self.memory_limit, self.scheduler, self.progress, self.checkpoint, self.threads
-        )
 
     @classmethod
     def from_result(cls, result: Any) -> Any:

@@ -273,12 +273,6 @@ class RandomProjection(Estimator):
             others; 1 / 3 is Achlioptas'.""",
     )
     random_state: Any = shared.RANDOM_STATE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``transform`` of X, (n, p), would do, since fitting reads nothing: reads, memory."""

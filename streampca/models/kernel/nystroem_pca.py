@@ -196,12 +196,6 @@ class NystroemPCA(Estimator):
     degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
     coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
     random_state: Any = shared.RANDOM_STATE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""

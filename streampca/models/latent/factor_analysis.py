@@ -127,12 +127,6 @@ class FactorAnalysis(LatentModel):
             and in ``log_likelihood_``. ``transform``, ``posterior`` and ``score_samples``
             leave holes out under both.""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     reconstructs = False

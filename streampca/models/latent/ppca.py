@@ -78,7 +78,6 @@ class PPCA(LatentModel):
     missing: str = parameter(
         default="em", meaning=""""em" leaves holes out of the likelihood, exactly; "raise"."""
     )
-    missing_value: float | None = shared.MISSING_VALUE
     tol: float = parameter(
         default=0.01,
         meaning="""EM stops when the log-likelihood of all rows has at most this to gain, by
@@ -89,11 +88,6 @@ class PPCA(LatentModel):
     max_passes: int = parameter(default=100, meaning="steps of EM at most, one read each.")
     random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
     weights: Any = shared.WEIGHTS
     remove: Any = shared.REMOVE
 

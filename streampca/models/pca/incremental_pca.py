@@ -86,12 +86,6 @@ class IncrementalPCA(LinearModel):
         choices=("raise", "mean"),
         meaning='"raise", or "mean": a hole holds its column\'s mean.',
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit``, or the next ``partial_fit``, would do with X, (n, p). Reads nothing.

@@ -154,7 +154,6 @@ class PCA(ScoresEmptySamples, LinearModel):
             NaN; to find them takes a pass, and the fit begins again, only where a hole was
             met.""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
     components: bool = parameter(
         default=True,
         meaning="""False saves the second pass of a wide fit; it then has scores and spectrum
@@ -175,11 +174,6 @@ class PCA(ScoresEmptySamples, LinearModel):
     power_iteration_normalizer: str = shared.POWER_ITERATION_NORMALIZER
     random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
     weights: Any = shared.WEIGHTS
     remove: Any = shared.REMOVE
     warm_start: bool = shared.WARM_START

@@ -77,12 +77,6 @@ class TruncatedSVD(LinearModel):
             result fits at once.""",
     )
     random_state: Any = shared.RANDOM_STATE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     missing = "raise"

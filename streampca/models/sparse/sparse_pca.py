@@ -124,7 +124,6 @@ class SparsePCA(ScoresEmptySamples):
         meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their
             feature in their place.""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
     tol: float = parameter(
         default=1e-5, meaning="change of a loading up to which it is still; zeros stay, too."
     )
@@ -133,11 +132,6 @@ class SparsePCA(ScoresEmptySamples):
     )
     random_state: Any = shared.RANDOM_STATE
     weights: Any = shared.WEIGHTS
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""

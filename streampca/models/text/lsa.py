@@ -116,11 +116,6 @@ class LSA(LinearModel):
     tol: float | None = shared.TOL
     max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
     random_state: Any = shared.RANDOM_STATE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     missing = "raise"
@@ -226,7 +221,7 @@ class LSA(LinearModel):
             raise InvalidInputError("terms= is for counts; X are texts: leave it out")
         defaults = {name: self.parameters[name].default for name in OF_TEXTS}
         given = {name: value for name, value in options.items() if value != defaults[name]}
-        return opened_counts(X, given, dim, terms, names)
+        return opened_counts(X, given, dim, terms, names, self.missing_value)
 
     def _weighting(self) -> Preprocessor | None:
         """What weights the counts, fitted or not; None for raw counts."""
