@@ -17,7 +17,6 @@ from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
 from streampca.models.kernel.functions import (
     NEGATIVE,
     Kernel,
@@ -30,7 +29,7 @@ from streampca.models.kernel.functions import (
 )
 from streampca.models.kernel.routes import SOLVERS, kernel_candidates
 from streampca.models.kernel.scores import FixedPoints, KernelScores, PreImages, RidgePreImages
-from streampca.models.results.result import Result, shaped
+from streampca.models.results.result import Result, provenance, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, execute
