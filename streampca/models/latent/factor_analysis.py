@@ -175,22 +175,22 @@ class FactorAnalysis(LatentModel):
     @classmethod
     def from_covariance(
         cls,
-        S: Any,
-        *,
+        covariance: Any,
         n_samples: int | None = None,
+        *,
         mean: Any = None,
         names: Any = None,
         **parameters: Any,
     ) -> FactorAnalysis:
         """A fitted factor analysis from a covariance or correlation matrix alone.
 
-        S : (p, p) symmetric.  n_samples : rows behind it, if known; without it there is no test
-        and no likelihood.  mean : (p,) or None (0).  names : of the features.
+        covariance : (p, p) symmetric.  n_samples : rows behind it, if known; without it there is no
+        test and no likelihood.  mean : (p,) or None (0).  names : of the features.
         parameters : of the estimator, such as n_components=2, rotation="varimax".
         Raises InvalidInputError for a matrix that is no covariance.
         """
         model = cls(**parameters)
-        matrix, center, names = checked_covariance(S, mean, names)
+        matrix, center, names = checked_covariance(covariance, mean, names)
         request = FactorRequest.of(model, len(matrix))
         weight = float("nan") if n_samples is None else float(n_samples)
         if n_samples is not None:

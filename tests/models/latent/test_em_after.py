@@ -49,7 +49,7 @@ def test_a_pca_that_is_in_doubt_goes_over_before_em_begins(holes):
     model = PPCA(8, rates=slow, random_state=0, tol=1e9).fit(Y)
     plan = model.plan_
     assert plan.solver == "krylov"
-    exact = PPCA(8, svd_solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
+    exact = PPCA(8, solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
     names = [cost.name for cost in model.cost_]
     assert names[0] == "look"
     of_exact = [cost.name for cost in exact.cost_]
