@@ -155,12 +155,15 @@ class KrylovSpace:
             first += width
         return out
 
-    def next_block(self, ritz: Ritz, width: int, rng: np.random.Generator) -> Array:
+    def next_block(
+        self, ritz: Ritz, width: int, rng: np.random.Generator, floor: float = 0.0
+    ) -> Array:
         """(m, width) new directions: the residuals of the leading Ritz vectors, orthonormalised.
 
-        Residuals of converged vectors are rounding, hence harmless random directions.
+        floor : those with a smaller residual have converged to rounding; the next ones take their
+            place.
         """
-        leading = np.arange(min(width, self.size))
+        leading = np.flatnonzero(ritz.residual > floor)[:width]
         out = np.empty((self.m, width))
         for piece in self._pieces(3 * self.size):
             rest = self._residual(ritz.rotation[:, leading], ritz.values[leading], piece)
