@@ -154,6 +154,7 @@ class Verdict:
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
 NARROW = 16  # of what lies in memory: nothing is read, and more steps of fewer vectors find more
 VECTOR = 16  # widths are multiples of it: columns that a register holds
+OVERSAMPLES = 10  # more are taken for a wish, in memory too
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
 STEPS = 3  # usually enough; for predicted times
 ROOM = 4  # blocks of a basis that does well without
@@ -185,7 +186,8 @@ class KrylovShape:
         """For k components, at least ``over`` vectors beside them, a basis of so many blocks."""
         m = matrix.shape[1 - axis]
         wide = min(m, max(WIDTH, _multiple(k + max(over, k // 2), VECTOR)))
-        width = min(wide, _multiple(max(NARROW, k // 2), VECTOR)) if in_memory(matrix) else wide
+        narrow = in_memory(matrix) and over <= OVERSAMPLES
+        width = min(wide, _multiple(max(NARROW, k // 2), VECTOR)) if narrow else wide
         capacity = min(m, blocks * wide)
         keep = max(1, min(max(wide, capacity // 2), capacity - width))
         return cls(axis, m, width, capacity, keep, images)
