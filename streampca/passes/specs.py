@@ -84,6 +84,8 @@ class Pass:
     maps : name -> function of a block; its result is ``block[name]`` for what follows.
     sinks : name of a map, or of rows that an accumulator makes -> where they are written.
     weighted : whether the weights of the samples count.
+    after : passes made before it, of a fit that saves its state itself, and may have been
+        interrupted: then a finished pass leaves no checkpoint.
     """
 
     spec: PassSpec
@@ -95,6 +97,7 @@ class Pass:
     maps: Mapping[str, Map] = field(default_factory=dict)
     sinks: Mapping[str, Sink] = field(default_factory=dict)
     weighted: bool = True
+    after: int | None = None
 
     def accumulators(self) -> dict[str, Accumulator]:
         """Those that were declared as this pass wants them, empty."""

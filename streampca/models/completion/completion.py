@@ -11,20 +11,19 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.completion.filled import Completed
-from streampca.models.completion.fit import choose_completion, fit_completion
+from streampca.models.completion.fit import Completed, complete
+from streampca.models.completion.plan import completion_candidates
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import (
     PENALTIES,
     CompletedDecomposition,
-    curve,
     result_of,
-    turns_of,
     warn_of_completion,
 )
 from streampca.models.completion.row_solve import FillHoles, HiddenErrors
-from streampca.models.completion.trace import Sweep, scratch_folder
+from streampca.models.completion.saved import scratch_folder
+from streampca.models.completion.trace import Sweep
 from streampca.models.completion.withheld import Withhold
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
@@ -32,8 +31,7 @@ from streampca.models.contract.parameters import Kept, declared, parameter
 from streampca.models.contract.request import seed_of
 from streampca.models.results.row_maps import score_dtype
 from streampca.models.rows.labelled_rows import completed_like
-from streampca.passes import Plan, Planned
-from streampca.sources import as_matrix, counted
+from streampca.passes import Candidate, Outcome, Plan
 from streampca.sources.memory.lazy import is_dask_array
 
 HIDDEN = 0.2  # share of the observed cells by which a model is scored
@@ -154,8 +152,7 @@ class Completion(LinearModel):
 
     def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
-        matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
-        return self._choose(matrix, self._request(matrix, sample_weight)).plan
+        return self._plan_for(X, dim, sample_weight=sample_weight)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p), whatever ``PCA.fit`` takes; NaN and the missing code are holes.
@@ -169,27 +166,7 @@ class Completion(LinearModel):
         Raises InvalidInputError and MemoryLimitError before reading; NonFiniteError where a cell is
         infinite.
         """
-        matrix = self._observed(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
-        request = self._request(matrix, sample_weight)
-        scratch = partial(scratch_folder, self, self.scratch or self.checkpoint)
-        outcome = fit_completion(self._choose(matrix, request), self._running, scratch)
-        done, self.plan_, self.cost_, self.dim_ = outcome.answer, outcome.plan, outcome.costs, dim
-        self.n_features_in_ = matrix.shape[1]
-        self.trace_: list[Sweep] = done.trace
-        self.n_iter_ = len(done.trace)
-        request = done.request  # with the penalties that the first pass determined
-        self.best_rank_, self.best_penalty_ = (
-            request.ranks[done.chosen],
-            request.ridges[done.chosen],
-        )
-        self.validation_: list[dict[str, Any]] = curve(request, done.trace)
-        self.result_: CompletedDecomposition
-        self.result_, self._scores = result_of(
-            done, matrix, request, self.registered_name, self.stored_params(), outcome
-        )
-        self.turns_: list[float] = turns_of(self.result_)
-        warn_of_completion(done, matrix, request)
-        return self
+        return self._fit_to(X, dim, sample_weight=sample_weight)
 
     def refit(self, X: Any, *, tol: float = 1e-3, **options: Any) -> Self:
         """A new model of the rank and penalty that were kept, fitted to all of X, (n, p).
@@ -202,29 +179,66 @@ class Completion(LinearModel):
         changed = {"validation": None, "early_stop": False, "init": self, "tol": tol}
         return type(self)(**{**self.get_params(), **chosen, **changed}).fit(X, **options)
 
-    def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """A sparse matrix whose absent cells are missing, unless ``absent="zero"``."""
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        """X; of a sparse one the cells that are not stored are missing, but with absent="zero"."""
         if self.absent not in ("missing", "zero"):
             raise InvalidInputError(f"absent={self.absent!r}; expected 'missing' or 'zero'")
+        matrix = super()._opened(X, dim)
         return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
 
-    def _request(self, matrix: ChunkedMatrix, sample_weight: Any) -> CompletionRequest:
-        return completion_request(self, matrix, self._soft, sample_weight)
+    def _request(self, matrix: ChunkedMatrix, *, sample_weight: Any = None) -> CompletionRequest:
+        return completion_request(self, matrix, sample_weight)
 
-    def _choose(self, matrix: ChunkedMatrix, request: CompletionRequest) -> Planned[Completed]:
-        return choose_completion(matrix, self.registered_name, request)
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: CompletionRequest
+    ) -> list[Candidate[Completed]]:
+        scratch = partial(scratch_folder, self, self.scratch or self.checkpoint)
+        solve = partial(complete, request=request, checkpoint=self.checkpoint, scratch=scratch)
+        return completion_candidates(matrix, request, solve)
 
-    @classmethod
-    def from_result(cls, result: Any) -> Self:
-        """A fitted model with this result, and the attributes that ``fit`` sets."""
-        model = super().from_result(result)
-        told = result.provenance
-        model.best_rank_, model.best_penalty_ = result.n_components, result.penalty
-        model.trace_ = [Sweep.from_dict(one) for one in told["trace"]]
-        model.n_iter_, model.validation_ = len(model.trace_), told["validation"]
-        model.turns_ = turns_of(result)
-        made: Self = model
-        return made
+    def _result(
+        self, matrix: ChunkedMatrix, request: CompletionRequest, done: Outcome[Completed]
+    ) -> CompletedDecomposition:
+        parameters = self.stored_params()
+        result, self._scores = result_of(done, matrix, self.registered_name, parameters)
+        warn_of_completion(done.answer)
+        return result
+
+    def _fitted(self) -> CompletedDecomposition:
+        return self._result_as(CompletedDecomposition)
+
+    # What the fit found.
+
+    @property
+    def best_rank_(self) -> int:
+        """Of the candidate that is kept."""
+        return self._fitted().n_components
+
+    @property
+    def best_penalty_(self) -> float:
+        """Of the candidate that is kept."""
+        return self._fitted().penalty
+
+    @property
+    def trace_(self) -> list[Sweep]:
+        """Objective, change and held-out error of every sweep."""
+        return [Sweep.from_dict(one) for one in self._fitted().provenance["trace"]]
+
+    @property
+    def n_iter_(self) -> int:
+        """Sweeps."""
+        return len(self._fitted().provenance["trace"])
+
+    @property
+    def validation_(self) -> list[dict[str, Any]]:
+        """Rank, penalty, held-out error and objective of every candidate."""
+        curve: list[dict[str, Any]] = self._fitted().provenance["validation"]
+        return curve
+
+    @property
+    def turns_(self) -> list[float]:
+        """How far each turn moved the effects of rows and columns; empty without turns."""
+        return list(self._fitted().provenance.get("turns", ()))
 
     @property
     def bounds_(self) -> tuple[float, float] | None:
@@ -236,9 +250,6 @@ class Completion(LinearModel):
         """The smallest penalty for which the first component of this estimate would be 0."""
         largest = float(self._fitted().singular_values.max(initial=0.0))
         return largest + (self.best_penalty_ if self._soft else 0.0)
-
-    def _fitted(self) -> CompletedDecomposition:
-        return self._result_as(CompletedDecomposition)
 
     # -- rows -----------------------------------------------------------------------------------
 

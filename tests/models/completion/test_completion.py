@@ -19,8 +19,8 @@ from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitErro
 from streampca.kernels.columns import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
 from streampca.matrix import Block
-from streampca.models.completion.als import lengths_of_factors
-from streampca.models.completion.trace import LineFactors, SavedSweeps
+from streampca.models.completion.saved import SavedSweeps
+from streampca.models.completion.sweeps import LineFactors, lengths_of_factors
 from streampca.models.completion.withheld import Withhold
 from tests.models.completions import centred, estimate_of, only_in_scratch, with_holes
 
@@ -110,13 +110,11 @@ def test_a_single_entry_beside_a_bias_leaves_no_factors_but_rounding() -> None:
 
 
 def test_sweeps_of_another_fit_are_not_taken_up(tmp_path: Any) -> None:
-    stats = Block(np.ones((3, 2)), 0, 0, 3).stats
-    factors = LineFactors(3, 1, "f8", np.array([0, 3]))
-    SavedSweeps(tmp_path / "sweeps", "mine").write(1, stats, {"v": np.ones((2, 1))}, [], factors)
-    assert SavedSweeps(tmp_path / "sweeps", "another").read(factors) is None
-    found = SavedSweeps(tmp_path / "sweeps", "mine").read(factors)
+    SavedSweeps(tmp_path / "sweeps", "mine").write({"v": np.ones((2, 1))}, {"number": 1})
+    assert SavedSweeps(tmp_path / "sweeps", "another").read() is None
+    found = SavedSweeps(tmp_path / "sweeps", "mine").read()
     assert found is not None
-    assert found[0] == 1
+    assert found[1]["number"] == 1
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
@@ -370,7 +368,7 @@ def test_a_fit_interrupted_after_its_last_sweep_has_its_scores(
         raise Interrupted
 
     with monkeypatch.context() as patched:
-        patched.setattr(fit_module._Fit, "completed", interrupted)
+        patched.setattr(fit_module.CompletionFit, "completed", interrupted)
         with pytest.raises(Interrupted):
             make().fit(x)
     whole, model = HardImpute(2, solver=solver, max_passes=5, tol=0.5).fit(x), make().fit(x)
