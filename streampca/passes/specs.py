@@ -43,6 +43,7 @@ class PassSpec:
     thin : tiles are thin, see :func:`streampca.matrix.tiles.tile_length`.
     times : how often at most it is made, each time with other operands.  likely : how often it
         usually is, for predictions of time.
+    final : it follows an answer without doubt: of a candidate and its ``then`` one alone makes it.
     weights : (samples,) how often each sample counts, or None.
     feature_weights : (features,) a side input of streamed features, or None.
     key : the pass keeps it under ``dataclasses.replace``: a composition may rename a pass, or plan
@@ -67,6 +68,7 @@ class PassSpec:
     thin: bool = False
     times: int = 1
     likely: int = 1
+    final: bool = False
     weights: Any = field(default=None, repr=False, compare=False)
     feature_weights: Any = field(default=None, repr=False, compare=False)
     key: object = field(default_factory=object, repr=False, compare=False)

@@ -82,7 +82,7 @@ def followed(
     return replace(
         made,
         reason=f"{first.reason}; where there are holes, {after.steps.reason}",
-        passes=(*first.passes, *after.passes),
+        passes=(*first.passes, *(replace(one, final=True) for one in after.passes)),
         solve_nbytes=larger(dict(first.solve_nbytes), dict(after.steps.solve_nbytes)),
     )
 
