@@ -47,10 +47,10 @@ class HardImpute(Completion):
             0.05 of the cells are held out, and given back: in the end what is kept is fitted to
             all cells.""",
     )
-    ridge: Any = parameter(
+    alpha: Any = parameter(
         default="auto",
-        meaning="""adds ridge (|U|^2 + |V|^2) for Xhat = U V' (solver "als"); or a list, as
-            ``rank``. At 0 a row or column of fewer observations than r has its solution of
+        meaning="""ridge penalty: adds alpha (|U|^2 + |V|^2) for Xhat = U V' (solver "als"); or a
+            list, as ``rank``. At 0 a row or column of fewer observations than r has its solution of
             least norm, the limit. "auto": 0; with ``validation`` every rank is fitted with
             1/128, 1/16, 1/4, 1/2 and 1 times the noise level s (sqrt(N / n) + sqrt(N / p)),
             for N observed cells of deviation s about the means of their columns.""",
@@ -88,7 +88,7 @@ class SoftImpute(Completion):
         meaning="""every singular value of the filled matrix is lowered by it. Lists of ranks or
             penalties are fitted in the same passes, and the one with the least error in the
             held-out cells is kept. "auto": 0; with ``validation`` 1/128, 1/16, 1/4, 1/2 and
-            1 times the noise level, as ``ridge`` of :class:`HardImpute`.""",
+            1 times the noise level, as ``alpha`` of :class:`HardImpute`.""",
     )
 
     _soft = True

@@ -192,14 +192,14 @@ def completion_request(
 
 def _ridges(model: Any, solver: str, chooses: bool) -> tuple[tuple[float, ...], bool]:
     """(the penalties, whether they are multiples of the noise level)."""
-    name, penalty = ("lambda_", model.lambda_) if model._soft else ("ridge", model.ridge)
+    name, penalty = ("lambda_", model.lambda_) if model._soft else ("alpha", model.alpha)
     if isinstance(penalty, str) and penalty == AUTO:
         relative = chooses and (model._soft or solver == "als")
         return LADDER if relative else (0.0,), relative
     ridges = _several(penalty, name, Real, "'auto', ")
     if not model._soft and solver != "als" and any(ridges):
         raise InvalidInputError(
-            f"ridge={model.ridge!r} with solver={solver!r}: only solver='als' has a ridge; "
+            f"alpha={model.alpha!r} with solver={solver!r}: only solver='als' has this penalty; "
             "SoftImpute(lambda_=) shrinks with every solver"
         )
     return ridges, False
@@ -240,7 +240,7 @@ def _usual_center(solver: str, model: Any, ranks: tuple[int, ...], held_out: boo
         return True
     if held_out:
         return BIASES if model.scale is None and model.weights is None else True
-    alone = not model._soft and len(ranks) == 1 and ranks[0] > 0 and model.ridge in (AUTO, 0)
+    alone = not model._soft and len(ranks) == 1 and ranks[0] > 0 and model.alpha in (AUTO, 0)
     return FITTED if alone else True
 
 

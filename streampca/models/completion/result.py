@@ -40,7 +40,7 @@ from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
 NO_MODEL = "a {method} of data with holes has no covariance and no likelihood; fit streampca.PPCA"
-PENALTIES = ("ridge", "lambda_")  # the parameter that holds it: of rank, of singular values
+PENALTIES = ("alpha", "lambda_")  # parameters: of HardImpute, of SoftImpute
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -176,7 +176,7 @@ def held_cells(shape: tuple[int, int], share: float, seed: int = 0) -> np.ndarra
 @pytest.mark.parametrize("shape", [(80, 25), (25, 80)])
 def test_several_ranks_in_the_same_passes(solver: str, shape: tuple[int, int]) -> None:
     x, _ = with_holes(*shape, 3, share=0.2, noise=0.5)
-    more: Any = {"solver": solver, "center": True, "ridge": 0.0, "tol": 0, "max_passes": 12}
+    more: Any = {"solver": solver, "center": True, "alpha": 0.0, "tol": 0, "max_passes": 12}
     model = HardImpute([1, 2, 3, 5], validation=0.1, **more).fit(x)
     assert len(model.cost_) == 12
     assert [one["rank"] for one in model.validation_] == [0, 1, 2, 3, 5]
@@ -200,7 +200,7 @@ def test_ways_to_name_held_out_cells() -> None:
     seen = ~np.isnan(x)
     stored = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape)
     mask = held_cells(x.shape, 0.1)
-    more: Any = {"center": True, "ridge": 0.0, "max_passes": 6}
+    more: Any = {"center": True, "alpha": 0.0, "max_passes": 6}
     expected = HardImpute(2, validation=0.1, **more).fit(x).trace_[-1]
     for source in (x, stored.tocsr(), stored.tocsc()):
         for validation in (0.1, mask, np.nonzero(mask)):
@@ -237,7 +237,7 @@ def test_rows_are_scored_by_what_they_observe() -> None:
     for i, found in enumerate(model.transform(fresh)):
         v = model.components_.T[seen[i]]
         np.testing.assert_allclose(found, np.linalg.lstsq(v, z[i, seen[i]])[0], atol=1e-8)
-    ridged = HardImpute(3, ridge=2.0, tol=1e-10, max_passes=200).fit(x)
+    ridged = HardImpute(3, alpha=2.0, tol=1e-10, max_passes=200).fit(x)
     np.testing.assert_allclose(ridged.transform(x), ridged.result_.scores, atol=1e-4)
     few = np.full((2, 20), np.nan)
     few[1, 4] = 1.0
@@ -302,7 +302,7 @@ def test_labels_come_back() -> None:
 
 def test_saved_and_loaded(tmp_path: Any) -> None:
     x, _ = with_holes(40, 12, 2)
-    for model in (HardImpute([1, 2], ridge=0.1, validation=0.1), SoftImpute(3, 1.0)):
+    for model in (HardImpute([1, 2], alpha=0.1, validation=0.1), SoftImpute(3, 1.0)):
         model.fit(x).save(tmp_path / type(model).__name__)
         again: Any = streampca.load(tmp_path / type(model).__name__)
         assert type(again) is type(model)
@@ -395,7 +395,7 @@ def test_what_is_not_stored_is_missing_or_zero(tmp_path: Any) -> None:
     cells = scipy.sparse.csr_matrix(np.nan_to_num(x))
     for absent, dense in (("missing", x), ("zero", np.nan_to_num(x))):
         fitted, expected = (
-            HardImpute(2, absent=absent, ridge=1.0, tol=1e-12, max_passes=99).fit(one)
+            HardImpute(2, absent=absent, alpha=1.0, tol=1e-12, max_passes=99).fit(one)
             for one in (cells, dense)
         )
         np.testing.assert_allclose(estimate_of(fitted), estimate_of(expected), atol=1e-8)
