@@ -34,6 +34,15 @@ class HardImpute(Completion):
 
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8; Hastie, Mazumder, Lee and
     Zadeh 2015, JMLR 16, sections 2 and 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import HardImpute
+    >>> X = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
+    >>> X[3, 0] = np.nan
+    >>> HardImpute(1).fit(X).impute(X)[3].round(3)
+    array([ 4.,  8., 12.])
     """
 
     rank: Any = parameter(
@@ -71,6 +80,15 @@ class SoftImpute(Completion):
 
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, algorithm 1; Hastie, Mazumder, Lee and
     Zadeh 2015, JMLR 16, theorem 1 (both objectives have the same minima).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import SoftImpute
+    >>> X = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
+    >>> X[3, 0] = np.nan
+    >>> SoftImpute(2, lambda_=0.1).fit(X).impute(X)[3].round(2)
+    array([ 2.93,  8.  , 12.  ])
     """
 
     rank: Any = parameter(

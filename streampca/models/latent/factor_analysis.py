@@ -52,6 +52,16 @@ class FactorAnalysis(LatentModel):
     can have several: of 300 random data sets of 3 to 13 features, 9 had one that is more likely,
     to which another method came from the same start in 3 of them.
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", chapters 2 to 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import FactorAnalysis
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 1)) + 0.5 * rng.standard_normal((200, 5))
+    >>> model = FactorAnalysis(1).fit(X)
+    >>> model.uniquenesses_.round(2)
+    array([0.22, 0.15, 0.18, 0.28, 0.19])
     """
 
     n_components: int | None = parameter(

@@ -238,6 +238,16 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
     statistic, freedom, p_value : Bartlett's test that k factors are enough.
     steps, converged : of the iteration.  gradient : the largest of the likelihood equations at
         its end.  gain : what the log-likelihood may still lack, estimated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import FactorAnalysis
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 1)) + 0.5 * rng.standard_normal((200, 5))
+    >>> result = FactorAnalysis(1).fit(X).result_
+    >>> result.communalities.round(1)
+    array([0.8, 0.9, 0.8, 0.7, 0.8])
     """
 
     instead: ClassVar[Mapping[str, str]] = {

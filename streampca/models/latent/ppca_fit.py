@@ -38,6 +38,15 @@ class ProbabilisticDecomposition(
     noise : variance of the model in every other direction, and in these beside the factors.
     trace : (passes,) log-likelihood at each pass of EM; empty where the form is closed.
     converged : whether EM did.  gain : what the log-likelihood may still lack, estimated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PPCA
+    >>> X = np.random.default_rng(0).standard_normal((100, 5))
+    >>> result = PPCA(1).fit(X).result_
+    >>> result.n_parameters  # 5 loadings, 5 means, the noise
+    11
     """
 
     noise: float = 0.0

@@ -91,6 +91,13 @@ def open_texts(
     MemoryLimitError before reading, or at a record, a stretch without blanks, names or terms that
     have no room; MissingDependencyError without scikit-learn, OccupiedError where something is at
     ``out``.
+
+    Examples
+    --------
+    >>> from streampca import open_texts
+    >>> counts = open_texts(["a cat and a dog", "a dog"])
+    >>> counts.labels.features.names()
+    ['and', 'cat', 'dog']
     """
     tokens = Tokens.checked(
         lowercase=lowercase,

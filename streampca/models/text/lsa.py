@@ -74,6 +74,14 @@ class LSA(LinearModel):
     of documents without a word that counts, which nothing finds; AccuracyWarning as TruncatedSVD.
     Source: Deerwester, Dumais, Furnas, Landauer and Harshman 1990, JASIS 41(6), pages 391 to 407;
     log-entropy: Dumais 1991, Behavior Research Methods 23(2).
+
+    Examples
+    --------
+    >>> from streampca import LSA
+    >>> texts = ["cats and dogs", "dogs and cats play", "stars and a galaxy", "a galaxy has stars"]
+    >>> model = LSA(2).fit(texts)
+    >>> [match.name for match in model.search("galaxy", n=2)]
+    ['3', '2']
     """
 
     n_components: int = parameter(
