@@ -17,9 +17,10 @@ from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import degrees_of_freedom, sample_weights
 from streampca.models.decompose.assemble import provenance
 from streampca.models.decompose.covariance import checked_covariance
-from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
+from streampca.models.latent.factor_fit import FactorRequest, fit_covariance
+from streampca.models.latent.factor_result import FactorDecomposition, factor_result
 from streampca.models.latent.factor_routes import factor_candidates
-from streampca.models.latent.latent import FactorDecomposition, LatentModel
+from streampca.models.latent.latent import LatentModel
 from streampca.models.side_data.row_weights import refuse_few
 from streampca.passes import Candidate, Outcome, Plan
 
@@ -184,6 +185,7 @@ class FactorAnalysis(LatentModel):
             request,
             matrix.labels,
             matrix.shape[0],
+            settings=self.stored_params(),
             plan=done.plan.to_dict(),
             provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
         )
@@ -218,7 +220,8 @@ class FactorAnalysis(LatentModel):
             matrix, center, weight, request, np.flatnonzero(variance > 0), np.zeros(0, np.int64)
         )
         labels = Labels.plain((0, len(matrix)), None if names is None else list(names))
-        attach(model, factor_result(found, request, labels, n_samples or 0))
+        settings = model.stored_params()
+        attach(model, factor_result(found, request, labels, n_samples or 0, settings=settings))
         return model
 
     # -- what was found -------------------------------------------------------------------------

@@ -30,8 +30,14 @@ from streampca.models.decompose.krylov_plan import (
     stored_entries,
 )
 from streampca.models.decompose.scatter import stats_of_sums
-from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
-from streampca.models.latent.em import EmRequest, EmSizes, warn_unless_converged
+from streampca.models.latent.em import (
+    EmAfter,
+    EmRequest,
+    EmSizes,
+    around_holes,
+    em_after,
+    warn_unless_converged,
+)
 from streampca.models.latent.factor_fit import (
     FactorFit,
     FactorRequest,

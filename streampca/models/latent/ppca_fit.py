@@ -14,8 +14,15 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted, assemble
 from streampca.models.decompose.routes import pca_candidates
-from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
-from streampca.models.latent.em import EmRequest, EmResult, EmSizes, warn_unless_converged
+from streampca.models.latent.em import (
+    EmAfter,
+    EmRequest,
+    EmResult,
+    EmSizes,
+    around_holes,
+    em_after,
+    warn_unless_converged,
+)
 from streampca.models.latent.latent import LatentDecomposition
 from streampca.models.latent.rows import LatentLikelihood
 from streampca.models.results.decomposition import Decomposition, OrthogonalProjection
