@@ -23,8 +23,7 @@ from streampca.models.text.counting_plan import (
     documents_nbytes,
     plan_of_counts,
 )
-from streampca.models.text.pieces import Pieces
-from streampca.models.text.tokens import Tokens
+from streampca.models.text.splitting import Pieces, Tokens
 from streampca.models.text.vocabulary import Kept, TermCounts
 from streampca.passes import MemoryUse
 from streampca.sources import as_matrix, open

@@ -17,7 +17,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.contract.request import whole_number
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.models.text.tokens import Tokens
+from streampca.models.text.splitting import Tokens
 from streampca.store.sinks import append_rows, marked, open_written
 
 OF_TEXTS = ("stop_words", "min_df", "max_df", "max_features")  # parameters of a fit to texts
