@@ -166,6 +166,7 @@ class Completion(LinearModel):
         Raises InvalidInputError and MemoryLimitError before reading; NonFiniteError where a cell is
         infinite.
         """
+        self.result_: CompletedDecomposition
         return self._fit_to(X, dim, sample_weight=sample_weight)
 
     def refit(self, X: Any, *, tol: float = 1e-3, **options: Any) -> Self:

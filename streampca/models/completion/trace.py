@@ -79,13 +79,10 @@ def next_sweep(
             name: np.where(fitted, one, getattr(trace[-1], name)) for name, one in numbers.items()
         }
     before = trace[-1].chosen if trace else 0
-    return Sweep(
-        number=len(trace) + 1,
-        fitted=tuple(fitted.tolist()),
-        chosen=before if held is None else held.best(simplest),
-        **{name: tuple(np.asarray(one).tolist()) for name, one in numbers.items()},
-        **more,
-    )
+    chosen = before if held is None else held.best(simplest)
+    known = {"fitted": fitted, **numbers}
+    more |= {name: tuple(np.asarray(one).tolist()) for name, one in known.items()}
+    return Sweep(number=len(trace) + 1, chosen=chosen, **more)
 
 
 def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Array:

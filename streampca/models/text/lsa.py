@@ -150,6 +150,7 @@ class LSA(LinearModel):
         terms, names : of the columns and rows of counts that have none of their own, such as
             ``vectorizer.get_feature_names_out()``.
         """
+        self.result_: LSADecomposition
         self._fit_to(self._counts(X, dim, terms, names), None, seed=seed_of(self.random_state))
         self.dim_ = dim
         return self

@@ -105,7 +105,8 @@ class WeightedCounts:
     @property
     def passes(self) -> tuple[PassSpec, ...]:
         """All of them."""
-        return tuple(spec for one in (*self.columns, *self.rows) for spec in one.passes)
+        parts: list[Candidate[Any]] = [*self.columns, *self.rows]
+        return tuple(spec for one in parts for spec in one.passes)
 
     def weighted(self, planned: Planned[Any]) -> Steps[ChunkedMatrix]:
         """The weighted counts, lazily; the passes for their weights are made once."""
@@ -133,7 +134,8 @@ def _reading(matrix: ChunkedMatrix, planned: Planned[Any], name: str) -> Candida
 
 def _after(matrix: ChunkedMatrix, step: Any, sums: Array | None) -> ChunkedMatrix:
     """The matrix after a step.  sums : (n,) of its rows, where the step needs them."""
-    return Preprocessing((step,)).apply(matrix, lambda *_: sums)
+    found: Any = sums
+    return Preprocessing((step,)).apply(matrix, lambda *_: found)
 
 
 def _part(
@@ -197,7 +199,7 @@ def fit_lsa(
 ) -> Steps[LSADecomposition | Fitted]:
     """The result, without settings, plan and provenance; an answer in doubt as it is."""
     weighted = yield from counts.weighted(planned)
-    fitted = yield from _part(planned, first, weighted)
+    fitted: Fitted = yield from _part(planned, first, weighted)
     if fitted.doubt and planned.then is not None:
         return fitted
     labels = weighted.labels
