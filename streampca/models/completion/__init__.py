@@ -35,5 +35,6 @@ first, by turns of one pass each, until all are 0 and 1 (softImpute's biScale); 
 of what it observes. `fit(X, sample_weight=)` counts a row as often as its weight says, in
 `PCA(missing="impute")` too. If too few cells determine a row or column and `alpha` is 0, its
 estimate can go beyond anything observed; a warning says so. `trace_` has objective, change and
-held-out error of every sweep. With `checkpoint=` an interrupted fit goes on in the sweep it was in.
+held-out error of every sweep. With `checkpoint=` an interrupted fit resumes with its
+last sweep.
 """

@@ -49,7 +49,9 @@ class Completion(LinearModel):
     _soft = False
     rank: Any
     _scores: Any = None  # the scores of a fit whose factors are in a scratch store
-    _known: Ratings | None = None  # the ids of a fit of ratings, when they are first asked for
+    _known: Ratings | None = (
+        None  # answers by the ids of a fit of ratings, made at the first question
+    )
 
     solver: str = parameter(
         default="auto",
@@ -87,7 +89,7 @@ class Completion(LinearModel):
             nor the objective by more, or two sweeps the held-out error; then, or at
             ``max_passes`` with a ConvergenceWarning. Candidates that cannot have the least
             held-out error any more, at the rate at which theirs falls, leave the sweeps; with
-            0 all go on.""",
+            0 all are fitted to the end.""",
     )
     max_passes: int = parameter(
         default=100,
@@ -138,7 +140,7 @@ class Completion(LinearModel):
         kept=Kept.NOT,
         process=True,
         meaning="""directory in which an interrupted fit leaves its state after every sweep, and
-            within it; the same fit goes on there.""",
+            within it; the same fit resumes there.""",
     )
     scratch: str | None = parameter(
         default=None,

@@ -148,10 +148,10 @@ class CompletionFit:
     def _turn(self, spec: PassSpec, operands: dict[str, Any]) -> Steps[PassResult]:
         """A pass that turns the effects of rows and columns."""
         assert self.effects is not None
-        sink, (beside, sides) = self.effects.sink(), self.effects.standardisation()
+        sink, (effects, sides) = self.effects.sink(), self.effects.standardisation()
         number = len(self.effects.changes) + 1
         done = yield self._pass(
-            spec, number, operands=operands | beside, side_inputs=sides, sinks={"effects": sink}
+            spec, number, operands=operands | effects, side_inputs=sides, sinks={"effects": sink}
         )
         eps = float(np.finfo(self.work_dtype).eps)
         self.effects.take(done["effects"], sink.values, eps, self.request.weights)
@@ -219,7 +219,7 @@ class CompletionFit:
             self.factors.begin_with(first)
 
     def give_back(self) -> Steps[None]:
-        """A second look, at all cells; the candidate that is kept goes on with them, alone."""
+        """A second look, at all cells; the candidate that is kept continues with them, alone."""
         if self.withhold is not None:
             self.withhold = None
             self.sweeps.fitted = np.arange(len(self.request.ranks)) == self.trace[-1].chosen
@@ -250,8 +250,8 @@ class CompletionFit:
             changed["judge"] = None
         reads = self.request.filled
         sides: dict[str, Any] = {"u_old": self.factors.values} if reads else {}
-        beside, along = self._rows()
-        operands, sides = operands | beside, sides | along
+        row_operands, row_sides = self._rows()
+        operands, sides = operands | row_operands, sides | row_sides
         sink = self.factors.sink(self.number + 1, both=reads)
         done = yield self._pass(
             self.passes.sweep,

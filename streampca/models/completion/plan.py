@@ -27,9 +27,9 @@ from streampca.models.results.row_maps import score_dtype
 from streampca.passes import Candidate, PassSpec, larger, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
-BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
-ENTRY = 6.0  # bytes beside each stored one: values in float64, and their other order
-HOLES = 3.0  # bytes for each cell of a dense block: where it is missing
+MORE = 5  # directions beyond the rank that a first look at dense data keeps
+ENTRY = 6.0  # bytes for each stored one: values in float64, and their other order
+HOLES = 3.0  # bytes for each cell of a dense block: masks of missing cells
 STORE_NBYTES = 32 << 20  # taken by writing and reading a store of factors; 27 MiB measured
 EVEN, CROWDED = 1.5, 6.0  # times the mean share of held-out cells, in a block
 LIKELY = 8  # sweeps, for predictions of time
@@ -179,7 +179,7 @@ def _start_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> A
     if matrix.absent:
         width = min(m, width + OVERSAMPLED)
         return ObservedPower(streamed=axis, width=width, center=request.standardize.center)
-    width = min(m, max(width + BESIDE, 2 * BESIDE))
+    width = min(m, max(width + MORE, 2 * MORE))
     return LeadingDirections(
         streamed=axis, standardize=request.standardize, width=width, missing="mean"
     )

@@ -109,7 +109,7 @@ def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Arra
 
 
 def hopeless(trace: list[Sweep], balanced: bool = False) -> Array:
-    """(candidates,) whether each is too far behind to be fitted any further.
+    """(candidates,) whether each is too far behind for further sweeps.
 
     It is where its held-out error would stay above the least by a share of NEAR if it fell in AHEAD
     more sweeps as much as in the better one of the last two.

@@ -129,32 +129,32 @@ def em(planned: Planned[Any], *, spec: PassSpec) -> Steps[EmResult]:
     The gain is extrapolated from the last two: a rate a leaves a / (1 - a) times the last one.
     A likelihood that fell, which only rounding can do, ends it at the state before.
     """
-    asked: EmRequest = planned.start
-    stepper = (_ByFeatures if spec.axis else _BySamples)(spec, asked, asked.state)
+    request: EmRequest = planned.start
+    stepper = (_ByFeatures if spec.axis else _BySamples)(spec, request, request.state)
     trace: list[float] = []
-    passes, going = 0, True
-    while going:
+    passes, continues = 0, True
+    while continues:
         before, passes = stepper.state, passes + 1
-        likelihood = yield from stepper.step(asked.made + passes)
+        likelihood = yield from stepper.step(request.made + passes)
         if trace and not likelihood >= trace[-1]:  # only by rounding
-            state, gain, going = before, trace[-1] - likelihood, False
+            state, gain, continues = before, trace[-1] - likelihood, False
         else:
             trace.append(likelihood)
             state, gain = stepper.state, _left_to_gain(trace)
-            going = not gain <= asked.tol and passes < asked.max_passes
+            continues = not gain <= request.tol and passes < request.max_passes
     values = np.array(trace)
-    if (scale := asked.scale) is not None:
+    if (scale := request.scale) is not None:
         logs = np.log(scale, out=np.zeros_like(scale), where=scale > 0)
         values = values - float(stepper.seen @ logs)
-    return EmResult(state, stepper.seen, values, gain, gain <= asked.tol, passes)
+    return EmResult(state, stepper.seen, values, gain, gain <= request.tol, passes)
 
 
-def warn_unless_converged(found: EmResult, asked: EmRequest) -> None:
+def warn_unless_converged(result: EmResult, request: EmRequest) -> None:
     """Warn (AccuracyWarning) where the likelihood may still gain more than ``tol``."""
-    if not found.converged:
+    if not result.converged:
         warn_caller(
-            f"EM has not converged in max_passes={asked.max_passes}: the log-likelihood may still "
-            f"gain about {found.gain:.2g} (tol={asked.tol:g})",
+            f"EM has not converged in max_passes={request.max_passes}: the log-likelihood may "
+            f"still gain about {result.gain:.2g} (tol={request.tol:g})",
             AccuracyWarning,
         )
 
@@ -170,10 +170,12 @@ class _BySamples:
 
     def step(self, number: int) -> Steps[float]:
         """Go to the next parameters, unless these are the first; their log-likelihood."""
-        scale, asked = self.request.scale, self.request
+        request, scale = self.request, self.request.scale
         if self.sums is not None:
             with single_threaded_blas():
-                self.state = expanded_step(self.sums, self.state, scale, asked.shared, asked.lower)
+                self.state = expanded_step(
+                    self.sums, self.state, scale, request.shared, request.lower
+                )
         self.sums = None
         width = self.state.loadings.shape[1]
         sizes = {"width": width, "scale": None if scale is None else "scale"}
@@ -202,25 +204,25 @@ class _ByFeatures:
 
     def step(self, number: int) -> Steps[float]:
         """Go to the next parameters, unless these are the first; their log-likelihood."""
-        asked, (p, k) = self.request, self.state.loadings.shape
+        request, (p, k) = self.request, self.state.loadings.shape
         table = MemorySink(p, k + BESIDE)
         done = yield Pass(
             self.spec,
             number,
             changed={"sums": {"width": k}},
-            operands=_operands(asked.scale) | ({} if self.rows is None else self.rows.operands),
+            operands=_operands(request.scale) | ({} if self.rows is None else self.rows.operands),
             side_inputs=vars(self.state),
-            maps={"columns": ColumnStep(asked.shared, asked.lower)},
+            maps={"columns": ColumnStep(request.shared, request.lower)},
             sinks={"columns": table},
         )
         sums, noise = done["sums"], None
-        if asked.shared and self.rows is None:
+        if request.shared and self.rows is None:
             noise = float(self.state.noise.max(initial=0.0)) or 1.0
-        elif asked.shared:
-            noise = max(sums.rest / max(sums.cells, 1e-300), asked.lower)
+        elif request.shared:
+            noise = max(sums.rest / max(sums.cells, 1e-300), request.lower)
         self.state = state_of(table.values, self.state, noise)
         with single_threaded_blas():
-            self.rows = posteriors_of(sums, self.state, noise, asked.weights, asked.lower)
+            self.rows = posteriors_of(sums, self.state, noise, request.weights, request.lower)
         self.seen = table.values[:, k + 3]
         return self.rows.likelihood
 

@@ -123,7 +123,7 @@ class LatentDecomposition(Decomposition):
         return scaled_matrix(self.factor_model.covariance(), self.divisors)
 
     def precision(self) -> Array:
-        """(p, p) inverse of the covariance; 0 beside features that the model leaves out.
+        """(p, p) inverse of the covariance; 0 for features that the model leaves out.
 
         Raises InvalidInputError if no variance is left for the noise.
         """
@@ -155,7 +155,7 @@ class LatentModel(LinearModel):
         The covariance of a row depends on which features it observes, not on their values. Units
         are those of ``transform``; of regression scores, whatever ``scores`` says.
         X, dim, remove : as for ``transform``.
-        Cost: one pass; 8 n k (k + 3) / 2 bytes beside a few blocks.
+        Cost: one pass; 8 n k (k + 3) / 2 bytes and a few blocks.
         """
         result = self._fitted()
         matrix, k = self._matrix(X, dim, remove), result.n_components

@@ -134,8 +134,8 @@ class LatentRows(RowMap):
         return np.asarray(one + self.jacobian)
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Bytes beside blocks: the loadings three times, a tile and its remainder, the masks and
-        small matrices of its rows."""
+        """Bytes in addition to blocks: the loadings three times, a tile and its remainder, the
+        masks and small matrices of its rows."""
         p, k = self.model.loadings.shape
         pairs = k * (k + 1) // 2
         small = 4 * k * k + 2 * pairs + 4 * k

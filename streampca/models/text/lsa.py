@@ -177,7 +177,7 @@ class LSA(LinearModel):
         return request.with_side_data(matrix, weights=None, remove=None, sample_weight=None)
 
     def _planned(self, matrix: ChunkedMatrix, request: Request) -> Planned[Any]:
-        counts = WeightedCounts.of(matrix, self.weighting, self.memory_limit)
+        counts = WeightedCounts.of(matrix, self.weighting)
         candidates = lsa_candidates(counts, request, self.coordinates)
         planned = choose(counts.as_if, self.registered_name, candidates, self.memory_limit)
         plan, limit = planned.plan, self.memory_limit

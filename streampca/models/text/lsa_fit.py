@@ -6,6 +6,7 @@ the later ones read is the matrix that the first have weighted.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,6 +44,7 @@ from streampca.store.sinks import mark_written
 
 WEIGHTINGS: dict[str, type[TermWeights]] = {"log-entropy": LogEntropy, "tf-idf": TfIdf}
 OF_ROWS = (RowLengths, RowTotals)  # steps that need sums of the rows
+ANY = sys.maxsize  # a limit of bytes: that of the fit concerns all passes together
 
 
 @dataclass
@@ -58,24 +60,21 @@ class WeightedCounts:
     counts: ChunkedMatrix
     by: TermWeights | None
     steps: Preprocessing
-    memory_limit: int | str | None
     columns: list[Candidate[PassResult]] = field(default_factory=list)
     rows: list[Candidate[Array]] = field(default_factory=list)
     matrix: ChunkedMatrix | None = None
 
     @classmethod
-    def of(
-        cls, counts: ChunkedMatrix, weighting: Any, memory_limit: int | str | None
-    ) -> WeightedCounts:
+    def of(cls, counts: ChunkedMatrix, weighting: Any) -> WeightedCounts:
         """weighting : as :class:`streampca.LSA` takes it. Raises InvalidInputError."""
         if isinstance(weighting, Preprocessor):
             if not weighting.__sklearn_is_fitted__():
                 raise not_fitted(type(weighting).__name__)
             steps = weighting.preprocessing_
             steps = steps_left(counts.preprocessing, steps, counts.shape[1])
-            return cls(counts, None, steps, memory_limit)
+            return cls(counts, None, steps)
         if isinstance(weighting, str) and weighting == "raw":
-            return cls(counts, None, Preprocessing(), memory_limit)
+            return cls(counts, None, Preprocessing())
         if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
             raise InvalidInputError(
                 f"weighting={weighting!r:.60}; expected 'log-entropy', 'tf-idf', 'raw', or a "
@@ -88,15 +87,15 @@ class WeightedCounts:
             )
         by, (n, p) = WEIGHTINGS[weighting](), counts.shape
         nothing = [np.zeros(p) for _ in by.summed(counts)]
-        return cls(counts, by, by.steps_of(n, *nothing), memory_limit)
+        return cls(counts, by, by.steps_of(n, *nothing))
 
     def __post_init__(self) -> None:
-        limit, made = self.memory_limit, self.counts
+        made = self.counts
         for name, summed in () if self.by is None else self.by.summed(self.counts):
-            self.columns.append(_reading(summed, columns_planned(summed, name, limit), name))
+            self.columns.append(_reading(summed, columns_planned(summed, name, ANY), name))
         for step in self.steps.steps:
             if isinstance(step, OF_ROWS):
-                planned = rows_planned(made, isinstance(step, RowLengths), limit)
+                planned = rows_planned(made, isinstance(step, RowLengths), ANY)
                 name = f"row sums {len(self.rows) + 1}" if self.rows else "row sums"
                 self.rows.append(_reading(made, planned, name))
             made = _after(made, step, np.ones(made.shape[0]))

@@ -209,7 +209,7 @@ class Pieces:
         held, blanks = "", ""
         for text in texts:
             text = blanks + text
-            inside = text.rstrip()  # a run of blanks may go on in the next piece
+            inside = text.rstrip()  # a run of blanks may continue in the next piece
             blanks = text[len(inside) :]
             found = held + RUNS.sub(" ", inside)
             yield self._grams(found, len(held))
@@ -257,7 +257,7 @@ def _inert_place(text: str) -> int:
 
 
 def _inert(character: str) -> bool:
-    """Whether a cut beside a character, towards another such, leaves preprocessing as it is.
+    """Whether a cut between two such characters leaves preprocessing as it is.
 
     Lower case of a final sigma looks past characters that have no case and are ignorable (marks,
     apostrophes), and decomposition reorders marks: neither looks past these.
