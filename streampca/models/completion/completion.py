@@ -26,19 +26,20 @@ from streampca.models.completion.saved import scratch_folder
 from streampca.models.completion.trace import Sweep
 from streampca.models.completion.withheld import Withhold
 from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import WeighsSamples
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, declared, parameter
 from streampca.models.contract.request import seed_of
 from streampca.models.results.row_maps import score_dtype
 from streampca.models.rows.labelled_rows import completed_like
-from streampca.passes import Candidate, Outcome, Plan
+from streampca.passes import Candidate, Outcome
 from streampca.sources.memory.lazy import is_dask_array
 
 HIDDEN = 0.2  # share of the observed cells by which a model is scored
 
 
 @declared
-class Completion(LinearModel):
+class Completion(WeighsSamples, LinearModel):
     """A low-rank model of a matrix with missing cells.
 
     A subclass has ranks and penalties, and says whether singular values are cut off or lowered.
@@ -130,11 +131,6 @@ class Completion(LinearModel):
         meaning="""of sparse data, "missing" (a cell that is not stored was not observed; a stored
             zero is data) or "zero".""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
     checkpoint: str | None = parameter(
         default=None,
         kept=Kept.NOT,
@@ -151,25 +147,6 @@ class Completion(LinearModel):
     )
 
     # -- fit ------------------------------------------------------------------------------------
-
-    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
-        return self._plan_for(X, dim, sample_weight=sample_weight)
-
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X, (n, p), whatever ``PCA.fit`` takes; NaN and the missing code are holes.
-
-        Of sparse X the stored cells are observed, zeros among them too, and no others
-        (``absent="zero"``: all are).
-        sample_weight : (n,) how often each row counts, as in ``PCA.fit``: in means, scales, the
-            objective and the penalty, as so many equal rows would. One of weight 0 adds nothing,
-            and has scores of 0 here; ``transform`` scores it.
-
-        Raises InvalidInputError and MemoryLimitError before reading; NonFiniteError where a cell is
-        infinite.
-        """
-        self.result_: CompletedDecomposition
-        return self._fit_to(X, dim, sample_weight=sample_weight)
 
     def refit(self, X: Any, *, tol: float = 1e-3, **options: Any) -> Self:
         """A new model of the rank and penalty that were kept, fitted to all of X, (n, p).
@@ -189,8 +166,10 @@ class Completion(LinearModel):
         matrix = super()._opened(X, dim)
         return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
 
-    def _request(self, matrix: ChunkedMatrix, *, sample_weight: Any = None) -> CompletionRequest:
-        return completion_request(self, matrix, sample_weight)
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
+    ) -> CompletionRequest:
+        return completion_request(self, matrix, sample_weight, seed)
 
     def _candidates(
         self, matrix: ChunkedMatrix, request: CompletionRequest
@@ -202,8 +181,9 @@ class Completion(LinearModel):
     def _result(
         self, matrix: ChunkedMatrix, request: CompletionRequest, done: Outcome[Completed]
     ) -> CompletedDecomposition:
-        parameters = self.stored_params()
-        result, self._scores = result_of(done, matrix, self.registered_name, parameters)
+        self.result_: CompletedDecomposition
+        described = self._described(matrix, done, random_state=request.seed)
+        result, self._scores = result_of(done.answer, matrix, described)
         warn_of_completion(done.answer)
         return result
 

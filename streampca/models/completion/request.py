@@ -21,7 +21,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats, side_by_side
 from streampca.matrix import ChunkedMatrix, Scaling, Standardize
 from streampca.matrix.alignment import refuse_masked
-from streampca.models.contract.request import feature_weights, sample_weights, seed_of, whole_number
+from streampca.models.contract.request import feature_weights, sample_weights, whole_number
 
 SOLVERS = ("auto", "als", "impute", "exact")
 AUTO = "auto"
@@ -147,7 +147,7 @@ class CompletionRequest:
 
 
 def completion_request(
-    model: Any, matrix: ChunkedMatrix, sample_weight: Any = None
+    model: Any, matrix: ChunkedMatrix, sample_weight: Any, seed: int
 ) -> CompletionRequest:
     """The request of an estimator's parameters for this matrix. Raises InvalidInputError."""
     soft, solver = model._soft, model.solver
@@ -175,7 +175,7 @@ def completion_request(
         means=center == FITTED,
         tol=max(float(model.tol), RATED_TOL if by_default else 0.0),
         max_passes=int(model.max_passes),
-        seed=seed_of(model.random_state),
+        seed=seed,
         validation=validation,
         early_stop=bool(model.early_stop),
         init=_initial(model.init, matrix.shape),

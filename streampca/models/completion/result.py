@@ -30,12 +30,10 @@ from streampca.models.completion.request import (
 )
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep, judged
-from streampca.models.decompose.assemble import provenance
 from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.projection import BackProjection
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowOptions, RowPasses
-from streampca.passes import Outcome
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
@@ -140,10 +138,13 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
 
 
 def result_of(
-    outcome: Outcome[Completed], matrix: ChunkedMatrix, method: str, parameters: Mapping[str, Any]
+    done: Completed, matrix: ChunkedMatrix, described: Mapping[str, Any]
 ) -> tuple[CompletedDecomposition, Any]:
-    """The frozen result, and the scores where they lie in a scratch store."""
-    done, fit = outcome.answer, outcome.answer.fit
+    """The frozen result, and the scores where they lie in a scratch store.
+
+    described : the fields of every result: method, labels, settings and so on.
+    """
+    fit = done.fit
     request, stats, scaling, effects = fit.request, fit.stats, fit.scaling, fit.effects
     (n, _), values = matrix.shape, done.values
     components, scores = _singular(done)
@@ -160,13 +161,17 @@ def result_of(
     left = fit.trace[-1].objective[done.chosen]  # unexplained by the estimate
     dropped = np.flatnonzero(stats.count == 0)
     seen_starts, seen_items = matrix.seen() if matrix.rated else (None, None)
+    found = {
+        **described,
+        "settings": _stored_parameters(described["settings"], request, done.chosen),
+        "provenance": {**described["provenance"], **_provenance(done)},
+    }
     result = CompletedDecomposition(
-        method=method,
+        **found,
         penalty=request.ridges[done.chosen],
         explained_variance=values**2 / freedom,
         total_variance=(float(np.sum(values**2)) + left) / freedom,
         mean=np.array(done.center),
-        n_samples=n,
         ddof=ddof,
         rank=int(numerical_rank(values, max(matrix.shape))),
         components=components,
@@ -177,10 +182,6 @@ def result_of(
         dropped=dropped,
         constant=np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
         missing=stats.missing,
-        labels=matrix.labels,
-        settings=_stored_parameters(parameters, request, done.chosen),
-        provenance=_provenance(outcome, matrix),
-        plan=outcome.plan.to_dict(),
         weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
         row_mean=done.row_mean,
@@ -228,18 +229,17 @@ def _stored_parameters(
     return known
 
 
-def _provenance(outcome: Outcome[Completed], matrix: ChunkedMatrix) -> dict[str, Any]:
-    """Where the result came from: passes, trace, turns, held-out curve, range of the data."""
-    fit = outcome.answer.fit
-    made = provenance(outcome.costs, matrix.fingerprint(), outcome.memory)
-    made["observed"], made["mean"] = observed_range(fit.stats), mean_of_all(fit.stats)
+def _provenance(done: Completed) -> dict[str, Any]:
+    """Range and mean of the data, trace, turns, and held-out errors of all candidates."""
+    fit = done.fit
+    found: dict[str, Any] = {"observed": observed_range(fit.stats), "mean": mean_of_all(fit.stats)}
     if fit.request.biases:
-        made["bias_ridges"] = list(fit.request.bias_ridges)
-    made["trace"] = [one.to_dict() for one in fit.trace]
-    made["validation"] = _curve(fit.request, fit.trace)
+        found["bias_ridges"] = list(fit.request.bias_ridges)
+    found["trace"] = [one.to_dict() for one in fit.trace]
+    found["validation"] = _curve(fit.request, fit.trace)
     if fit.effects is not None:
-        made["turns"] = fit.effects.changes.tolist()
-    return made
+        found["turns"] = fit.effects.changes.tolist()
+    return found
 
 
 def _curve(request: CompletionRequest, trace: list[Sweep]) -> list[dict[str, Any]]:

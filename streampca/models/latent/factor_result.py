@@ -18,7 +18,6 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.kernels import Array
-from streampca.matrix import Labels
 from streampca.models.latent.factor_fit import FactorFit, FactorRequest
 from streampca.models.latent.latent import LatentDecomposition
 from streampca.models.results.result import places, shaped
@@ -114,14 +113,14 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
 
 
 def factor_result(
-    fit: FactorFit, request: FactorRequest, labels: Labels, n_samples: int, **more: Any
+    fit: FactorFit, request: FactorRequest, described: Mapping[str, Any]
 ) -> FactorDecomposition:
     """The frozen result: rotated, ordered and tested. Warns the user.
 
-    more : further fields of the result, such as the parameters and the plan.
+    described : the fields of every result: method, n_samples (0: not known), labels and so on.
     """
     p, live, solution = len(fit.mean), fit.live, fit.solution
-    k = request.n_components
+    k, n_samples = request.n_components, described["n_samples"]
     plain, uniquenesses = np.zeros((p, k)), np.zeros(p)
     plain[live, : solution.loadings.shape[1]] = solution.loadings
     uniquenesses[live] = solution.uniquenesses
@@ -135,11 +134,10 @@ def factor_result(
     likelihood = fit.weight * (fit.log_likelihood - jacobian) if n_samples else float("nan")
     statistic, p_value = _test(discrepancy, fit.weight if n_samples else 0.0, len(live), k)
     result = FactorDecomposition(
-        method="FactorAnalysis",
+        **described,
         explained_variance=lengths**2,
         total_variance=float(len(live)),
         mean=fit.mean,
-        n_samples=n_samples,
         ddof=request.ddof,
         rank=k,
         components=np.ascontiguousarray(unit.T),
@@ -147,7 +145,6 @@ def factor_result(
         dropped=fit.dropped,
         constant=np.setdiff1d(np.arange(p), np.union1d(live, fit.dropped)),
         missing=fit.missing,
-        labels=labels,
         weight=fit.weight if n_samples else float("nan"),
         feature_variance=fit.deviation**2,
         log_likelihood=likelihood,
@@ -165,7 +162,6 @@ def factor_result(
         converged=solution.converged,
         gradient=solution.gradient,
         gain=fit.gain,
-        **more,
     )
     _warn(result, request)
     return result

@@ -289,7 +289,12 @@ def _write(
 
 
 def opened_counts(
-    X: Any, given: Mapping[str, Any], dim: Any = None, terms: Any = None, names: Any = None
+    X: Any,
+    given: Mapping[str, Any],
+    dim: Any = None,
+    terms: Any = None,
+    names: Any = None,
+    missing_value: float | None = None,
 ) -> ChunkedMatrix:
     """X that are counts already, with names of columns and rows.
 
@@ -311,7 +316,7 @@ def opened_counts(
             f"fit to {words}. To fit to the other columns, as counts of terms: "
             f"streampca.open({path or 'X'})"
         )
-    return labelled(as_matrix(X, dim=dim), terms, names)
+    return labelled(as_matrix(X, dim=dim, missing_value=missing_value), terms, names)
 
 
 def labelled(matrix: ChunkedMatrix, terms: Any, names: Any) -> ChunkedMatrix:

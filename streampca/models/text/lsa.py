@@ -16,14 +16,8 @@ from streampca.models.contract.estimator import attach
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import (
-    Request,
-    iteration_limits,
-    no_tolerance,
-    seed_of,
-    whole_number,
-)
-from streampca.models.decompose.assemble import provenance
+from streampca.models.contract.request import Request, whole_number
+from streampca.models.pca.pca import iterated
 from streampca.models.pca.truncated_svd import ALGORITHMS
 from streampca.models.rows.line_sums import row_sums, row_sums_in_memory
 from streampca.models.text.counting import (
@@ -115,11 +109,6 @@ class LSA(LinearModel):
     tol: float | None = shared.TOL
     max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
     random_state: Any = shared.RANDOM_STATE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     missing = "raise"
@@ -151,7 +140,7 @@ class LSA(LinearModel):
             ``vectorizer.get_feature_names_out()``.
         """
         self.result_: LSADecomposition
-        self._fit_to(self._counts(X, dim, terms, names), None, seed=seed_of(self.random_state))
+        self._fit_to(self._counts(X, dim, terms, names), None)
         self.dim_ = dim
         return self
 
@@ -159,21 +148,8 @@ class LSA(LinearModel):
         """Of the truncated SVD of the weighted counts.  seed : drawn by a fit."""
         if self.algorithm not in ALGORITHMS:
             raise InvalidInputError(f"algorithm={self.algorithm!r}; expected one of {ALGORITHMS}")
-        k = whole_number("n_components", self.n_components)
-        tol, max_passes = iteration_limits(self.tol, self.max_passes, solver=self.algorithm)
-        bounded = self.max_passes is not None
-        request = Request.of(
-            self,
-            n_components=k,
-            svd_solver=self.algorithm,
-            center=False,
-            ddof=0,
-            tol=tol,
-            max_passes=max_passes,
-            iterate=bounded or not no_tolerance(self.tol),
-            may_go_over=not bounded,
-            random_state=seed,
-        )
+        whole_number("n_components", self.n_components)
+        request = iterated(self, self.algorithm, "auto", center=False, ddof=0, random_state=seed)
         return request.with_side_data(matrix, weights=None, remove=None, sample_weight=None)
 
     def _planned(self, matrix: ChunkedMatrix, request: Request) -> Planned[Any]:
@@ -187,12 +163,12 @@ class LSA(LinearModel):
     def _result(
         self, matrix: ChunkedMatrix, request: Request, done: Outcome[Any]
     ) -> LSADecomposition:
-        found = provenance(done.costs, matrix.fingerprint(), done.memory)
+        described = self._described(matrix, done, random_state=request.random_state)
+        del described["labels"]  # those of the weighted counts say how they were weighted
         if planned_opening(matrix, self.memory_limit, {}):
-            found |= matrix.opening.followed_by(found["peak_bytes"], found["held_bytes"])
-        result: LSADecomposition = replace(
-            done.answer, settings=self.stored_params(), plan=done.plan.to_dict(), provenance=found
-        )
+            peak, held = (described["provenance"][name] for name in ("peak_bytes", "held_bytes"))
+            described["provenance"] |= matrix.opening.followed_by(peak, held)
+        result: LSADecomposition = replace(done.answer, **described)
         if empty := result.empty_documents():
             names = shorten(result.labels.samples.names(empty[:4]), len(empty))
             warn_caller(
@@ -215,7 +191,7 @@ class LSA(LinearModel):
             raise InvalidInputError("terms= is for counts; X are texts: leave it out")
         defaults = {name: self.parameters[name].default for name in OF_TEXTS}
         given = {name: value for name, value in options.items() if value != defaults[name]}
-        return opened_counts(X, given, dim, terms, names)
+        return opened_counts(X, given, dim, terms, names, self.missing_value)
 
     # -- texts as points ------------------------------------------------------------------------
 
@@ -305,7 +281,7 @@ class LSA(LinearModel):
         if corpus is not None:
             whole = concat_samples(self._more(corpus, None)[0], matrix)
             whole.labels = replace(whole.labels, attrs={TOKENS: self._fitted().tokens})
-            self._fit_to(whole, None, seed=seed_of(self.random_state))
+            self._fit_to(whole, None)
         result = self._fitted()
         rows = self._passes(self._matrix(matrix))
         points = rows.table("documents", result.scores_of(rows.options), rows.dtype)

@@ -22,7 +22,6 @@ from streampca.models.contract.preprocessing import LogEntropy, Preprocessor, Te
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted, assemble
 from streampca.models.decompose.routes import pca_candidates
-from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.projection import Projection
 from streampca.models.results.row_maps import RowOptions, score_dtype, stored_rows, with_writing
 from streampca.models.rows.line_sums import columns_planned, rows_planned, totals
@@ -202,9 +201,9 @@ def fit_lsa(
     if fitted.doubt and planned.then is not None:
         return fitted
     labels = weighted.labels
-    svd = assemble("LSA", fitted, weighted.shape[0], labels, request, {}, planned.plan)
-    kept = svd.fields_of(PrincipalComponents) | {"scores": None}
-    result = LSADecomposition(**kept, tokens=labels.attrs.get(TOKENS, ""))
+    described = {"method": "LSA", "n_samples": weighted.shape[0], "labels": labels}
+    result = assemble(fitted, request, described, LSADecomposition)
+    result = replace(result, scores=None, tokens=labels.attrs.get(TOKENS, ""))
     scores = yield from _coordinates(planned, documents, result, weighted, path)
     if path is None:
         return replace(result, scores=scores)
