@@ -245,7 +245,6 @@ class GenotypePCA(LinearModel):
             everyone = outputs.cohort.everyone
             described["labels"] = Labels(everyone.labels.samples, matrix.labels.features)
         result = assemble(done.answer, request, described, GenotypeComponents)
-        assert isinstance(result, GenotypeComponents)
         if outputs.cohort is not None:
             fitted = np.zeros(everyone.shape[0], np.bool_)
             fitted[outputs.cohort.rows] = True
