@@ -13,11 +13,10 @@ from streampca.matrix import ChunkedMatrix
 from streampca.matrix.names import counts, whole_numbers
 from streampca.matrix.pair import Pair, ReorderedMatrix, paired
 from streampca.matrix.select import SelectedMatrix
-from streampca.sources.memory.lazy import is_dask_frame
+from streampca.sources.dask.lazy import is_dask_frame
 from streampca.sources.opening import as_matrix, counted
 from streampca.sources.tables.frames import Array, is_frame, row_names, row_numbers
-from streampca.sources.tables.identifiers import known_features
-from streampca.sources.tables.row_keys import named_rows
+from streampca.sources.tables.row_names import known_features, named_rows
 
 
 def as_pair(

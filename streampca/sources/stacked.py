@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -13,48 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.kinds import check_dtype
-from streampca.paths import BINARY
-from streampca.sources.reading import Tally
-
-# Files as locations, compared by their length and a digest of a few of their bytes.
-
-HEAD_NBYTES = 4096  # bytes to hash at the beginning, in the middle and at the end
-
-
-class FileLocation(Location):
-    """One local file."""
-
-    def __init__(self, path: str) -> None:
-        self.name = path
-
-    def sample(self) -> Sequence[str]:
-        return (self.name,)
-
-    def look(self, names: Sequence[str]) -> dict[str, str]:
-        return {name: _seen(name) for name in names}
-
-
-def _seen(path: str) -> str:
-    """The length of a file and a digest of parts of it."""
-    try:
-        handle = os.open(path, os.O_RDONLY | BINARY)
-    except OSError as error:
-        return "absent" if isinstance(error, FileNotFoundError) else f"unreadable ({error})"
-    try:
-        size = os.fstat(handle).st_size
-        digest = hashlib.sha256()
-        for start in (0, size // 2, max(0, size - HEAD_NBYTES)):
-            os.lseek(handle, start, os.SEEK_SET)
-            digest.update(os.read(handle, HEAD_NBYTES))
-    except OSError as error:
-        return f"unreadable ({error})"
-    finally:
-        os.close(handle)
-    return f"{size} bytes, digest {digest.hexdigest()[:12]}"
-
+from streampca.sources.local_files import FileLocation
 
 # The sample dimensions of an array.
 
@@ -131,6 +93,92 @@ def check_rank(shape: Sequence[int], what: str = "X") -> None:
         f"Expected a 2-D {what} of samples x features, got shape {tuple(shape)}. Name the sample "
         "dimension, streampca.open(X, dim=0), and the rest is stacked into features."
     )
+
+
+class Tally:
+    """The reads of a source, shared by its readers. An unpickled copy starts at zero.
+
+    checksums : crc32c of every chunk that was read whole, by its key; None unless asked for.
+    blank : what the rows of a chunk look like, where some are blank: see ``blank_rows.note_of``.
+    """
+
+    def __init__(self, checksums: bool = False) -> None:
+        self.lock = threading.Lock()
+        self.count = ReadCount()
+        self.checksums: dict[str, int] | None = {} if checksums else None
+        self.blank: dict[str, int] = {}
+
+    def __reduce__(self) -> Any:
+        return Tally, (self.checksums is not None,)
+
+    def keep_checksums(self, found: Mapping[str, int]) -> None:
+        """Add checksums. Raises ChangingSourceError where a chunk differs from an earlier read,
+        because passes over different data give no result."""
+        with self.lock:
+            kept = self.checksums
+            if kept is None:
+                return
+            for key, checksum in found.items():
+                if kept.setdefault(key, checksum) != checksum:
+                    raise ChangingSourceError(
+                        f"chunk {key!r} was changed while it was read; start again"
+                    )
+
+    def keep_blank(self, found: Mapping[str, int]) -> None:
+        """Add notes about rows."""
+        with self.lock:
+            for key, note in found.items():
+                self.blank[key] = self.blank.get(key, 0) | note
+
+    def add(self, count: ReadCount) -> None:
+        """Add to the counts."""
+        with self.lock:
+            self.count = self.count + count
+
+    def restart(self) -> None:
+        """Reset the counts."""
+        with self.lock:
+            self.count = ReadCount()
+
+
+class ThreadBuffers:
+    """Named byte arrays of each thread, which are not pickled."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def __reduce__(self) -> Any:
+        return ThreadBuffers, ()
+
+    def take(self, name: str, size: int, spare: int = 0) -> np.ndarray[Any, Any]:
+        """(size,) uint8, uninitialised; overwrites the previous buffer of this thread and name.
+
+        spare : extra bytes of a new allocation, for a later request that is slightly larger.
+        """
+        held = getattr(self._local, name, None)
+        if held is None or len(held) < size:
+            held = np.empty(size + spare, np.uint8)
+            setattr(self._local, name, held)
+        return np.asarray(held[:size])
+
+    def free(self) -> None:
+        """Free those of this thread."""
+        vars(self._local).clear()
+
+
+MOST_CHUNKS = 1 << 26  # chunks of one array, half a gigabyte as edges
+
+
+def check_grid(shape: Sequence[int], chunks: Sequence[int], where: str) -> None:
+    """Raises InvalidInputError for an array of more than MOST_CHUNKS chunks."""
+    if any(step < 1 for step in chunks):
+        raise InvalidInputError(f"{where}: chunks {tuple(chunks)}; expected lengths from 1 on")
+    number = math.prod(-(-n // step) for n, step in zip(shape, chunks, strict=True))
+    if number > MOST_CHUNKS:
+        raise InvalidInputError(
+            f"{where} has {number} chunks of {tuple(chunks)}; expected at most {MOST_CHUNKS}. "
+            "Write it again with larger chunks: streampca convert"
+        )
 
 
 # A source is a :class:`Reader`: shape, dtype, chunk boundaries per dimension, and a read of one

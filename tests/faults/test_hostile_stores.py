@@ -21,7 +21,7 @@ from zarr.codecs import ZstdCodec
 import streampca
 from streampca.cli import main
 from streampca.errors import DamagedSourceError, MemoryLimitError, StreamPCAError
-from streampca.sources.zarr import guard
+from streampca.sources.zarr import stores as guard
 
 N, P = 20, 6
 BOMB = numcodecs.Zstd().encode(np.zeros(10**9, np.uint8))  # 30 kB

@@ -20,7 +20,7 @@ from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
-from streampca.sources.labelled.cf import Decoding
+from streampca.sources.cf import Decoding
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(32)
@@ -329,7 +329,7 @@ def test_large_blocks_are_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     decoding = Decoding.of(attributes, values.dtype)
     assert decoding is not None
     whole = decoding.decode(values)
-    monkeypatch.setattr("streampca.sources.labelled.cf.PIECE", 7)
+    monkeypatch.setattr("streampca.sources.cf.PIECE", 7)
     np.testing.assert_array_equal(decoding.decode(values), whole)
     np.testing.assert_array_equal(decoding.decode(values.T), whole.T)
 

@@ -15,8 +15,8 @@ import streampca
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
+from streampca.sources.zarr.icechunk import Snapshots
 from streampca.sources.zarr.ledger import LedgerSource
-from streampca.sources.zarr.opening import Snapshots
 
 icechunk = pytest.importorskip("icechunk", reason="needs icechunk: pip install -e '.[test]'")
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")

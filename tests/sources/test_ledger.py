@@ -17,8 +17,9 @@ import zarr
 
 import streampca
 from streampca.errors import DamagedSourceError, SourceError
+from streampca.sources.ledger import Ledger
 from streampca.sources.zarr import watermark
-from streampca.sources.zarr.ledger import Ledger, LedgerSource
+from streampca.sources.zarr.ledger import LedgerSource
 from streampca.sources.zarr.watermark import Rows, first_blank, rows_written
 from streampca.store import read_bundle, write_bundle
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.sources.sparse import files as sparse_files
+from streampca.sources.sparse import matrix_market as sparse_files
 
 X = np.random.default_rng(0).poisson(0.3, size=(31, 17)).astype(float)
 X[4] = 0

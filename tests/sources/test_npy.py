@@ -12,7 +12,7 @@ import pytest
 import streampca
 from streampca.errors import SourceError
 from streampca.passes.memory import peak_nbytes
-from streampca.sources.files import array_files
+from streampca.sources import npy as array_files
 from tests.each import each
 
 SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]

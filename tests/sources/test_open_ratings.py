@@ -14,7 +14,7 @@ import pytest
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.sources.ratings import ratings
+from streampca.sources.ratings import opening as ratings
 from streampca.sources.ratings import store as rating_store
 
 NAMES = {"user": "userId", "item": "movieId", "rating": "rating"}

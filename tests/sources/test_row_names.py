@@ -22,7 +22,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.sources import as_pair
-from streampca.sources.tables.identifiers import called_id
+from streampca.sources.tables.row_names import called_id
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 

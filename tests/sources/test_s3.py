@@ -19,7 +19,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
 from streampca.paths import open_objects
-from streampca.sources.zarr import guard
+from streampca.sources.zarr import stores as guard
 from streampca.store import open_backend
 
 N, P, ROWS = 200, 12, 64

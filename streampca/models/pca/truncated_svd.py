@@ -19,7 +19,7 @@ from streampca.models.pca.pca import PCA
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.passes import Plan
 from streampca.sources import as_matrix, counted
-from streampca.sources.memory.lazy import postponed, read_later
+from streampca.sources.dask.lazy import postponed, read_later
 
 ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
 

@@ -43,7 +43,7 @@ from streampca.models.text.vocabulary import Kept as KeptTerms
 from streampca.passes import PassCost, PassSpec, Plan, easier_axis, pass_spec
 from streampca.sources import as_matrix
 from streampca.sources.sparse.anndata import TOKENS
-from streampca.sources.texts.texts import Texts, is_texts
+from streampca.sources.texts.documents import Texts, is_texts
 from streampca.store.sinks import mark_written
 
 WEIGHTINGS: dict[str, type[Preprocessor]] = {"log-entropy": LogEntropy, "tf-idf": TfIdf}

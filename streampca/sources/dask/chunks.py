@@ -19,11 +19,11 @@ from streampca.matrix import Location, work_dtype
 from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu, refuse_inexact
 from streampca.sources.dask.graph import SLICES, Graph, Key, layer_of
 from streampca.sources.dask.sharing import MiB
-from streampca.sources.stacked import FileLocation
+from streampca.sources.local_files import FileLocation
 from streampca.sources.zarr.chunks import decoder_of
-from streampca.sources.zarr.labels import on_store
-from streampca.sources.zarr.location import ZarrLocation, local_store
-from streampca.sources.zarr.reader import ZarrReader
+from streampca.sources.zarr.location import ZarrLocation
+from streampca.sources.zarr.reader import ZarrReader, on_store
+from streampca.sources.zarr.stores import local_store
 
 # Whether a Dask graph computes, or only reads and slices stored chunks.
 

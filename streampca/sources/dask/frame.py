@@ -25,12 +25,13 @@ from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.kinds import CHUNKS, refuse_gpu
 from streampca.matrix.names import index_names
+from streampca.sources.annotations import Annotations
 from streampca.sources.dask.arrays import DaskMatrix, from_dask
 from streampca.sources.dask.strips import DaskReader
 from streampca.sources.stacked import Dim, Index
 from streampca.sources.tables.frames import dtype_of, exact_float, not_numeric, numbers_of
 from streampca.sources.tables.frames import refuse_other_than_numbers as refuse_text
-from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, called_id
+from streampca.sources.tables.row_names import FIRST_ROWS, ask_about, called_id
 
 COUNTED = 64  # frames whose row counts are cached
 COUNT_THREADS = 2  # each holds a partition
@@ -75,7 +76,7 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     matrix = DaskMatrix(reader, (0,), labels=Labels.plain(shape, named))
     matrix.loads = ("dask", "dask.dataframe")
     matrix.note = note
-    matrix.beside = FrameIndex(frame)
+    matrix.annotations = FrameIndex(frame)
     return matrix
 
 
@@ -91,7 +92,7 @@ def _ask_about_names(frame: Any) -> None:
         )
 
 
-class FrameIndex:
+class FrameIndex(Annotations):
     """The index of a Dask data frame, which is computed where names are needed."""
 
     def __init__(self, frame: Any) -> None:

@@ -39,9 +39,9 @@ from streampca.sources.dask.layers import Layers, outline_of_layers, rechunked_n
 from streampca.sources.dask.outline import Outline, UnclearError, outline_of
 from streampca.sources.dask.rechunk import looked_through
 from streampca.sources.dask.sharing import Keep, MiB, Results, Sharing, Window, find_sharing
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import Index, Reader, room_for
-from streampca.sources.zarr.location import stamp, zarr_array_in
+from streampca.sources.stacked import Index, Reader, Tally, room_for
+from streampca.sources.zarr.location import stamp
+from streampca.sources.zarr.stores import zarr_array_in
 
 PREPARE_THREADS = 2
 Found = TypeVar("Found")

@@ -22,9 +22,9 @@ from streampca.sources.genotypes.variants import (
     sample_labels,
     variant_labels,
 )
-from streampca.sources.reading import Tally, ThreadBuffers
-from streampca.sources.several import expand
-from streampca.sources.stacked import FileLocation, Index, Reader, StackedMatrix, room_for
+from streampca.sources.joining import expand
+from streampca.sources.local_files import FileLocation
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, ThreadBuffers, room_for
 
 # PLINK 1 .bed files: two bits per call, variant-major, read by position and not mapped.
 

@@ -13,10 +13,12 @@ import xarray
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location, ReadCount
-from streampca.sources.labelled.cf import FILLS, PACKED
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import FileLocation, Index, Reader
-from streampca.sources.zarr.location import ZarrLocation, zarr_array_in
+from streampca.sources.annotations import Annotations
+from streampca.sources.cf import FILLS, PACKED
+from streampca.sources.local_files import FileLocation
+from streampca.sources.stacked import Index, Reader, Tally
+from streampca.sources.zarr.location import ZarrLocation
+from streampca.sources.zarr.stores import zarr_array_in
 
 
 def open_netcdf(path: str, group: str = "") -> xarray.Dataset:
@@ -192,3 +194,27 @@ def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | Non
         else:
             steps.append(tuple(int(n) for n in step) if sum(step) == size else None)
     return tuple(steps)
+
+
+class DatasetColumns(Annotations):
+    """The variables of an xarray Dataset, or of a group of a NetCDF file by its path."""
+
+    def __init__(self, source: Any, group: str = "") -> None:
+        self.source, self.group = source, group
+
+    def column(self, axis: int, name: str) -> Any:
+        """A variable as a DataArray in memory, or None."""
+        if not isinstance(self.source, str):
+            return self.source[name].load() if name in self.source.variables else None
+        from streampca.sources.labelled.netcdf import open_netcdf
+
+        with open_netcdf(self.source, self.group) as dataset:
+            return dataset[name].load() if name in dataset.variables else None
+
+    def names(self, axis: int) -> list[str]:
+        if not isinstance(self.source, str):
+            return [str(one) for one in self.source.variables]
+        from streampca.sources.labelled.netcdf import open_netcdf
+
+        with open_netcdf(self.source, self.group) as dataset:
+            return [str(one) for one in dataset.variables]

@@ -12,8 +12,7 @@ import numpy as np
 from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.kinds import check_dtype, from_tensor, refuse_gpu
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import Dim, Index, Reader, stack
+from streampca.sources.stacked import Dim, Index, Reader, Tally, stack
 from streampca.sources.tables.frames import (
     feature_names,
     frame_values,
@@ -22,7 +21,7 @@ from streampca.sources.tables.frames import (
     refuse_rounded_objects,
     without_index,
 )
-from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, suspects
+from streampca.sources.tables.row_names import FIRST_ROWS, ask_about, suspects
 
 # Arrays in memory.
 

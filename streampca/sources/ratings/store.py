@@ -12,9 +12,9 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, Labels
-from streampca.sources.files.array_files import NpyReader
-from streampca.sources.sparse.files import ScratchFolder, append_to
-from streampca.sources.sparse.sparse import CompressedMatrix
+from streampca.sources.local_files import ScratchFolder, append_to
+from streampca.sources.npy import NpyReader
+from streampca.sources.sparse.matrices import CompressedMatrix
 
 Array = np.ndarray[Any, Any]
 RULES = ("last", "first", "mean", "error")  # which of several ratings of a cell counts

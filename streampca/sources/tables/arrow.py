@@ -14,7 +14,6 @@ from streampca.matrix import Location
 from streampca.sources.tables.columns import Columns, Wanted, categories_of, choose, refuse_repeated
 from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.frames import StoredIndex, held_nbytes
-from streampca.sources.tables.identifiers import called_id
 from streampca.sources.tables.reader import (
     TableMatrix,
     TableReader,
@@ -22,6 +21,7 @@ from streampca.sources.tables.reader import (
     understood,
     with_categories,
 )
+from streampca.sources.tables.row_names import called_id
 
 SCAN_NBYTES = 128 << 20  # that a query of another library is taken to hold while it runs
 

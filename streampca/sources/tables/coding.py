@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from streampca.errors import DamagedSourceError, SourceError, hide_secrets
-from streampca.sources.files.encodings import MARKS, UTF8, encoding_of
 from streampca.sources.tables.files import TableFile
 from streampca.sources.tables.written import BLANKS, line_to_open
+from streampca.sources.text_files import MARKS, UTF8, encoding_of
 
 PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {
     b"\x1f\x8b": ("gzip", lambda raw: gzip.GzipFile(fileobj=raw)),

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
-from streampca.sources.columns import as_strings
+from streampca.matrix.columns import as_text
 from streampca.sources.tables.frames import exact_float
-from streampca.sources.tables.identifiers import called_id
+from streampca.sources.tables.row_names import called_id
 from streampca.sources.tables.written import Written
 
 Array = np.ndarray[Any, Any]
@@ -390,4 +390,4 @@ def plain_values(values: Any, name: str, where: str) -> Array:
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if numbers or pa.types.is_temporal(kind):
         return np.asarray(values.to_numpy())
-    return np.asarray(as_strings(np.asarray(values.to_pylist(), object)))
+    return np.asarray(as_text(np.asarray(values.to_pylist(), object)))

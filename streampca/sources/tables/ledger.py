@@ -12,8 +12,7 @@ import numpy as np
 
 from streampca.errors import ChangingSourceError, hide_secrets
 from streampca.matrix import ChunkedMatrix, select
-from streampca.sources.stacked import StackedMatrix
-from streampca.sources.zarr.ledger import (
+from streampca.sources.ledger import (
     APPENDED,
     CHANGED,
     NOTHING,
@@ -23,6 +22,7 @@ from streampca.sources.zarr.ledger import (
     Ledger,
     Seen,
 )
+from streampca.sources.stacked import StackedMatrix
 
 # A file is what may change: new files are new rows, behind those that are known, whatever their
 # names; a known one with other bytes are changed rows. This module does not load Arrow.
@@ -81,7 +81,7 @@ class FileSource:
         rows = np.concatenate([np.arange(ends[i], ends[i + 1]) for i in order])
         matrix.reader = reader
         matrix.labels = replace(matrix.labels, samples=matrix.labels.samples.pick(rows))
-        matrix.beside = type(matrix.beside)(reader)
+        matrix.annotations = type(matrix.annotations)(reader)
         return FileSource(matrix)
 
     def ends(self) -> Array:

@@ -20,7 +20,6 @@ from streampca.matrix import Location
 from streampca.sources.tables.columns import Choice, Columns, Wanted, agree, categories_of, choose
 from streampca.sources.tables.files import AT_ONCE, TableFile, locations_of
 from streampca.sources.tables.frames import StoredIndex
-from streampca.sources.tables.identifiers import called_id
 from streampca.sources.tables.reader import (
     TableMatrix,
     TableReader,
@@ -28,6 +27,7 @@ from streampca.sources.tables.reader import (
     understood,
     with_categories,
 )
+from streampca.sources.tables.row_names import called_id
 
 Array = np.ndarray[Any, Any]
 BUFFER_NBYTES = 64 << 10  # of a column chunk that are read at a time

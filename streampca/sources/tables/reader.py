@@ -22,8 +22,8 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
+from streampca.sources.annotations import Annotations
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, room_for
 from streampca.sources.tables.columns import (
     ONEHOT,
     PARTLY,
@@ -36,7 +36,7 @@ from streampca.sources.tables.columns import (
     plain_values,
 )
 from streampca.sources.tables.frames import StoredIndex
-from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, called_id, suspects
+from streampca.sources.tables.row_names import FIRST_ROWS, ask_about, called_id, suspects
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -288,14 +288,11 @@ class TableMatrix(StackedMatrix):
         return int(stop > 0 and start < self.shape[0] and unit[0] == unit[1])
 
 
-class TableColumns:
+class TableColumns(Annotations):
     """The columns of a table, as annotations of its samples."""
 
     def __init__(self, reader: TableReader) -> None:
         self.reader = reader
-
-    def __reduce__(self) -> Any:
-        return _nothing, ()
 
     def column(self, axis: int, name: str) -> Any:
         """(samples,) numbers, dates or text; None where there is no such column. Reads it whole."""
@@ -304,7 +301,6 @@ class TableColumns:
         return plain_values(self.reader.column(name), name, self.reader.where)
 
     def names(self, axis: int) -> list[str]:
-        """The columns that there are."""
         return [] if axis else self.reader.column_names()
 
     def feature_names(self) -> list[str]:
@@ -318,10 +314,6 @@ class TableColumns:
     def row_names(self, name: str) -> Array:
         """(rows,) what one of them holds, as names."""
         return self.reader.row_names(name)
-
-
-def _nothing() -> None:
-    """The pickled form on workers: None, because names are resolved before a pass."""
 
 
 def table_matrix(
@@ -359,7 +351,7 @@ def table_matrix(
         AxisLabels.plain("sample", matrix.shape[0], names),
         AxisLabels.plain("feature", matrix.shape[1], reader.columns.features),
     )
-    matrix.beside, matrix.note = TableColumns(reader), note
+    matrix.annotations, matrix.note = TableColumns(reader), note
     return matrix
 
 

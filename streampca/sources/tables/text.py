@@ -21,8 +21,8 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix import Location
+from streampca.matrix.columns import as_text
 from streampca.matrix.names import whole_numbers
-from streampca.sources.columns import as_strings
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.coding import (
     coding_of,
@@ -36,7 +36,6 @@ from streampca.sources.tables.coding import (
 from streampca.sources.tables.columns import TOLD, Columns, Wanted, plain_values
 from streampca.sources.tables.dialect import Text, heading
 from streampca.sources.tables.files import TableFile, locations_of
-from streampca.sources.tables.identifiers import FIRST_ROWS, called_id
 from streampca.sources.tables.numbers import (
     as_numbers,
     cells_of,
@@ -46,6 +45,7 @@ from streampca.sources.tables.numbers import (
     unreadable,
 )
 from streampca.sources.tables.reader import TableMatrix, TableReader
+from streampca.sources.tables.row_names import FIRST_ROWS, called_id
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
@@ -129,7 +129,7 @@ class TextReader(TableReader):
                 "for every one"
             )
         numbers = whole_numbers(text)
-        return as_strings(text) if numbers is None else numbers
+        return as_text(text) if numbers is None else numbers
 
     def edges(self, dim: int) -> Any:
         return self.begins if dim == 0 else np.array([0, self.shape[1]])

@@ -24,7 +24,8 @@ import google_crc32c
 import numpy as np
 
 from streampca.errors import DamagedSourceError
-from streampca.sources.zarr.ledger import ABSENT, LedgerSource, Place, Seen
+from streampca.sources.ledger import ABSENT, Place, Seen
+from streampca.sources.zarr.ledger import LedgerSource
 from streampca.sources.zarr.marks import RowMark, Span, common, joined
 from streampca.sources.zarr.reader import blank_rows
 

@@ -8,21 +8,29 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import zarr
+from zarr.storage import StorePath
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError, hide_secrets
 from streampca.matrix import Location, ReadCount
-from streampca.sources.labelled.cf import Decoding
-from streampca.sources.reading import ThreadBuffers, check_grid
-from streampca.sources.stacked import Index, Reader, room_for
+from streampca.sources.cf import Decoding
+from streampca.sources.stacked import Index, Reader, ThreadBuffers, check_grid, room_for
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex, decoder_of
-from streampca.sources.zarr.guard import CONCURRENCY, EncodedChunks, GuardedStore, default_timeout
-from streampca.sources.zarr.labels import absent_value, on_store, with_fill
-from streampca.sources.zarr.location import ZarrLocation, absolute, local_paths, place_of, stamp
-from streampca.sources.zarr.opening import Snapshots
+from streampca.sources.zarr.icechunk import Snapshots
+from streampca.sources.zarr.location import ZarrLocation, stamp
+from streampca.sources.zarr.stores import (
+    CONCURRENCY,
+    EncodedChunks,
+    GuardedStore,
+    absolute,
+    default_timeout,
+    local_paths,
+    place_of,
+)
 
 # What malloc keeps for Zarr's own threads: of arrays that it does not map one by one, which those
 # above 32 MiB are. 4 to 5 chunks measured with chunks of 10 MB, about half of one with 40.
@@ -304,6 +312,40 @@ class ZarrReader(Reader):
         other.array, other.shape = zarr.Array(longer), tuple(shape)
         other.decoding, other.dtype, other.rows_dim = None, self.stored, None
         return other
+
+
+def absent_value(stored: np.dtype[Any], decoding: Decoding | None, hole: float | None) -> Any:
+    """The stored number that means missing: NaN, a code that is decoded, or ``hole``.
+
+    Raises InvalidInputError where integers have none.
+    """
+    if stored.kind == "f":
+        return stored.type(np.nan)
+    codes = np.array([] if decoding is None else decoding.codes, stored)
+    if not codes.size and hole is not None and decoding is None and stored.kind in "iu":
+        info = np.iinfo(stored)
+        if hole == int(hole) and info.min <= hole <= info.max:
+            codes = np.array([int(hole)], stored)
+    if not codes.size:
+        raise InvalidInputError(
+            f"missing_chunks='mask' of {stored}: no number means missing. Name one that {stored} "
+            "holds: streampca.open(..., missing_value=-9); or missing_chunks='fill'."
+        )
+    return codes[0]
+
+
+def with_fill(array: Any, value: Any) -> Any:
+    """The same ``zarr.Array`` with another fill value; nothing is written."""
+    one = array.async_array
+    metadata = replace(one.metadata, fill_value=value)
+    return zarr.Array(zarr.AsyncArray(metadata, one.store_path, one.config))
+
+
+def on_store(array: Any, store: Any) -> Any:
+    """The same ``zarr.Array``, read through another store."""
+    one = array.async_array
+    place = StorePath(store, one.store_path.path)
+    return zarr.Array(zarr.AsyncArray(one.metadata, place, one.config))
 
 
 # Rows that hold only the fill value, as rows do that were never written.

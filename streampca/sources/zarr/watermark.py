@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streampca.errors import AbsentChunkError
-from streampca.sources.zarr.ledger import ABSENT, Ledger, LedgerSource, Place, Seen
+from streampca.sources.ledger import ABSENT, Ledger, Place, Seen
+from streampca.sources.zarr.ledger import LedgerSource
 from streampca.sources.zarr.looks import Look
 from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
 from streampca.sources.zarr.reader import UNSEEN, doubtful

@@ -19,7 +19,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError, OccupiedError,
 from streampca.models.text import vocabulary
 from streampca.models.text.counting_plan import Budget
 from streampca.models.text.pieces import Pieces
-from streampca.sources.texts import texts as sources
+from streampca.sources.texts import documents as sources
 
 RNG = np.random.default_rng(5)
 

@@ -18,8 +18,8 @@ from streampca import LSA
 from streampca.cli import main
 from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError, SourceError
 from streampca.passes.memory import peak_nbytes
-from streampca.sources.texts import tables as text_tables
-from streampca.sources.texts.tables import Records
+from streampca.sources.texts import records as text_tables
+from streampca.sources.texts.records import Records
 
 ROWS = [(f"d{i}", 1990 + i, 3 * i, f"lens of eye w{i % 4} {i % 5}x, and cornea") for i in range(12)]
 TABLE = pd.DataFrame(ROWS, columns=["id", "year", "citations", "abstract"])

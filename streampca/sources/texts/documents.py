@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, shorten
 from streampca.paths import PARQUET, check_readable, refuse_special
-from streampca.sources.several import STORES, holds_parquet
-from streampca.sources.texts.tables import (
+from streampca.sources.opening import STORES, holds_parquet
+from streampca.sources.texts.records import (
     JSON,
     LOOKED_AT,
     PIECE,
@@ -24,7 +24,7 @@ from streampca.sources.texts.tables import (
     opened,
     text_columns,
 )
-from streampca.sources.zarr.opening import is_repository
+from streampca.sources.zarr.stores import is_repository
 
 TEXTS = (".txt", ".text", ".md", ".rst", ".tex", ".html", ".xml", ".eml")
 

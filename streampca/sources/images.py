@@ -22,8 +22,8 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.columns import label_array
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import FileLocation, Index, Reader, StackedMatrix
+from streampca.sources.local_files import FileLocation
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally
 
 SUFFIXES = (".pgm", ".ppm", ".pnm", ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
 MODES = {"grey": "L", "rgb": "RGB"}

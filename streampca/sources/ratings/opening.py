@@ -23,8 +23,8 @@ from streampca.errors import (
 )
 from streampca.matrix.columns import is_number, label_array
 from streampca.paths import PARQUET
+from streampca.sources.ratings.recognition import DELIMITERS
 from streampca.sources.ratings.store import RULES, RatingsMatrix, Spill
-from streampca.sources.ratings.tables import DELIMITERS
 from streampca.sources.tables.frames import column_names, is_frame
 from streampca.sources.tables.header import ROWS, decide
 from streampca.sources.tables.written import Written, stated_delimiter

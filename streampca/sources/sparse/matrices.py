@@ -15,9 +15,8 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.entries import check_compressed, spans_of, sparse_nbytes
 from streampca.matrix.kinds import as_scipy, check_dtype
-from streampca.sources.reading import Tally
-from streampca.sources.shared_chunks import SharedChunks, read_entries
-from streampca.sources.stacked import Reader
+from streampca.sources.sparse.shared_chunks import SharedChunks, read_entries
+from streampca.sources.stacked import Reader, Tally
 
 # Compressed sparse matrices in a store: values, indices and indptr, read by slices of lines.
 
