@@ -17,6 +17,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.matrix import ChunkedMatrix, ReadCount
+from streampca.matrix.chunked_matrix import regular_edges
 from streampca.sources.cf import Decoding, descriptive
 from streampca.sources.stacked import Dim, Index, Reader, Tally, check_grid, room_for, stack
 
@@ -175,8 +176,7 @@ class HDF5Reader(Reader):
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
         if self.chunks is None:
             return None
-        step, size = self.chunks[dim], self.shape[dim]
-        return np.append(np.arange(0, size, step, dtype=np.int64), size)
+        return regular_edges(self.shape[dim], self.chunks[dim])
 
     def scratch_nbytes(self, index: Index) -> int:
         chunks = 0 if self.chunks is None else 2 * math.prod(self.chunks) * self.stored.itemsize

@@ -264,9 +264,10 @@ def _of_object(source: Any, variable: str | None, dim: Dim) -> ChunkedMatrix | N
         if futures := futures_given(source):
             return from_futures(futures, dim)
     if _is(source, "dask"):
-        from streampca.sources.dask.frame import from_dask_collection
+        from streampca.sources.dask.arrays import from_dask
+        from streampca.sources.dask.frame import from_dask_frame
 
-        return from_dask_collection(source, is_dask_frame(source), dim)
+        return (from_dask_frame if is_dask_frame(source) else from_dask)(source, dim)
     if is_sparse(source):
         return from_sparse(source, dim)
     return from_anndata(source, variable, open) if _is(source, "anndata") else None

@@ -166,7 +166,7 @@ class ThreadBuffers:
         vars(self._local).clear()
 
 
-MOST_CHUNKS = 1 << 26  # chunks of one array, half a gigabyte as edges
+MOST_CHUNKS = 1 << 26  # of one array: each is an entry of tables in this process
 
 
 def check_grid(shape: Sequence[int], chunks: Sequence[int], where: str) -> None:

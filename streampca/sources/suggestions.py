@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import os
 
-OPENED = (
-    ".bed",
-    ".zarr",
-    ".vcz",
-    ".zarr.zip",
-    ".nc",
-    ".nc4",
-    ".h5ad",
-    ".h5",
-    ".npy",
-    ".npz",
-    ".mtx",
-    ".mtx.gz",
-    ".parquet",
-    ".feather",
-    ".arrow",
-    ".csv",
-    ".tsv",
-    ".csv.gz",
-    ".hdf5",
+OPENED = tuple(
+    """
+    .bed .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
+    .csv .tsv .csv.gz .hdf5
+    """.split()
 )
 CONVERSIONS = {
     ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",

@@ -18,7 +18,7 @@ import streampca
 from streampca.errors import MissingDependencyError
 from streampca.matrix import SpotCheck, spot_checks
 from streampca.sources.local_files import FileLocation
-from streampca.sources.zarr import stores
+from streampca.sources.zarr import location
 from streampca.sources.zarr.stores import absolute, held_in_process
 
 X = np.arange(6000.0).reshape(600, 10)
@@ -78,7 +78,7 @@ def test_a_web_server_is_asked_for_lengths_only(
 ) -> None:
     """It need not know of parts, and would send whole chunks."""
     write(str(tmp_path / "x.zarr"))
-    monkeypatch.setattr(stores, "_protocols", lambda store: ("https",))
+    monkeypatch.setattr(location, "protocols_of", lambda store: ("https",))
     check = check_of(f"file://{tmp_path}/x.zarr")
     assert check.seen["c/0/0"] == "4000 bytes"
     assert check.difference() == ""

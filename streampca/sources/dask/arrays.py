@@ -27,7 +27,7 @@ from streampca.sources.dask.chunks import Spot, check_numbers, floats_of_masked
 from streampca.sources.dask.graph import is_future
 from streampca.sources.dask.sharing import MiB, Window
 from streampca.sources.dask.strips import DaskReader
-from streampca.sources.stacked import Dim, Index, StackedMatrix, check_rank
+from streampca.sources.stacked import Dim, Index, StackedMatrix, sample_dims
 from streampca.sources.tables.frames import frame_values, is_frame
 
 LOOSE = 4  # of a window, malloc keeps one part in so many between chunks that differ by some rows
@@ -224,23 +224,8 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     """
     if not isinstance(array, dask.array.Array):
         raise InvalidTypeError(f"expected a Dask array, got {type(array).__name__}")
-
     check_dtype(np.dtype(array.dtype))
-    if dim is None:
-        check_rank(array.shape)
-        return dask_matrix(array, (0,))
-    wanted = list(dim) if isinstance(dim, Sequence) and not isinstance(dim, str) else [dim]
-    found = [
-        int(d) % array.ndim
-        for d in wanted
-        if isinstance(d, (int, np.integer)) and -array.ndim <= d < array.ndim
-    ]
-    if not found or len(set(found)) != len(wanted) or len(found) == array.ndim:
-        raise InvalidInputError(
-            f"dim={dim!r}; expected sample dimension numbers of a Dask array of shape "
-            f"{array.shape}, each once and not all, such as dim=0"
-        )
-    return dask_matrix(array, found)
+    return dask_matrix(array, sample_dims(array.shape, dim))
 
 
 def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -> ChunkedMatrix:

@@ -22,8 +22,8 @@ from streampca.sources.dask.sharing import MiB
 from streampca.sources.local_files import FileLocation
 from streampca.sources.zarr.chunks import decoder_of
 from streampca.sources.zarr.location import ZarrLocation
-from streampca.sources.zarr.reader import ZarrReader, on_store
-from streampca.sources.zarr.stores import local_store
+from streampca.sources.zarr.reader import ZarrReader
+from streampca.sources.zarr.stores import local_store, rebuilt
 
 # Whether a Dask graph computes, or only reads and slices stored chunks.
 
@@ -307,7 +307,7 @@ class StoredArray:
         store = local_store(array.store)
         if store is None or decoder_of(array) is None:
             return None
-        return cls(array, ZarrReader(on_store(array, store), "fill"))
+        return cls(array, ZarrReader(rebuilt(array, store=store), "fill"))
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)

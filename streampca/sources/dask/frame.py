@@ -26,7 +26,7 @@ from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.kinds import CHUNKS, refuse_gpu
 from streampca.matrix.names import index_names
 from streampca.sources.annotations import Annotations
-from streampca.sources.dask.arrays import DaskMatrix, from_dask
+from streampca.sources.dask.arrays import DaskMatrix
 from streampca.sources.dask.strips import DaskReader
 from streampca.sources.stacked import Dim, Index
 from streampca.sources.tables.frames import dtype_of, exact_float, not_numeric, numbers_of
@@ -97,9 +97,6 @@ class FrameIndex(Annotations):
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
-
-    def __reduce__(self) -> Any:
-        return type(None), ()
 
     def column(self, axis: int, name: str) -> None:
         """None: columns are features."""
@@ -398,8 +395,3 @@ def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
         _counted.pop(next(iter(_counted)))
     _counted[dask.base.tokenize(frame)] = lengths
     return lengths, column
-
-
-def from_dask_collection(source: Any, framed: bool, dim: Dim) -> ChunkedMatrix:
-    """A Dask data frame (``framed``) or array."""
-    return from_dask_frame(source, dim) if framed else from_dask(source, dim)

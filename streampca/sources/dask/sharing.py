@@ -221,8 +221,7 @@ class Sharing:
 
         At least so many: all of them where reads that are used first are also done with first.
         """
-        begun = int(np.searchsorted(self.firsts, last, "left"))
-        return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
+        return self.count(first, last)
 
     def bare(self, keys: Collection[Key], strips: Iterable[int]) -> Sharing:
         """What reading these tasks of these strips needs, without what only planning needs."""

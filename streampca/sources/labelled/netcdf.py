@@ -13,6 +13,8 @@ import xarray
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location, ReadCount
+from streampca.matrix.chunked_matrix import regular_edges
+from streampca.paths import first_line
 from streampca.sources.annotations import Annotations
 from streampca.sources.cf import FILLS, PACKED
 from streampca.sources.local_files import FileLocation
@@ -35,13 +37,14 @@ def open_netcdf(path: str, group: str = "") -> xarray.Dataset:
         except ValueError:  # a calendar or unit that cannot be decoded: times stay numbers
             return _with_inherited(path, group, decode_times=False)
     except Exception as error:
+        reason = first_line(error) or type(error).__name__
         engines = "IO backends" in str(error) or isinstance(error, ImportError)
         if engines:
             raise SourceError(
-                f"{shown}: no installed engine reads this NetCDF file ({_first_line(error)}). "
+                f"{shown}: no installed engine reads this NetCDF file ({reason}). "
                 "Install one: pip install 'streampca[netcdf]'"
             ) from error
-        raise SourceError(f"{shown}: not a readable NetCDF file ({_first_line(error)})") from error
+        raise SourceError(f"{shown}: not a readable NetCDF file ({reason})") from error
 
 
 def _with_inherited(path: str, group: str, decode_times: bool) -> xarray.Dataset:
@@ -91,10 +94,6 @@ def fields_in_groups(path: str) -> list[str]:
     ]
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
-
-
 class BackendReader(Reader):
     """A lazily indexed array of a file that xarray opened without Dask.
 
@@ -133,9 +132,8 @@ class BackendReader(Reader):
         step = self.steps[dim]
         if step is None:
             return None
-        size = self.shape[dim]
         if isinstance(step, int):
-            return np.append(np.arange(0, size, max(step, 1), dtype=np.int64), size)
+            return regular_edges(self.shape[dim], max(step, 1))
         return np.concatenate([[0], np.cumsum(step, dtype=np.int64)])
 
     def scratch_nbytes(self, index: Index) -> int:

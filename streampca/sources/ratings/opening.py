@@ -22,7 +22,7 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix.columns import is_number, label_array
-from streampca.paths import PARQUET
+from streampca.paths import PARQUET, first_line
 from streampca.sources.ratings.recognition import DELIMITERS
 from streampca.sources.ratings.store import RULES, RatingsMatrix, Spill
 from streampca.sources.tables.frames import column_names, is_frame
@@ -124,10 +124,10 @@ def _readable(where: str, pa: Any) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
-        told = str(error).strip().partition("\n")[0].rstrip(".")
         raise InvalidInputError(
-            f"{where}: {told}; expected lines of (user, item, rating) with the same number of "
-            "fields. Say delimiter= and header= where they are not recognised"
+            f"{where}: {first_line(error).rstrip('.')}; expected lines of (user, item, rating) "
+            "with the same number of fields. Say delimiter= and header= where they are not "
+            "recognised"
         ) from None
 
 

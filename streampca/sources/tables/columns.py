@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix.columns import as_text
+from streampca.paths import first_line
 from streampca.sources.tables.frames import exact_float
 from streampca.sources.tables.row_names import called_id
 from streampca.sources.tables.written import Written
@@ -143,8 +144,8 @@ def _numbers(values: Any, dtype: np.dtype[Any], where: str, name: str) -> Array:
             values = values.cast(wanted)
         except pa.ArrowInvalid as error:
             raise InvalidTypeError(
-                f"{where}: column {name!r} is {kind}, and {_first_line(error)}; expected integers "
-                "up to 2**53 in size, since float64 rounds larger ones. Leave the column out: "
+                f"{where}: column {name!r} is {kind}, and {first_line(error).rstrip('.')}; "
+                "expected integers up to 2**53 in size, since float64 rounds larger ones. Leave the column out: "
                 "columns=[...]; an identifier is no feature: index=..."
             ) from None
     return plain(pc.fill_null(values, float("nan")) if values.null_count else values)
@@ -369,10 +370,6 @@ def agree(choices: Iterator[tuple[str, Choice]]) -> np.dtype[Any]:
             )
         dtypes.append(choice.dtype)
     return np.result_type(*dtypes)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
 
 
 def plain_values(values: Any, name: str, where: str) -> Array:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
 from streampca.paths import open_objects, plain_errors, refuse_special
-from streampca.sources.local_files import FileLocation
+from streampca.sources.local_files import FileLocation, number_order
 
 SAMPLED = 8  # files of which workers check that they see the same
 AT_ONCE = 8  # files whose metadata are read concurrently
@@ -140,7 +140,7 @@ def files_in(
     names = [name for name in _below(root, options) if _counts(name, suffixes)]
     if not names:
         raise SourceError(f"{hide_secrets(path)}: the folder holds no {suffixes[0]} file")
-    names.sort(key=natural)
+    names.sort(key=lambda name: number_order(name.replace("/", "\0\0")))  # folder by folder
     if "://" not in path:
         return [TableFile.at(root + name, options, root) for name in names]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -173,21 +173,3 @@ def keys_of(path: str) -> dict[str, str | None]:
         if there and name:
             found[unquote(name)] = None if value == HIVE_NULL else unquote(value)
     return found
-
-
-def natural(path: str) -> list[Any]:
-    """A sort key that puts part-2 before part-10, folder by folder."""
-    key: list[Any] = []
-    for part in path.split("/"):
-        text, number = "", ""
-        pieces: list[tuple[int, int, str]] = []
-        for c in part + "\0":
-            if c.isdigit():
-                number += c
-                continue
-            if number:
-                pieces += [(0, 0, text), (1, int(number), "")]
-                text = number = ""
-            text += c
-        key.append([*pieces, (0, 0, text)])
-    return key

@@ -122,9 +122,6 @@ class ParquetReader(TableReader):
         remote = self.files[0].remote  # a request each
         return called_id(name) if remote else super().worth_a_look(name)
 
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
-
     def piece_rows(self) -> int:
         """A batch: smaller blocks are folded and gone before the next batch is decoded."""
         return self.batch_rows(1)

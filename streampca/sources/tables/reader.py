@@ -20,8 +20,9 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
-from streampca.matrix import AxisLabels, Labels, ReadCount
+from streampca.matrix import AxisLabels, Labels, Location, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
+from streampca.paths import first_line
 from streampca.sources.annotations import Annotations
 from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, room_for
 from streampca.sources.tables.columns import (
@@ -35,6 +36,7 @@ from streampca.sources.tables.columns import (
     plain,
     plain_values,
 )
+from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.frames import StoredIndex
 from streampca.sources.tables.row_names import FIRST_ROWS, ask_about, called_id, suspects
 
@@ -55,6 +57,7 @@ class TableReader(Reader):
 
     loads: tuple[str, ...] = ("pyarrow",)
     into_buffer = True
+    schema: Any  # of Arrow
 
     def __init__(self, where: str, columns: Columns, lengths: Any) -> None:
         self.where, self.columns = where, columns
@@ -91,7 +94,7 @@ class TableReader(Reader):
 
     def column_names(self) -> list[str]:
         """All columns of the table."""
-        return self.columns.names
+        return list(self.schema.names)
 
     def row_names(self, name: str) -> Array:
         """(rows,) what a column holds, as names: text, dates or numbers. "NA" is a name."""
@@ -116,7 +119,7 @@ class TableReader(Reader):
 
     def kind_of(self, name: str) -> Any:
         """The Arrow type of a column."""
-        return self.schema.field(name).type  # type: ignore[attr-defined]
+        return self.schema.field(name).type
 
     def piece_rows(self) -> int:
         """Rows of the smallest blocks of a long unit."""
@@ -168,6 +171,21 @@ class TableReader(Reader):
     def fingerprint(self) -> str:
         text = [self.where, self.shape, str(self.dtype), self.columns.features, self.stamp()]
         return hashlib.sha256(repr(text).encode()).hexdigest()
+
+
+class FileReader(TableReader):
+    """Reads the chosen columns of a table in one file."""
+
+    file: TableFile
+
+    def stamp(self) -> list[Any]:
+        return [self.file.path, self.file.size, self.file.version]
+
+    def paths(self) -> tuple[str, ...]:
+        return () if self.file.remote else (self.file.path,)
+
+    def locations(self) -> tuple[Location, ...]:
+        return locations_of([self.file])
 
 
 class _Stream:
@@ -240,9 +258,9 @@ class understood:
             return
         if isinstance(error, (FileNotFoundError, PermissionError)):
             return
-        first = str(error).strip().partition("\n")[0]
         raise DamagedSourceError(
-            f"{self.where}: not readable ({first}); it is cut off, damaged or of another format"
+            f"{self.where}: not readable ({first_line(error)}); it is cut off, damaged or of "
+            "another format"
         ) from None
 
 

@@ -20,9 +20,9 @@ from streampca.errors import (
     hide_secrets,
     warn_caller,
 )
-from streampca.matrix import Location
 from streampca.matrix.columns import as_text
 from streampca.matrix.names import whole_numbers
+from streampca.paths import first_line
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.coding import (
     coding_of,
@@ -35,7 +35,7 @@ from streampca.sources.tables.coding import (
 )
 from streampca.sources.tables.columns import TOLD, Columns, Wanted, plain_values
 from streampca.sources.tables.dialect import Text, heading
-from streampca.sources.tables.files import TableFile, locations_of
+from streampca.sources.tables.files import TableFile
 from streampca.sources.tables.numbers import (
     as_numbers,
     cells_of,
@@ -44,7 +44,7 @@ from streampca.sources.tables.numbers import (
     rows_of,
     unreadable,
 )
-from streampca.sources.tables.reader import TableMatrix, TableReader
+from streampca.sources.tables.reader import FileReader, TableMatrix
 from streampca.sources.tables.row_names import FIRST_ROWS, called_id
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
@@ -54,7 +54,7 @@ DIGITS = re.compile(r"[0-9]+")
 UNCLOSED_NBYTES = 64 << 20  # that a field in quotes may have
 
 
-class TextReader(TableReader):
+class TextReader(FileReader):
     """Ranges of lines of one file; a compressed one is read from its beginning."""
 
     def __init__(
@@ -102,9 +102,6 @@ class TextReader(TableReader):
             )
         return table
 
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
-
     def worth_a_look(self, name: str) -> bool:
         return True  # all numbers are floats here
 
@@ -140,13 +137,7 @@ class TextReader(TableReader):
         return copies * RANGE_NBYTES + 8 * cells * (1 + 2 * (not self.text.written.plain))
 
     def stamp(self) -> list[Any]:
-        return [self.file.path, self.file.size, self.file.version, self.text]
-
-    def paths(self) -> tuple[str, ...]:
-        return () if self.file.remote else (self.file.path,)
-
-    def locations(self) -> tuple[Location, ...]:
-        return locations_of([self.file])
+        return [*super().stamp(), self.text]
 
 
 def parsed(
@@ -218,8 +209,7 @@ def _why(
     except UnicodeDecodeError as wrong:
         at = line + line_ends(data[: wrong.start])
         return not_utf8(where, data, wrong.start, at, **text.written.given)
-    told = str(error).strip().partition("\n")[0].rstrip(".")
-    return unreadable(where, data, text, numeric, line, told)
+    return unreadable(where, data, text, numeric, line, first_line(error).rstrip("."))
 
 
 def open_text(file: TableFile, wanted: Wanted) -> TableMatrix:

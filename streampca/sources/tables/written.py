@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.sources.text_files import codec_named
 
 BLANKS = r"\s+"  # a delimiter: one or more blanks or tabs, as of pandas
 SAID = {"\t": "tab", BLANKS: "blanks"}  # as messages name them
@@ -19,65 +19,18 @@ MOST_BLANKS = 40  # of a cell that holds nothing else
 
 # What stands for a missing number, as pandas.read_csv has it
 NULLS = frozenset(
-    [
-        "",
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "-1.#IND",
-        "-1.#QNAN",
-        "-NaN",
-        "-nan",
-        "1.#IND",
-        "1.#QNAN",
-        "<NA>",
-        "N/A",
-        "NA",
-        "NULL",
-        "NaN",
-        "None",
-        "n/a",
-        "nan",
-        "null",
-    ]
-)
+    """
+    #N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null
+    """.split()
+) | {"", "#N/A N/A"}
 SIGNS = frozenset(["?", "-", "--", "---", ".", "..", "...", "*", "**", "\u2013", "\u2014"])
 # Other words that people write for one; read as such only where na_values says so
 WORDS = frozenset(
-    [
-        "none",
-        "missing",
-        "unknown",
-        "n.a.",
-        "n.a",
-        "n.d.",
-        "nd",
-        "n/d",
-        "na",
-        "nan",
-        "null",
-        "nil",
-        "blank",
-        "empty",
-        "<null>",
-        "(null)",
-        "\\n",
-        "nat",
-        "#div/0!",
-        "#value!",
-        "#ref!",
-        "#null!",
-        "#num!",
-        "#name?",
-        "#n/a",
-        "not available",
-        "not applicable",
-        "bdl",
-        "bd",
-        "tnp",
-        "undefined",
-    ]
-)
+    r"""
+    none missing unknown n.a. n.a n.d. nd n/d na nan null nil blank empty <null> (null) \n nat
+    #div/0! #value! #ref! #null! #num! #name? #n/a bdl bd tnp undefined
+    """.split()
+) | {"not available", "not applicable"}
 
 
 @dataclass(frozen=True)
@@ -118,7 +71,7 @@ class Written:
         if "delimiter" in given:
             given["delimiter"] = _delimiter(given["delimiter"])
         if "encoding" in given:
-            given["encoding"] = _encoding(given["encoding"])
+            given["encoding"] = codec_named(given["encoding"])
         found = cls(**given)
         if found.decimal == (found.thousands or ""):
             raise InvalidInputError(
@@ -188,12 +141,3 @@ def _delimiter(text: str) -> str:
             f"delimiter={text!r}; expected one character, 'tab' or 'blanks' (one or more)"
         )
     return found
-
-
-def _encoding(name: str) -> str:
-    try:
-        return codecs.lookup(name).name
-    except LookupError:
-        raise InvalidInputError(
-            f"encoding={name!r}; expected one of Python's, such as 'cp1252' or 'utf-16'"
-        ) from None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, shorten
 from streampca.paths import PARQUET, check_readable, refuse_special
+from streampca.sources.local_files import visible_files
 from streampca.sources.opening import STORES, holds_parquet
 from streampca.sources.texts.records import (
     JSON,
@@ -270,7 +271,7 @@ def _require_file(path: str) -> None:
 def _files(path: str) -> tuple[list[str], str]:
     """The files that a folder or a pattern stands for, in order, and where their names begin."""
     if os.path.isdir(path):
-        found = _below(path)
+        found = list(visible_files(path))
         root = os.path.join(path, "")
     elif glob.has_magic(path):
         found = [one for one in glob.glob(path, recursive=True) if os.path.isfile(one)]
@@ -293,15 +294,6 @@ def _files(path: str) -> tuple[list[str], str]:
             "'docs/*.txt', or JSON or CSV"
         )
     return sorted(found), root
-
-
-def _below(path: str) -> list[str]:
-    """The files in a folder and below it, but hidden ones."""
-    found = []
-    for folder, inner, names in os.walk(path):
-        inner[:] = [one for one in inner if not one.startswith(".")]
-        found += [os.path.join(folder, one) for one in names if not one.startswith(".")]
-    return found
 
 
 def _magic(path: str) -> int:

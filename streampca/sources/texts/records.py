@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import gzip
 import io
@@ -19,6 +18,7 @@ from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.paths import PARQUET
 from streampca.sources.tables.frames import column_names, is_frame
 from streampca.sources.tables.written import stated_delimiter
+from streampca.sources.text_files import codec_named
 
 JSON = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -208,12 +208,7 @@ def opened(path: str, encoding: str, newline: str | None) -> Any:
 
 def codec_of(encoding: str) -> str:
     """The codec of an encoding, which takes a byte order mark. Raises InvalidInputError."""
-    try:
-        name = codecs.lookup(encoding).name
-    except LookupError:
-        raise InvalidInputError(
-            f"encoding={encoding!r}; expected one of Python's, such as 'utf-8' or 'latin-1'"
-        ) from None
+    name = codec_named(encoding)
     return "utf-8-sig" if name == "utf-8" else name
 
 

@@ -17,7 +17,7 @@ from streampca.paths import OBJECTS, has_obstore, no_obstore, open_objects, sche
 from streampca.sources.cf import dims_of
 from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
 from streampca.sources.zarr.opening import pick_array
-from streampca.sources.zarr.stores import is_repository, snapshot_of
+from streampca.sources.zarr.stores import is_repository, rebuilt, snapshot_of
 
 Place = str | os.PathLike[str] | zarr.Array[Any]
 
@@ -204,8 +204,7 @@ def _check_neighbours(group: zarr.Group, array: zarr.Array[Any], dim: int) -> No
 
 def _ahead(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
     """The array with unsaved metadata, so that its chunks can be written first."""
-    one = zarr.Array(zarr.AsyncArray(metadata, array.store_path, array.async_array.config))
-    return one.with_config({"write_empty_chunks": True})
+    return rebuilt(array, metadata=metadata).with_config({"write_empty_chunks": True})
 
 
 def _save(array: zarr.Array[Any], metadata: Any) -> None:

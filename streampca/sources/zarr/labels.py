@@ -18,17 +18,11 @@ from streampca.sources.zarr.stores import whole
 
 # Labels of samples and variants in the Zarr group of a genotype array.
 
-COLUMNS = (
-    "family",
-    "individual",
-    "father",
-    "mother",
-    "chromosome",
-    "position",
-    "counted_allele",
-    "other_allele",
-    "label",
-)  # as streampca.operations.convert writes them
+COLUMNS = tuple(  # as streampca.operations.convert writes them
+    """
+    family individual father mother chromosome position counted_allele other_allele label
+    """.split()
+)
 
 
 def extra_columns(group: Any, dim: str, size: int) -> dict[str, np.ndarray[Any, Any]]:

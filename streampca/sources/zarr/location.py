@@ -23,11 +23,11 @@ from streampca.matrix import Location
 from streampca.paths import plain_errors
 from streampca.sources.zarr.stores import (
     METADATA,
-    _protocols,
     default_timeout,
     held_in_process,
     local_paths,
     place_of,
+    protocols_of,
     snapshot_of,
 )
 
@@ -250,4 +250,4 @@ def _described(document: bytes, shape: Sequence[int]) -> str:
 
 
 def _is_web(store: Any) -> bool:
-    return any(one.startswith("http") for one in _protocols(store))
+    return any(one.startswith("http") for one in protocols_of(store))

@@ -34,16 +34,13 @@ from streampca.sources.zarr.stores import default_timeout, metadata_errors, no_a
 
 
 def open_array(
-    source: str,
-    storage_options: dict[str, Any] | None = None,
-    read_timeout: float | None = None,
-    external_links: bool = False,
+    source: str, storage_options: dict[str, Any] | None = None, external_links: bool = False
 ) -> Any:
     """The Zarr array or group at a path or URL. Raises SourceError where there is none.
 
     external_links : also read files to which links in the store lead out of it.
     """
-    timeout = read_timeout or default_timeout()
+    timeout = default_timeout()
     try:
         with metadata_errors(source):
             return _open(store_at(source, storage_options, external_links), timeout)

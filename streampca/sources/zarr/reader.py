@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import zarr
-from zarr.storage import StorePath
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError, hide_secrets
 from streampca.matrix import Location, ReadCount
+from streampca.matrix.chunked_matrix import regular_edges
 from streampca.sources.cf import Decoding
 from streampca.sources.stacked import Index, Reader, ThreadBuffers, check_grid, room_for
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex, decoder_of
@@ -30,6 +29,7 @@ from streampca.sources.zarr.stores import (
     default_timeout,
     local_paths,
     place_of,
+    rebuilt,
 )
 
 # What malloc keeps for Zarr's own threads: of arrays that it does not map one by one, which those
@@ -56,7 +56,6 @@ class ZarrReader(Reader):
         array: Any,
         missing_chunks: str = "error",
         decoding: Decoding | None = None,
-        read_timeout: float | None = None,
         hole: float | None = None,
     ) -> None:
         if missing_chunks not in ("error", "fill", "mask"):
@@ -64,16 +63,13 @@ class ZarrReader(Reader):
                 f"missing_chunks={missing_chunks!r}; expected 'error', 'fill' or 'mask'"
             )
         check_grid(array.shape, array.shards or array.chunks, place_of(array))
-        timeout = default_timeout() if read_timeout is None else read_timeout
-        if not timeout > 0:
-            raise InvalidInputError(f"read_timeout={read_timeout!r}; expected seconds")
         shards = ShardIndex.of(array, strict=missing_chunks == "error")
         odd = shards is None and decoder_of(array) is None
         frames = FrameLimit.of(array) if odd else None
         store = absolute(array.store)
-        self.guard = GuardedStore(store, missing_chunks, timeout, shards, frames=frames)
+        self.guard = GuardedStore(store, missing_chunks, default_timeout(), shards, frames=frames)
         self.tally, self.chunks = self.guard.tally, EncodedChunks(self.guard)
-        self.array = on_store(array, self.guard)
+        self.array = rebuilt(array, store=self.guard)
         self.shape = tuple(int(n) for n in self.array.shape)
         self.attributes = dict(self.array.attrs)
         self.rows_dim: int | None = None  # of rows that are looked at for blank ones
@@ -83,7 +79,9 @@ class ZarrReader(Reader):
         self.dtype = self.stored if decoding is None else decoding.dtype
         self.loads = () if decoding is None else ("xarray",)
         if missing_chunks == "mask":
-            self.array = with_fill(self.array, absent_value(self.stored, self.decoding, hole))
+            fill = absent_value(self.stored, self.decoding, hole)
+            metadata = replace(self.array.metadata, fill_value=fill)
+            self.array = rebuilt(self.array, metadata=metadata)
         self.unit = tuple(int(c) for c in (self.array.shards or self.array.chunks))
         self.place = place_of(array)
         self.history: Snapshots | None = None  # of an Icechunk repository
@@ -215,8 +213,7 @@ class ZarrReader(Reader):
         self.chunks.buffers.free()
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
-        step, size = self.unit[dim], self.shape[dim]
-        return np.append(np.arange(0, size, step, dtype=np.int64), size)
+        return regular_edges(self.shape[dim], self.unit[dim])
 
     def scratch_nbytes(self, index: Index) -> int:
         chunk = int(np.prod(self.unit, dtype=np.int64)) * self.stored.itemsize
@@ -290,7 +287,7 @@ class ZarrReader(Reader):
         if self.guard.shards is not None:
             shorter.guard = self.guard.limited(dim, size)
             shorter.chunks = EncodedChunks(shorter.guard)
-            shorter.array = on_store(self.array, shorter.guard)
+            shorter.array = rebuilt(self.array, store=shorter.guard)
         return shorter
 
     def longer(self, dim: int, size: int) -> ZarrReader:
@@ -305,11 +302,8 @@ class ZarrReader(Reader):
             self.guard.wrapped, "fill", self.guard.timeout, shards, frames=self.guard.frames
         )
         other.tally, other.chunks = guard.tally, EncodedChunks(guard)
-        array = on_store(self.array, guard).async_array
-        longer = zarr.AsyncArray(
-            array.metadata.update_shape(tuple(shape)), array.store_path, array.config
-        )
-        other.array, other.shape = zarr.Array(longer), tuple(shape)
+        metadata = self.array.metadata.update_shape(tuple(shape))
+        other.array, other.shape = rebuilt(self.array, store=guard, metadata=metadata), tuple(shape)
         other.decoding, other.dtype, other.rows_dim = None, self.stored, None
         return other
 
@@ -332,20 +326,6 @@ def absent_value(stored: np.dtype[Any], decoding: Decoding | None, hole: float |
             "holds: streampca.open(..., missing_value=-9); or missing_chunks='fill'."
         )
     return codes[0]
-
-
-def with_fill(array: Any, value: Any) -> Any:
-    """The same ``zarr.Array`` with another fill value; nothing is written."""
-    one = array.async_array
-    metadata = replace(one.metadata, fill_value=value)
-    return zarr.Array(zarr.AsyncArray(metadata, one.store_path, one.config))
-
-
-def on_store(array: Any, store: Any) -> Any:
-    """The same ``zarr.Array``, read through another store."""
-    one = array.async_array
-    place = StorePath(store, one.store_path.path)
-    return zarr.Array(zarr.AsyncArray(one.metadata, place, one.config))
 
 
 # Rows that hold only the fill value, as rows do that were never written.

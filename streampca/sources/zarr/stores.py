@@ -83,10 +83,9 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
     def limited(self, dim: int, size: int) -> GuardedStore:
         """The same store for an array that ends after ``size`` along dim: chunks of a
         shard beyond that may be absent."""
-        shards = None if self.shards is None else self.shards.limited(dim, size)
-        return GuardedStore(
-            self._store, self.missing, self.timeout, shards, self.tally, self.frames
-        )
+        other = copy.copy(self)
+        other.shards = None if self.shards is None else self.shards.limited(dim, size)
+        return other
 
     def _with_store(self, store: Any) -> GuardedStore:
         return GuardedStore(store, self.missing, self.timeout, self.shards, self.tally, self.frames)
@@ -353,6 +352,13 @@ def is_repository(path: str) -> bool:
     )
 
 
+def rebuilt(array: Any, *, store: Any = None, metadata: Any = None) -> Any:
+    """The same ``zarr.Array`` through another store, or with other metadata; nothing is written."""
+    one = array.async_array
+    place = one.store_path if store is None else StorePath(store, one.store_path.path)
+    return zarr.Array(zarr.AsyncArray(metadata or one.metadata, place, one.config))
+
+
 # Small arrays in the Zarr group of the data: labels, coordinates.
 
 
@@ -365,10 +371,8 @@ def whole(array: Any) -> np.ndarray[Any, Any]:
         return np.asarray(array[...])
     shards, limit = ShardIndex.of(array, strict=False), FrameLimit.of(array)
     guard = GuardedStore(array.store, "fill", default_timeout(), shards, frames=limit)
-    one: Any = array.async_array
-    again = zarr.Array(zarr.AsyncArray(one.metadata, StorePath(guard, array.path), one.config))
     try:
-        return np.asarray(again[...])
+        return np.asarray(rebuilt(array, store=guard)[...])
     except (StreamPCAError, MemoryError, OSError):
         raise
     except Exception as error:  # every codec has errors of its own
@@ -410,7 +414,7 @@ def held_in_process(store: Any) -> str:
         return f"a zarr {type(store).__name__}"
     if isinstance(store, zarr.storage.ObjectStore) and type(store.store).__name__ == "MemoryStore":
         return "an obstore MemoryStore"
-    return "memory://" if "memory" in _protocols(store) else ""
+    return "memory://" if "memory" in protocols_of(store) else ""
 
 
 def absolute(store: Any) -> Any:
@@ -428,7 +432,7 @@ def local_store(store: Any) -> Any:
     """The directory on this machine that a store is, as one of Zarr's own; None of any other."""
     if type(store) is zarr.storage.LocalStore:
         return absolute(store)
-    if not {"file", "local"} & set(_protocols(store)) or not os.path.isabs(store.path):
+    if not {"file", "local"} & set(protocols_of(store)) or not os.path.isabs(store.path):
         return None
     return zarr.storage.LocalStore(store.path, read_only=True)
 
@@ -443,7 +447,7 @@ def zarr_array_in(wrapper: Any) -> Any:
     return None
 
 
-def _protocols(store: Any) -> tuple[str, ...]:
+def protocols_of(store: Any) -> tuple[str, ...]:
     """The fsspec protocols of a store; none for other stores."""
     if not isinstance(store, zarr.storage.FsspecStore):
         return ()

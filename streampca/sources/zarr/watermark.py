@@ -101,8 +101,6 @@ def _bits(low: int, high: int) -> int:
 # array that was shortened and extended between two looks shows the rows that its last chunk still
 # holds as they were: nothing in the store tells that they were removed, and they count.
 
-__all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
-
 UNMARKED = RowMark()
 MOST_SPANS = 3  # of absent chunks that a message names
 SETTLE = 60.0  # seconds without a write after which an append is considered complete
