@@ -145,8 +145,8 @@ def _numbers(values: Any, dtype: np.dtype[Any], where: str, name: str) -> Array:
         except pa.ArrowInvalid as error:
             raise InvalidTypeError(
                 f"{where}: column {name!r} is {kind}, and {first_line(error).rstrip('.')}; "
-                "expected integers up to 2**53 in size, since float64 rounds larger ones. Leave the column out: "
-                "columns=[...]; an identifier is no feature: index=..."
+                "expected integers up to 2**53 in size, since float64 rounds larger ones. Leave "
+                "the column out: columns=[...]; an identifier is no feature: index=..."
             ) from None
     return plain(pc.fill_null(values, float("nan")) if values.null_count else values)
 
