@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import SourceError
 from streampca.matrix import ReadCount
-from streampca.paths import read_at
+from streampca.paths import read_fully
 from streampca.sources.memory.arrays import ArrayReader
 from streampca.sources.stacked import Index, Reader, Tally, room_for
 
@@ -136,9 +136,14 @@ def _read_part(
 
 def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str) -> None:
     view: Any = memoryview(into.reshape(-1))  # type: ignore[arg-type]
-    done = 0
-    while done < len(view):
-        got = read_at(handle, view[done:], offset + done)
-        if got == 0:
-            raise SourceError(f"{path} is truncated: {len(view) - done} bytes are missing")
-        done += got
+    if (done := read_fully(handle, view, offset)) < len(view):
+        raise SourceError(f"{path} is truncated: {len(view) - done} bytes are missing")
+
+
+def new_npy(path: str, dtype: Any, length: int) -> Any:
+    """A new, unbuffered file with the header of an array of one axis; its entries are to follow."""
+    file = open(path, "wb", buffering=0)  # noqa: SIM115
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file

@@ -50,8 +50,9 @@ class Layers:
     values : results in place of the tasks that make them.
     """
 
-    def __init__(self, layers: Mapping[str, Any], values: Mapping[Key, Any] | None = None) -> None:
-        self.layers, self.values = dict(layers), dict(values or {})
+    def __init__(self, layers: Mapping[str, Any]) -> None:
+        self.layers: dict[str, Any] = dict(layers)
+        self.values: dict[Key, Any] = {}
         self._blocks: dict[str, Blocks | None] = {}
         self._owners: dict[Key, str] = {name: name for name in self.layers}
         self.told = {

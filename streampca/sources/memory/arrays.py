@@ -236,7 +236,10 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     if values.dtype.kind == "O":
         values = _numbers(values, mask)
     check_dtype(values.dtype, kind="list" if isinstance(array, (list, tuple)) else "array")
-    matrix = stack(reader_of(values, mask, missing_value, loads), dim)
+    reader = ArrayReader(values, loads)
+    if mask is not None:
+        reader = MaskedReader(values, mask, missing_value)
+    matrix = stack(reader, dim)
     matrix.given_nbytes += given
     matrix.missing_value = missing_value
     if isinstance(matrix.reader, MaskedReader) and matrix.reader.code is not None:
@@ -251,18 +254,6 @@ def _repairs(frame: Any) -> tuple[str, str]:
     names = "X.set_index({})" if hasattr(frame, "set_index") else "streampca.open(X, index={})"
     columns = "X.column_names" if hasattr(frame, "column_names") else "list(X.columns)"
     return names, f"streampca.open(X, columns={columns}) makes all of them features"
-
-
-def reader_of(
-    values: Array,
-    mask: Array | None = None,
-    missing_value: float | None = None,
-    loads: tuple[str, ...] = (),
-) -> ArrayReader:
-    """The reader of an array with a mask, or without.  loads : libraries of what holds it."""
-    if mask is None:
-        return ArrayReader(values, loads)
-    return MaskedReader(values, mask, missing_value)
 
 
 def _numbers(values: Array, mask: Array | None) -> Array:

@@ -220,14 +220,10 @@ def _of_text(
     import pyarrow as pa
     import pyarrow.csv
 
-    from streampca.paths import check_readable
     from streampca.sources.tables import coding
-    from streampca.sources.tables.files import TableFile
+    from streampca.sources.tables.files import table_file
 
-    check_readable(path)
-    if "://" not in path and not os.path.isfile(path):
-        raise SourceError(f"{path}: no such file")
-    file, written = TableFile.at(path, options), said[0]
+    file, written = table_file(path, options), said[0]
     how = coding.coding_of(file, written.encoding)
     with coding.unpacking(file, how), coding.opened_text(file, how) as handle:
         head = coding.read_exactly(handle, HEAD_NBYTES)
@@ -342,12 +338,9 @@ class Replaced(io.RawIOBase):
 def _of_parquet(path: str, wanted: Wanted, where: str, options: dict[str, Any] | None) -> Found:
     import pyarrow.parquet
 
-    from streampca.sources.tables.files import TableFile, files_in
+    from streampca.sources.tables.files import parquet_files
 
-    folder = "://" not in path and os.path.isdir(path)
-    if not folder and "://" not in path and not os.path.isfile(path):
-        raise SourceError(f"{path}: no such file")
-    files = files_in(path, PARQUET, options) if folder else [TableFile.at(path, options)]
+    files = parquet_files(path, options)
     names = pyarrow.parquet.ParquetFile(files[0].open()).schema_arrow.names
     fields = chosen(list(names), wanted, where)
 

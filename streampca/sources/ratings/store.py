@@ -13,7 +13,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, Labels
 from streampca.sources.local_files import ScratchFolder, append_to
-from streampca.sources.npy import NpyReader
+from streampca.sources.npy import NpyReader, new_npy
 from streampca.sources.sparse.matrices import CompressedMatrix
 
 Array = np.ndarray[Any, Any]
@@ -243,8 +243,12 @@ class Lines:
         """like : a matrix or a spill with at least as many ratings."""
         timed = like.times is not None if isinstance(like, RatingsMatrix) else like.timed
         self.folder, self.entries, self.most = ScratchFolder(), 0, like.entries
-        kinds = {"data": "<f4", "indices": "<i4"} | ({"times": "<f8"} if timed else {})
-        self.files = {name: self._created(name, np.dtype(kind)) for name, kind in kinds.items()}
+        names = {"data": "<f4", "indices": "<i4"} | ({"times": "<f8"} if timed else {})
+        kinds = {name: np.dtype(kind) for name, kind in names.items()}
+        self.files = {
+            name: (new_npy(os.path.join(self.folder.path, f"{name}.npy"), kind, self.most), kind)
+            for name, kind in kinds.items()
+        }
         self.counts = np.zeros(0, np.int64)
         self.digests = dict.fromkeys(kinds, 0)
         self.least, self.greatest = np.inf, -np.inf
@@ -255,12 +259,6 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         for file, _dtype in self.files.values():
             file.close()
-
-    def _created(self, name: str, dtype: np.dtype[Any]) -> Any:
-        file = open(os.path.join(self.folder.path, f"{name}.npy"), "wb", buffering=0)  # noqa: SIM115
-        header = {"descr": dtype.str, "fortran_order": False, "shape": (self.most,)}
-        np.lib.format.write_array_header_1_0(file, header)
-        return file, dtype
 
     def add(self, users: Array, items: Array, ratings: Array, times: Array | None) -> None:
         """Append a piece."""

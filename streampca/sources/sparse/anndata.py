@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -163,12 +163,20 @@ def from_anndata(
     return matrix
 
 
-def axis_names(path: str) -> tuple[Any, Any]:
-    """Names of the observations and variables of an AnnData on disk."""
+@contextlib.contextmanager
+def _group_at(path: str) -> Iterator[Any]:
+    """The group of an AnnData at rest, in HDF5 or Zarr."""
     if os.path.isfile(path) and not path.endswith(".zip"):
         with open_hdf5(path) as file:
-            return _both_names(file, path)
-    return _both_names(open_array(path), path)
+            yield file
+    else:
+        yield open_array(path)
+
+
+def axis_names(path: str) -> tuple[Any, Any]:
+    """Names of the observations and variables of an AnnData on disk."""
+    with _group_at(path) as group:
+        return _both_names(group, path)
 
 
 def stored_scores(path: str, name: str | None = None) -> tuple[Any, Any] | None:
@@ -178,13 +186,11 @@ def stored_scores(path: str, name: str | None = None) -> tuple[Any, Any] | None:
     """
     if not os.path.exists(path) and "://" not in path:
         raise SourceError(f"{path}: no such file or directory")
-    if os.path.isfile(path) and not path.endswith(".zip"):
-        if not path.endswith(".h5ad"):
-            return None
-        with open_hdf5(path) as file:
-            return _obsm(file, path, name)
-    node = open_array(path)
-    return _obsm(node, path, name) if is_anndata(node) else None
+    if os.path.isfile(path) and not path.endswith((".zip", ".h5ad")):
+        return None
+    with _group_at(path) as group:
+        known = path.endswith(".h5ad") or is_anndata(group)
+        return _obsm(group, path, name) if known else None
 
 
 def _obsm(group: Any, path: str, name: str | None) -> tuple[Any, Any]:
@@ -418,11 +424,8 @@ def variable_mask(target: Any, name: str) -> Any:
     """
     if not isinstance(target, (str, os.PathLike)):
         return _as_mask(target.var[name], name) if name in target.var else None
-    path = os.fspath(target)
-    if os.path.isfile(path) and not path.endswith(".zip"):
-        with open_hdf5(path) as file:
-            return _column(file["var"], name)
-    return _column(open_array(path)["var"], name)
+    with _group_at(os.fspath(target)) as group:
+        return _column(group["var"], name)
 
 
 def _column(frame: Any, name: str) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.local_files import ScratchFolder, append_to
-from streampca.sources.npy import NpyReader
+from streampca.sources.npy import NpyReader, new_npy
 from streampca.sources.sparse.feature_types import TenxColumns, unique_names
 from streampca.sources.sparse.matrices import CompressedMatrix
 
@@ -122,7 +122,7 @@ def _convert(file: BinaryIO, header: Header, folder: str, path: str) -> tuple[in
     last, open_orders = [0, 0], [True, True]
     done = 0
     files = [
-        _created(folder, name, kind, header.entries)
+        new_npy(os.path.join(folder, f"{name}.npy"), kind, header.entries)
         for name, kind in (("data", dtype), ("rows", "<i4"), ("columns", "<i4"))
     ]
     try:
@@ -154,15 +154,6 @@ def _convert(file: BinaryIO, header: Header, folder: str, path: str) -> tuple[in
     os.rename(os.path.join(folder, f"{NAMES[1 - lines]}.npy"), os.path.join(folder, "indices.npy"))
     os.remove(os.path.join(folder, f"{NAMES[lines]}.npy"))
     return lines, np.cumsum(counts[lines])
-
-
-def _created(folder: str, name: str, dtype: Any, entries: int) -> Any:
-    """A new ``.npy`` file of that many entries, its header written."""
-    file = open(os.path.join(folder, f"{name}.npy"), "wb", buffering=0)  # noqa: SIM115
-    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-    header = {"descr": descr, "fortran_order": False, "shape": (entries,)}
-    np.lib.format.write_array_header_1_0(file, header)
-    return file
 
 
 def _entries(file: BinaryIO, header: Header, path: str) -> Iterator[tuple[Any, Any, Any]]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
-from streampca.paths import open_objects, plain_errors, refuse_special
+from streampca.paths import PARQUET, check_readable, open_objects, plain_errors, refuse_special
 from streampca.sources.local_files import FileLocation, number_order
 
 SAMPLED = 8  # files of which workers check that they see the same
@@ -173,3 +173,19 @@ def keys_of(path: str) -> dict[str, str | None]:
         if there and name:
             found[unquote(name)] = None if value == HIVE_NULL else unquote(value)
     return found
+
+
+def table_file(path: str, options: Mapping[str, Any] | None) -> TableFile:
+    """The file at a path or URL. Raises SourceError where there is none."""
+    check_readable(path)
+    if "://" not in path and not os.path.isfile(path):
+        what = "is a folder; expected a file" if os.path.isdir(path) else "no such file"
+        raise SourceError(f"{path}: {what}")
+    return TableFile.at(path, options)
+
+
+def parquet_files(path: str, options: Mapping[str, Any] | None) -> list[TableFile]:
+    """The Parquet files at a path, which may be a folder."""
+    if path.endswith("/") if "://" in path else os.path.isdir(path):
+        return files_in(path, PARQUET, options)
+    return [table_file(path, options)]

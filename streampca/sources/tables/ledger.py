@@ -21,6 +21,7 @@ from streampca.sources.ledger import (
     Change,
     Ledger,
     Seen,
+    version_number,
 )
 from streampca.sources.stacked import StackedMatrix
 
@@ -100,7 +101,10 @@ class FileSource:
     def look(self) -> Seen:
         """The size of every file now, and when it was written."""
         now = [file.again() for file in self.reader.files]
-        version = [_number(one.version) for one in now]
+        version = [
+            int(one.version) if one.version.isdigit() else version_number(one.version)
+            for one in now
+        ]
         size = np.array([one.size for one in now], np.int64)
         times = np.full(len(now), np.nan)
         return Seen(size, np.array(version, np.int64), times, 0.0)
@@ -177,10 +181,3 @@ class FileSource:
             return Change(CHANGED, span, how, names, read, hidden, where)
         kind = APPENDED if rows > old.rows else NOTHING
         return Change(kind, span, how, (), read, same_rows=True)
-
-
-def _number(version: str) -> int:
-    """63 bits that differ whenever what is said of a file's writing differs."""
-    if version.isdigit():
-        return int(version)
-    return int.from_bytes(hashlib.blake2b(version.encode(), digest_size=8).digest()) >> 1

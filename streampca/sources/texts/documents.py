@@ -24,6 +24,7 @@ from streampca.sources.texts.records import (
     codec_of,
     opened,
     text_columns,
+    undecodable,
 )
 from streampca.sources.zarr.stores import is_repository
 
@@ -143,16 +144,9 @@ class Texts:
     def _of_lines(self, path: str) -> Iterator[Document]:
         """The lines of a file; their ends are no part of them."""
         _require_file(path)
-        try:
-            with opened(path, self.encoding, None) as file:
-                for line, name in _paired(_lines_of(file), self.names):
-                    yield Document(name, _without_end(line.parts), f"{path}, {line.where}")
-        except UnicodeDecodeError as error:
-            raise _undecodable(path, self.encoding, error.object, error.start, 0) from None
-        except (EOFError, OSError) as error:
-            if isinstance(error, SourceError):
-                raise
-            raise SourceError(f"{path}: cannot be read ({error})") from None
+        with opened(path, self.encoding, None) as file:
+            for line, name in _paired(_lines_of(file), self.names):
+                yield Document(name, _without_end(line.parts), f"{path}, {line.where}")
 
     def _of_table(self, path: str) -> Iterator[Document]:
         """A column of a table."""
@@ -322,7 +316,7 @@ def _file(path: str, encoding: str) -> Iterator[str]:
                 done += len(held)
     except UnicodeDecodeError as error:
         at = done - (len(error.object) - len(held))  # it begins with what was left
-        raise _undecodable(path, encoding, error.object, error.start, at) from None
+        raise undecodable(path, encoding, error.object, error.start, at) from None
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
 
@@ -331,15 +325,4 @@ def _decoded(held: bytes, encoding: str, where: str) -> str:
     try:
         return held.decode(encoding)
     except UnicodeDecodeError as error:
-        raise _undecodable(where, encoding, held, error.start, 0) from None
-
-
-def _undecodable(where: str, encoding: str, held: bytes, start: int, before: int) -> SourceError:
-    """The error for bytes of another encoding, of which ``before`` came earlier."""
-    marked = before + start == 0 and held[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    other = "utf-16" if marked else "latin-1"
-    return SourceError(
-        f"{where} is not {encoding}: byte {before + start} is 0x{held[start]:02x}. Say its "
-        f"encoding, such as encoding={other!r}, or take the file out if it is no text; a "
-        "folder of images is for streampca.PCA().fit(folder)"
-    )
+        raise undecodable(where, encoding, held, error.start, 0) from None

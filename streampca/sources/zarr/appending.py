@@ -204,7 +204,8 @@ def _check_neighbours(group: zarr.Group, array: zarr.Array[Any], dim: int) -> No
 
 def _ahead(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
     """The array with unsaved metadata, so that its chunks can be written first."""
-    return rebuilt(array, metadata=metadata).with_config({"write_empty_chunks": True})
+    one: zarr.Array[Any] = rebuilt(array, metadata=metadata)
+    return one.with_config({"write_empty_chunks": True})
 
 
 def _save(array: zarr.Array[Any], metadata: Any) -> None:

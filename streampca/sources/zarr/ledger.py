@@ -30,6 +30,7 @@ from streampca.sources.ledger import (
     Ledger,
     Place,
     Seen,
+    version_number,
 )
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.zarr.location import listing
@@ -315,4 +316,4 @@ def _version(about: tuple[Any, ...]) -> int:
     """63 bits that change with the version that a store reports for a chunk."""
     if len(about) == 2 and isinstance(about[1], int):
         return about[1]
-    return int.from_bytes(hashlib.blake2b(repr(about).encode(), digest_size=8).digest()) >> 1
+    return version_number(repr(about))

@@ -24,7 +24,7 @@ import google_crc32c
 import numpy as np
 
 from streampca.errors import DamagedSourceError
-from streampca.sources.ledger import ABSENT, Place, Seen
+from streampca.sources.ledger import ABSENT, Place, Seen, version_number
 from streampca.sources.zarr.ledger import LedgerSource
 from streampca.sources.zarr.marks import RowMark, Span, common, joined
 from streampca.sources.zarr.reader import blank_rows
@@ -192,7 +192,7 @@ def _behind(source: LedgerSource, seen: Seen, size: int) -> Iterator[tuple[Place
 def _version(seen: Seen, place: Place, version: int) -> int:
     """Of a chunk: Icechunk has one of the whole array alone."""
     if seen.snapshot:
-        return int.from_bytes(hashlib.blake2b(seen.snapshot.encode(), digest_size=7).digest())
+        return version_number(seen.snapshot)
     inside = all(i < n for i, n in zip(place, seen.version.shape, strict=True))
     return int(seen.version[place]) if inside else version
 

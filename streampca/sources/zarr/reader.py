@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -71,7 +71,6 @@ class ZarrReader(Reader):
         self.tally, self.chunks = self.guard.tally, EncodedChunks(self.guard)
         self.array = rebuilt(array, store=self.guard)
         self.shape = tuple(int(n) for n in self.array.shape)
-        self.attributes = dict(self.array.attrs)
         self.rows_dim: int | None = None  # of rows that are looked at for blank ones
         self.fill = 0 if self.array.fill_value is None else self.array.fill_value
         self.stored = np.dtype(self.array.dtype).newbyteorder("=")
@@ -109,12 +108,8 @@ class ZarrReader(Reader):
     def _note_blank_rows(self, index: Index, values: np.ndarray[Any, Any]) -> None:
         """Of every chunk; of one that is not read in its full width nothing is known."""
         assert self.rows_dim is not None
-        grid = [
-            range(part.start // step, -(-part.stop // step))
-            for part, step in zip(index, self.unit, strict=True)
-        ]
         found = {}
-        for place in itertools.product(*grid):
+        for place in self._crossed(index):
             here, whole, row = [], True, 0
             for d, (number, step, part) in enumerate(zip(place, self.unit, index, strict=True)):
                 start, end = number * step, min((number + 1) * step, self.array.shape[d])
@@ -128,6 +123,15 @@ class ZarrReader(Reader):
             if note:
                 found[self.key(place)] = note
         self.tally.keep_blank(found)
+
+    def _crossed(self, index: Index) -> Iterator[tuple[int, ...]]:
+        """The places in the grid of the chunks that cross the index."""
+        return itertools.product(
+            *(
+                range(part.start // step, -(-part.stop // step))
+                for part, step in zip(index, self.unit, strict=True)
+            )
+        )
 
     def _by_zarr(self, index: Index) -> np.ndarray[Any, Any]:
         """Raises DamagedSourceError where a codec cannot decode what is stored."""
@@ -145,11 +149,7 @@ class ZarrReader(Reader):
         """Decode every chunk that crosses the index into one array."""
         shape = tuple(part.stop - part.start for part in index)
         out = room_for(shape, self.stored, buffer)
-        grid = [
-            range(part.start // step, -(-part.stop // step))
-            for part, step in zip(index, self.unit, strict=True)
-        ]
-        places = list(itertools.product(*grid))
+        places = list(self._crossed(index))
         step = self.chunks.at_once
         for some in (places[i : i + step] for i in range(0, len(places), step)):
             found = self.chunks.fetch([self.key(place) for place in some])
