@@ -13,7 +13,7 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, repeated
-from streampca.sources.labelled.netcdf import DatasetColumns
+from streampca.sources.annotations import Annotations
 from streampca.sources.sparse.anndata import AnnDataColumns, axis_names, is_anndata
 from streampca.sources.text_files import read_text
 from streampca.sources.zarr.labels import GroupColumns
@@ -100,9 +100,11 @@ def _of_source(name: str, source: str, axis: AxisLabels, option: str) -> Any:
     )
 
 
-def _columns_of(source: str) -> AnnDataColumns | GroupColumns | DatasetColumns | None:
+def _columns_of(source: str) -> Annotations | None:
     """The annotations of the matrix at a path; None if it has none."""
     if source.lower().endswith(NETCDF):
+        from streampca.sources.labelled.netcdf import DatasetColumns
+
         return DatasetColumns(source)
     if source.lower().endswith(".h5ad"):
         return AnnDataColumns(source)
