@@ -51,10 +51,10 @@ def open_dataset(file: Any, path: str, variable: str | None, dim: Dim, group: st
     name = only or inside + (variable or "").strip("/")
     if name not in arrays:
         held = ", ".join(f"{one} {node.shape}" for one, node in arrays.items()) or "nothing of them"
-        asked = "has several" if variable is None else f"has no {variable!r} among its"
-        asked = asked if arrays else "has no"
+        problem = "has several" if variable is None else f"has no {variable!r} among its"
+        problem = problem if arrays else "has no"
         raise (InvalidInputError if arrays else SourceError)(
-            f"{path} {asked} datasets of numbers; it holds: {held}. Use streampca.open({path!r}, "
+            f"{path} {problem} datasets of numbers; it holds: {held}. Use streampca.open({path!r}, "
             f"variable={next(iter([*wide, *arrays]), 'name')!r})"
         )
     attributes = hdf5_attributes(arrays[name])

@@ -211,7 +211,7 @@ def _common(
             )
         if here[1] != first[1]:
             raise InvalidInputError(
-                f"{path} is {_told(here[1])}, {paths[0]} {_told(first[1])}; "
+                f"{path} is {_kind_shown(here[1])}, {paths[0]} {_kind_shown(first[1])}; "
                 "expected one kind: open_images(..., mode='grey'), or --image-mode grey"
             )
     assert first is not None
@@ -224,7 +224,7 @@ def _kind(mode: str) -> str:
     return "L" if mode in ("L", "1", "LA") else "RGB"
 
 
-def _told(kind: str) -> str:
+def _kind_shown(kind: str) -> str:
     return {"L": "grey", "RGB": "in colour", "I;16": "grey of 16 bits"}[kind]
 
 

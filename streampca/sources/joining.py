@@ -68,7 +68,7 @@ def join_files(
     else:
         other = ""
         _check(join, apart if named else "", unlike)
-    how = matrices.concat_samples if join == "samples" else _beside
+    how = matrices.concat_samples if join == "samples" else _side_by_side
     return _noted(how(*parts), parts, join, other)
 
 
@@ -83,7 +83,7 @@ def _check(join: str, apart: str, unlike: str) -> None:
         )
 
 
-def _beside(*parts: ChunkedMatrix) -> ChunkedMatrix:
+def _side_by_side(*parts: ChunkedMatrix) -> ChunkedMatrix:
     joined = matrices.concat_features(*parts)
     features = joined.labels.features
     if features.dims == ("variant",) and features.named:
@@ -235,9 +235,9 @@ def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:
     if all(isinstance(part, ChunkedMatrix) for part in parts):
         _refuse_numbers(parts, 1)
         _refuse_turned(parts, 1)
-        if told := other_field(_titles(parts), parts, ("standard_name", "units")):
+        if other := other_field(_titles(parts), parts, ("standard_name", "units")):
             raise InvalidInputError(
-                f"{told}, so that their rows are not more samples of one field. Convert them to "
+                f"{other}, so that their rows are not more samples of one field. Convert them to "
                 "one, or join their features, streampca.concat_features(...)"
             )
     return matrices.concat_samples(*parts)

@@ -259,9 +259,9 @@ def _of_object(source: Any, variable: str | None, dim: Dim) -> ChunkedMatrix | N
 
         return from_xarray(source, variable, dim)
     if "distributed" in sys.modules:
-        from streampca.sources.dask.arrays import from_futures, futures_given
+        from streampca.sources.dask.arrays import from_futures, futures_in
 
-        if futures := futures_given(source):
+        if futures := futures_in(source):
             return from_futures(futures, dim)
     if _is(source, "dask"):
         from streampca.sources.dask.arrays import from_dask
@@ -345,10 +345,10 @@ def table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> A
 
 def refuse_options(source: Any, options: dict[str, Any]) -> None:
     """Refuse options of tables, and of files with groups, for anything else."""
-    if given := [name for name in TABULAR if options[name] is not None]:
+    if stated := [name for name in TABULAR if options[name] is not None]:
         what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
         why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
-        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
+        raise InvalidInputError(f"{stated[0]}=: {why}; leave {stated[0]}= out")
     files = isinstance(source, (str, os.PathLike, zarr.Group)) and not paths_end(source, PLINK)
     if options["group"] is not None and not files:
         raise InvalidInputError(f"group=: a {type(source).__name__} has none; leave group= out")

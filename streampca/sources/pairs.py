@@ -97,10 +97,10 @@ def _by_numbers(
 # -- frames in memory -----------------------------------------------------------------------------
 
 
-def _numbers(one: Any, beside: Any) -> Array | None:
+def _numbers(one: Any, other: Any) -> Array | None:
     """The integers of the index of a frame: those that it holds, or has as text where the other
     frame holds the same."""
-    numbers, others = row_numbers(one), row_numbers(beside)
+    numbers, others = row_numbers(one), row_numbers(other)
     if numbers is not None or others is None:
         return numbers
     text = whole_numbers(row_names(one))

@@ -98,7 +98,7 @@ def check_rank(shape: Sequence[int], what: str = "X") -> None:
 class Tally:
     """The reads of a source, shared by its readers. An unpickled copy starts at zero.
 
-    checksums : crc32c of every chunk that was read whole, by its key; None unless asked for.
+    checksums : crc32c of every chunk that was read whole, by its key; None where nobody needs them.
     blank : what the rows of a chunk look like, where some are blank: see ``blank_rows.note_of``.
     """
 

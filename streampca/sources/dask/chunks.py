@@ -276,7 +276,7 @@ class StoredArrays:
         return StoredArrays, ()
 
     def put_into(self, nodes: dict[Key, Any]) -> None:
-        """In place of the arrays that can be decoded here, as nodes or as what a read is given."""
+        """In place of the arrays that can be decoded here, as nodes or as arguments of a read."""
         for key, node in nodes.items():
             held = node.value if isinstance(node, DataNode) else node
             if isinstance(held, zarr.Array) and (found := self._of(held)) is not None:

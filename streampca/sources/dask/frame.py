@@ -122,7 +122,7 @@ class FrameIndex(Annotations):
 class FrameReader(DaskReader):
     """Strips of partitions: each is a frame, and its numbers, before these are placed.
 
-    copies : of the numbers of a strip that are in memory beside them while it is computed.
+    copies : of the numbers of a strip that are in memory besides them while it is computed.
     """
 
     def __init__(self, array: Any, copies: int = COPIES) -> None:

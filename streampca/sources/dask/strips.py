@@ -79,7 +79,7 @@ class DaskReader(Reader):
         self.layers = self._guarded(partial(Layers.of, array), lambda: None)
         self._array: Any = array  # until it is materialised
         self._graph: Graph | None = None
-        self.dim: int | None = None  # streamed; told by the matrix
+        self.dim: int | None = None  # streamed; set by the matrix
         self._sharing: dict[int, Sharing] = {}
         self._outlines: list[tuple[Graph | Layers, Outline]] = []  # one, until a strip is read
         self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
@@ -126,7 +126,7 @@ class DaskReader(Reader):
             return self._graph
 
     def along(self, dim: int) -> DaskReader:
-        """The same reader, sharing everything, told which dimension is streamed."""
+        """The same reader, sharing everything, for one streamed dimension."""
         view = object.__new__(type(self))
         view.__dict__ = {**self.__dict__, "dim": dim}
         return view
@@ -180,7 +180,7 @@ class DaskReader(Reader):
         return read
 
     def _dim(self, index: Index) -> int:
-        """The streamed dimension: the one that was told, or the first that is cut."""
+        """The streamed dimension: the one that was set, or the first that is cut."""
         partial = (d for d, s in enumerate(index) if s.stop - s.start < self.shape[d])
         return self.dim if self.dim is not None else next(partial, 0)
 

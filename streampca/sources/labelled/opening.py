@@ -142,8 +142,8 @@ def _several_variables(
         return []
     if variable is not None and not variable:
         raise InvalidInputError("variable=[] names no variable; expected such as ['sst', 'slp']")
-    beside = _described(dataset)
-    names = [n for n in dataset.data_vars if n not in beside] if variable is None else variable
+    auxiliary = _described(dataset)
+    names = [n for n in dataset.data_vars if n not in auxiliary] if variable is None else variable
     if absent := [n for n in names if n not in dataset.data_vars]:
         raise InvalidInputError(
             f"the Dataset has no variable {absent[0]!r}; data variables: {list(dataset.data_vars)}"
@@ -221,16 +221,18 @@ def pick_variable(
     """
     if variable is not None and variable in dataset.variables:
         return dataset[variable]
-    beside = _described(dataset)
-    candidates = [name for name in candidates if name not in beside]
+    auxiliary = _described(dataset)
+    candidates = [name for name in candidates if name not in auxiliary]
     if variable is None and len(candidates) == 1:
         return dataset[candidates[0]]
     shown = ", ".join(f"{n} {dict(v.sizes)}" for n, v in dataset.data_vars.items()) or "none"
     shown += f"; in groups: {', '.join(inside)}" if inside else ""
     example = next(iter([*candidates, *inside, *dataset.data_vars]), "name")
     example = f"{group}/{example}" if group else example
-    asked = f"has no variable {variable!r}" if variable is not None else "needs the variable named"
+    problem = (
+        f"has no variable {variable!r}" if variable is not None else "needs the variable named"
+    )
     raise InvalidInputError(
-        f"{where} {asked}; data variables: {shown}. "
+        f"{where} {problem}; data variables: {shown}. "
         f"Use streampca.open({argument}, variable={example!r})."
     )

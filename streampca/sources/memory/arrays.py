@@ -218,7 +218,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     """
     refuse_gpu(array)
     array = from_tensor(array)
-    names, samples, mask, given = None, None, None, 0
+    names, samples, mask, held = None, None, None, 0
     loads: tuple[str, ...] = ()
     if is_frame(array):
         array, samples = without_index(array)
@@ -229,8 +229,8 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
             first = {name: values[:FIRST_ROWS, j] for name, j in places.items()}
             ask_about(first, f"the {type(array).__name__} X", *_repairs(array), total=len(names))
         loads = LOADS.get(type(array).__module__.split(".")[0], ())
-        if values.base is None:  # a copy beside the frame
-            given = held_nbytes(array)
+        if values.base is None:  # a copy in addition to the frame
+            held = held_nbytes(array)
     else:
         values, mask = unmasked(joined(array) if holds_masked(array) else array)
     if values.dtype.kind == "O":
@@ -240,7 +240,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     if mask is not None:
         reader = MaskedReader(values, mask, missing_value)
     matrix = stack(reader, dim)
-    matrix.given_nbytes += given
+    matrix.given_nbytes += held
     matrix.missing_value = missing_value
     if isinstance(matrix.reader, MaskedReader) and matrix.reader.code is not None:
         matrix.missing_value = matrix.reader.code

@@ -123,8 +123,8 @@ class ObjectKernel(StackedMatrix):
         objects: Sequence[Any],
         others: Sequence[Any] | None = None,
     ) -> None:
-        given = None if others is None else list(others)
-        reader = ObjectReader(function, list(objects), given)
+        listed = None if others is None else list(others)
+        reader = ObjectReader(function, list(objects), listed)
         super().__init__(reader, labels=Labels.plain(reader.shape))
 
     def of_others(self, objects: Sequence[Any]) -> ObjectKernel:

@@ -299,10 +299,10 @@ def _of_numbers(
     cells = [[one.replace(written.decimal, ".") for one in row] for row in (first, *rows)]
     found = decide(cells[0], cells[1:])
     if found.names and not found.sure:  # else the number in the place of the rating decides
-        given = {**written.given, **({"delimiter": mark} if mark else {})}
-        given["header"] = not found.names
+        stated = {**written.stated, **({"delimiter": mark} if mark else {})}
+        stated["header"] = not found.names
         warn_caller(
-            found.doubt(where, 1, first, "rating", given, "open_ratings"), UncertainHeaderWarning
+            found.doubt(where, 1, first, "rating", stated, "open_ratings"), UncertainHeaderWarning
         )
     return found.names
 

@@ -86,7 +86,7 @@ class RatingsMatrix(CompressedMatrix):
             )
         after = self._moment(share) if by == "time" else None
         rng = np.random.default_rng((seed, 21))
-        with Lines(self) as given, Lines(self) as unseen:
+        with Lines(self) as training, Lines(self) as held_out:
             for lines, part in self._parts():
                 data, indices = self.data.read((part,)), self.indices.read((part,))
                 times = None if self.times is None else self.times.read((part,))
@@ -94,12 +94,12 @@ class RatingsMatrix(CompressedMatrix):
                 held = rng.random(len(users)) < share
                 if after is not None and times is not None:
                     held = times > after
-                for side, kept in ((given, ~held), (unseen, held)):
+                for side, kept in ((training, ~held), (held_out, held)):
                     moments = None if times is None else times[kept]
                     side.add(users[kept], indices[kept], data[kept], moments)
-            told = (*self.origin, share, by, seed)
-            parts = [side.matrix(self.labels, (*told, i)) for i, side in enumerate((given, unseen))]
-        return parts[0], parts[1]
+            origin = (*self.origin, share, by, seed)
+            labels = self.labels
+            return training.matrix(labels, (*origin, 0)), held_out.matrix(labels, (*origin, 1))
 
     def _moment(self, share: float) -> float:
         if self.times is None:
@@ -179,7 +179,7 @@ class Spill:
         return made
 
     def _sorted(self) -> Iterator[Array]:
-        """Rows of some users after the other, sorted by user, item and time; equal ones as given.
+        """Rows of some users after the other, sorted by user, item and time, stably.
 
         Users are cut into ranges that fit into memory, and their rows moved together first.
         """
@@ -262,9 +262,9 @@ class Lines:
 
     def add(self, users: Array, items: Array, ratings: Array, times: Array | None) -> None:
         """Append a piece."""
-        given = {"data": ratings, "indices": items, "times": times}
+        columns = {"data": ratings, "indices": items, "times": times}
         for name, (file, dtype) in self.files.items():
-            written = np.ascontiguousarray(given[name], dtype)
+            written = np.ascontiguousarray(columns[name], dtype)
             self.digests[name] = zlib.crc32(written.data, self.digests[name])
             append_to(file, written)
         counts = np.bincount(users, minlength=len(self.counts))

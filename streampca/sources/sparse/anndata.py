@@ -239,9 +239,9 @@ def _open_10x(file: Any, groups: list[str], variable: str | None, path: str) -> 
     """
     name = (variable or (groups[0] if len(groups) == 1 else "")).strip("/")
     if name not in groups:
-        asked = "several genomes" if variable is None else f"no matrix {variable!r}"
+        problem = "several genomes" if variable is None else f"no matrix {variable!r}"
         raise InvalidInputError(
-            f"{path} has {asked}; it holds {', '.join(groups)}. "
+            f"{path} has {problem}; it holds {', '.join(groups)}. "
             f"Use streampca.open({path!r}, variable={groups[0]!r})"
         )
     group = file[name]

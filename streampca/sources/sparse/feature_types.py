@@ -1,7 +1,7 @@
-"""Kinds of features that lie beside genes: antibodies, guides, peaks of a 10x file or an AnnData.
+"""Kinds of features other than genes: antibodies, guides, peaks of a 10x file or an AnnData.
 
 Each has its own scale, so components of all of them together are those of the largest. A 10x file
-is read as scanpy reads it: genes only, unless others are asked for.
+is read as scanpy reads it: genes only, unless the caller names others.
 Source: 10x Genomics, "Feature-Barcode Matrices"; scanpy's ``read_10x_h5``, ``gex_only``.
 """
 
@@ -46,7 +46,7 @@ def of_feature_types(
     wanted : a type, or several; "all"; None: of a 10x file the genes, of others all.
     shown : the source, for messages.
     Raises InvalidInputError for types that are not there. Warns UserWarning where an AnnData has
-    features of other types beside genes and nothing says which are meant.
+    features of other types than genes and nothing says which are meant.
     """
     if wanted is not None and not isinstance(wanted, str) and EVERY in wanted:
         wanted = EVERY

@@ -29,7 +29,7 @@ TEXT_NBYTES = 4 << 20  # of text that is parsed at a time
 LINE_NBYTES = 1 << 20
 DTYPES = {"integer": np.int32, "real": np.float64, "pattern": np.int8}
 NAMES = ("rows", "columns")
-BESIDE = (("barcodes.tsv",), ("features.tsv", "genes.tsv"))  # of a 10x folder: columns, rows
+COMPANIONS = (("barcodes.tsv",), ("features.tsv", "genes.tsv"))  # of a 10x folder: columns, rows
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
     """A coordinate file as a matrix; dim : 0 where its rows are samples, 1 where its columns are.
 
     None is 1 for the ``matrix.mtx`` of a 10x folder, whose columns are cells, else 0. The names
-    beside such a file, of barcodes and of features, become labels.
+    next to such a file, of barcodes and of features, become labels.
 
     Cost: the text is parsed once, on opening, into a scratch folder (in tempfile.gettempdir(), 8 to
     12 bytes per entry), which is removed with the matrix.
@@ -58,9 +58,9 @@ def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
         folder = ScratchFolder()
         _check_room(header, folder.path, path)
         lines, indptr = _convert(file, header, folder.path, path)
-    turned = dim == 1 or (dim is None and all(_beside(path, names) for names in BESIDE))
+    turned = dim == 1 or (dim is None and all(_companion(path, names) for names in COMPANIONS))
     shape = (header.shape[1], header.shape[0]) if turned else header.shape
-    labels, types = _labels_beside(path, shape, turned)
+    labels, types = _companion_labels(path, shape, turned)
     data, indices = (
         NpyReader(os.path.join(folder.path, f"{name}.npy")) for name in ("data", "indices")
     )
@@ -201,7 +201,7 @@ def _numbers(text: bytes, path: str, done: int) -> Any:
         raise SourceError(f"{path}: not numbers after entry {done} ({error})") from None
 
 
-def _beside(path: str, names: tuple[str, ...]) -> str | None:
+def _companion(path: str, names: tuple[str, ...]) -> str | None:
     """The first of these files next to the matrix of a 10x folder, compressed or not."""
     folder, name = os.path.split(path)
     if not name.startswith("matrix.mtx"):
@@ -210,26 +210,26 @@ def _beside(path: str, names: tuple[str, ...]) -> str | None:
     return next(filter(os.path.exists, paths), None)
 
 
-def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> tuple[Labels | None, Any]:
+def _companion_labels(path: str, shape: tuple[int, ...], turned: bool) -> tuple[Labels | None, Any]:
     """(barcodes and features next to the matrix of a 10x folder, types of the features or None).
 
     Features go by their symbols, a repeated one with -1, -2, ..., as in scanpy.
     """
-    found = [_beside(path, names) for names in (BESIDE if turned else BESIDE[::-1])]
+    found = [_companion(path, names) for names in (COMPANIONS if turned else COMPANIONS[::-1])]
     if found == [None, None]:
         return None, None
     axes, types = [], None
-    for axis, beside in enumerate(found):
+    for axis, companion in enumerate(found):
         names = []
-        if beside is not None:
-            with _open(beside) as file:
+        if companion is not None:
+            with _open(companion) as file:
                 rows = [line.decode().strip().split("\t") for line in file]
-            genes = not beside.removesuffix(".gz").endswith(BESIDE[0])
+            genes = not companion.removesuffix(".gz").endswith(COMPANIONS[0])
             names = [row[min(len(row) - 1, 1)] if genes else row[0] for row in rows]
             names = unique_names(names) if genes else names
             if genes and len(rows) == shape[axis] and all(len(row) > 2 for row in rows):
                 types = np.array([row[2] for row in rows], np.dtypes.StringDType())
-        fits = beside is not None and len(names) == shape[axis]
+        fits = companion is not None and len(names) == shape[axis]
         dim = ("obs", "var")[axis]
         text: Any = np.array(names, np.dtypes.StringDType()) if fits else None
         axes.append(AxisLabels.plain(dim, shape[axis], text))

@@ -78,10 +78,11 @@ def _array_npz(
     if variable is None and len(names) == 1:
         variable = names[0]
     if variable not in names:
-        asked = "several arrays" if variable is None else f"no array {variable!r}"
+        problem = "several arrays" if variable is None else f"no array {variable!r}"
+        problem = problem if names else "no array"
         example = next(iter(names), "x")
         raise InvalidInputError(
-            f"{path} has {asked if names else 'no array'}; it holds {', '.join(names) or 'nothing'}"
+            f"{path} has {problem}; it holds {', '.join(names) or 'nothing'}"
             f". Use streampca.open({path!r}, variable={example!r})"
         )
     if members[f"{variable}.npy"].compress_type == zipfile.ZIP_STORED:

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
 MOST_CATEGORIES = 4096  # of one column: each is a feature
 PARTITION = "partition key"  # shown as the type of a column that the names of folders hold
-TOLD = "told"  # metadata of a field: what is to be said of a column that is left out
+REASON = "reason"  # metadata of a field: what is to be said of a column that is left out
 PARTLY = "cells are numbers"  # in what is said of a column of which some are
 
 
@@ -264,8 +264,8 @@ def choose(
     names = list(schema.names)
     refuse_repeated(names, where)
     index = wanted.index if wanted.index is not None else "".join(own_index[:1]) or None
-    asked = [*(wanted.columns or ()), *([] if index is None else [index])]
-    if absent := [name for name in asked if name not in names]:
+    named = [*(wanted.columns or ()), *([] if index is None else [index])]
+    if absent := [name for name in named if name not in names]:
         parts = absent[0].split(",") if isinstance(absent[0], str) else []
         apart = f". Names stand apart: columns={parts}" if {*parts} <= {*names} else ""
         raise InvalidInputError(
@@ -289,8 +289,8 @@ def choose(
             categorical.append(name)
             order.append(name)
         else:
-            told = (schema.field(name).metadata or {}).get(TOLD.encode())
-            others.append(f"{name!r} ({told.decode() if told else kind})")
+            reason = (schema.field(name).metadata or {}).get(REASON.encode())
+            others.append(f"{name!r} ({reason.decode() if reason else kind})")
     if others and wanted.columns is not None:
         raise _not_numeric(others, where)
     if not order:

@@ -108,7 +108,7 @@ def heading(head: bytes, whole: bool, coding: Coding, written: Written, path: st
     begin, first = (start + rows[0][0], rows[0][1]) if named.names else (start, None)
     rest = rows[1:] if named.names else rows
     text = _text(lines, begin, first, rest, delimiter, coding, written, path)
-    note, doubt = _told(rows[0][1], named, start + rows[0][0], path, written)
+    note, doubt = _notes_of(rows[0][1], named, start + rows[0][0], path, written)
     return text._replace(note=note, doubt=doubt)
 
 
@@ -125,7 +125,7 @@ def decoded_lines(
         text = head[: error.start].decode()
     if wrong >= 0:
         line = 1 + line_ends(head[:wrong])
-        raise not_utf8(path, head, wrong, line, opener, **written.given)
+        raise not_utf8(path, head, wrong, line, opener, **written.stated)
     lines = list(io.StringIO(text, newline=""))
     return lines if whole or len(lines) < 2 else lines[:-1]
 
@@ -221,13 +221,13 @@ def _is_named(body: Sequence[str], rows: Sequence[Row], written: Written) -> Dec
     return _decided(rows, written, quoted)
 
 
-def _told(
+def _notes_of(
     first: Sequence[str], named: Decision, line: int, path: str, written: Written
 ) -> tuple[str, str]:
     """The note and the doubt about the first line."""
     if not named.why and named.sure:
         return "", ""
-    said = {**written.given, "header": not named.names}
+    said = {**written.stated, "header": not named.names}
     doubt = "" if named.sure else named.doubt(path, line, first, "sample", said)
     return named.note(line, first, "sample"), doubt
 

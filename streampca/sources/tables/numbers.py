@@ -104,7 +104,7 @@ class Cells:
     line: int = 0
     first: str = ""
 
-    def told(self, whole: bool) -> str:
+    def described(self, whole: bool) -> str:
         """What the column holds, for a message."""
         cells = f"{self.count} cells" if whole else f"the first {self.count} cells"
         return (
@@ -219,13 +219,13 @@ def refuse_mixed(
     """
     names = {one.name: one for one in found}
     mixed = [names[name] for name in wanted if name in names and names[name].others]
-    asked = set(wanted)
-    plain = [one for one in found if one.name in asked and not one.others]
+    chosen = set(wanted)
+    plain = [one for one in found if one.name in chosen and not one.others]
     readable = [one for one in mixed if _could_be_read(one, text.written)]
     if readable:
         options = repairs(readable, plain, text.written) or repairs(readable[:1], [], text.written)
         raise InvalidTypeError(
-            f"{path}: column {readable[0].told(whole)}. {lines_of(options, path)}"
+            f"{path}: column {readable[0].described(whole)}. {lines_of(options, path)}"
             f"{_without(plain, path, text.written)}"
         )
     some = [one for one in mixed if one.numbers]
@@ -238,23 +238,23 @@ def refuse_mixed(
         )
     if explicit and some:
         raise InvalidTypeError(
-            f"{path}: column {some[0].told(whole)}{_if_missing(some[0], path, text.written)}"
+            f"{path}: column {some[0].described(whole)}{_if_missing(some[0], path, text.written)}"
         )
     return {
-        one.name: one.told(whole).partition(" is ")[2] + _if_missing(one, path, text.written)
+        one.name: one.described(whole).partition(" is ")[2] + _if_missing(one, path, text.written)
         for one in some
     }
 
 
 def lines_of(options: Sequence[Written], path: str) -> str:
     """The line, or the two, to type."""
-    first = f"Read it: {line_to_open(path, **options[0].given)}"
+    first = f"Read it: {line_to_open(path, **options[0].stated)}"
     if len(options) == 1:
         return first
     ways = [
-        f"if {one.thousands!r} parts thousands: {line_to_open(path, **one.given)}"
+        f"if {one.thousands!r} parts thousands: {line_to_open(path, **one.stated)}"
         if one.thousands is not None
-        else f"if {one.decimal!r} is the decimal mark: {line_to_open(path, **one.given)}"
+        else f"if {one.decimal!r} is the decimal mark: {line_to_open(path, **one.stated)}"
         for one in options
     ]
     text = "; ".join(ways)
@@ -267,7 +267,7 @@ def _without(plain: Sequence[Cells], path: str, written: Written) -> str:
         return "; or name the other columns, columns=[...]"
     if not names:
         return ""
-    return f"; or without it: {line_to_open(path, columns=names, **written.given)}"
+    return f"; or without it: {line_to_open(path, columns=names, **written.stated)}"
 
 
 def _if_missing(one: Cells, path: str, written: Written) -> str:
@@ -275,17 +275,17 @@ def _if_missing(one: Cells, path: str, written: Written) -> str:
     if len(one.others) > FEW or "" in one.others:
         return "; expected numbers"
     words = list(dict.fromkeys([*written.na_values, *one.others]))
-    line = line_to_open(path, **{**written.given, "na_values": words})
+    line = line_to_open(path, **{**written.stated, "na_values": words})
     stands = "stand" if len(one.others) > 1 else "stands"
     return f". If {shorten([*map(repr, one.others)])} {stands} for missing values: {line}"
 
 
 def unreadable(
-    where: str, data: bytes, text: Text, numeric: Callable[[str], bool], line: int, told: str
+    where: str, data: bytes, text: Text, numeric: Callable[[str], bool], line: int, reason: str
 ) -> InvalidTypeError:
     """The error for lines that Arrow does not parse: the first that is wrong, and its repair.
 
-    numeric : whether a column is one of numbers.  line : of the first line.  told : by Arrow.
+    numeric : whether a column is one of numbers.  line : of the first line.  reason : by Arrow.
     """
     width = len(text.names)
     try:
@@ -296,9 +296,9 @@ def unreadable(
                 if numeric(name) and not is_readable(cell, text.written):
                     return _no_number(where, data, text, name, at, cell, line)
     except csv.Error as error:
-        told = str(error)
+        reason = str(error)
     return InvalidTypeError(
-        f"{where}, line {line} or after it: {told}; expected rows of {width} "
+        f"{where}, line {line} or after it: {reason}; expected rows of {width} "
         "fields. Repair the file"
     )
 
@@ -306,7 +306,7 @@ def unreadable(
 def _other_width(where: str, line: int, row: Sequence[str], text: Text) -> InvalidTypeError:
     held = text.mark.join(row)
     if held.lstrip().startswith("#") and text.written.comment is None:
-        repair = f"If it is a comment: {line_to_open(where, **text.written.given, comment='#')}"
+        repair = f"If it is a comment: {line_to_open(where, **text.written.stated, comment='#')}"
     else:
         repair = f"Repair or remove line {line}"
     return InvalidTypeError(

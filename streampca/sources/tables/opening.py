@@ -47,25 +47,25 @@ def open_table(
         raise InvalidInputError(f"columns={columns!r}; expected a list: columns=[{columns!r}]")
     names = None if columns is None else tuple(columns)
     wanted = Wanted(names, index, categorical, Written.of(text))
-    given = [name for name in TEXT_OPTIONS if text.get(name) is not None]
+    stated = [name for name in TEXT_OPTIONS if text.get(name) is not None]
     if not isinstance(table, list):
-        _refuse_of_text(given, f"a {type(table).__name__}")
+        _refuse_of_text(stated, f"a {type(table).__name__}")
         return _in_hand(table, wanted)
     where = hide_secrets(table[0]) + (f" and {len(table) - 1} more" if len(table) > 1 else "")
     suffix = next((one for one in FORMATS if str(table[0]).lower().endswith(one)), None)
     if suffix is None or FORMATS[suffix] is not open_text:
-        _refuse_of_text(given, where)
+        _refuse_of_text(stated, where)
     if suffix is not None:
         return FORMATS[suffix](table_file(table[0], options), wanted)
     files = [file for path in table for file in parquet_files(path, options)]
     return open_parquet(where, files, wanted)
 
 
-def _refuse_of_text(given: Sequence[str], what: str) -> None:
-    if given:
+def _refuse_of_text(stated: Sequence[str], what: str) -> None:
+    if stated:
         raise InvalidInputError(
-            f"{given[0]}=: {what} is no text (CSV, TSV), and its values have types; leave "
-            f"{given[0]}= out"
+            f"{stated[0]}=: {what} is no text (CSV, TSV), and its values have types; leave "
+            f"{stated[0]}= out"
         )
 
 

@@ -189,10 +189,10 @@ def _column_nbytes(about: Any, file: TableFile) -> int:
 def _with_categories(schema: Any) -> Any:
     """The schema, with the categories of pandas as such: Parquet holds plain numbers of them."""
     try:
-        told = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("columns", [])
+        listed = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("columns", [])
     except ValueError:
         return schema
-    names = {one.get("field_name") for one in told if one.get("pandas_type") == "categorical"}
+    names = {one.get("field_name") for one in listed if one.get("pandas_type") == "categorical"}
     for i, field in enumerate(schema):
         if field.name in names and not pa.types.is_dictionary(field.type):
             schema = schema.set(i, field.with_type(pa.dictionary(pa.int32(), field.type)))

@@ -35,7 +35,7 @@ def called_id(name: Any) -> bool:
 
 @contextmanager
 def known_features() -> Iterator[None]:
-    """A context in which features are those of a fit, and nothing is asked about them."""
+    """A context in which features are those of a fit, which nobody questions."""
     token = KNOWN.set(True)
     try:
         yield
@@ -94,12 +94,12 @@ def ask_about(
     if KNOWN.get():
         return
     named, ordered = row_identifiers(columns, total or len(columns))
-    for told, why in ((padded, "with zeros in front"), (named, "and is called as names are")):
-        if told:
+    for suspected, why in ((padded, "with zeros in front"), (named, "and is called as names are")):
+        if suspected:
             raise InvalidInputError(
-                f"{where}: column {shorten([repr(name) for name in told])} holds another whole "
+                f"{where}: column {shorten([repr(name) for name in suspected])} holds another whole "
                 f"number in every row, {why}; expected features. "
-                f"{names.format(repr(told[0]))} makes it the names of the rows; {leave}"
+                f"{names.format(repr(suspected[0]))} makes it the names of the rows; {leave}"
             )
     if ordered:
         warn_caller(
@@ -145,9 +145,9 @@ def named_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> Sequenc
     for columns in [*(each[j] for j in left), together] if left else []:
         if all(map(_unique, columns)) and _meet(columns):
             return [renamed(part, one) for part, one in zip(parts, columns, strict=True)]
-    told = [j for j in left if called_id(shared[j]) or _same_values(each[j])]
-    if told:
-        raise _untold(titles, shared[told[0]])
+    unclear = [j for j in left if called_id(shared[j]) or _same_values(each[j])]
+    if unclear:
+        raise _unclear(titles, shared[unclear[0]])
     return parts
 
 
@@ -191,7 +191,7 @@ def _named_alike(
     return parts
 
 
-def _untold(titles: Sequence[str], name: str) -> InvalidInputError:
+def _unclear(titles: Sequence[str], name: str) -> InvalidInputError:
     return InvalidInputError(
         f"{' and '.join(titles)} both have the column {name!r}, whose values differ from row "
         "to row and do not tell which rows belong together (they are there more than once, or in "

@@ -33,7 +33,7 @@ from streampca.sources.tables.coding import (
     read_exactly,
     unpacking,
 )
-from streampca.sources.tables.columns import TOLD, Columns, Wanted, plain_values
+from streampca.sources.tables.columns import REASON, Columns, Wanted, plain_values
 from streampca.sources.tables.dialect import Text, heading
 from streampca.sources.tables.files import TableFile
 from streampca.sources.tables.numbers import (
@@ -208,7 +208,7 @@ def _why(
         data.decode()
     except UnicodeDecodeError as wrong:
         at = line + line_ends(data[: wrong.start])
-        return not_utf8(where, data, wrong.start, at, **text.written.given)
+        return not_utf8(where, data, wrong.start, at, **text.written.stated)
     return unreadable(where, data, text, numeric, line, first_line(error).rstrip("."))
 
 
@@ -280,10 +280,10 @@ def _types(body: bytes, text: Text, wanted: Wanted, where: str, whole: bool) -> 
     if not any(may_hold_numbers(table.column(name)) for name in names):
         return schema
     found = cells_of(rows_of(body, text, text.line), text)
-    told = refuse_mixed(found, names, text, where, whole, wanted.columns is not None)
-    for name, words in told.items():
+    reasons = refuse_mixed(found, names, text, where, whole, wanted.columns is not None)
+    for name, words in reasons.items():
         place = schema.get_field_index(name)
-        schema = schema.set(place, schema.field(place).with_metadata({TOLD: words}))
+        schema = schema.set(place, schema.field(place).with_metadata({REASON: words}))
     return schema
 
 

@@ -55,24 +55,24 @@ class Written:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Written:
         """Of options of ``streampca.open``. Raises InvalidInputError, InvalidTypeError."""
-        given = {name: one for name, one in options.items() if one is not None}
-        if not isinstance(given.get("header", True), bool):
-            raise InvalidTypeError(f"header={given['header']!r}; expected True or False")
-        if "na_values" in given:
-            words = given["na_values"]
+        stated = {name: one for name, one in options.items() if one is not None}
+        if not isinstance(stated.get("header", True), bool):
+            raise InvalidTypeError(f"header={stated['header']!r}; expected True or False")
+        if "na_values" in stated:
+            words = stated["na_values"]
             words = [words] if isinstance(words, (str, int, float)) else words
-            given["na_values"] = tuple(str(word).strip() for word in words)
+            stated["na_values"] = tuple(str(word).strip() for word in words)
         for name in ("decimal", "thousands", "strip", "comment", "delimiter", "encoding"):
-            if not isinstance(given.get(name, ""), str) or given.get(name) == "":
-                raise InvalidTypeError(f"{name}={given[name]!r}; expected text such as ','")
+            if not isinstance(stated.get(name, ""), str) or stated.get(name) == "":
+                raise InvalidTypeError(f"{name}={stated[name]!r}; expected text such as ','")
         for name in ("decimal", "thousands", "comment"):
-            if len(given.get(name, ",")) != 1:
-                raise InvalidInputError(f"{name}={given[name]!r}; expected one character")
-        if "delimiter" in given:
-            given["delimiter"] = _delimiter(given["delimiter"])
-        if "encoding" in given:
-            given["encoding"] = codec_named(given["encoding"])
-        found = cls(**given)
+            if len(stated.get(name, ",")) != 1:
+                raise InvalidInputError(f"{name}={stated[name]!r}; expected one character")
+        if "delimiter" in stated:
+            stated["delimiter"] = _delimiter(stated["delimiter"])
+        if "encoding" in stated:
+            stated["encoding"] = codec_named(stated["encoding"])
+        found = cls(**stated)
         if found.decimal == (found.thousands or ""):
             raise InvalidInputError(
                 f"decimal={found.decimal!r} and thousands={found.thousands!r} are the same; "
@@ -81,14 +81,14 @@ class Written:
         return found
 
     @property
-    def given(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, Any]:
         """The options that say something."""
         default = Written()
         pairs = {one.name: getattr(self, one.name) for one in fields(self)}
-        given = {name: v for name, v in pairs.items() if v != getattr(default, name)}
-        if "delimiter" in given:
-            given["delimiter"] = SAID.get(given["delimiter"], given["delimiter"])
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+        stated = {name: v for name, v in pairs.items() if v != getattr(default, name)}
+        if "delimiter" in stated:
+            stated["delimiter"] = SAID.get(stated["delimiter"], stated["delimiter"])
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in stated.items()}
 
     @property
     def nulls_set(self) -> frozenset[str]:

@@ -85,20 +85,20 @@ class Snapshots:
                 "Of others give the zarr.Array of a session"
             )
         parts = urlsplit(self.place)
-        given = s3_options(self.options)
-        if not any_credentials(self.place, given):
-            given["skip_signature"] = True
+        options = s3_options(self.options)
+        if not any_credentials(self.place, options):
+            options["skip_signature"] = True
         return icechunk.s3_storage(
             bucket=parts.hostname,
             prefix=parts.path.strip("/") or None,
-            region=given.get("region"),
-            endpoint_url=given.get("endpoint"),
-            allow_http=loopback_over_http(given),
-            force_path_style=bool(given.get("endpoint")),
-            access_key_id=given.get("access_key_id"),
-            secret_access_key=given.get("secret_access_key"),
-            anonymous=bool(given.get("skip_signature")) or None,
-            from_env=None if "access_key_id" in given or "skip_signature" in given else True,
+            region=options.get("region"),
+            endpoint_url=options.get("endpoint"),
+            allow_http=loopback_over_http(options),
+            force_path_style=bool(options.get("endpoint")),
+            access_key_id=options.get("access_key_id"),
+            secret_access_key=options.get("secret_access_key"),
+            anonymous=bool(options.get("skip_signature")) or None,
+            from_env=None if "access_key_id" in options or "skip_signature" in options else True,
         )
 
 

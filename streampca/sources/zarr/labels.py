@@ -98,9 +98,9 @@ def group_labels(
     inside = array.path.removeprefix(f"{group.path}/" if group.path else "").rpartition("/")[0]
     parent = group[inside] if inside else group
     sizes = dict(zip(names, array.shape, strict=True))
-    beside = str(array.attrs.get("coordinates", "")).split()
+    auxiliary = str(array.attrs.get("coordinates", "")).split()
     rows, columns = (
-        _axis(parent, tuple(names[d] for d in ds), sizes, beside, loose=number == 1)
+        _axis(parent, tuple(names[d] for d in ds), sizes, auxiliary, loose=number == 1)
         for number, ds in enumerate(dims)
     )
     name = array.path.rpartition("/")[2] or None
@@ -108,13 +108,13 @@ def group_labels(
 
 
 def _axis(
-    parent: Any, dims: tuple[str, ...], sizes: Mapping[str, int], beside: list[str], loose: bool
+    parent: Any, dims: tuple[str, ...], sizes: Mapping[str, int], auxiliary: list[str], loose: bool
 ) -> AxisLabels:
     """loose : with coordinates that have no dimension."""
     coords: dict[str, Array] = {}
     grids: dict[str, tuple[tuple[str, ...], Array]] = {}
     attrs: dict[str, dict[str, Any]] = {}
-    for name in (*dims, *beside):
+    for name in (*dims, *auxiliary):
         array = parent.get(name)
         if not isinstance(array, zarr.Array):
             continue
@@ -162,10 +162,10 @@ class GroupColumns(Annotations):
             return values
         import xarray
 
-        beside = {dim: self.group.get(dim) for dim in dims}
+        members = {dim: self.group.get(dim) for dim in dims}
         coords = {
             dim: decoded(one)
-            for (dim, one), size in zip(beside.items(), values.shape, strict=True)
+            for (dim, one), size in zip(members.items(), values.shape, strict=True)
             if isinstance(one, zarr.Array) and one.shape == (size,)
         }
         return xarray.DataArray(values, coords=coords, dims=dims, name=name)

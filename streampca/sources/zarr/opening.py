@@ -98,9 +98,9 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
     example = min(wide, default=next(iter(arrays), "X"))
     source = hide_secrets(source)
-    asked = "does not say which array" if variable is None else f"has no array {variable!r}"
+    problem = "does not say which array" if variable is None else f"has no array {variable!r}"
     raise InvalidInputError(
-        f"{source} is a Zarr group and the call {asked}; it holds: {shown}. "
+        f"{source} is a Zarr group and the call {problem}; it holds: {shown}. "
         f"Use streampca.open({source!r}, variable={example!r})."
     )
 

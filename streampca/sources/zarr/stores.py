@@ -103,11 +103,13 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
             return value
         whole = None if value is None or byte_range is not None else value.as_numpy_array()
         self.note(key, None if value is None else len(value), whole)
-        asked = byte_range.end - byte_range.start if isinstance(byte_range, RangeByteRequest) else 1
-        if value is not None and len(value) < asked:  # of a shard, Zarr would make fill values
+        expected = (
+            byte_range.end - byte_range.start if isinstance(byte_range, RangeByteRequest) else 1
+        )
+        if value is not None and len(value) < expected:  # of a shard, Zarr would make fill values
             raise DamagedSourceError(
                 f"{key!r} in {hide_secrets(str(self._store))} ends too early, at {len(value)} of "
-                f"{asked} bytes that were read of it: it was cut off. Restore it."
+                f"{expected} bytes that were read of it: it was cut off. Restore it."
             )
         if value is not None and self.shards is not None:
             absent = self.shards.absent(key, value, byte_range) if self.missing == "error" else None
