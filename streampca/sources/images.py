@@ -54,6 +54,14 @@ def open_images(
     memory for each name. ``streampca convert faces/ -o faces.zarr`` pays decoding once.
     Raises InvalidInputError (sizes or kinds that differ, named), SourceError, DamagedSourceError,
     MissingDependencyError.
+
+    Examples:
+        >>> import tempfile, numpy as np
+        >>> from pathlib import Path
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.pgm").write_bytes(b"P5 4 3 255\\n" + bytes(range(12)))
+        >>> streampca.open_images(folder).shape  # images x pixels
+        (1, 12)
     """
     if mode not in ("auto", *MODES):
         raise InvalidInputError(f"mode={mode!r}; expected 'auto', 'grey' or 'rgb'")

@@ -217,6 +217,12 @@ def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> Chu
     **Cost:** none of its own, but for tables that do not name their rows: the columns that may.
     Raises InvalidInputError, also where the parts, or columns of tables that name their rows, have
     other samples or another order; InvalidTypeError.
+
+    Examples:
+        >>> import numpy as np
+        >>> x, y = streampca.open(np.ones((5, 2))), streampca.open(np.ones((5, 3)))
+        >>> streampca.concat_features(x, y).shape
+        (5, 5)
     """
     if all(isinstance(part, ChunkedMatrix) for part in parts) and len(parts) > 1:
         parts = tuple(named_rows(parts, _titles(parts)))
@@ -231,6 +237,12 @@ def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:
     parts : matrices as ``streampca.open`` returns them.
     Raises InvalidInputError, also where the parts name other features, or in another order, or
     another unit; InvalidTypeError.
+
+    Examples:
+        >>> import numpy as np
+        >>> x, y = streampca.open(np.ones((5, 2))), streampca.open(np.ones((4, 2)))
+        >>> streampca.concat_samples(x, y).shape
+        (9, 2)
     """
     if all(isinstance(part, ChunkedMatrix) for part in parts):
         _refuse_numbers(parts, 1)

@@ -143,6 +143,12 @@ def open(
     Cost: metadata only, and one column of a Dask data frame that does not know its number of rows
     (Parquet does).
     Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (absent, unreadable).
+
+    Examples:
+        >>> import numpy as np
+        >>> x = np.arange(24.0).reshape(4, 3, 2)
+        >>> streampca.open(x, dim=1)
+        <StackedMatrix 3 samples x 8 features, float64>
     """
     options = dict(locals())  # all but the source and its variable, for the parts of a source
     del options["source"], options["variable"]

@@ -81,6 +81,12 @@ def open_ratings(
     about 0.25 GB and the ids.
     Raises InvalidInputError (columns, duplicates, ratings that are no finite numbers),
     SourceError, MissingDependencyError.
+
+    Examples:
+        >>> import pandas as pd
+        >>> rows = [("ann", "dune", 5.0), ("bob", "dune", 3.0), ("bob", "emma", 4.0)]
+        >>> streampca.open_ratings(pd.DataFrame(rows, columns=["user", "item", "rating"]))
+        <RatingsMatrix: 3 ratings of 2 items by 2 users>
     """
     if duplicates not in RULES:
         raise InvalidInputError(f"duplicates={duplicates!r}; expected one of {RULES}")

@@ -97,7 +97,7 @@ def ask_about(
     for suspected, why in ((padded, "with zeros in front"), (named, "and is called as names are")):
         if suspected:
             raise InvalidInputError(
-                f"{where}: column {shorten([repr(name) for name in suspected])} holds another whole "
+                f"{where}: column {shorten([*map(repr, suspected)])} holds another whole "
                 f"number in every row, {why}; expected features. "
                 f"{names.format(repr(suspected[0]))} makes it the names of the rows; {leave}"
             )

@@ -50,7 +50,11 @@ def append(
     group share, and where ``streampca_rows_committed`` is behind the length;
     ChangingSourceError where the array was made longer by somebody else.
 
-    Example: ``streampca.append("x.zarr", day)`` every night, before ``streampca refresh``.
+    Examples:
+        >>> import numpy as np, zarr
+        >>> x = zarr.create_array(zarr.storage.MemoryStore(), data=np.zeros((4, 3)), chunks=(2, 3))
+        >>> streampca.append(x, np.ones((2, 3)))  # every night, before ``streampca refresh``
+        6
     """
     array = _opened(store, variable, storage_options, dim)
     values = _checked(array, np.asarray(rows), dim)
@@ -98,6 +102,11 @@ def commit_rows(
     Cost: one write of the metadata.
 
     Raises InvalidInputError where the array has fewer rows.
+
+    Examples:
+        >>> import numpy as np, zarr
+        >>> x = zarr.create_array(zarr.storage.MemoryStore(), data=np.zeros((4, 3)), chunks=(2, 3))
+        >>> streampca.commit_rows(x, 4)  # rows of zeros are data, too
     """
     array = _opened(store, variable, storage_options)
     _check_dim(array, dim)
