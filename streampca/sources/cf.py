@@ -99,7 +99,7 @@ class Decoding:
         return cls(known, tuple(codes.tolist()), stored, values.dtype, packs)
 
     def decode(self, stored: Array) -> Array:
-        """The values; the input is unchanged. Beside them it takes the memory of a few pieces."""
+        """The values; the input is unchanged. Takes the memory of a few pieces in addition."""
         flat = stored.reshape(-1)
         if flat.size <= PIECE:
             return self._piece(flat).reshape(stored.shape)
@@ -259,7 +259,7 @@ def decode_coordinate(values: Array, attributes: Mapping[str, Any]) -> Array:
 
 
 def is_dates(values: Array, attributes: Mapping[str, Any]) -> bool:
-    """Whether values are the dates of a coordinate with these attributes, which say so no more."""
+    """Whether a coordinate was decoded to dates, whose units its attributes need not state."""
     return values.dtype.kind == "M" or (values.dtype.kind == "O" and _is_time(attributes))
 
 
@@ -315,7 +315,7 @@ def coded_attributes(array: Any, by_xarray: bool) -> dict[str, Any]:
 
 
 def _float_of(name: str, text: str) -> float:
-    """Of NaN, or of eight bytes in base64. Raises SourceError for anything else."""
+    """The number of a text: NaN, or eight bytes in base64. Raises SourceError for other texts."""
     try:
         return float(text)
     except ValueError:

@@ -134,7 +134,7 @@ def hdf5_attributes(dataset: Any) -> dict[str, Any]:
 class HDF5Reader(Reader):
     """One dataset. The file is open only during a read, so that results can be written into it.
 
-    decoding : of what is stored.
+    decoding : from stored numbers to values; None where they are the values.
     """
 
     into_buffer = True

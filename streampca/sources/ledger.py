@@ -13,6 +13,11 @@ import numpy as np
 from streampca.errors import SourceError
 from streampca.kernels import Array
 
+# For every chunk a ledger holds its length, what the store reports of its last writing (time or
+# ETag), and a checksum of the bytes that a pass reads anyway; also how many rows counted (see
+# ``zarr.watermark``), a digest of how the array is stored, and the checksum of the decoded rows of
+# a last chunk that was not full.
+
 Place = tuple[int, ...]
 
 

@@ -99,7 +99,7 @@ class Tally:
     """The reads of a source, shared by its readers. An unpickled copy starts at zero.
 
     checksums : crc32c of every chunk that was read whole, by its key; None where nobody needs them.
-    blank : what the rows of a chunk look like, where some are blank: see ``blank_rows.note_of``.
+    blank : notes about chunks with blank rows, by their keys: see ``zarr.reader.note_of``.
     """
 
     def __init__(self, checksums: bool = False) -> None:
@@ -125,7 +125,7 @@ class Tally:
                     )
 
     def keep_blank(self, found: Mapping[str, int]) -> None:
-        """Add notes about rows."""
+        """Add notes about blank rows."""
         with self.lock:
             for key, note in found.items():
                 self.blank[key] = self.blank.get(key, 0) | note
@@ -162,7 +162,7 @@ class ThreadBuffers:
         return np.asarray(held[:size])
 
     def free(self) -> None:
-        """Free those of this thread."""
+        """Free the buffers of this thread."""
         vars(self._local).clear()
 
 
@@ -349,11 +349,7 @@ class StackedMatrix(ChunkedMatrix):
         count = 1
         for dim, part in enumerate(index):
             edges = self.reader.edges(dim)
-            if edges is None:
-                continue
-            first = int(np.searchsorted(edges, part.start, side="right")) - 1
-            last = int(np.searchsorted(edges, part.stop, side="left"))
-            count *= max(last - first, 0)
+            count *= 1 if edges is None else crossed(edges, part.start, part.stop)
         return count
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
@@ -418,7 +414,7 @@ def stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None = None) -
 
 
 def with_code(matrix: ChunkedMatrix, missing_value: float | None) -> ChunkedMatrix:
-    """The same matrix, in which this number is missing too. Refuses another one."""
+    """The matrix, in which this number means missing. Raises where another number does already."""
     if missing_value is None or missing_value == matrix.missing_value:
         return matrix
     if matrix.missing_value is not None:
@@ -436,3 +432,9 @@ def room_for(shape: Sequence[int], dtype: np.dtype[Any], buffer: Any) -> np.ndar
     size = math.prod(shape) * dtype.itemsize
     raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
     return np.asarray(raw.view(dtype).reshape(shape))
+
+
+def crossed(edges: np.ndarray[Any, Any], start: int, stop: int) -> int:
+    """How many chunks with these boundaries hold [start, stop)."""
+    first, last = np.searchsorted(edges, start, "right"), np.searchsorted(edges, stop, "left")
+    return max(int(last - first) + 1, 0) if start < stop else 0

@@ -413,7 +413,7 @@ def test_variables_that_describe_others_are_not_the_field(kind: str, tmp_path: P
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is currently")
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_stale_consolidated_metadata_are_told(zarr_format: int, tmp_path: Path) -> None:
+def test_stale_consolidated_metadata_raise_a_warning(zarr_format: int, tmp_path: Path) -> None:
     """The array is read as it is, with the labels of all its rows, and the line repairs it."""
     path = str(tmp_path / "x.zarr")
     there = raw(SMALL.astype(f4), {}).assign_coords(time=np.arange(N), x=np.arange(P))

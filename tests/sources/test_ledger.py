@@ -316,7 +316,7 @@ def test_rows_count_once_they_are_written(source: Source) -> None:
 
 
 @local
-def test_the_writers_word_decides(source: Source) -> None:
+def test_the_committed_attribute_decides(source: Source) -> None:
     source.array.attrs[COMMITTED] = 30
     assert written(source) == (30, f"{COMMITTED} says 30 of {N}")
     source.array.attrs[COMMITTED] = 10 * N

@@ -86,7 +86,7 @@ def test_a_web_server_is_asked_for_lengths_only(
     assert check.difference() == "c/0/0 is absent; the client sees 4000 bytes"
 
 
-def test_a_check_is_a_few_reads_of_many_chunks(
+def test_a_location_check_reads_a_few_of_many_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where absent chunks are fill values, and the first that are there are looked for."""

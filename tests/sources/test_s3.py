@@ -134,7 +134,9 @@ def test_a_fit_reads_it_as_from_disk(
 
 
 @pytest.mark.slow
-def test_damage_there_is_told_as_here(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_in_object_storage_is_named_as_on_disk(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written(s3, data())
     backend = open_backend(s3)
     backend.delete("c/1/0")

@@ -321,7 +321,7 @@ def _joined(futures: list[Any], described: list[Description]) -> dask.array.Arra
 
 
 def _describe(value: Any) -> Description:
-    """On the worker that has it."""
+    """The description of a value, on the worker that holds it."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if is_frame(value):
         values = frame_values(value)

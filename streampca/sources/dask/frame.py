@@ -102,11 +102,11 @@ class FrameIndex(Annotations):
         """None: columns are features."""
 
     def names(self, axis: int) -> list[str]:
-        """None."""
+        """No columns."""
         return []
 
     def feature_names(self) -> list[str]:
-        """None that are looked at: that would compute them."""
+        """No columns: looking at them would compute them."""
         return []
 
     def key_names(self) -> list[str]:
@@ -141,7 +141,7 @@ class FrameReader(DaskReader):
 
 
 def _copies(frame: Any) -> int:
-    """See :class:`FrameReader`."""
+    """``copies`` of a :class:`FrameReader`."""
     if _made_of_arrays(_numeric(frame)) is not None:
         return COPIES_OF_ARRAYS
     reads = any(type(node).__name__.startswith(FILES) for node in frame.expr.walk())

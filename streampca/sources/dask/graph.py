@@ -314,7 +314,7 @@ class Sizes:
 
     @classmethod
     def of(cls, array: Any) -> Sizes:
-        """Of all tasks that a Dask array's graph holds."""
+        """The sizes of all tasks in the graph of a Dask array."""
         layers = getattr(array.__dask_graph__(), "layers", {})
         known = {name: said for name in layers if (said := annotated(layers[name])) is not None}
         largest = math.prod(max(sizes, default=0) for sizes in array.chunks)

@@ -68,7 +68,7 @@ class Layers:
 
     @classmethod
     def of(cls, array: Any) -> Layers | None:
-        """Those of a Dask array; None where only the whole graph says what its tasks are.
+        """The layers of a Dask array; None where only the whole graph says what its tasks are.
 
         Dask keeps no layers, chunks lie on a cluster, or layers differ about a task.
         """
@@ -199,7 +199,7 @@ class Layers:
 
 
 def outline_of_layers(layers: Layers, name: str) -> Outline:
-    """Of what an array needs. Raises UnclearError where the layers do not say enough."""
+    """The outline of what an array needs. Raises UnclearError where layers say too little."""
     grids, listed = _reached(layers, name)
     nodes: Mapping[Key, Any] = layers.listed if listed else {}
     needed = list(layers.links.values()) if listed else []

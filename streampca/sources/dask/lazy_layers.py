@@ -142,7 +142,7 @@ class Rechunk(Layer):
         return pieces + math.prod(self.numblocks)
 
     def get_output_keys(self) -> set[Key]:
-        """Those of the chunks."""
+        """The keys of the chunks."""
         return {(self.own, *one) for one in product(*map(range, self.numblocks))}
 
     def is_materialized(self) -> bool:
@@ -163,7 +163,7 @@ class Blocks:
 
     @classmethod
     def of(cls, layer: Blockwise) -> Blocks | None:
-        """Those of a layer; None where Dask has to make them."""
+        """The tasks of a layer; None where Dask has to make them."""
         counts = [layer.dims[symbol] for symbol in layer.output_indices]
         nested = (one for one in layer.task.kwargs.values() if isinstance(one, GraphNode | TaskRef))
         if type(layer.task) is not Task or any(nested) or 0 in counts:
@@ -221,7 +221,7 @@ class Block:
     substitute: Any
 
     def at(self, key: Key) -> Any:
-        """It, for the task of this key."""
+        """The argument for the task of this key."""
         numbers = tuple(key[place] if place else 0 for place in self.places)
         if self.substitute is None:
             return TaskRef((self.arg, *numbers))

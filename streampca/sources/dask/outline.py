@@ -342,7 +342,7 @@ def _chain(users: Array, needs: Array) -> Step:
 
 
 def outline_of(graph: Any) -> Outline:
-    """Of a graph whose tasks are at hand."""
+    """The outline of a graph whose tasks are at hand."""
     keys = Keys((), graph.nodes)
     places = {key: i for i, key in enumerate(keys.listed)}
     users = [places[key] for key in graph.nodes for _ in graph.links[key]]

@@ -144,7 +144,7 @@ class Results:
         self._lock = threading.Lock()
 
     def values(self) -> dict[Key, Any]:
-        """All of them."""
+        """The results that are kept."""
         with self._lock:
             return dict(self._values)
 
@@ -212,16 +212,13 @@ class Sharing:
     held: int = 0
 
     def count(self, first: int, last: int) -> int:
-        """Reads of the strips [first, last)."""
+        """Reads of the strips [first, last).
+
+        Where ``last`` is less than ``first``, those that strips before the one and from the other
+        on both use: at least so many, and all where reads that begin first also end first.
+        """
         begun = int(np.searchsorted(self.firsts, last, "left"))
         return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
-
-    def count_shared(self, last: int, first: int) -> int:
-        """Reads that strips before ``last`` and strips from ``first`` on both use.
-
-        At least so many: all of them where reads that are used first are also done with first.
-        """
-        return self.count(first, last)
 
     def bare(self, keys: Collection[Key], strips: Iterable[int]) -> Sharing:
         """What reading these tasks of these strips needs, without what only planning needs."""

@@ -197,7 +197,7 @@ class DaskReader(Reader):
     def count_shared(self, dim: int, stop: int, start: int) -> int:
         """How many reads strips before ``stop`` and those from ``start`` on have in common."""
         (_, last), (first, _) = (self._strips(dim, row, row + 1) for row in (stop - 1, start))
-        return self.sharing(dim).count_shared(last, first)
+        return self.sharing(dim).count(first, last)
 
     def _strips(self, dim: int, start: int, stop: int) -> tuple[int, int]:
         """Numbers (first, after the last) of the strips that hold [start, stop)."""

@@ -18,7 +18,7 @@ from streampca.paths import first_line
 from streampca.sources.annotations import Annotations
 from streampca.sources.cf import FILLS, PACKED
 from streampca.sources.local_files import FileLocation
-from streampca.sources.stacked import Index, Reader, Tally
+from streampca.sources.stacked import Index, Reader, Tally, crossed
 from streampca.sources.zarr.location import ZarrLocation
 from streampca.sources.zarr.stores import zarr_array_in
 
@@ -120,12 +120,11 @@ class BackendReader(Reader):
     def read(self, index: Index) -> np.ndarray[Any, Any]:
         part = self.variable.isel(dict(zip(self.variable.dims, index, strict=True)))
         values = np.asarray(part.values)
-        crossed = 1
+        chunks = 1
         for d, s in enumerate(index):
             if (edges := self.edges(d)) is not None:
-                ends = np.searchsorted(edges, s.stop, "left")
-                crossed *= max(0, int(ends - np.searchsorted(edges, s.start, "right")) + 1)
-        self.tally.add(ReadCount(crossed, values.nbytes))
+                chunks *= crossed(edges, s.start, s.stop)
+        self.tally.add(ReadCount(chunks, values.nbytes))
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:

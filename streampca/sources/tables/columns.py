@@ -53,12 +53,12 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """How many features."""
+        """The number of features."""
         return sum(one.width for one in self.columns)
 
     @property
     def names(self) -> list[str]:
-        """Of the columns."""
+        """The names of the columns."""
         return [one.name for one in self.columns]
 
     @property

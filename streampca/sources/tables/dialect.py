@@ -51,7 +51,7 @@ class Text(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The delimiter after that."""
+        """The delimiter after lines are rewritten."""
         return " " if self.delimiter == BLANKS else self.delimiter
 
     def lines(self, data: bytes) -> bytes:

@@ -57,7 +57,7 @@ class StoredIndex:
 
     @classmethod
     def of(cls, schema: Any) -> StoredIndex:
-        """That of a schema; without columns where pandas did not write it."""
+        """The index of a schema; without columns where pandas did not write it."""
         stored = (schema.metadata or {}).get(b"pandas")
         try:
             levels = json.loads(stored).get("index_columns", []) if stored else []

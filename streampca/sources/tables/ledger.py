@@ -61,7 +61,7 @@ class FileSource:
 
     @classmethod
     def of(cls, matrix: Any) -> FileSource | None:
-        """Of an opened matrix; None where it is no table of files with a ledger."""
+        """The source of an opened matrix; None of other matrices than tables of several files."""
         reader = getattr(matrix, "reader", None)
         return cls(matrix) if hasattr(reader, "in_order") else None
 

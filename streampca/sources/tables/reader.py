@@ -24,7 +24,7 @@ from streampca.matrix import AxisLabels, Labels, Location, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
 from streampca.paths import first_line
 from streampca.sources.annotations import Annotations
-from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, room_for
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, crossed, room_for
 from streampca.sources.tables.columns import (
     ONEHOT,
     PARTLY,
@@ -165,7 +165,7 @@ class TableReader(Reader):
         return self.stream_nbytes() + BATCHES * self.dtype.itemsize * rows * self.shape[1]
 
     def stream_nbytes(self) -> int:
-        """What it holds beside them."""
+        """What decoding holds in addition to the batches."""
         return 0
 
     def fingerprint(self) -> str:
@@ -189,7 +189,7 @@ class FileReader(TableReader):
 
 
 class _Stream:
-    """The rows of a table in order, from wherever they are asked for."""
+    """The rows of a table in order, from any row on."""
 
     def __init__(self, reader: TableReader, features: slice) -> None:
         self.reader, self.lock = reader, threading.Lock()
@@ -291,8 +291,7 @@ class TableMatrix(StackedMatrix):
         begins = self.reader.begins
         if axis == 1:
             return len(begins) - 1
-        first = int(np.searchsorted(begins, start, "right")) - 1
-        return max(0, int(np.searchsorted(begins, stop, "left")) - first) if start < stop else 0
+        return crossed(begins, start, stop)
 
     def count_span(self, axis: int, edges: Array) -> int:
         if axis == 1:

@@ -54,7 +54,7 @@ class Written:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Written:
-        """Of options of ``streampca.open``. Raises InvalidInputError, InvalidTypeError."""
+        """From options of ``streampca.open``. Raises InvalidInputError, InvalidTypeError."""
         stated = {name: one for name, one in options.items() if one is not None}
         if not isinstance(stated.get("header", True), bool):
             raise InvalidTypeError(f"header={stated['header']!r}; expected True or False")
@@ -108,7 +108,7 @@ class Written:
 
     @property
     def nulls(self) -> list[str]:
-        """The same, those with a blank at a side, and blanks alone."""
+        """The cells of ``nulls_set``, also with a blank at either side, and blanks alone."""
         words = [*sorted(self.nulls_set), *(" " * i for i in range(1, MOST_BLANKS + 1))]
         sides = [word for word in words if word.strip()]
         return [*words, *(f" {one}" for one in sides), *(f"{one} " for one in sides)]

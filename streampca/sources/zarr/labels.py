@@ -110,7 +110,7 @@ def group_labels(
 def _axis(
     parent: Any, dims: tuple[str, ...], sizes: Mapping[str, int], auxiliary: list[str], loose: bool
 ) -> AxisLabels:
-    """loose : with coordinates that have no dimension."""
+    """Labels of one axis.  loose : with coordinates that have no dimension."""
     coords: dict[str, Array] = {}
     grids: dict[str, tuple[tuple[str, ...], Array]] = {}
     attrs: dict[str, dict[str, Any]] = {}

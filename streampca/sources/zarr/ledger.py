@@ -1,4 +1,4 @@
-"""The ledger of a Zarr array: the state of every chunk when it was read, and later changes."""
+"""The ledger of a Zarr array: its chunks are listed, recorded, and compared with older ones."""
 
 from __future__ import annotations
 
@@ -38,14 +38,7 @@ from streampca.sources.zarr.marks import RowMark
 from streampca.sources.zarr.reader import ZarrReader
 from streampca.sources.zarr.stores import checksum, place_of, snapshot_of
 
-# Of every chunk its length, what the store says of its last writing (time or ETag), and a checksum
-# of the bytes that a pass reads anyway. And how many rows counted (see ``watermark``), a digest of
-# how the array is stored, and the checksum of the decoded rows of a last chunk that was not full.
-
 Array = np.ndarray[Any, Any]
-
-
-# The chunks of a Zarr array: listed, recorded in a ledger, and compared with an older one.
 
 
 class LedgerSource:

@@ -1,4 +1,4 @@
-"""The location of a Zarr array, and stamps that show whether its contents have changed."""
+"""What is seen of a Zarr array without reading it: stamps, listings, and a location."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from streampca.sources.zarr.stores import (
     snapshot_of,
 )
 
-# Nothing is known of a store that cannot be listed, except that this process has just read it.
+# The stamp of a store that cannot be listed: nothing but that this process has just read it
 UNKNOWN = uuid.uuid4().hex
 VERSIONS = (
     "created",

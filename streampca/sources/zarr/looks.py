@@ -83,7 +83,7 @@ class Look:
         return min((row for row in starts if row < self.length), default=None)
 
     def to_json(self) -> str:
-        """For the next look."""
+        """The state for the next look."""
         plain = {**self.__dict__, "parts": [_packed(*one) for one in sorted(self.parts.items())]}
         return json.dumps(plain)
 
@@ -190,7 +190,7 @@ def _behind(source: LedgerSource, seen: Seen, size: int) -> Iterator[tuple[Place
 
 
 def _version(seen: Seen, place: Place, version: int) -> int:
-    """Of a chunk: Icechunk has one of the whole array alone."""
+    """The version of a chunk; Icechunk has one for the whole array."""
     if seen.snapshot:
         return version_number(seen.snapshot)
     inside = all(i < n for i, n in zip(place, seen.version.shape, strict=True))

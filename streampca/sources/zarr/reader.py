@@ -45,7 +45,7 @@ class ZarrReader(Reader):
     sharded arrays, are read by Zarr. Whole shards are then the unit of a read: if a shard is read
     in parts, its index is read again for each.
 
-    decoding : of what is stored.
+    decoding : from stored numbers to values; None where they are the values.
     hole : the missing code for absent chunks of integers under ``missing_chunks="mask"``.
     """
 
@@ -106,7 +106,7 @@ class ZarrReader(Reader):
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
     def _note_blank_rows(self, index: Index, values: np.ndarray[Any, Any]) -> None:
-        """Of every chunk; of one that is not read in its full width nothing is known."""
+        """Note blank rows; nothing is known of a chunk that is not read in its full width."""
         assert self.rows_dim is not None
         found = {}
         for place in self._crossed(index):
@@ -261,8 +261,7 @@ class ZarrReader(Reader):
         return (found,)
 
     def checksums(self) -> dict[str, int]:
-        """Those of chunks by their keys; and by BLANK and the key what their rows look like, where
-        some are blank."""
+        """Checksums of chunks by their keys, and notes of blank rows by BLANK and the key."""
         seen = {BLANK + key: note for key, note in self.tally.blank.items()}
         return {**(self.tally.checksums or {}), **seen}
 

@@ -1,4 +1,4 @@
-"""The store through which all chunks are read: it counts them, checks them, and times out."""
+"""Stores of Zarr arrays: which lies at a path, what it reads is counted, checked and timed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ READ_TIMEOUT = 300.0  # seconds after which a read without answer fails
 
 
 def default_timeout() -> float:
-    """Zarr's own setting, ``async.timeout``, where it was made; else READ_TIMEOUT."""
+    """Seconds: Zarr's setting ``async.timeout`` where it is set, else READ_TIMEOUT."""
     return float(zarr.config.get("async.timeout", None) or READ_TIMEOUT)
 
 
@@ -169,8 +169,8 @@ MOST_STORED_BYTES = 1 << 31  # stored bytes of one chunk
 class EncodedChunks:
     """The encoded chunks of a guarded store, by their keys.
 
-    at_once : how many to ask for. One of a local store: it lies in a buffer that every thread
-    has one of, and that its next chunk overwrites.
+    at_once : chunks to fetch together. From a local store it is one: each thread has one buffer,
+    which its next chunk overwrites.
     """
 
     def __init__(self, guard: GuardedStore) -> None:

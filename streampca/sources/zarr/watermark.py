@@ -39,7 +39,7 @@ def first_blank(source: LedgerSource, first: int, rows: int, again: bool = False
 
 
 def _places(source: LedgerSource, number: int) -> Iterator[tuple[int, ...]]:
-    """Of one row of chunks."""
+    """The places of one row of chunks."""
     counts = source.grid(source.shape[source.dim])
     ranges = [range(n) for n in counts]
     ranges[source.dim] = range(number, number + 1)
@@ -47,7 +47,7 @@ def _places(source: LedgerSource, number: int) -> Iterator[tuple[int, ...]]:
 
 
 def _note(source: LedgerSource, place: Place, end: int, again: bool) -> int:
-    """See ``blank_rows.note_of``: of the rows of a chunk that lie before row ``end``."""
+    """``reader.note_of`` the rows of a chunk that lie before row ``end``."""
     key, tally = source.reader.key(place), source.reader.tally
     if again or key not in (tally.checksums or ()) or tally.blank.get(key) == UNSEEN:
         tally.blank.pop(key, None)
