@@ -56,7 +56,7 @@ from streampca.sources.sparse.npz import open_npz
 from streampca.sources.stacked import Dim, StackedMatrix, stack, with_code
 from streampca.sources.suggestions import how_to_convert, suggestion
 from streampca.sources.tables.frames import is_frame
-from streampca.sources.tables.written import TEXT_OPTIONS
+from streampca.sources.tables.text_options import TEXT_OPTIONS
 from streampca.sources.zarr.icechunk import Snapshots, Which
 from streampca.sources.zarr.opening import from_zarr, group_in, open_array, up_to_date
 from streampca.sources.zarr.reader import ZarrReader

@@ -308,11 +308,8 @@ class StackedMatrix(ChunkedMatrix):
         if order != tuple(range(len(order))):
             values = values.transpose(order)
         rows = math.prod(values.shape[: len(self.dims[0])])
-        values = (
-            values.reshape(rows, -1)
-            if values.size
-            else values.reshape(rows, self._width(axis, start, stop))
-        )
+        none = stop - start if axis == 1 else self.shape[1]
+        values = values.reshape(rows, -1 if values.size else none)
         if values.shape[axis] != stop - start:
             keep = slice(skip, skip + stop - start)
             values = values[:, keep] if axis == 1 else values[keep]
@@ -329,9 +326,6 @@ class StackedMatrix(ChunkedMatrix):
         sizes = tuple(own.sizes[i] for i in order)
         turned.labels = replace(self.labels, features=replace(own, dims=features.dims, sizes=sizes))
         return turned
-
-    def _width(self, axis: int, start: int, stop: int) -> int:
-        return stop - start if axis == 1 else self.shape[1]
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         dims, inner = self.dims[axis], self._inner(axis)

@@ -27,7 +27,7 @@ from streampca.sources.ratings.recognition import DELIMITERS
 from streampca.sources.ratings.store import RULES, RatingsMatrix, Spill
 from streampca.sources.tables.frames import column_names, is_frame
 from streampca.sources.tables.header import ROWS, decide
-from streampca.sources.tables.written import Written, stated_delimiter
+from streampca.sources.tables.text_options import TextOptions, stated_delimiter
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
 PIECE_NBYTES, HEAD_NBYTES = 8 << 20, 1 << 16  # of text; of its head, that names are taken from
@@ -106,7 +106,7 @@ def open_ratings(
             fields, pieces = _of_parquet(path, wanted, where, storage_options)
         else:
             said = {"header": header, "decimal": decimal, "encoding": encoding}
-            written = (Written.of(said), delimiter)
+            written = (TextOptions.of(said), delimiter)
             fields, pieces = _of_text(path, wanted, where, written, storage_options)
         users, items = Ids(), Ids()
         with Spill(fields.time is not None) as spill:
@@ -220,7 +220,7 @@ def _of_text(
     path: str,
     wanted: Wanted,
     where: str,
-    said: tuple[Written, str | None],
+    said: tuple[TextOptions, str | None],
     options: dict[str, Any] | None,
 ) -> Found:
     import pyarrow as pa
@@ -264,7 +264,7 @@ def _of_text(
 
 
 def _first_line(
-    head: bytes, wanted: Wanted, where: str, said: tuple[Written, str | None]
+    head: bytes, wanted: Wanted, where: str, said: tuple[TextOptions, str | None]
 ) -> tuple[list[str], int, str]:
     """(names of the columns, bytes before the first rating, delimiter)."""
     from streampca.sources.tables.dialect import decoded_lines
@@ -298,7 +298,7 @@ def _split(line: str, mark: str) -> list[str]:
 
 
 def _of_numbers(
-    first: list[str], rows: list[list[str]], where: str, said: tuple[Written, str | None]
+    first: list[str], rows: list[list[str]], where: str, said: tuple[TextOptions, str | None]
 ) -> bool:
     """Whether a line of numbers holds names. Warns where it is in doubt."""
     written, mark = said

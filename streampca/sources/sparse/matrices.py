@@ -177,9 +177,8 @@ class CompressedMatrix(ChunkedMatrix):
             # what does not decode into the block is copied to it
             scratch += 0 if one.into_buffer else one.dtype.itemsize * most
         wide = self.indices.dtype.itemsize * most * (self.indices.dtype != self.index_dtype)
-        whole = (
-            0 if axis == self.stored else 2 * most * self._entry_nbytes
-        )  # before it is converted
+        # the whole matrix, before it is converted
+        whole = 0 if axis == self.stored else 2 * most * self._entry_nbytes
         return scratch + wide + whole
 
     def _most_entries(self, length: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from streampca.errors import DamagedSourceError, SourceError, hide_secrets
 from streampca.sources.tables.files import TableFile
-from streampca.sources.tables.written import BLANKS, line_to_open
+from streampca.sources.tables.text_options import BLANKS, line_to_open
 from streampca.sources.text_files import MARKS, UTF8, encoding_of
 
 PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {

@@ -15,7 +15,7 @@ from streampca.matrix.columns import as_text
 from streampca.paths import first_line
 from streampca.sources.tables.frames import exact_float
 from streampca.sources.tables.row_names import called_id
-from streampca.sources.tables.written import Written
+from streampca.sources.tables.text_options import TextOptions
 
 Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
@@ -219,7 +219,7 @@ class Wanted:
     columns: tuple[str, ...] | None = None
     index: str | None = None
     categorical: str | None = None
-    written: Written = field(default_factory=Written)
+    written: TextOptions = field(default_factory=TextOptions)
 
     def __post_init__(self) -> None:
         if self.categorical not in (None, ONEHOT):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from streampca.errors import InvalidTypeError, shorten
 from streampca.sources.tables.columns import PARTLY
 from streampca.sources.tables.dialect import Text
-from streampca.sources.tables.written import SIGNS, WORDS, Written, line_to_open
+from streampca.sources.tables.text_options import SIGNS, WORDS, TextOptions, line_to_open
 
 UNITS = "$\u20ac\u00a3\u00a5%"  # characters that people write beside numbers
 QUOTES = "'`\u2018\u2019\u201c\u201d\""  # that are none in a CSV, around a number
@@ -59,7 +59,7 @@ def _number(decimal: str, thousands: str | None) -> str:
     return rf"{plain}|[-+]?\d{{1,3}}(?:{mark}\d{{2,3}})*{mark}\d{{3}}(?:{point}\d*)?{exponent}"
 
 
-def is_readable(cell: str, written: Written) -> bool:
+def is_readable(cell: str, written: TextOptions) -> bool:
     """Whether a cell is a number, or means a missing one."""
     if cell in written.nulls_set or cell.strip() in written.nulls_set:
         return True
@@ -70,7 +70,7 @@ def is_readable(cell: str, written: Written) -> bool:
     return found is not None or cell.lstrip("+-").lower() in SPECIAL
 
 
-def as_numbers(column: Any, written: Written) -> Any:
+def as_numbers(column: Any, written: TextOptions) -> Any:
     """A column of text as float64. Raises pyarrow.ArrowInvalid where a cell is no number."""
     if written.strip:
         column = pc.replace_substring_regex(column, f"[{re.escape(written.strip)}]", "")
@@ -112,7 +112,7 @@ class Cells:
             f"line {self.line} holds {self.first!r:.60}"
         )
 
-    def readable(self, written: Written) -> bool:
+    def readable(self, written: TextOptions) -> bool:
         """Whether all cells are numbers, or mean a missing one."""
         return all(is_readable(cell, written) for cell in self.shapes.values())
 
@@ -160,7 +160,9 @@ def may_hold_numbers(column: Any) -> bool:
 # The options that read them.
 
 
-def repairs(mixed: Sequence[Cells], others: Sequence[Cells], written: Written) -> list[Written]:
+def repairs(
+    mixed: Sequence[Cells], others: Sequence[Cells], written: TextOptions
+) -> list[TextOptions]:
     """The options that read all ``mixed`` columns, and the ``others`` still; one or two.
 
     Two, where a mark may be the decimal one or that of thousands. None, where nothing does.
@@ -193,14 +195,10 @@ def _is_word(cell: str) -> bool:
     return bool(cell) and (cell in SIGNS or cell.lower() in WORDS)
 
 
-def _could_be_read(one: Cells, written: Written) -> bool:
-    return bool(one.numbers or any(map(_has_digit, one.shapes))) and bool(
+def _could_be_read(one: Cells, written: TextOptions) -> bool:
+    return bool(one.numbers or any("0" in shape for shape in one.shapes)) and bool(
         repairs([one], [], written)
     )
-
-
-def _has_digit(shape: str) -> bool:
-    return "0" in shape
 
 
 def refuse_mixed(
@@ -246,7 +244,7 @@ def refuse_mixed(
     }
 
 
-def lines_of(options: Sequence[Written], path: str) -> str:
+def lines_of(options: Sequence[TextOptions], path: str) -> str:
     """The line, or the two, to type."""
     first = f"Read it: {line_to_open(path, **options[0].stated)}"
     if len(options) == 1:
@@ -261,7 +259,7 @@ def lines_of(options: Sequence[Written], path: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _without(plain: Sequence[Cells], path: str, written: Written) -> str:
+def _without(plain: Sequence[Cells], path: str, written: TextOptions) -> str:
     names = [one.name for one in plain if one.name]
     if len(names) > FEW:
         return "; or name the other columns, columns=[...]"
@@ -270,7 +268,7 @@ def _without(plain: Sequence[Cells], path: str, written: Written) -> str:
     return f"; or without it: {line_to_open(path, columns=names, **written.stated)}"
 
 
-def _if_missing(one: Cells, path: str, written: Written) -> str:
+def _if_missing(one: Cells, path: str, written: TextOptions) -> str:
     """The line that takes the other cells for missing, where they are few."""
     if len(one.others) > FEW or "" in one.others:
         return "; expected numbers"
@@ -320,11 +318,8 @@ def _no_number(
 ) -> InvalidTypeError:
     cells = {one.name: one for one in cells_of(rows_of(data, text, first), text)}
     options = repairs([cells[name]], [], text.written)
-    repair = (
-        f". {lines_of(options, where)}"
-        if options
-        else _if_missing(cells[name], where, text.written)
-    )
+    repair = f". {lines_of(options, where)}" if options else ""
+    repair = repair or _if_missing(cells[name], where, text.written)
     return InvalidTypeError(
         f"{where}, line {line}: column {name!r} holds {cell!r:.60}, and numbers in the first lines"
         f"{repair}"

@@ -14,7 +14,7 @@ from streampca.sources.tables.columns import Wanted
 from streampca.sources.tables.files import TableFile, parquet_files, table_file
 from streampca.sources.tables.parquet import open_parquet
 from streampca.sources.tables.text import open_text
-from streampca.sources.tables.written import TEXT_OPTIONS, Written
+from streampca.sources.tables.text_options import TEXT_OPTIONS, TextOptions
 
 FORMATS: dict[str, Callable[[TableFile, Wanted], ChunkedMatrix]] = {
     **dict.fromkeys((".arrow", ".feather", ".ipc"), open_ipc),
@@ -36,7 +36,7 @@ def open_table(
     table : paths of files (several, or a folder, for Parquet alone), a Dataset of pyarrow, a
         LazyFrame of polars, or a table in memory.
     columns, index, categorical : see :class:`Wanted`.  dim : None or 0.  options : for URLs.
-    text : how a text is written, see :class:`Written`.
+    text : how a text is written, see :class:`TextOptions`.
     """
     if dim not in (None, 0) or isinstance(dim, bool):
         raise InvalidInputError(
@@ -46,7 +46,7 @@ def open_table(
     if isinstance(columns, str):
         raise InvalidInputError(f"columns={columns!r}; expected a list: columns=[{columns!r}]")
     names = None if columns is None else tuple(columns)
-    wanted = Wanted(names, index, categorical, Written.of(text))
+    wanted = Wanted(names, index, categorical, TextOptions.of(text))
     stated = [name for name in TEXT_OPTIONS if text.get(name) is not None]
     if not isinstance(table, list):
         _refuse_of_text(stated, f"a {type(table).__name__}")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.paths import PARQUET
 from streampca.sources.tables.frames import column_names, is_frame
-from streampca.sources.tables.written import stated_delimiter
+from streampca.sources.tables.text_options import stated_delimiter
 from streampca.sources.text_files import codec_named
 
 JSON = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")

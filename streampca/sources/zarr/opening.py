@@ -157,11 +157,8 @@ def group_in(node: Any, group: str, source: str) -> Any:
     found = node.get(group.strip("/")) if isinstance(node, zarr.Group) else None
     if isinstance(found, zarr.Group):
         return found
-    held = (
-        [name for name, one in node.members() if isinstance(one, zarr.Group)]
-        if (isinstance(node, zarr.Group))
-        else []
-    )
+    members = node.members() if isinstance(node, zarr.Group) else ()
+    held = [name for name, one in members if isinstance(one, zarr.Group)]
     shown = ", ".join(sorted(held)) or "none"
     raise InvalidInputError(f"{hide_secrets(source)} has no group {group!r}; its groups: {shown}")
 

@@ -34,7 +34,7 @@ WORDS = frozenset(
 
 
 @dataclass(frozen=True)
-class Written:
+class TextOptions:
     """What a caller says of a text; None where it is to be recognised.
 
     header : whether the first line names the columns.  na_values : cells that mean "missing",
@@ -53,7 +53,7 @@ class Written:
     encoding: str | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Written:
+    def of(cls, options: Mapping[str, Any]) -> TextOptions:
         """From options of ``streampca.open``. Raises InvalidInputError, InvalidTypeError."""
         stated = {name: one for name, one in options.items() if one is not None}
         if not isinstance(stated.get("header", True), bool):
@@ -83,7 +83,7 @@ class Written:
     @property
     def stated(self) -> dict[str, Any]:
         """The options that say something."""
-        default = Written()
+        default = TextOptions()
         pairs = {one.name: getattr(self, one.name) for one in fields(self)}
         stated = {name: v for name, v in pairs.items() if v != getattr(default, name)}
         if "delimiter" in stated:
@@ -125,7 +125,7 @@ def stated_delimiter(line: str) -> str | None:
     return None if found is None else found[2]
 
 
-TEXT_OPTIONS = tuple(one.name for one in fields(Written))
+TEXT_OPTIONS = tuple(one.name for one in fields(TextOptions))
 
 
 def line_to_open(path: str, opener: str = "open", **options: Any) -> str:
