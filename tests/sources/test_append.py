@@ -49,7 +49,7 @@ def test_rows_are_appended_and_vouched_for(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_step_it_dies_at_it_did_not_happen_or_it_did(
+def test_an_append_that_dies_at_any_step_is_whole_or_absent(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = made(str(tmp_path / "x"), **KINDS[kind])

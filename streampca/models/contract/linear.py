@@ -26,7 +26,7 @@ from streampca.models.rows.labelled_rows import lazy_rows_of_scores, rows_of_sco
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.solvers import Certificate
 from streampca.sources import as_matrix, counted
-from streampca.sources.memory.lazy import is_dask_frame
+from streampca.sources.dask.lazy import is_dask_frame
 
 OURS = ("builtins", "numpy", "streampca")
 

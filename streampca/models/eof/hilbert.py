@@ -83,7 +83,7 @@ class ComplexModes:
 
     def to_xarray(self) -> Any:
         """All of these as an ``xarray.Dataset``, with amplitudes and phases of scores too."""
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         modes = component_axis(len(self.components), self.samples, self.features)
         maps, series = [modes, self.features], [self.samples, modes]

@@ -61,7 +61,7 @@ class R2Baselines:
 
     def to_xarray(self) -> Any:
         """A Dataset: ``r2`` and ``standard_deviation`` by curve and number of components."""
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         k = self.n_components
         axes = [

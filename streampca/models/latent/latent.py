@@ -205,7 +205,7 @@ class LatentModel(LinearModel):
         features = result.labels.features
         if not features.named:
             return rows
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         return to_dataarray(
             rows,

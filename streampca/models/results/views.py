@@ -58,7 +58,7 @@ def _stated(bound: float, most: float) -> str:
 
 def dataset_of(result: LinearResult) -> Any:
     """An xarray.Dataset of all arrays with their labels: see ``Decomposition.to_xarray``."""
-    from streampca.sources.labelled.labelled import to_dataset
+    from streampca.sources.labelled.to_xarray import to_dataset
 
     component, features = result.component_axis, result.labels.features
     mean = np.array(result.mean)
@@ -208,7 +208,7 @@ class EofViews:
                 "a Dataset needs named dimensions: fit an xarray.DataArray, a NetCDF file or a "
                 "Zarr store as xarray writes it"
             )
-        from streampca.sources.labelled.labelled import merged
+        from streampca.sources.labelled.to_xarray import merged
 
         found = {
             "pcs": self.pcs(pc_scaling, scores),
@@ -264,7 +264,7 @@ class EofViews:
         """The values with labels, if the data had named dimensions."""
         if not self.result.labels.dims_named:
             return values
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         return to_dataarray(values, axes, name, attrs)
 

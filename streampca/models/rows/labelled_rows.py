@@ -17,17 +17,17 @@ from streampca.models.results.row_maps import WRITTEN_NBYTES, RowPasses, score_d
 from streampca.models.results.value_attributes import of_values
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.sources import as_matrix, open
-from streampca.sources.memory.lazy import (
+from streampca.sources.dask.lazy import (
     frame_rows,
     in_chunks,
     is_dask_array,
     is_dask_frame,
     is_lazy,
+    lazy_matrix,
     lazy_rows,
     map_rows,
     rows_like,
 )
-from streampca.sources.opening import lazy_matrix
 from streampca.sources.tables.frames import framed_like
 
 
@@ -107,7 +107,7 @@ def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any
     """Rows with the labels of the scores and of the fit, if the scores have any."""
     if not is_xarray(scores):
         return rows
-    from streampca.sources.labelled.labelled import to_dataarray
+    from streampca.sources.labelled.to_xarray import to_dataarray
 
     labels = result.labels
     features = labels.features
@@ -120,7 +120,7 @@ def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any
 def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
     """Completed rows (n, p) as the same kind of object as X."""
     if is_xarray(X):
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         axes, attrs = [matrix.labels.samples, features], partial(of_values, matrix.labels)
         return to_dataarray(rows, axes, matrix.labels.name or "filled", attrs)

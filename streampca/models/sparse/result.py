@@ -97,7 +97,7 @@ class SparseResult(Result, kind="sparse components"):
 
     def to_xarray(self) -> Any:
         """A Dataset: components by the dimensions of the data, adjusted variances and shares."""
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         axis = self.component_axis
         tables: dict[str, Any] = {

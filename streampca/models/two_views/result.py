@@ -187,7 +187,7 @@ class TwoViewResult(Result, kind="two-view"):
         them as given reject a true null four times too often. On rows that the fit has not seen
         they hold: ``scipy.stats.pearsonr`` of their features and their ``transform``.
         """
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         made = []
         for name in VIEWS:

@@ -51,7 +51,7 @@ class RowMark:
 
     @property
     def ids(self) -> list[str]:
-        """Of the last calls."""
+        """The ids of the last calls."""
         return [name for _, _, name in self.calls]
 
     def extended(self, first: int, end: int, filled: Span | None = None) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def common(some: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _spans(value: Any) -> list[Span]:
-    """Those of an attribute; none if it is malformed."""
+    """The spans of an attribute; none if it is malformed."""
     some = [value] if _is_span(value) else value
     right = isinstance(some, list) and all(_is_span(one) for one in some)
     return [(first, end) for first, end in some] if right else []
