@@ -22,12 +22,13 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Labels
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.places import on_globe
+from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.request import Request
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.side_data.design import Removal
-from streampca.passes import MemoryUse, PassCost, Plan
+from streampca.passes import MemoryUse, Outcome, PassCost, Plan
 from streampca.passes.memory import peak_nbytes
 from streampca.solvers import LARGEST, TRACY_WIDOM, Certificate, Spectrum
 
@@ -167,6 +168,23 @@ def provenance(
         "peak_bytes": peak_nbytes() if memory is None else memory.peak_nbytes(),
         "held_bytes": None if memory is None else memory.held,
         "versions": {"python": platform.python_version(), **{n: _version(n) for n in names}},
+    }
+
+
+def fields_of_fit(
+    model: Estimator, matrix: ChunkedMatrix, done: Outcome[Any], **settings: Any
+) -> dict[str, Any]:
+    """The fields that the result of every fit has: see :class:`Result`.
+
+    settings : in place of parameters, such as the seed that was drawn.
+    """
+    return {
+        "method": model.registered_name,
+        "n_samples": matrix.shape[0],
+        "labels": matrix.labels,
+        "settings": model.stored_params() | settings,
+        "plan": done.plan.to_dict(),
+        "provenance": provenance(done.costs, matrix.fingerprint(), done.memory),
     }
 
 

@@ -181,7 +181,8 @@ class KernelRequest:
     """What is asked.
 
     count : components, or None for all.  tol : radians.  steps : at most.
-    scratch : folder for a kernel matrix, or None.
+    scratch : folder for a kernel matrix, or None.  solver : one of SOLVERS.
+    path : of the rows, where X is one.
     """
 
     kernel: Kernel
@@ -190,6 +191,8 @@ class KernelRequest:
     steps: int = 12
     seed: int = 0
     scratch: str | None = None
+    solver: str = "auto"
+    path: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
+from streampca.models.decompose.assemble import fields_of_fit
+from streampca.models.decompose.routes import ordered
 from streampca.models.kernel.functions import (
     NEGATIVE,
     Kernel,
@@ -28,12 +29,14 @@ from streampca.models.kernel.functions import (
     checked_kernel,
     finite,
 )
-from streampca.models.kernel.routes import SOLVERS, kernel_candidates
+from streampca.models.kernel.krylov import matrix_free_candidates
+from streampca.models.kernel.matrix import exact_candidates
 from streampca.models.kernel.scores import FixedPoints, KernelScores, PreImages, RidgePreImages
+from streampca.models.kernel.scratch import scratch_candidates, stored_candidates
 from streampca.models.results.result import Result, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
-from streampca.passes import Candidate, execute
+from streampca.passes import Candidate, Outcome, Rates
 from streampca.passes.plan import BLOCK_NBYTES
 from streampca.sources import as_matrix, counted
 from streampca.sources.memory.objects import ObjectKernel, objects_in
@@ -147,6 +150,16 @@ class KernelResult(Result, kind="kernel model"):
         return super().to_saved()
 
 
+SOLVERS = ("auto", "exact", "matrix-free", "scratch")
+# what makes candidates -> the values of ``solver`` that take them
+EXACT = {exact_candidates: ("auto", "exact")}
+ITERATIVE = {
+    matrix_free_candidates: ("auto", "matrix-free"),
+    stored_candidates: ("auto", "matrix-free", "scratch"),
+    scratch_candidates: ("auto", "scratch"),
+}
+
+
 @estimator
 class KernelPCA(Estimator):
     """Principal components in the feature space of a kernel, whatever the number of samples.
@@ -226,41 +239,8 @@ class KernelPCA(Estimator):
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes, or with a function as kernel a
         list of any n objects that it takes. See the class for its cost."""
-        matrix = self._opened(X, dim)
-        request = self._request(matrix)
-        done = execute(self._planned(matrix, request), self._running)
-        found, kernel = done.answer, done.answer.kernel
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        for remark in filter(None, (found.doubt, found.cut())):
-            warn_caller(remark, AccuracyWarning)
-        training, source, rows = self._training(matrix, X)
-        self.n_features_in_ = matrix.shape[1]
-        self.result_: KernelResult = KernelResult(
-            method=self.registered_name,
-            n_samples=len(found.means),
-            labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": request.seed},
-            plan=done.plan.to_dict(),
-            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
-            eigenvalues=found.values,
-            eigenvectors=found.vectors,
-            means=found.means,
-            angle_bound=found.angle,
-            eigenvalue_bound=found.error,
-            lowest_eigenvalue=found.lowest,
-            shift=found.shift,
-            kernel=kernel.name,
-            gamma=kernel.gamma,
-            gamma_found=kernel.found,
-            degree=kernel.degree,
-            coef0=kernel.coef0,
-            training_rows=rows,
-            source=source,
-            stamp=training.content_stamp(),
-            training=training,
-            function=kernel.function,
-        )
-        return self
+        self.result_: KernelResult
+        return self._fit_to(X, dim, path=X if isinstance(X, str) else "")
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k), which the fit has: no further pass."""
@@ -308,22 +288,82 @@ class KernelPCA(Estimator):
         """(n, k) unit columns."""
         return self.result_.eigenvectors
 
+    # From data to the result
+
+    def _request(self, matrix: ChunkedMatrix, *, path: str = "") -> KernelRequest:
+        """The parameters, checked.  path : of the rows, as ``fit`` was given it."""
+        n, solver = matrix.shape[0], self.solver
+        if solver not in SOLVERS:
+            raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
+        if not isinstance(self.tol, (int, float)) or not 0 < self.tol < 1:
+            raise InvalidInputError(f"tol={self.tol!r}; expected radians between 0 and 1")
+        check_count(self.n_components, n)
+        seed = seed_of(self.random_state)
+        if isinstance(matrix, ObjectKernel):  # half of it is computed, and it is held whole
+            kernel = Kernel("precomputed", 1.0, float(self.degree), float(self.coef0))
+            if solver not in ("auto", "exact"):
+                raise InvalidInputError(
+                    f"solver={solver!r} would compute the kernel of objects in every step: 'exact'"
+                )
+            solver = "exact"
+        else:
+            kernel = checked_kernel(self, matrix, seed)
+        if solver == "scratch" and self.scratch is None:
+            raise InvalidInputError("solver='scratch' needs a folder: scratch='/fast/disk'")
+        steps = whole_number("max_passes", self.max_passes)
+        return KernelRequest(
+            kernel, self.n_components, self.tol, steps, seed, self.scratch, solver, path
+        )
+
     def _candidates(
         self, matrix: ChunkedMatrix, request: KernelRequest
     ) -> list[Candidate[KernelFound]]:
-        return kernel_candidates(matrix, request, self._solver(matrix))
+        """Exact ways come first where they do not take far longer."""
+        exact, iterative = (
+            [
+                one
+                for make, solvers in ways.items()
+                if request.solver in solvers
+                for one in make(matrix, request)
+            ]
+            for ways in (EXACT, ITERATIVE)
+        )
+        if not exact and not iterative:
+            raise InvalidInputError(
+                f"solver={request.solver!r} finds fewer than n - 1 = {matrix.shape[0] - 1} "
+                f"components, and n_components={request.count!r}; expected a smaller number, or "
+                "solver='exact'"
+            )
+        rates = Rates.of(None)
+        return ordered(rates.timed(matrix, exact), rates.timed(matrix, iterative))
 
-    def _request(self, matrix: ChunkedMatrix) -> KernelRequest:
-        """What is asked, checked."""
-        if self.solver not in SOLVERS:
-            raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")
-        if not isinstance(self.tol, (int, float)) or not 0 < self.tol < 1:
-            raise InvalidInputError(f"tol={self.tol!r}; expected radians between 0 and 1")
-        kernel = self._kernel(matrix, seed := seed_of(self.random_state))
-        if self.solver == "scratch" and self.scratch is None:
-            raise InvalidInputError("solver='scratch' needs a folder: scratch='/fast/disk'")
-        steps, folder = whole_number("max_passes", self.max_passes), self.scratch
-        return KernelRequest(kernel, self.n_components, self.tol, steps, seed, folder)
+    def _result(
+        self, matrix: ChunkedMatrix, request: KernelRequest, done: Outcome[KernelFound]
+    ) -> KernelResult:
+        found, kernel = done.answer, done.answer.kernel
+        for remark in filter(None, (found.doubt, found.cut())):
+            warn_caller(remark, AccuracyWarning)
+        training, source, rows = self._training(matrix, request.path)
+        return KernelResult(
+            **fields_of_fit(self, matrix, done, random_state=request.seed),
+            eigenvalues=found.values,
+            eigenvectors=found.vectors,
+            means=found.means,
+            angle_bound=found.angle,
+            eigenvalue_bound=found.error,
+            lowest_eigenvalue=found.lowest,
+            shift=found.shift,
+            kernel=kernel.name,
+            gamma=kernel.gamma,
+            gamma_found=kernel.found,
+            degree=kernel.degree,
+            coef0=kernel.coef0,
+            training_rows=rows,
+            source=source,
+            stamp=training.content_stamp(),
+            training=training,
+            function=kernel.function,
+        )
 
     def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
         """X as rows, or the kernel matrix of objects that are none."""
@@ -336,16 +376,6 @@ class KernelPCA(Estimator):
                 "The model holds them while it is in memory"
             )
         return ObjectKernel(self.kernel, objects)
-
-    def _solver(self, matrix: ChunkedMatrix) -> str:
-        """How it is solved: a matrix of objects, half of which is computed, is held whole."""
-        if not isinstance(matrix, ObjectKernel):
-            return self.solver
-        if self.solver not in ("auto", "exact"):
-            raise InvalidInputError(
-                f"solver={self.solver!r} would compute the kernel of objects in every step: 'exact'"
-            )
-        return "exact"
 
     def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
         """New rows; of objects, their kernel with those of the fit."""
@@ -361,14 +391,9 @@ class KernelPCA(Estimator):
             )
         return super()._matrix(X, dim, remove)
 
-    def _kernel(self, matrix: ChunkedMatrix, seed: int) -> Kernel:
-        """The parameters, checked."""
-        check_count(self.n_components, matrix.shape[0])
-        if isinstance(matrix, ObjectKernel):
-            return Kernel("precomputed", 1.0, float(self.degree), float(self.coef0))
-        return checked_kernel(self, matrix, seed)
-
-    def _training(self, matrix: ChunkedMatrix, X: Any) -> tuple[ChunkedMatrix, str, Array | None]:
+    def _training(
+        self, matrix: ChunkedMatrix, path: str
+    ) -> tuple[ChunkedMatrix, str, Array | None]:
         """(training rows, the path that opens them or "", a copy if X is in memory)."""
         if self.keep_training is not None:
             copy = Rows(np.zeros(matrix.shape[1]), score_dtype(matrix.dtype))
@@ -380,7 +405,7 @@ class KernelPCA(Estimator):
         if matrix.given_nbytes:
             held = matrix.streamed(0, np.array([0, len(matrix.labels.samples)])).read_block(0)
             return matrix, "", np.array(held.dense())
-        path = X if isinstance(X, str) else "".join(matrix.paths()[:1])
+        path = path or "".join(matrix.paths()[:1])
         with contextlib.suppress(InvalidInputError, SourceError):
             found = _opened(path, matrix.labels)
             if found.content_stamp() == matrix.content_stamp():

@@ -16,7 +16,7 @@ from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
+from streampca.models.decompose.assemble import fields_of_fit
 from streampca.models.kernel.functions import Kernel, Rows, check_count, checked_kernel
 from streampca.models.kernel.landmarks import (
     METHODS,
@@ -30,7 +30,6 @@ from streampca.models.kernel.landmarks import (
 from streampca.models.results.result import Result, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.passes import Candidate, Outcome
-from streampca.sources import counted
 
 LANDMARKS = 500  # of so many rows, where none are asked
 PER_COMPONENT = 10  # of them, at least
@@ -202,9 +201,6 @@ class NystroemPCA(Estimator):
         self.result_: NystroemResult
         return self._fit_to(X, dim)
 
-    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
-        return super()._opened(counted(X), dim)
-
     def _result(
         self, matrix: ChunkedMatrix, request: LandmarkRequest, done: Outcome[LandmarkSums]
     ) -> NystroemResult:
@@ -212,12 +208,7 @@ class NystroemPCA(Estimator):
         values, vectors, mean = sums.components(request.count)
         features = sums.features
         return NystroemResult(
-            method=self.registered_name,
-            n_samples=matrix.shape[0],
-            labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": request.seed},
-            plan=done.plan.to_dict(),
-            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
+            **fields_of_fit(self, matrix, done, random_state=request.seed),
             eigenvalues=values,
             vectors=vectors,
             landmarks=features.landmarks,
