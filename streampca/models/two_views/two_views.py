@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streampca.errors import (
-    AbsentNamesWarning,
     AccuracyWarning,
     DroppedFeaturesWarning,
     InvalidInputError,
@@ -19,13 +18,13 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.kernels import Array
-from streampca.matrix import VIEWS, ChunkedMatrix, Pair, paired
+from streampca.matrix import VIEWS, ChunkedMatrix, Pair, PairedMatrix, paired
 from streampca.matrix.places import on_globe
 from streampca.matrix.select import select
 from streampca.models.contract.estimator import Estimator, attach
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.request import sample_weights, side_data, whole_number
-from streampca.models.decompose.assemble import provenance
+from streampca.models.decompose.assemble import fields_of_fit
 from streampca.models.decompose.empty_samples import (
     ScoresEmptySamples,
     is_field,
@@ -46,7 +45,7 @@ from streampca.models.two_views.routes import (
     sums_candidates,
 )
 from streampca.models.two_views.sample_space import sample_candidates
-from streampca.passes import Candidate, Outcome, Plan, Rates, Running, execute
+from streampca.passes import Candidate, Outcome, Plan, Rates, Running
 from streampca.sources import as_pair, same_rows
 
 MISSING = parameter(
@@ -138,8 +137,7 @@ class TwoViewModel(Estimator):
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix, request = self._joint_request(*self._both(X, Y, dim), sample_weight)
-        return self._planned(matrix, request).plan
+        return self._plan_for((X, Y), dim, sample_weight=sample_weight)
 
     def fit(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
@@ -153,37 +151,30 @@ class TwoViewModel(Estimator):
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
         InvalidInputError after it where nothing varies in a view.
         """
-        x, y = self._both(X, Y, dim)
         try:
-            return self._fit(x, y, dim, sample_weight)
+            return self._fit_to((X, Y), dim, sample_weight=sample_weight)
         except NonFiniteError:
-            fields = is_field(X, x.labels) or is_field(Y, y.labels)
+            pair = self._opened((X, Y), dim).pair
+            fields = is_field(X, pair.x.labels) or is_field(Y, pair.y.labels)
             asked = fields and self.missing == "raise" and self.remove is None
-            pair = paired(x, y)
             rows = observed_in_both(pair.x, pair.y, self) if asked else None
             if rows is None:
                 raise
-        weights = sample_weights(sample_weight, pair.x)
-        x, y = (select(one, samples=rows) for one in (pair.x, pair.y))
-        self._fit(x, y, dim, of_some(sample_weight, weights, rows))
+        weights = of_some(sample_weight, sample_weights(sample_weight, pair.x), rows)
+        observed = [select(one, samples=rows) for one in (pair.x, pair.y)]
+        self._fit_to(observed, None, sample_weight=weights)
+        self.dim_ = dim
         lost_x, lost_y = pair.left_out
         self.result_ = replace(self.result_, left_out_x=lost_x, left_out_y=lost_y)
+        pair.warn_of_lost_rows()
         warn_of_empty(pair.x.labels.samples, rows)
         return self
-
-    def _fit(self, x: ChunkedMatrix, y: ChunkedMatrix, dim: Any, sample_weight: Any) -> Self:
-        """Fit to these matrices."""
-        matrix, request = self._joint_request(x, y, sample_weight)
-        pair, planned = request.pair, self._planned(matrix, request)
-        _warn_of_lost(pair)
-        done = execute(planned, self._running)
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        return attach(self, self._result(matrix, request, done))  # type: ignore[no-any-return]
 
     def _result(
         self, matrix: ChunkedMatrix, request: ViewRequest, done: Outcome[Found]
     ) -> TwoViewResult:
         found, pair, side = done.answer, request.pair, request.side
+        pair.warn_of_lost_rows()
         weight = None if side.sample_weight is None else side.count(matrix.shape[0])
         self._warn(found, matrix, weight, side.rank)
         solved, total = found.solved, found.solved.total
@@ -192,12 +183,7 @@ class TwoViewModel(Estimator):
         if side.design is not None and found.removed is not None:
             removal = Removal(side.design, found.removed)
         return TwoViewResult(
-            method=self.registered_name,
-            n_samples=matrix.shape[0],
-            labels=matrix.labels,
-            settings=self.stored_params(),
-            plan=done.plan.to_dict(),
-            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
+            **fields_of_fit(self, matrix, done),
             values=solved.values[: found.vectors.shape[1]],
             spectrum=solved.values,
             vectors=found.vectors,
@@ -220,19 +206,19 @@ class TwoViewModel(Estimator):
             **solved.more,
         )
 
-    def _both(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
+    def _opened(self, X: Any, dim: Any) -> PairedMatrix:
+        """[X, Y].  X : both."""
+        X, Y = X
         if Y is None:
             raise InvalidInputError(
                 f"a {type(self).__name__} relates two views; expected fit(X, Y), on the command "
                 "line two sources: streampca fit x.zarr y.zarr --model "
                 f"{type(self).__name__.lower()}"
             )
-        return as_pair(X, Y, dim=dim, missing_value=self.missing_value)
+        return paired(*as_pair(X, Y, dim=dim, missing_value=self.missing_value)).joint()
 
-    def _joint_request(
-        self, x: ChunkedMatrix, y: ChunkedMatrix, sample_weight: Any
-    ) -> tuple[ChunkedMatrix, ViewRequest]:
-        pair = paired(x, y)
+    def _request(self, matrix: PairedMatrix, *, sample_weight: Any = None) -> ViewRequest:
+        pair = matrix.pair
         (n, p), q, k = pair.x.shape, pair.y.shape[1], self.n_components
         if k is not None:
             why = f", the least of {n} rows, {p} and {q} features"
@@ -247,7 +233,7 @@ class TwoViewModel(Estimator):
             pair, self._method(pair), self._weights(pair), self.memory_limit, side, self.missing
         )
         self._refuse_beside(request)
-        return pair.joint(), request
+        return request
 
     def _refuse_beside(self, request: ViewRequest) -> None:
         """Refuse what cannot be asked at once."""
@@ -343,7 +329,8 @@ class TwoViewModel(Estimator):
                 for name, rows in zip(VIEWS, (X, Y), strict=True)
             ]
             X, Y, pair = same_rows(X, Y, dims, self.missing_value)
-            _warn_of_lost(pair)
+            if pair is not None:
+                pair.warn_of_lost_rows()
         made = [
             self.view(name).transform(rows, dim=dim, out=path, overwrite=overwrite, remove=remove)
             for name, rows, path in zip(VIEWS, (X, Y), paths, strict=True)
@@ -364,11 +351,6 @@ class TwoViewModel(Estimator):
         """(k,) shares of the variance of each view that the scores of either explain, in the mean
         over its features (standardised ones count alike)."""
         return self.result_.redundancy
-
-
-def _warn_of_lost(pair: Pair | None) -> None:
-    if pair is not None and any(pair.left_out):
-        warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
 
 
 def of_view(name: str, field: str, meaning: str) -> Any:
