@@ -14,6 +14,7 @@ from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, select
 from streampca.models.contract.request import whole_number
 from streampca.models.decompose.panels import feature_products
+from streampca.models.results.result import Result, shaped
 from streampca.models.results.row_maps import RowMap
 from streampca.passes import Pass, PassSpec, Steps, easier_axis
 from streampca.store import MemorySink
@@ -40,6 +41,24 @@ class Kernel:
     function: Callable[..., float] | None = None
     sampled: int | None = None
     found: str = ""
+
+    @classmethod
+    def of_result(cls, result: KernelModelResult) -> Kernel:
+        """That of a fitted model. Raises InvalidInputError where a function was not saved."""
+        if result.kernel == "function" and result.function is None:
+            raise InvalidInputError("a saved model does not hold the function that is its kernel")
+        return cls(result.kernel, result.gamma, result.degree, result.coef0, result.function)
+
+    def fields(self) -> dict[str, Any]:
+        """Those of a :class:`KernelModelResult`."""
+        return {
+            "kernel": self.name,
+            "gamma": self.gamma,
+            "gamma_found": self.found,
+            "degree": self.degree,
+            "coef0": self.coef0,
+            "function": self.function,
+        }
 
     @property
     def whole_rows(self) -> bool:
@@ -133,6 +152,28 @@ class Kernel:
         return inner if self.name == "cosine" else self.of_products(inner, inner, inner)
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class KernelModelResult(Result):
+    """A model in the feature space of a kernel.
+
+    gamma_found : how gamma was found, in words; "" where it was given.
+    shift : (p,) taken off the rows before products.
+    function : the kernel, where it is a function; it is not saved.
+    """
+
+    kernel: str
+    gamma: float
+    gamma_found: str = ""
+    degree: float
+    coef0: float
+    shift: Array = shaped("p")
+    function: Any = None
+
+    def gamma_note(self) -> list[str]:
+        """A line on gamma, where the data gave it."""
+        return [f"gamma {self.gamma:.6g}, {self.gamma_found}"] if self.gamma_found else []
+
+
 @dataclass(frozen=True)
 class Rows(RowMap):
     """Shifted rows of a block, or their kernel with the rows of a panel."""
@@ -194,38 +235,53 @@ class KernelRequest:
     solver: str = "auto"
     path: str = ""
 
+    def iterates(self, n: int) -> bool:
+        """Whether an iteration can give as many components, of n samples."""
+        return self.count is not None and self.count + 1 < n
+
 
 @dataclass(frozen=True)
-class KernelFound:
+class KernelEigenpairs:
     """Leading eigenpairs of a centred kernel matrix.
 
-    values : (k,).  vectors : (n, k).  means : (n,) of the kernel matrix.  shift : (p,) of the rows.
-    angle : (k,) bounds, in radians.  error : (k,) of the values.
-    lowest : the least eigenvalue that was found; below 0 where the kernel is not semi-definite.
+    Its arrays are those of the result: see :class:`KernelResult`.
     doubt : what is not certain, in words.
     """
 
-    values: Array
-    vectors: Array
+    eigenvalues: Array
+    eigenvectors: Array
     means: Array
     shift: Array
     kernel: Kernel
-    angle: Array
-    error: Array
-    lowest: float
+    angle_bound: Array
+    eigenvalue_bound: Array
+    lowest_eigenvalue: float
     doubt: str = ""
 
+    def fields(self) -> dict[str, Any]:
+        """Those of a result."""
+        return {name: one for name, one in vars(self).items() if name not in ("kernel", "doubt")}
+
     def cut(self) -> str:
-        """A sentence on components that were asked, but have eigenvalues below 0; "" without."""
-        largest = float(self.values.max(initial=0.0))
-        if self.kernel.definite or self.values.all() or not -self.lowest > NEGATIVE * largest:
+        """A sentence on wanted components whose eigenvalues lie below 0; "" without."""
+        values, lowest = self.eigenvalues, self.lowest_eigenvalue
+        largest = float(values.max(initial=0.0))
+        if self.kernel.definite or values.all() or not -lowest > NEGATIVE * largest:
             return ""
         return (
             f"the {self.kernel.name} kernel is not positive semi-definite here: of "
-            f"{len(self.values)} components {np.count_nonzero(self.values)} have an eigenvalue "
-            f"above 0; the lowest one is {self.lowest:.3g}, the largest {largest:.3g}. Those below "
+            f"{len(values)} components {np.count_nonzero(values)} have an eigenvalue "
+            f"above 0; the lowest one is {lowest:.3g}, the largest {largest:.3g}. Those below "
             "0 are no directions in a feature space and have no scores; ask for fewer components"
         )
+
+
+def remedy_of_rounding(dtype: np.dtype[Any]) -> str:
+    """Why products of rows lose what tells the rows apart, and what helps."""
+    repair = "take off X what all rows share, or rescale it"
+    if dtype == np.float32:
+        repair = "convert with X.astype('float64')"
+    return f"Rows are long compared with their distances, or equal: {repair}"
 
 
 METRICS = {"rbf": "euclidean", "laplacian": "cityblock"}  # kernels that have a width

@@ -22,18 +22,19 @@ from streampca.models.decompose.routes import ordered
 from streampca.models.kernel.functions import (
     NEGATIVE,
     Kernel,
-    KernelFound,
+    KernelEigenpairs,
+    KernelModelResult,
     KernelRequest,
     Rows,
     check_count,
     checked_kernel,
     finite,
 )
-from streampca.models.kernel.krylov import matrix_free_candidates
 from streampca.models.kernel.matrix import exact_candidates
 from streampca.models.kernel.scores import FixedPoints, KernelScores, PreImages, RidgePreImages
 from streampca.models.kernel.scratch import scratch_candidates, stored_candidates
-from streampca.models.results.result import Result, shaped
+from streampca.models.kernel.tiles import matrix_free_candidates
+from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, Outcome, Rates
@@ -43,14 +44,13 @@ from streampca.sources.memory.objects import ObjectKernel, objects_in
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class KernelResult(Result, kind="kernel model"):
+class KernelResult(KernelModelResult, kind="kernel model"):
     """eigenvalues : (k,) of the centred kernel matrix.  eigenvectors : (n, k), unit columns.
 
     angle_bound : (k,) radians by which each eigenvector may be off, pi/2 where its direction is not
     determined.  eigenvalue_bound : (k,).  lowest_eigenvalue : the least that was found, at least
     as high as the least of all; below 0 where the kernel is not positive semi-definite.
-    means : (n,) of the kernel matrix.  shift : (p,) taken off the rows before products.
-    gamma_found : how gamma was found, in words; "" where it was given.
+    means : (n,) of the kernel matrix.
     training_rows : (n, p) a copy; else ``source`` is the path of the rows, ``stamp`` their digest.
     """
 
@@ -60,17 +60,10 @@ class KernelResult(Result, kind="kernel model"):
     eigenvalue_bound: Array | None = shaped("k", optional=True)
     lowest_eigenvalue: float = 0.0
     means: Array = shaped(None)
-    shift: Array = shaped("p")
     training_rows: Array | None = shaped(None, "p", optional=True)
-    kernel: str
-    gamma: float
-    gamma_found: str = ""
-    degree: float
-    coef0: float
     source: str
     stamp: str
-    training: Any = None  # the matrix of the fit and its kernel function, which are not saved
-    function: Any = None
+    training: Any = None  # the matrix of the fit, which is not saved
 
     @property
     def n_components(self) -> int:
@@ -87,7 +80,8 @@ class KernelResult(Result, kind="kernel model"):
         return 8 * (self.n_components + 1) * self.n_samples + 4 * held
 
     def scores_of(self, options: RowOptions) -> RowMap:
-        return KernelScores(self._kernel(), self._training(), self.shift, self._vectors, self.means)
+        kernel = Kernel.of_result(self)
+        return KernelScores(kernel, self._training(), self.shift, self._vectors, self.means)
 
     def rows_of(self, method: str, alpha: float) -> PreImages:
         """What makes rows of scores. Raises InvalidInputError."""
@@ -97,19 +91,15 @@ class KernelResult(Result, kind="kernel model"):
             raise InvalidInputError(
                 "inverse_transform needs the training rows, and this kernel was precomputed"
             )
+        kernel = Kernel.of_result(self)
         if method == "ridge":
             ridge = finite("alpha", alpha)
-            return RidgePreImages(self._kernel(), training, self.fitted_scores, ridge)
+            return RidgePreImages(kernel, training, self.fitted_scores, ridge)
         if self.kernel != "rbf":
             raise InvalidInputError(
                 f"method='fixed point' is for kernel='rbf', and this is {self.kernel!r}: 'ridge'"
             )
-        return FixedPoints(self._kernel(), training, self.fitted_scores, self._vectors, self.shift)
-
-    def _kernel(self) -> Kernel:
-        if self.kernel == "function" and self.function is None:
-            raise InvalidInputError("a saved model does not hold the function that is its kernel")
-        return Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+        return FixedPoints(kernel, training, self.fitted_scores, self._vectors, self.shift)
 
     @property
     def _vectors(self) -> Array:
@@ -135,10 +125,10 @@ class KernelResult(Result, kind="kernel model"):
 
     def table(self, rows: int = 10) -> str:
         shown = "\n".join(f"{i + 1:>9} {v:>14.6g}" for i, v in enumerate(self.eigenvalues[:rows]))
-        width = f"\ngamma {self.gamma:.6g}, {self.gamma_found}" if self.gamma_found else ""
-        below = self.lowest_eigenvalue < -NEGATIVE * max(self.eigenvalues.max(initial=0.0), 0.0)
-        lowest = f"\nthe lowest is {self.lowest_eigenvalue:.6g}: not semi-definite" if below else ""
-        return f"component     eigenvalue\n{shown}{width}{lowest}"
+        lines = [f"component     eigenvalue\n{shown}", *self.gamma_note()]
+        if self.lowest_eigenvalue < -NEGATIVE * max(self.eigenvalues.max(initial=0.0), 0.0):
+            lines.append(f"the lowest is {self.lowest_eigenvalue:.6g}: not semi-definite")
+        return "\n".join(lines)
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """See :class:`Result`. Raises InvalidInputError where nothing tells the training rows."""
@@ -317,7 +307,7 @@ class KernelPCA(Estimator):
 
     def _candidates(
         self, matrix: ChunkedMatrix, request: KernelRequest
-    ) -> list[Candidate[KernelFound]]:
+    ) -> list[Candidate[KernelEigenpairs]]:
         """Exact ways come first where they do not take far longer."""
         exact, iterative = (
             [
@@ -338,31 +328,20 @@ class KernelPCA(Estimator):
         return ordered(rates.timed(matrix, exact), rates.timed(matrix, iterative))
 
     def _result(
-        self, matrix: ChunkedMatrix, request: KernelRequest, done: Outcome[KernelFound]
+        self, matrix: ChunkedMatrix, request: KernelRequest, done: Outcome[KernelEigenpairs]
     ) -> KernelResult:
-        found, kernel = done.answer, done.answer.kernel
-        for remark in filter(None, (found.doubt, found.cut())):
+        pairs = done.answer
+        for remark in filter(None, (pairs.doubt, pairs.cut())):
             warn_caller(remark, AccuracyWarning)
         training, source, rows = self._training(matrix, request.path)
         return KernelResult(
             **fields_of_fit(self, matrix, done, random_state=request.seed),
-            eigenvalues=found.values,
-            eigenvectors=found.vectors,
-            means=found.means,
-            angle_bound=found.angle,
-            eigenvalue_bound=found.error,
-            lowest_eigenvalue=found.lowest,
-            shift=found.shift,
-            kernel=kernel.name,
-            gamma=kernel.gamma,
-            gamma_found=kernel.found,
-            degree=kernel.degree,
-            coef0=kernel.coef0,
+            **pairs.kernel.fields(),
+            **pairs.fields(),
             training_rows=rows,
             source=source,
             stamp=training.content_stamp(),
             training=training,
-            function=kernel.function,
         )
 
     def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:

@@ -19,11 +19,12 @@ from streampca.models.decompose.panels import panel_divisions
 from streampca.models.kernel.functions import (
     SHIFTED,
     Kernel,
-    KernelFound,
+    KernelEigenpairs,
     KernelRequest,
     Rows,
     refuse_asymmetric,
     refuse_holes,
+    remedy_of_rounding,
     sample_passes,
     squares,
     with_width,
@@ -86,7 +87,9 @@ def _column_means(block: Block) -> Array:
     return block.stats.mean[:, None]
 
 
-def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate[KernelFound]]:
+def exact_candidates(
+    matrix: ChunkedMatrix, request: KernelRequest
+) -> list[Candidate[KernelEigenpairs]]:
     """The ways to the whole matrix in memory. A copy of rows that are in memory is counted."""
     (n, p), kernel, count = matrix.shape, request.kernel, request.count
     whole = count in (None, n)
@@ -121,7 +124,7 @@ def exact(
     matrix: ChunkedMatrix,
     request: KernelRequest,
     sums_of: Candidate[KernelSums],
-) -> Steps[KernelFound]:
+) -> Steps[KernelEigenpairs]:
     """The eigenpairs of the kernel matrix in memory, all or the leading ones."""
     sums = yield from sums_of.solve(planned)
     kernel, lower, terms = sums.kernel, sums.lower, min(matrix.shape[1], TERMS)
@@ -143,7 +146,7 @@ def exact(
     doubt = ""
     if error > request.tol * largest and kernel.name not in GIVEN:
         doubt = _lost(kernel, sums.dtype, error, largest)
-    return KernelFound(
+    return KernelEigenpairs(
         np.where(np.arange(k) < rank, spectrum.values, 0.0),
         spectrum.vectors * signs(spectrum.vectors.T @ probe(0, len(means))),
         means,
@@ -167,15 +170,9 @@ def _refuse_nonfinite(kernel: Kernel, lower: Array) -> None:
 
 def _lost(kernel: Kernel, dtype: np.dtype[Any], error: float, largest: float) -> str:
     """What is not certain where rounding is not small beside the largest eigenvalue."""
-    repair = (
-        "convert with X.astype('float64')"
-        if dtype == np.float32
-        else "take off X what all rows share, or rescale it"
-    )
     return (
         f"{dtype} rounding of the {kernel.name} kernel may change its eigenvalues by {error:.1e}; "
-        f"the largest one is {largest:.3g}. Rows are long beside their distances, or equal: "
-        f"{repair}"
+        f"the largest one is {largest:.3g}. {remedy_of_rounding(dtype)}"
     )
 
 

@@ -17,7 +17,13 @@ from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
 from streampca.models.decompose.assemble import fields_of_fit
-from streampca.models.kernel.functions import Kernel, Rows, check_count, checked_kernel
+from streampca.models.kernel.functions import (
+    Kernel,
+    KernelModelResult,
+    Rows,
+    check_count,
+    checked_kernel,
+)
 from streampca.models.kernel.landmarks import (
     METHODS,
     LandmarkRequest,
@@ -27,7 +33,7 @@ from streampca.models.kernel.landmarks import (
     landmark_nbytes,
     landmark_pieces,
 )
-from streampca.models.results.result import Result, shaped
+from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.passes import Candidate, Outcome
 
@@ -63,7 +69,7 @@ class LandmarkScores(RowMap):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class NystroemResult(Result, kind="kernel model on landmarks"):
+class NystroemResult(KernelModelResult, kind="kernel model on landmarks"):
     """eigenvalues : (k,) of the centred kernel matrix of all rows, as the landmarks give it.
 
     vectors : (m, k) a component is sum_j vectors_j phi(landmark j), of length 1.
@@ -76,27 +82,19 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
     excess : an exact eigenvalue is at least that of ``eigenvalues``, and at most so much more: the
         sum of these distances over all rows.
     mean_length : mean of k(x, x).  total : trace of the centred kernel matrix, at most.
-    gamma_found : how gamma was found, in words; "" where it was given.
     """
 
     eigenvalues: Array = shaped("k")
     vectors: Array = shaped(None, "k")
     landmarks: Array = shaped(None, "p")
     places: Array = shaped(None)
-    shift: Array = shaped("p")
     mean: Array = shaped("k")
-    kernel: str
-    gamma: float
-    gamma_found: str = ""
-    degree: float
-    coef0: float
     error: float
     error_se: float
     n_held_out: int
     excess: float
     mean_length: float
     total: float
-    function: Any = None  # the kernel function, which is not saved
 
     @property
     def n_components(self) -> int:
@@ -112,9 +110,7 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
         return np.asarray(self.eigenvalues / (self.total or 1.0))
 
     def scores_of(self, options: RowOptions) -> RowMap:
-        if self.kernel == "function" and self.function is None:
-            raise InvalidInputError("a saved model does not hold the function that is its kernel")
-        kernel = Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+        kernel = Kernel.of_result(self)
         return LandmarkScores(kernel, self.shift, self.landmarks, self.vectors, self.mean)
 
     def table(self, rows: int = 10) -> str:
@@ -134,11 +130,10 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
                 f"error on unseen rows {self.error:.4g} +- {self.error_se:.2g} "
                 f"({share:.3%} of k(x, x)), from {self.n_held_out} rows"
             )
-        width = [f"gamma {self.gamma:.6g}, {self.gamma_found}"] if self.gamma_found else []
         return [
             f"{len(self.places)} landmarks; exact eigenvalues are at most {self.excess:.4g} larger",
             unseen,
-            *width,
+            *self.gamma_note(),
         ]
 
 
@@ -215,12 +210,7 @@ class NystroemPCA(Estimator):
             places=sums.places,
             shift=features.shift,
             mean=mean,
-            kernel=features.kernel.name,
-            gamma=features.kernel.gamma,
-            gamma_found=features.kernel.found,
-            degree=features.kernel.degree,
-            coef0=features.kernel.coef0,
-            function=features.kernel.function,
+            **features.kernel.fields(),
             **sums.errors(),
         )
 
