@@ -11,12 +11,11 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import CONFIDENCE, Array, reciprocal, symmetrize
 from streampca.matrix import Pair
-from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
-from streampca.models.two_views.routes import Fold, Found, Method, Samples, Solved, Sums
-from streampca.models.two_views.two_views import MISSING, REMOVE, TwoViewModel, of_view
+from streampca.models.two_views.request import Fold, Found, Method, Samples, Solved, Sums
+from streampca.models.two_views.two_views import TwoViewModel, of_view
 from streampca.solvers import (
     CanonicalTests,
     JointScatter,
@@ -34,7 +33,7 @@ Numbers = tuple[float, float]
 
 @dataclass(frozen=True)
 class Canonical:
-    """CCA as the ways ask for it: see :class:`streampca.models.two_views.routes.Method`.
+    """CCA as the ways ask for it: see :class:`streampca.models.two_views.request.Method`.
 
     ridges : added to the variances of X and of Y.  pca : components of each, or None.
     rough : the sums may be less certain than CERTIFIED: nothing else was asked.
@@ -191,12 +190,6 @@ class CCA(TwoViewModel):
     Journal of Econometrics 4(2), for the penalties.
     """
 
-    n_components: int | None = parameter(
-        default=2,
-        kw_only=False,
-        counts_components=True,
-        meaning="pairs, at most the least of rows and features; None: all that there are.",
-    )
     regularization: Any = parameter(
         default=None,
         meaning="""(l1, l2), or one number for both: added to the variances of the features of X
@@ -210,7 +203,6 @@ class CCA(TwoViewModel):
         default=None,
         meaning="(k1, k2): of the leading principal components of X and Y, in the same read.",
     )
-    scale: str | None = shared.SCALE
     solver: str = parameter(
         default="auto",
         choices=("auto", "scatter", "tsqr", "samples"),
@@ -219,14 +211,10 @@ class CCA(TwoViewModel):
             quicker of the first and the last, and goes over to "tsqr" where correlations are not
             certain to 1e-5, or which features depend on others is not.""",
     )
-    missing: str = MISSING
-    remove: Any = REMOVE
 
     def _method(self, pair: Pair) -> Method:
         (n, p), q = pair.x.shape, pair.y.shape[1]
         ridges, pca = _ridges(self.regularization), _counts(self.pca, n, (p, q))
-        if self.scale not in (None, "std"):
-            raise InvalidInputError(f"scale={self.scale!r}; expected None or 'std'")
         if pca is not None and self.regularization is not None:
             raise InvalidInputError("pca= and regularization= exclude each other; leave one out")
         by_folds = _by_folds(self.regularization)
@@ -298,10 +286,6 @@ class CCA(TwoViewModel):
 
     x_weights_ = of_view("x", "vectors", "(p, k): scores of X are the centred X times these.")
     y_weights_ = of_view("y", "vectors", "(q, k): scores of Y are the centred Y times these.")
-    x_loadings_ = of_view("x", "loadings", "(p, k) correlations of X with the scores of X.")
-    y_loadings_ = of_view("y", "loadings", "(q, k) correlations of Y with the scores of Y.")
-    x_cross_loadings_ = of_view("x", "cross_loadings", "(p, k) of X with the scores of Y.")
-    y_cross_loadings_ = of_view("y", "cross_loadings", "(q, k) of Y with the scores of X.")
 
 
 def _by_folds(value: Any) -> bool:

@@ -18,7 +18,7 @@ from streampca.models.decompose.eigenproblem import RowsSink
 from streampca.models.decompose.gram import gram_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.results.projection import FeatureLoadings
-from streampca.models.two_views.routes import (
+from streampca.models.two_views.request import (
     Found,
     Samples,
     Solved,

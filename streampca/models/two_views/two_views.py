@@ -21,8 +21,9 @@ from streampca.kernels import Array
 from streampca.matrix import VIEWS, ChunkedMatrix, Pair, PairedMatrix, paired
 from streampca.matrix.places import on_globe
 from streampca.matrix.select import select
+from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import Estimator, attach
-from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.parameters import Kept, declared, parameter
 from streampca.models.contract.request import sample_weights, side_data, whole_number
 from streampca.models.decompose.assemble import fields_of_fit
 from streampca.models.decompose.empty_samples import (
@@ -35,35 +36,14 @@ from streampca.models.results.result import Result
 from streampca.models.rows.new_rows import NewRows
 from streampca.models.side_data.design import Removal
 from streampca.models.side_data.row_weights import of_some, refuse_few
+from streampca.models.two_views.joint_sums import factor_candidates, sums_candidates
 from streampca.models.two_views.krylov import krylov_candidates
+from streampca.models.two_views.request import Found, Method, ViewRequest
 from streampca.models.two_views.result import Redundancy, TwoViewResult
-from streampca.models.two_views.routes import (
-    Found,
-    Method,
-    ViewRequest,
-    factor_candidates,
-    sums_candidates,
-)
 from streampca.models.two_views.sample_space import sample_candidates
 from streampca.passes import Candidate, Outcome, Plan, Rates, Running
 from streampca.sources import as_pair, same_rows
 
-MISSING = parameter(
-    default="raise",
-    choices=("raise", "mean"),
-    meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their feature in
-        their place (correlations are then smaller than without holes).""",
-)
-REMOVE = parameter(
-    default=None,
-    kept=Kept.NAME,
-    needs_data=True,
-    meaning="""what is projected out of both views in the same pass, beside the mean, so that pairs
-        are partial ones: "month", "hour" or another cycle in the dates of the samples (as in
-        PCA), "trend", an (n,) or (n, c) array of covariates or batches for the rows of both, a
-        DataArray, the name of a column of the samples of X, or a list of such. ``transform``
-        needs the arrays of new rows.""",
-)
 # What a way cannot do, by the parameter that asks for it.
 LACKS = {
     "tsqr": ("missing='mean'",),
@@ -100,17 +80,48 @@ class View(ScoresEmptySamples):
         return np.asarray([f"{stem}{i}" for i in range(self._fitted().n_components)], dtype=object)
 
 
-class TwoViewModel(Estimator):
+def of_view(name: str, field: str, meaning: str) -> Any:
+    """A property: the part of one view of an array of the result."""
+
+    return property(lambda self: self.result_.part(name, getattr(self.result_, field)), doc=meaning)
+
+
+@declared
+class TwoViewParameters(Estimator):
+    """The parameters that the models of two views share."""
+
+    n_components: int | None = parameter(
+        default=2,
+        kw_only=False,
+        counts_components=True,
+        meaning="pairs, at most the least of rows and features; None: all that there are.",
+    )
+    scale: str | None = shared.SCALE
+    missing: str = parameter(
+        default="raise",
+        choices=("raise", "mean"),
+        meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their
+            feature in their place (correlations are then smaller than without holes).""",
+    )
+    remove: Any = parameter(
+        default=None,
+        kept=Kept.NAME,
+        needs_data=True,
+        meaning="""what is projected out of both views in the same pass, in addition to the mean, so
+            that pairs are partial ones: "month", "hour" or another cycle in the dates of the
+            samples (as in PCA), "trend", an (n,) or (n, c) array of covariates or batches for the
+            rows of both, a DataArray, the name of a column of the samples of X, or a list of such.
+            ``transform`` needs the arrays of new rows.""",
+    )
+
+
+class TwoViewModel(TwoViewParameters):
     """What the models of two views share: rows paired by label, a plan, scores of both."""
 
     views: ClassVar[int] = 2
     scored_views: ClassVar[int] = 2
     result_: TwoViewResult
-    n_components: int | None
     solver: str
-    missing: str
-    remove: Any
-    solvers: ClassVar[tuple[str, ...]] = tuple(WAYS)
 
     # -- a method says --------------------------------------------------------------------------
 
@@ -225,13 +236,13 @@ class TwoViewModel(Estimator):
             whole_number("n_components", k, 1, min(n, p, q), "None or ", why)
         if n < 3:
             raise InvalidInputError(f"{n} rows are in both views; expected at least 3")
+        if self.scale not in (None, "std"):
+            raise InvalidInputError(f"scale={self.scale!r}; expected None or 'std'")
         if self.missing not in ("raise", "mean"):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
         side = side_data(pair.x, remove=self.remove, sample_weight=sample_weight)
         refuse_few(side.sample_weight, 2 + side.rank, "two rows, and one for all that is removed")
-        request = ViewRequest(
-            pair, self._method(pair), self._weights(pair), self.memory_limit, side, self.missing
-        )
+        request = ViewRequest(pair, self._method(pair), self._weights(pair), side, self.missing)
         self._refuse_beside(request)
         return request
 
@@ -346,22 +357,16 @@ class TwoViewModel(Estimator):
         """(k,) names of the scores of either view."""
         return self.view("x").get_feature_names_out()
 
+    x_loadings_ = of_view("x", "loadings", "(p, k) correlations of X with the scores of X.")
+    y_loadings_ = of_view("y", "loadings", "(q, k) correlations of Y with the scores of Y.")
+    x_cross_loadings_ = of_view("x", "cross_loadings", "(p, k) of X with the scores of Y.")
+    y_cross_loadings_ = of_view("y", "cross_loadings", "(q, k) of Y with the scores of X.")
+
     @property
     def redundancy_(self) -> Redundancy:
         """(k,) shares of the variance of each view that the scores of either explain, in the mean
         over its features (standardised ones count alike)."""
         return self.result_.redundancy
-
-
-def of_view(name: str, field: str, meaning: str) -> Any:
-    """A property: the part of one view of an array of the result."""
-
-    def read(self: TwoViewModel) -> Array:
-        result = self.result_
-        return result.part(name, getattr(result, field))
-
-    getter: Callable[..., Array] = read
-    return property(getter, doc=meaning)
 
 
 def _asked(request: ViewRequest) -> set[str]:
