@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy
@@ -12,6 +12,9 @@ import scipy
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, select
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import Estimator
+from streampca.models.contract.parameters import declared, parameter
 from streampca.models.contract.request import whole_number
 from streampca.models.decompose.panels import feature_products
 from streampca.models.results.result import Result, shaped
@@ -347,18 +350,32 @@ def with_width(
     return replace(kernel, gamma=gamma, sampled=None, found=found)
 
 
-class KernelParameters(Protocol):
-    """Parameters of an estimator that name a kernel."""
+@declared
+class KernelParameters(Estimator):
+    """The parameters and attributes that all methods with a kernel share."""
 
-    kernel: Any
-    gamma: float | str | None
-    degree: float
-    coef0: float
+    gamma: float | str | None = parameter(
+        default=None,
+        meaning="""of a kernel; None: 1 / features. "median": 1 / (2 d^2) for "rbf", 1 / d for
+            "laplacian", where d is the median distance between 1000 rows (fewer where they are
+            long), drawn by ``random_state``.""",
+    )
+    degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
+    coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
+    random_state: Any = shared.RANDOM_STATE
+
+    @property
+    def gamma_(self) -> float:
+        """Of the kernel, as it was used. ``result_.gamma_found`` says how "median" found it."""
+        return float(self._result_as(KernelModelResult).gamma)
 
 
-def checked_kernel(asked: KernelParameters, matrix: ChunkedMatrix, seed: int) -> Kernel:
-    """Raises InvalidInputError for a kernel that is not known, or that these rows cannot have."""
-    (n, p), name = matrix.shape, asked.kernel
+def checked_kernel(name: Any, asked: KernelParameters, matrix: ChunkedMatrix, seed: int) -> Kernel:
+    """The kernel of this name, or function, with these parameters.
+
+    Raises InvalidInputError for a kernel that is not known, or that these rows cannot have.
+    """
+    n, p = matrix.shape
     if not callable(name) and not (isinstance(name, str) and name in KERNELS):
         raise InvalidInputError(f"kernel={name!r:.60}; expected a function or one of {KERNELS}")
     if name == "precomputed" and n != p:

@@ -12,8 +12,6 @@ import numpy as np
 from streampca.errors import AccuracyWarning, InvalidInputError, SourceError, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
-from streampca.models.contract import shared_parameters as shared
-from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
@@ -24,6 +22,7 @@ from streampca.models.kernel.functions import (
     Kernel,
     KernelEigenpairs,
     KernelModelResult,
+    KernelParameters,
     KernelRequest,
     Rows,
     check_count,
@@ -151,7 +150,7 @@ ITERATIVE = {
 
 
 @estimator
-class KernelPCA(Estimator):
+class KernelPCA(KernelParameters):
     """Principal components in the feature space of a kernel, whatever the number of samples.
 
     Attributes
@@ -186,14 +185,6 @@ class KernelPCA(Estimator):
             exp(-gamma sum |x_i - y_i|); "sigmoid": tanh(gamma <x, y> + coef0); "cosine";
             "precomputed": X is the kernel matrix.""",
     )
-    gamma: float | str | None = parameter(
-        default=None,
-        meaning="""of a kernel; None: 1 / features. "median": 1 / (2 d^2) for "rbf", 1 / d for
-            "laplacian", where d is the median distance between 1000 rows (fewer where they are
-            long), drawn by ``random_state``.""",
-    )
-    degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
-    coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
     alpha: float = parameter(default=1.0, meaning="ridge of ``inverse_transform``.")
     keep_training: str | None = parameter(
         default=None,
@@ -224,7 +215,6 @@ class KernelPCA(Estimator):
         certified to it.""",
     )
     max_passes: int = parameter(default=12, meaning="""steps of "matrix-free", at most.""")
-    random_state: Any = shared.RANDOM_STATE
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes, or with a function as kernel a
@@ -269,11 +259,6 @@ class KernelPCA(Estimator):
         return self.result_.eigenvalues
 
     @property
-    def gamma_(self) -> float:
-        """Of the kernel, as it was used. ``result_.gamma_found`` says how "median" found it."""
-        return self.result_.gamma
-
-    @property
     def eigenvectors_(self) -> Array:
         """(n, k) unit columns."""
         return self.result_.eigenvectors
@@ -297,7 +282,7 @@ class KernelPCA(Estimator):
                 )
             solver = "exact"
         else:
-            kernel = checked_kernel(self, matrix, seed)
+            kernel = checked_kernel(self.kernel, self, matrix, seed)
         if solver == "scratch" and self.scratch is None:
             raise InvalidInputError("solver='scratch' needs a folder: scratch='/fast/disk'")
         steps = whole_number("max_passes", self.max_passes)

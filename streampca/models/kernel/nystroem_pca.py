@@ -11,8 +11,6 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix
-from streampca.models.contract import shared_parameters as shared
-from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
@@ -20,6 +18,7 @@ from streampca.models.decompose.assemble import fields_of_fit
 from streampca.models.kernel.functions import (
     Kernel,
     KernelModelResult,
+    KernelParameters,
     Rows,
     check_count,
     checked_kernel,
@@ -138,7 +137,7 @@ class NystroemResult(KernelModelResult, kind="kernel model on landmarks"):
 
 
 @estimator
-class NystroemPCA(Estimator):
+class NystroemPCA(KernelParameters):
     """Kernel PCA in the span of some rows, the landmarks: any number of rows, in two reads.
 
     It is the PCA of the projections of phi(x) on that span, centred by the mean of all rows. With
@@ -184,12 +183,6 @@ class NystroemPCA(Estimator):
         meaning="""a function of two rows, or "linear", "poly", "rbf", "laplacian" or "cosine", as
             :class:`KernelPCA` has them. "sigmoid" where it is positive semidefinite.""",
     )
-    gamma: float | str | None = parameter(
-        default=None, meaning="""of a kernel; None: 1 / features; "median": as KernelPCA."""
-    )
-    degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
-    coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
-    random_state: Any = shared.RANDOM_STATE
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
@@ -239,11 +232,6 @@ class NystroemPCA(Estimator):
         """The standard error of ``error_``."""
         return self.result_.error_se
 
-    @property
-    def gamma_(self) -> float:
-        """Of the kernel, as it was used."""
-        return self.result_.gamma
-
     def _request(self, matrix: ChunkedMatrix) -> LandmarkRequest:
         """The parameters, checked."""
         n, k, m = matrix.shape[0], self.n_components, self.n_landmarks
@@ -261,7 +249,7 @@ class NystroemPCA(Estimator):
             raise InvalidInputError(
                 "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"
             )
-        kernel = checked_kernel(self, matrix, seed := seed_of(self.random_state))
+        kernel = checked_kernel(self.kernel, self, matrix, seed := seed_of(self.random_state))
         numbers = candidate_rows(n, int(m), self.landmarks, seed)
         return LandmarkRequest(kernel, self.landmarks, int(m), int(k), numbers, seed)
 

@@ -69,7 +69,7 @@ class Canonical:
         more: dict[str, Any] = {"penalties": np.array(ridges)}
         if held_out is not None:
             more["held_out"] = held_out
-        known = "" if held_out is None else f"regularization=({ridges[0]:.3g}, {ridges[1]:.3g}), "
+        known = "" if held_out is None else f"alpha=({ridges[0]:.3g}, {ridges[1]:.3g}), "
         doubt = _doubt(bound, x.unsure + y.unsure, known) if self.pca is None else ""
         if x.unsure + y.unsure:
             bound = np.full(len(kept), np.inf)
@@ -172,16 +172,16 @@ class CCA(TwoViewModel):
     Attributes
     ----------
     correlations_ (k,); x_weights_ (p, k) and y_weights_ (q, k): scores are (X - mean) weights, of
-    variance 1 (with ``scale`` and ``regularization`` see there); x_loadings_ and y_loadings_,
+    variance 1 (with ``scale`` and ``alpha`` see there); x_loadings_ and y_loadings_,
     x_cross_loadings_ and y_cross_loadings_: correlations of features with scores of their own and
     of the other view; redundancy_; test_: Wilks' lambda of each root with Rao's F and Bartlett's
-    chi-square; regularization_; held_out_; correlation_bound_: certificate; plan_, cost_, result_.
+    chi-square; alpha_; held_out_; correlation_bound_: certificate; plan_, cost_, result_.
 
     Features that depend on features before them are left out, with weights of 0, as by R's
-    ``cancor``. More features than rows are refused, unless ``regularization`` or ``pca`` says how.
+    ``cancor``. More features than rows are refused, unless ``alpha`` or ``pca`` says how.
     ``view("x").transform(X)`` scores one view, ``result_.to_xarray()`` has labelled maps.
     Cost: one read of both, and n (p + q)^2 flops, 4 (p + q)^2 float64; one more read for the R
-    factor where features of a view nearly depend on each other. With ``pca`` or ``regularization``
+    factor where features of a view nearly depend on each other. With ``pca`` or ``alpha``
     and few rows instead: n x n matrices, a read of each view, and one more for the weights.
     With ``remove`` they are partial correlations, of what the covariates leave; weights of samples
     and tests count as for repeated rows, less what was removed.
@@ -190,14 +190,14 @@ class CCA(TwoViewModel):
     Journal of Econometrics 4(2), for the penalties.
     """
 
-    regularization: Any = parameter(
+    alpha: Any = parameter(
         default=None,
-        meaning="""(l1, l2), or one number for both: added to the variances of the features of X
-            and of Y, as by ``rcc`` of R's CCA and mixOmics; with scale="std" these variances are
-            1, else penalties have their unit. "cv": those of a grid of shares of the mean variance
-            whose pairs correlate best on held-out rows (5 folds by a hash of the row number,
-            summed apart in the same read); ``regularization_`` has them, ``held_out_`` what each
-            gave.""",
+        meaning="""penalties (a1, a2), or one number for both: a1 is added to the variances of the
+            features of X, a2 to those of Y, as ``lambda1`` and ``lambda2`` of R's ``rcc``; with
+            scale="std" these variances are 1, else penalties have their unit. "cv": those of a
+            grid of shares of the mean variance whose pairs correlate best on held-out rows (5 folds
+            by a hash of the row number, summed apart in the same read); ``alpha_`` has them,
+            ``held_out_`` what each gave.""",
     )
     pca: Any = parameter(
         default=None,
@@ -207,17 +207,17 @@ class CCA(TwoViewModel):
         default="auto",
         choices=("auto", "scatter", "tsqr", "samples"),
         meaning=""""scatter" (joint scatter), "tsqr" (R factor of [X, Y], whose condition is not
-            squared), "samples" (n x n; with ``pca`` or ``regularization``). "auto" takes the
+            squared), "samples" (n x n; with ``pca`` or ``alpha``). "auto" takes the
             quicker of the first and the last, and goes over to "tsqr" where correlations are not
             certain to 1e-5, or which features depend on others is not.""",
     )
 
     def _method(self, pair: Pair) -> Method:
         (n, p), q = pair.x.shape, pair.y.shape[1]
-        ridges, pca = _ridges(self.regularization), _counts(self.pca, n, (p, q))
-        if pca is not None and self.regularization is not None:
-            raise InvalidInputError("pca= and regularization= exclude each other; leave one out")
-        by_folds = _by_folds(self.regularization)
+        ridges, pca = _ridges(self.alpha), _counts(self.pca, n, (p, q))
+        if pca is not None and self.alpha is not None:
+            raise InvalidInputError("pca= and alpha= exclude each other; leave one out")
+        by_folds = _by_folds(self.alpha)
         if self.solver == "samples" and (by_folds or not _bounded(ridges, pca)):
             raise InvalidInputError(
                 "solver='samples' needs pca=(k1, k2), or two penalties above 0 as numbers"
@@ -225,26 +225,26 @@ class CCA(TwoViewModel):
         folds = FOLDS if by_folds else 0
         if folds and (n < 4 * FOLDS or self.solver == "tsqr"):
             raise InvalidInputError(
-                f"regularization='cv' needs at least {4 * FOLDS} rows, here {n}, and the scatter; "
-                "give numbers: regularization=(0.1, 0.1)"
+                f"alpha='cv' needs at least {4 * FOLDS} rows, here {n}, and the scatter; "
+                "give numbers: alpha=(0.1, 0.1)"
             )
         for name, width, ridge in zip("XY", (p, q), ridges, strict=True):
             if width >= n and not ridge and pca is None and not folds:
                 raise InvalidInputError(
                     f"{name} has {width} features and {n} rows, with which all correlations are 1: "
-                    "penalise, CCA(regularization='cv') or =(0.1, 0.1), or CCA(pca=(10, 10))"
+                    "penalise, CCA(alpha='cv') or =(0.1, 0.1), or CCA(pca=(10, 10))"
                 )
         return Canonical(self.n_components, self.scale, ridges, pca, folds)
 
     def _ways(self) -> tuple[str, ...]:
         if self.solver != "auto":
             return (self.solver,)
-        ridges = _ridges(self.regularization)
-        known = not _by_folds(self.regularization) and _bounded(ridges, self.pca)
+        ridges = _ridges(self.alpha)
+        known = not _by_folds(self.alpha) and _bounded(ridges, self.pca)
         return ("scatter", "samples") if known else ("scatter",)
 
     def _after(self, solver: str) -> str | None:
-        plain = self.solver == "auto" and not _by_folds(self.regularization) and self.pca is None
+        plain = self.solver == "auto" and not _by_folds(self.alpha) and self.pca is None
         return "tsqr" if plain and solver == "scatter" else None
 
     def _remarks(self, found: Found, n: float) -> Iterator[str]:
@@ -267,7 +267,7 @@ class CCA(TwoViewModel):
         return self.result_.bound
 
     @property
-    def regularization_(self) -> Array:
+    def alpha_(self) -> Array:
         """(2,) the penalties, in units of variance."""
         return self.result_.penalties
 
@@ -304,7 +304,7 @@ def _ridges(value: Any) -> Numbers:
         numbers = []
     if len(numbers) != 2 or not all(np.isfinite(one) and one >= 0 for one in numbers):
         raise InvalidInputError(
-            f"regularization={value!r}; expected None, 'cv', a number from 0, or two: (0.1, 0.2)"
+            f"alpha={value!r}; expected None, 'cv', a number from 0, or two: (0.1, 0.2)"
         )
     return numbers[0], numbers[1]
 

@@ -256,8 +256,8 @@ class TwoViewModel(TwoViewParameters):
             )
         if "missing='mean'" in asked and request.method.folds:
             raise InvalidInputError(
-                "missing='mean' with regularization='cv': the folds are summed without holes; give "
-                "numbers, regularization=(0.1, 0.1), or fill the holes first"
+                "missing='mean' with alpha='cv': the folds are summed without holes; give "
+                "numbers, alpha=(0.1, 0.1), or fill the holes first"
             )
         if lacks := [one for one in LACKS.get(self.solver, ()) if one in asked]:
             raise InvalidInputError(
