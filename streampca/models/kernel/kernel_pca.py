@@ -168,6 +168,17 @@ class KernelPCA(KernelParameters):
     values on disk, and a read of them for each step.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Schoelkopf, Smola and Mueller 1998, Neural Computation 10(5), section 3 and appendix A.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import KernelPCA
+    >>> angles = np.arange(40) * np.pi / 20
+    >>> circle = np.column_stack([np.cos(angles), np.sin(angles)])
+    >>> rings = np.vstack([circle, 4 * circle])  # no line separates them
+    >>> scores = KernelPCA(1, kernel="rbf", gamma=0.3).fit_transform(rings)
+    >>> bool(abs(scores[:40].mean() - scores[40:].mean()) > 0.8), bool(scores[:40].std() < 1e-6)
+    (True, True)
     """
 
     n_components: int | None = parameter(

@@ -162,6 +162,17 @@ class NystroemPCA(KernelParameters):
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Williams and Seeger 2001, NeurIPS 13, section 2; Sterge, Sriperumbudur, Rosasco and
     Rudi 2020, AISTATS, section 3.2 (kernel PCA in the span, centred).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import NystroemPCA
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> model = NystroemPCA(2, n_landmarks=40, gamma=0.1).fit(X)
+    >>> model.transform(X).shape, model.landmark_indices_.shape
+    ((300, 2), (40,))
+    >>> bool(model.error_ < 0.05)  # of k(x, x) = 1, what the landmarks leave of an unseen row
+    True
     """
 
     n_components: int = parameter(

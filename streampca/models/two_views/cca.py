@@ -188,6 +188,17 @@ class CCA(TwoViewModel):
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Bjoerck and Golub 1973, Mathematics of Computation 27(123), section 3; Vinod 1976,
     Journal of Econometrics 4(2), for the penalties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import CCA
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.standard_normal((500, 1))
+    >>> X = shared + rng.standard_normal((500, 3))
+    >>> Y = shared + rng.standard_normal((500, 2))
+    >>> CCA(1).fit(X, Y).correlations_.round(1)
+    array([0.7])
     """
 
     alpha: Any = parameter(

@@ -78,6 +78,18 @@ class MCA(TwoViewModel):
     ``remove`` (cycles, trends, covariates) is projected out of both views in the same reads.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Bretherton, Smith and Wallace 1992, Journal of Climate 5(6), section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import MCA
+    >>> rng = np.random.default_rng(0)
+    >>> series = rng.standard_normal((500, 1))
+    >>> X = series * [1.0, 1.0, 0.0] + 0.1 * rng.standard_normal((500, 3))
+    >>> Y = series * [1.0, -1.0] + 0.1 * rng.standard_normal((500, 2))
+    >>> model = MCA(1).fit(X, Y)
+    >>> model.y_patterns_.round(1).ravel()  # up to its sign
+    array([ 0.7, -0.7])
     """
 
     weights: Any = parameter(
