@@ -310,7 +310,12 @@ def sample_passes(matrix: ChunkedMatrix, kernel: Kernel) -> tuple[PassSpec, ...]
     m, p = some.shape
     scratch = Rows(np.zeros(p), np.dtype(np.float64)).scratch_nbytes(some)
     spec = PassSpec(
-        "sample", 0, 0, 0, scratch, kept_nbytes=8 * m * (p + m), matrix=some, flops=1.5 * m * m * p
+        "sample",
+        0,
+        scratch=scratch,
+        kept_nbytes=8 * m * (p + m),
+        matrix=some,
+        flops=1.5 * m * m * p,
     )
     return (spec,)
 

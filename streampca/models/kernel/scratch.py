@@ -28,7 +28,6 @@ from streampca.models.kernel.functions import (
     refuse_asymmetric,
     refuse_holes,
     squares,
-    with_width,
 )
 from streampca.models.kernel.krylov import (
     BASES,
@@ -143,16 +142,14 @@ def _candidate(
 
     def write(i: int, first: int, last: int) -> PassSpec:
         flops = n * (last - first) * (2.0 * p + value_flops(request.kernel))
-        return PassSpec(f"write {i}", 0, 0, 0, _writing(p, n, itemsize), flops=flops, **kept)
+        return PassSpec(f"write {i}", 0, scratch=_writing(p, n, itemsize), flops=flops, **kept)
 
     passes = PanelPasses.of(matrix, request.kernel, bounds, write, 3, **kept)
     written = as_matrix(blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
     step = PassSpec(
         "step",
         0,
-        0,
-        0,
-        product_nbytes(n, width),
+        scratch=product_nbytes(n, width),
         flops=2.0 * n * n * (width + 1),
         work="skinny",
         kept_nbytes=8 * n * (2 * width + 8),
@@ -167,7 +164,7 @@ def _candidate(
         f"X, and read once for each of at most {request.steps} steps of {width} vectors; stops "
         f"when every component is certified to tol={request.tol:g}"
     )
-    solver = partial(scratch, matrix=matrix, request=request, shape=shape, passes=passes, step=step)
+    solver = partial(scratch, request=request, shape=shape, passes=passes, step=step)
     return Candidate(
         "scratch",
         reason,
@@ -237,7 +234,6 @@ class _Written(StoredKernel):
 def scratch(
     planned: Planned[Any],
     *,
-    matrix: ChunkedMatrix,
     request: KernelRequest,
     shape: Shape,
     passes: PanelPasses,
@@ -247,9 +243,7 @@ def scratch(
 
     A fit that was interrupted finds it again, once it is complete.
     """
-    kernel = yield from with_width(matrix, request.kernel, passes.sampled)
-    tiles = Tiles(matrix, kernel, passes)
-    yield from tiles.look(request.seed)
+    tiles = yield from Tiles.looked(planned.matrix, request, passes)
     assert request.scratch is not None
     path = yield from _write(tiles, request.scratch)
     found = yield from iterated(request, shape, _Written(tiles, path, step))
@@ -322,7 +316,7 @@ def stored_candidates(
             f"1 read of the kernel matrix for each of at most {request.steps} steps of {width} "
             f"vectors; stops when every component is certified to tol={request.tol:g}"
         )
-        solver = partial(stored, matrix=matrix, request=request, shape=shape, step=step)
+        solver = partial(stored, request=request, shape=shape, step=step)
         made.append(
             Candidate("stored", reason, (step,), solve, sizes=dict(vars(shape)), solve=solver)
         )
@@ -351,12 +345,7 @@ class _Precomputed(StoredKernel):
 
 
 def stored(
-    planned: Planned[Any],
-    *,
-    matrix: ChunkedMatrix,
-    request: KernelRequest,
-    shape: Shape,
-    step: PassSpec,
+    planned: Planned[Any], *, request: KernelRequest, shape: Shape, step: PassSpec
 ) -> Steps[KernelEigenpairs]:
     """The leading eigenpairs of a precomputed kernel matrix, centred."""
-    return (yield from iterated(request, shape, _Precomputed(matrix, request, step)))
+    return (yield from iterated(request, shape, _Precomputed(planned.matrix, request, step)))

@@ -79,9 +79,7 @@ class PanelPasses:
             PassSpec(
                 f"panel {i}",
                 0,
-                0,
-                0,
-                lambda length: 2 * length * p * 8,
+                scratch=lambda length: 2 * length * p * 8,
                 rows=rows,
                 times=times,
                 likely=min(times, LIKELY + 2),
@@ -159,7 +157,7 @@ def _candidate(
         f"component is certified to tol={request.tol:g}"
     )
     flops, sizes = 6.0 * LIKELY * n * 2 * width**2, {**vars(shape), "panels": panels}
-    solver = partial(matrix_free, matrix=matrix, request=request, shape=shape, passes=passes)
+    solver = partial(matrix_free, request=request, shape=shape, passes=passes)
     return Candidate("matrix-free", reason, passes.all(), held | solve, flops, sizes, solve=solver)
 
 
@@ -180,6 +178,16 @@ class Tiles(KernelProducts):
         self.loads = [0] * self.panels
         self.panel = np.zeros((0, p), self.dtype)
         self.audited = np.zeros((0, n))
+
+    @classmethod
+    def looked(
+        cls, matrix: ChunkedMatrix, request: KernelRequest, passes: PanelPasses
+    ) -> Steps[Tiles]:
+        """Those of a matrix, after a look at all of its rows."""
+        kernel = yield from with_width(matrix, request.kernel, passes.sampled)
+        tiles = cls(matrix, kernel, passes)
+        yield from tiles.look(request.seed)
+        return tiles
 
     def load(self, i: int) -> Steps[slice]:
         """Hold panel i, prepared; its rows."""
@@ -262,15 +270,8 @@ class Tiles(KernelProducts):
 
 
 def matrix_free(
-    planned: Planned[Any],
-    *,
-    matrix: ChunkedMatrix,
-    request: KernelRequest,
-    shape: Shape,
-    passes: PanelPasses,
+    planned: Planned[Any], *, request: KernelRequest, shape: Shape, passes: PanelPasses
 ) -> Steps[KernelEigenpairs]:
     """The leading eigenpairs of the kernel matrix, which is never stored."""
-    kernel = yield from with_width(matrix, request.kernel, passes.sampled)
-    tiles = Tiles(matrix, kernel, passes)
-    yield from tiles.look(request.seed)
+    tiles = yield from Tiles.looked(planned.matrix, request, passes)
     return (yield from iterated(request, shape, tiles))

@@ -36,7 +36,6 @@ class Canonical:
     """CCA as the ways ask for it: see :class:`streampca.models.two_views.request.Method`.
 
     ridges : added to the variances of X and of Y.  pca : components of each, or None.
-    rough : the sums may be less certain than CERTIFIED: nothing else was asked.
     """
 
     n_components: int | None
@@ -45,6 +44,11 @@ class Canonical:
     pca: tuple[int, int] | None = None
     folds: int = 0
     weighs: bool = True
+
+    @property
+    def bounded(self) -> bool:
+        """Whether sample space can give the answer."""
+        return not self.folds and (self.pca is not None or min(self.ridges) > 0.0)
 
     def of_sums(self, sums: Sums) -> Solved:
         joint, p, m = sums.joint, sums.joint.p, len(sums.deviations)
@@ -228,12 +232,12 @@ class CCA(TwoViewModel):
         ridges, pca = _ridges(self.alpha), _counts(self.pca, n, (p, q))
         if pca is not None and self.alpha is not None:
             raise InvalidInputError("pca= and alpha= exclude each other; leave one out")
-        by_folds = _by_folds(self.alpha)
-        if self.solver == "samples" and (by_folds or not _bounded(ridges, pca)):
+        folds = FOLDS if isinstance(self.alpha, str) else 0
+        method = Canonical(self.n_components, self.scale, ridges, pca, folds)
+        if self.solver == "samples" and not method.bounded:
             raise InvalidInputError(
                 "solver='samples' needs pca=(k1, k2), or two penalties above 0 as numbers"
             )
-        folds = FOLDS if by_folds else 0
         if folds and (n < 4 * FOLDS or self.solver == "tsqr"):
             raise InvalidInputError(
                 f"alpha='cv' needs at least {4 * FOLDS} rows, here {n}, and the scatter; "
@@ -245,18 +249,14 @@ class CCA(TwoViewModel):
                     f"{name} has {width} features and {n} rows, with which all correlations are 1: "
                     "penalise, CCA(alpha='cv') or =(0.1, 0.1), or CCA(pca=(10, 10))"
                 )
-        return Canonical(self.n_components, self.scale, ridges, pca, folds)
+        return method
 
-    def _ways(self) -> tuple[str, ...]:
+    def _ways(self, method: Any) -> dict[str, str | None]:
         if self.solver != "auto":
-            return (self.solver,)
-        ridges = _ridges(self.alpha)
-        known = not _by_folds(self.alpha) and _bounded(ridges, self.pca)
-        return ("scatter", "samples") if known else ("scatter",)
-
-    def _after(self, solver: str) -> str | None:
-        plain = self.solver == "auto" and not _by_folds(self.alpha) and self.pca is None
-        return "tsqr" if plain and solver == "scatter" else None
+            return {self.solver: None}
+        certain = method.folds or method.pca is not None
+        ways = {"scatter": None if certain else "tsqr"}
+        return {**ways, "samples": None} if method.bounded else ways
 
     def _remarks(self, found: Found, n: float) -> Iterator[str]:
         yield from super()._remarks(found, n)
@@ -299,14 +299,9 @@ class CCA(TwoViewModel):
     y_weights_ = of_view("y", "vectors", "(q, k): scores of Y are the centred Y times these.")
 
 
-def _by_folds(value: Any) -> bool:
-    """Whether held-out rows choose the penalties."""
-    return isinstance(value, str) and value == "cv"
-
-
 def _ridges(value: Any) -> Numbers:
     """The two penalties; 0 where there are none, or they are to be chosen."""
-    if value is None or _by_folds(value):
+    if value is None or (isinstance(value, str) and value == "cv"):
         return 0.0, 0.0
     pair = value if isinstance(value, (tuple, list, np.ndarray)) else (value, value)
     try:
@@ -332,8 +327,3 @@ def _counts(value: Any, n: int, widths: tuple[int, int]) -> tuple[int, int] | No
         for name, one, width in zip("XY", pair, widths, strict=True)
     )
     return a, b
-
-
-def _bounded(ridges: Numbers, pca: Any) -> bool:
-    """Whether the answer is one that sample space can give."""
-    return pca is not None or min(ridges) > 0.0

@@ -178,9 +178,7 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate[A
             own = PassSpec(
                 f"panel {i}",
                 1,
-                0,
-                0,
-                lambda length: 2 * length * n * size,
+                scratch=lambda length: 2 * length * n * size,
                 rows=(int(first), int(last)),
                 kept=held,
                 matrix=y,
@@ -188,9 +186,7 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate[A
             by_x = PassSpec(
                 f"X by panel {i}",
                 1,
-                0,
-                0,
-                against,
+                scratch=against,
                 kept=held,
                 matrix=x,
                 flops=2.0 * n * p * float(last - first),

@@ -121,8 +121,9 @@ class MCA(TwoViewModel):
             )
         return feature_weights(asked[0], pair.x), feature_weights(asked[1], pair.y)
 
-    def _ways(self) -> tuple[str, ...]:
-        return ("scatter", "samples", "krylov") if self.solver == "auto" else (self.solver,)
+    def _ways(self, method: Method) -> dict[str, str | None]:
+        ways = ("scatter", "samples", "krylov") if self.solver == "auto" else (self.solver,)
+        return dict.fromkeys(ways)
 
     @property
     def singular_values_(self) -> Array:

@@ -133,13 +133,10 @@ class TwoViewModel(TwoViewParameters):
         """Of the features of both."""
         return None, None
 
-    def _ways(self) -> tuple[str, ...]:
-        """The ways among which the quickest is taken."""
+    def _ways(self, method: Method) -> dict[str, str | None]:
+        """The ways among which the quickest is taken, each with the way that follows where its
+        answer leaves a doubt."""
         raise NotImplementedError
-
-    def _after(self, solver: str) -> str | None:
-        """The way that is gone over to where one leaves a doubt."""
-        return None
 
     # -- plan and fit ---------------------------------------------------------------------------
 
@@ -270,13 +267,13 @@ class TwoViewModel(TwoViewParameters):
         exact: list[Candidate[Found]] = []
         iterative: list[Candidate[Found]] = []
         asked = _asked(request)
-        able = {name for name in WAYS if not asked & set(LACKS.get(name, ()))}
-        for name in [one for one in self._ways() if one in able]:
-            then = self._after(name)
-            others = WAYS[then](matrix, request) if then in able else []
-            kind = iterative if name in ITERATIVE else exact
-            for one in WAYS[name](matrix, request):
-                kind += [replace(one, then=other) for other in (*others, None)]
+        able = {name: way for name, way in WAYS.items() if not asked & set(LACKS.get(name, ()))}
+        for name, then in self._ways(request.method).items():
+            if name in able:
+                others = able[then](matrix, request) if then in able else []
+                kind = iterative if name in ITERATIVE else exact
+                for one in able[name](matrix, request):
+                    kind += [replace(one, then=other) for other in (*others, None)]
         rates = Rates.of(None)
         return rates.timed(matrix, exact) + rates.timed(matrix, iterative)
 
