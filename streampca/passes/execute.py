@@ -53,6 +53,11 @@ class Outcome(Generic[T]):
     costs: list[PassCost]
     memory: MemoryUse = field(repr=False)
 
+    def after(self, earlier: Outcome[Any]) -> Outcome[T]:
+        """This answer, with the passes of an earlier one, on which its plan depends."""
+        plan, costs = self.plan.after(earlier.plan), [*earlier.costs, *self.costs]
+        return replace(self, plan=plan, costs=costs)
+
 
 def execute(
     planned: Planned[T],

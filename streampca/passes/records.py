@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -173,6 +173,14 @@ class Plan:
     def named(self, name: str) -> PassPlan:
         """The pass of that name."""
         return next(p for p in self.passes if p.name == name)
+
+    def after(self, *earlier: Plan) -> Plan:
+        """The plan with the passes of earlier ones before its own, each with its memory."""
+        memory = dict(self.memory)
+        for one in earlier:
+            memory |= {each.name: one.memory[each.name] for each in one.passes}
+        passes = [each for one in earlier for each in one.passes]
+        return replace(self, passes=(*passes, *self.passes), memory=memory)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""

@@ -25,9 +25,8 @@ from streampca.models.contract.estimator import Estimator, attach
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import KINDS, all_kinds, estimator
-from streampca.models.decompose.assemble import provenance
 from streampca.models.pca.pca import PCA
-from streampca.models.results.result import Result, shaped
+from streampca.models.results.result import Result, provenance, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.operations.config import check_job
 from streampca.operations.sections import schema

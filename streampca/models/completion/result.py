@@ -25,10 +25,9 @@ from streampca.models.completion.plan import columns_outside, mean_of_all, obser
 from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep, judged
-from streampca.models.decompose.assemble import provenance
 from streampca.models.results.decomposition import Decomposition, PrincipalComponents
 from streampca.models.results.projection import BackProjection
-from streampca.models.results.result import shaped
+from streampca.models.results.result import provenance, shaped
 from streampca.models.results.row_maps import RowOptions, RowPasses
 from streampca.passes import Outcome
 from streampca.solvers import numerical_rank, signs_of_components

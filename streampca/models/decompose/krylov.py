@@ -12,7 +12,7 @@ import numpy as np
 from streampca.accumulators import OPEN_BLOCKS, SubspaceStep
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
-from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found
+from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found, work_dtype
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.eigenproblem import RowsSink, count_missing, unweighted_rows
@@ -334,6 +334,7 @@ class _Iteration:
         following = float(ritz.values[k]) if k < len(ritz.values) else 0.0
         spectrum = Spectrum(ritz.values[:k], vectors, following, self.judge.total, math.nan)
         rank = numerical_rank(ritz.values, self.shape.m, last.floor)
+        features = FeatureSummary.of_scaling(self.stats, self.scaling, self.judge.divisor)
         fitted = Fitted(
             spectrum=spectrum,
             weight=self.weight,
@@ -341,14 +342,13 @@ class _Iteration:
             certificate=undetermined_after(last.certificate, rank),
             missing_by_sample=self.missing_by_sample,
             doubt=last.uncertain(self.stopped, self._exact()),
-            **vars(FeatureSummary.of_scaling(self.stats, self.scaling, self.judge.divisor)),
+            features=features if self.removed is None else features.without(self.removed),
+            squared_in=str(work_dtype(self.matrix.dtype)),
         )
-        if self.removed is not None:
-            fitted.mean, fitted.removed = self.removed[0].copy(), self.removed[1:].copy()
         if self.shape.streamed == 0:
             vectors[:, rank:] = 0.0
             fitted.components = finish_components(
-                np.array(vectors.T, order="C"), rank, fitted, self.request.center
+                np.array(vectors.T, order="C"), rank, features, self.request.center
             )
             turn = signs_of_components(fitted.components.T)
             fitted.components *= turn[:, None]
@@ -361,7 +361,7 @@ class _Iteration:
         if self.request.components:
             loadings = yield from self._loadings(ritz, u, s, turn)
             fitted.certificate = of_products(fitted.certificate, spectrum, self.dtype)
-            fitted.components = finish_components(loadings, rank, fitted, self.request.center)
+            fitted.components = finish_components(loadings, rank, features, self.request.center)
         return fitted
 
     def _loadings(self, ritz: Ritz, u: Array, s: Array, turn: Array) -> Steps[Array]:

@@ -21,11 +21,12 @@ from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.eigenproblem import with_kept_sums
 from streampca.models.decompose.gram import gram_candidates
+from streampca.models.decompose.gram_outputs import GramOutputs
 from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scatter_candidates, tsqr_candidates
 from streampca.models.decompose.sketch import sketch_candidates
-from streampca.passes import Candidate, Pass, PassCost, PassPlan, PassResult, Planned, Rates, choose
+from streampca.passes import Candidate, Pass, PassCost, PassPlan, PassResult, Rates
 from streampca.sources.genotypes.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
 
@@ -61,12 +62,20 @@ class Way:
     candidates : for a matrix and a request, the most generous first.
     solvers : the values of ``svd_solver`` that take it; the plan chooses among the ways of one.
     lacks : the needs that it cannot meet.  exact : it does not iterate.
+    writes : the candidates take a third argument, :class:`GramOutputs`.
     """
 
-    candidates: Callable[[ChunkedMatrix, Request], list[Candidate[Fitted]]]
+    candidates: Callable[..., list[Candidate[Fitted]]]
     solvers: tuple[str, ...]
     lacks: tuple[Need, ...] = ()
     exact: bool = True
+    writes: bool = False
+
+    def of(
+        self, matrix: ChunkedMatrix, request: Request, outputs: GramOutputs
+    ) -> list[Candidate[Fitted]]:
+        """The candidates."""
+        return self.candidates(matrix, request, *([outputs] if self.writes else []))
 
 
 ONE_LOOK = (Need.DESIGN_IN_HOLES, Need.MATRIX_OF_SAMPLES)
@@ -74,7 +83,7 @@ ITERATION = (Need.MATRIX_OF_SAMPLES, Need.NUMBER_OF_COMPONENTS, Need.OTHER_SAMPL
 WAYS = (
     Way(scatter_candidates, ("auto", "scatter"), ONE_LOOK),
     Way(tsqr_candidates, ("tsqr",), ONE_LOOK),
-    Way(gram_candidates, ("auto", "gram")),
+    Way(gram_candidates, ("auto", "gram"), writes=True),
     Way(panel_candidates, ("auto", "gram"), ONE_LOOK),
     Way(krylov_candidates, ("auto", "randomized"), ITERATION, exact=False),
     Way(sketch_candidates, ("sketch",), ONE_LOOK),
@@ -86,20 +95,15 @@ AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
 GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 
 
-def choose_pca(matrix: ChunkedMatrix, request: Request, method: str = "PCA") -> Planned[Fitted]:
-    """The way to a requested PCA that fits the memory.  method : that is fitted, for messages.
-
-    Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
-    """
-    return choose(matrix, method, pca_candidates(matrix, request), request.memory_limit)
-
-
-def pca_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+def pca_candidates(
+    matrix: ChunkedMatrix, request: Request, outputs: GramOutputs | None = None
+) -> list[Candidate[Fitted]]:
     """The ways to a requested PCA, the preferred first, with the weights of the request.
 
+    outputs : what else the fit writes, and whom it scores.
     Raises InvalidInputError for an unsuitable solver.
     """
-    if request.ploidy is not None or request.scale in ALLELE_SCALES:
+    if request.scale in ALLELE_SCALES:
         refuse_other_ploidy(matrix, request.standardize.ploidy)
     solver = ALIASES.get(request.svd_solver, request.svd_solver)
     if solver not in SOLVERS:
@@ -107,7 +111,8 @@ def pca_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fi
     if solver == "randomized" and request.n_components is None:
         solver = "auto"  # all components: nothing is left to iterate for
     ways = [way for way in WAYS if solver in way.solvers]
-    for need in _needs(request):
+    outputs = outputs or GramOutputs()
+    for need in _needs(request, outputs):
         ways = [way for way in ways if need not in way.lacks]
         if not ways:
             raise InvalidInputError(need.value.format(solver=solver, count=request.n_components))
@@ -117,21 +122,21 @@ def pca_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fi
             kept(c).weighted(side.sample_weight, side.weights)
             for way in ways
             if way.exact == kind
-            for c in way.candidates(matrix, request)
+            for c in way.of(matrix, request, outputs)
         ]
         for kind in (True, False)
     )
     return _ordered(matrix, request, exact, iterative)
 
 
-def _needs(request: Request) -> Iterator[Need]:
+def _needs(request: Request, outputs: GramOutputs) -> Iterator[Need]:
     if request.missing == "mean" and request.side.basis is not None:
         yield Need.DESIGN_IN_HOLES
-    if request.relationship is not None or request.loadings is not None:
+    if outputs.relationship is not None or outputs.loadings is not None:
         yield Need.MATRIX_OF_SAMPLES
     if not request.count:
         yield Need.NUMBER_OF_COMPONENTS
-    if request.cohort is not None:
+    if outputs.cohort is not None:
         yield Need.OTHER_SAMPLES
 
 

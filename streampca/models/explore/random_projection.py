@@ -21,9 +21,8 @@ from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
 from streampca.models.results.projection import Projection
-from streampca.models.results.result import Result
+from streampca.models.results.result import Result, provenance
 from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, PassSpec, Plan, choose, single_threaded_blas

@@ -14,8 +14,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import fields_of_fit
+from streampca.models.contract.request import whole_number
 from streampca.models.decompose.routes import ordered
 from streampca.models.kernel.functions import (
     NEGATIVE,
@@ -276,7 +275,7 @@ class KernelPCA(KernelParameters):
 
     # From data to the result
 
-    def _request(self, matrix: ChunkedMatrix, *, path: str = "") -> KernelRequest:
+    def _request(self, matrix: ChunkedMatrix, *, seed: int = 0, path: str = "") -> KernelRequest:
         """The parameters, checked.  path : of the rows, as ``fit`` was given it."""
         n, solver = matrix.shape[0], self.solver
         if solver not in SOLVERS:
@@ -284,7 +283,6 @@ class KernelPCA(KernelParameters):
         if not isinstance(self.tol, (int, float)) or not 0 < self.tol < 1:
             raise InvalidInputError(f"tol={self.tol!r}; expected radians between 0 and 1")
         check_count(self.n_components, n)
-        seed = seed_of(self.random_state)
         if isinstance(matrix, ObjectKernel):  # half of it is computed, and it is held whole
             kernel = Kernel("precomputed", 1.0, float(self.degree), float(self.coef0))
             if solver not in ("auto", "exact"):
@@ -331,7 +329,7 @@ class KernelPCA(KernelParameters):
             warn_caller(remark, AccuracyWarning)
         training, source, rows = self._training(matrix, request.path)
         return KernelResult(
-            **fields_of_fit(self, matrix, done, random_state=request.seed),
+            **self._described(matrix, done, random_state=request.seed),
             **pairs.kernel.fields(),
             **pairs.fields(),
             training_rows=rows,

@@ -13,8 +13,7 @@ from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import fields_of_fit
+from streampca.models.contract.request import whole_number
 from streampca.models.kernel.functions import (
     Kernel,
     KernelModelResult,
@@ -207,7 +206,7 @@ class NystroemPCA(KernelParameters):
         values, vectors, mean = sums.components(request.count)
         features = sums.features
         return NystroemResult(
-            **fields_of_fit(self, matrix, done, random_state=request.seed),
+            **self._described(matrix, done, random_state=request.seed),
             eigenvalues=values,
             vectors=vectors,
             landmarks=features.landmarks,
@@ -243,7 +242,7 @@ class NystroemPCA(KernelParameters):
         """The standard error of ``error_``."""
         return self.result_.error_se
 
-    def _request(self, matrix: ChunkedMatrix) -> LandmarkRequest:
+    def _request(self, matrix: ChunkedMatrix, *, seed: int = 0) -> LandmarkRequest:
         """The parameters, checked."""
         n, k, m = matrix.shape[0], self.n_components, self.n_landmarks
         if self.landmarks not in METHODS:
@@ -260,7 +259,7 @@ class NystroemPCA(KernelParameters):
             raise InvalidInputError(
                 "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"
             )
-        kernel = checked_kernel(self.kernel, self, matrix, seed := seed_of(self.random_state))
+        kernel = checked_kernel(self.kernel, self, matrix, seed)
         numbers = candidate_rows(n, int(m), self.landmarks, seed)
         return LandmarkRequest(kernel, self.landmarks, int(m), int(k), numbers, seed)
 

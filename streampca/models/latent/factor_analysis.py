@@ -15,11 +15,11 @@ from streampca.models.contract.estimator import attach
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import degrees_of_freedom, sample_weights
-from streampca.models.decompose.assemble import provenance
 from streampca.models.decompose.covariance import checked_covariance
 from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
 from streampca.models.latent.factor_routes import factor_candidates
 from streampca.models.latent.latent import FactorDecomposition, LatentModel
+from streampca.models.results.result import provenance
 from streampca.models.side_data.row_weights import refuse_few
 from streampca.passes import Candidate, Outcome, Plan
 

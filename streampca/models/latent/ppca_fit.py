@@ -256,8 +256,8 @@ def fit_ppca(
     fitted = yield from first.solve(planned)
     if fitted.doubt and planned.then is not None:
         return fitted
-    n, labels = matrix.shape[0], matrix.labels
-    start: Decomposition = assemble("PPCA", fitted, n, labels, request, {}, planned.plan)
+    described = {"method": "PPCA", "n_samples": matrix.shape[0], "labels": matrix.labels}
+    start: Decomposition = assemble(fitted, request, described)
     del fitted
     if after is None or not (yield from after.needed(partly_missing(start))):
         start = leading(start, fewest_by_bic(start)) if request.by_bic else start

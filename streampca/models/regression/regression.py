@@ -14,7 +14,6 @@ from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Pair, PairedMatrix, paired
 from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.request import sample_weights
-from streampca.models.decompose.assemble import fields_of_fit
 from streampca.models.results.projection import Projection
 from streampca.models.results.result import Result, shaped
 from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions
@@ -203,13 +202,15 @@ class Regression(Estimator):
         with single_threaded_blas():
             return self._solved(done, p)
 
+    def _remark(self, matrix: ChunkedMatrix, request: RegressionRequest) -> None:
+        request.pair.warn_of_lost_rows()
+
     def _result(
         self, matrix: ChunkedMatrix, request: RegressionRequest, done: Outcome[dict[str, Any]]
     ) -> RegressionResult:
         pair = request.pair
-        pair.warn_of_lost_rows()
         return RegressionResult(
-            **fields_of_fit(self, matrix, done) | {"labels": pair.x.labels},
+            **(self._described(matrix, done) | {"labels": pair.x.labels}),
             left_out_x=pair.left_out[0],
             left_out_y=pair.left_out[1],
             one_response=request.one_response,

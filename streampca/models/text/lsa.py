@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,10 +19,10 @@ from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.preprocessing import LogEntropy, Preprocessor, TfIdf
 from streampca.models.contract.registry import estimator
-from streampca.models.decompose.assemble import provenance
 from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.projection import Projection
+from streampca.models.results.result import provenance
 from streampca.models.results.row_maps import choose_one_pass, score_dtype, with_writing
 from streampca.models.rows.line_sums import (
     columns_planned,
@@ -40,7 +41,16 @@ from streampca.models.text.counting import (
 from streampca.models.text.counting_plan import planned_opening
 from streampca.models.text.lsa_result import OF_TEXTS, Folded, LSADecomposition, Match
 from streampca.models.text.vocabulary import Kept as KeptTerms
-from streampca.passes import PassCost, PassSpec, Plan, easier_axis, pass_spec
+from streampca.passes import (
+    PassCost,
+    PassSpec,
+    Plan,
+    Planned,
+    choose,
+    easier_axis,
+    execute,
+    pass_spec,
+)
 from streampca.sources import as_matrix
 from streampca.sources.sparse.anndata import TOKENS
 from streampca.sources.texts.texts import Texts, is_texts
@@ -143,7 +153,7 @@ class LSA(LinearModel):
             ones = FeatureWeights(np.ones(matrix.shape[1]), str(self.weighting))
             steps = (ones, RowLengths()) if self.weighting == "tf-idf" else (ones,)
             weighted = Preprocessing(steps).apply(matrix, lambda one, _: np.ones(one.shape[0]))
-        svd = self._svd()._plan_as("LSA", weighted)
+        svd = self._svd_planned(weighted)[0].plan
         names = OF_COLUMNS.get(self.weighting, ()) if self._named else ()
         before = [columns_planned(matrix, one, limit).plan for one in names]
         before += [rows_planned(matrix, False, limit).plan] * (self.weighting == "tf-idf")
@@ -185,12 +195,14 @@ class LSA(LinearModel):
         """Fit to counts that carry their names, and how their texts were split."""
         plan = self._plan(matrix)
         weighted, costs = self._weighted(matrix)
-        svd = self._svd()._fit_as("LSA", weighted)
-        kept = svd.result_.fields_of(PrincipalComponents)
+        planned, result_of = self._svd_planned(weighted, **self._drawn())
+        done = execute(planned, self._running)
+        svd = result_of(done=done)
+        kept = svd.fields_of(PrincipalComponents)
         kept |= {"method": "LSA", "settings": self.stored_params(), "scores": None}
         attach(self, LSADecomposition(**kept, tokens=matrix.labels.attrs.get(TOKENS, "")))
-        costs += [*svd.cost_, *self._keep_coordinates(weighted)]
-        measured = {name: svd.result_.provenance[name] for name in ("peak_bytes", "held_bytes")}
+        costs += [*done.costs, *self._keep_coordinates(weighted)]
+        measured = {name: svd.provenance[name] for name in ("peak_bytes", "held_bytes")}
         if planned_opening(matrix, self.memory_limit, {}):
             measured = matrix.opening.followed_by(*measured.values())
         told = provenance(costs, matrix.fingerprint()) | measured
@@ -207,10 +219,14 @@ class LSA(LinearModel):
     def _named(self) -> bool:
         return isinstance(self.weighting, str) and self.weighting != "raw"
 
-    def _svd(self) -> TruncatedSVD:
-        """The decomposition of the weighted counts."""
+    def _svd_planned(self, weighted: ChunkedMatrix, **drawn: int) -> tuple[Planned[Any], Any]:
+        """The decomposition of the weighted counts, planned, and what makes its result."""
         names = TruncatedSVD.parameters.keys() & type(self).parameters.keys()
-        return TruncatedSVD(**{name: getattr(self, name) for name in names})
+        svd = TruncatedSVD(**{name: getattr(self, name) for name in names})
+        request = svd._request(weighted, **drawn)
+        candidates = svd._candidates(weighted, request)
+        planned = choose(weighted, "LSA", candidates, self.memory_limit)
+        return planned, partial(svd._result, weighted, request)
 
     def _counts(self, X: Any, dim: Any = None, terms: Any = None, names: Any = None) -> Any:
         """X as documents x terms: texts are counted, anything else is opened."""

@@ -13,23 +13,20 @@ from streampca.errors import (
     AccuracyWarning,
     DroppedFeaturesWarning,
     InvalidInputError,
-    NonFiniteError,
     shorten,
     warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import VIEWS, ChunkedMatrix, Pair, PairedMatrix, paired
 from streampca.matrix.places import on_globe
-from streampca.matrix.select import select
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import Estimator, attach
 from streampca.models.contract.parameters import Kept, declared, parameter
 from streampca.models.contract.request import sample_weights, side_data, whole_number
-from streampca.models.decompose.assemble import fields_of_fit
 from streampca.models.decompose.empty_samples import (
+    ObservedSamples,
     ScoresEmptySamples,
     is_field,
-    observed_in_both,
     warn_of_empty,
 )
 from streampca.models.results.result import Result
@@ -159,30 +156,40 @@ class TwoViewModel(TwoViewParameters):
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
         InvalidInputError after it where nothing varies in a view.
         """
-        try:
-            return self._fit_to((X, Y), dim, sample_weight=sample_weight)
-        except NonFiniteError:
-            pair = self._opened((X, Y), dim).pair
-            fields = is_field(X, pair.x.labels) or is_field(Y, pair.y.labels)
-            asked = fields and self.missing == "raise" and self.remove is None
-            rows = observed_in_both(pair.x, pair.y, self) if asked else None
-            if rows is None:
-                raise
+        return self._fit_to((X, Y), dim, sample_weight=sample_weight)
+
+    def _remark(self, matrix: ChunkedMatrix, request: ViewRequest) -> None:
+        request.pair.warn_of_lost_rows()
+
+    def _without_empty(
+        self, X: Any, opened: PairedMatrix, request: ViewRequest
+    ) -> ObservedSamples | None:
+        views = opened.parts
+        fields = any(is_field(one, view.labels) for one, view in zip(X, views, strict=True))
+        refused = fields and self.missing == "raise" and self.remove is None
+        return ObservedSamples.of(views, self._running) if refused else None
+
+    def _bound_to(
+        self,
+        opened: PairedMatrix,
+        observed: ObservedSamples,
+        *,
+        sample_weight: Any = None,
+        **side: Any,
+    ) -> tuple[ChunkedMatrix, ViewRequest]:
+        pair, rows = opened.pair, observed.rows
         weights = of_some(sample_weight, sample_weights(sample_weight, pair.x), rows)
-        observed = [select(one, samples=rows) for one in (pair.x, pair.y)]
-        self._fit_to(observed, None, sample_weight=weights)
-        self.dim_ = dim
-        lost_x, lost_y = pair.left_out
-        self.result_ = replace(self.result_, left_out_x=lost_x, left_out_y=lost_y)
-        pair.warn_of_lost_rows()
-        warn_of_empty(pair.x.labels.samples, rows)
-        return self
+        x, y = (observed.part(view) for view in (pair.x, pair.y))
+        return self._bound(replace(pair, x=x, y=y).joint(), sample_weight=weights)
+
+    def _of_all(self, result: TwoViewResult, observed: ObservedSamples) -> TwoViewResult:
+        warn_of_empty(observed.everyone.samples, observed.rows)
+        return result
 
     def _result(
         self, matrix: ChunkedMatrix, request: ViewRequest, done: Outcome[Found]
     ) -> TwoViewResult:
         found, pair, side = done.answer, request.pair, request.side
-        pair.warn_of_lost_rows()
         weight = None if side.sample_weight is None else side.count(matrix.shape[0])
         self._warn(found, matrix, weight, side.rank)
         solved, total = found.solved, found.solved.total
@@ -191,7 +198,7 @@ class TwoViewModel(TwoViewParameters):
         if side.design is not None and found.removed is not None:
             removal = Removal(side.design, found.removed)
         return TwoViewResult(
-            **fields_of_fit(self, matrix, done),
+            **self._described(matrix, done),
             values=solved.values[: found.vectors.shape[1]],
             spectrum=solved.values,
             vectors=found.vectors,
@@ -216,14 +223,13 @@ class TwoViewModel(TwoViewParameters):
 
     def _opened(self, X: Any, dim: Any) -> PairedMatrix:
         """[X, Y].  X : both."""
-        X, Y = X
-        if Y is None:
+        if X[1] is None:
             raise InvalidInputError(
                 f"a {type(self).__name__} relates two views; expected fit(X, Y), on the command "
                 "line two sources: streampca fit x.zarr y.zarr --model "
                 f"{type(self).__name__.lower()}"
             )
-        return paired(*as_pair(X, Y, dim=dim, missing_value=self.missing_value)).joint()
+        return paired(*as_pair(*X, dim=dim, missing_value=self.missing_value)).joint()
 
     def _request(self, matrix: PairedMatrix, *, sample_weight: Any = None) -> ViewRequest:
         pair = matrix.pair
