@@ -53,6 +53,16 @@ class PPCA(LeavesOutEmptySamples, WeighsSamples, LatentModel):
     has not converged in ``max_passes``.
     Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", J. R. Statist.
     Soc. B 61, sections 3.2, 3.3 and appendix B.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 1)) @ rng.standard_normal((1, 5))
+    >>> model = PPCA(1).fit(X + 0.1 * rng.standard_normal(X.shape))
+    >>> round(model.noise_variance_, 3)
+    0.009
     """
 
     n_components: int | float | str | None = parameter(

@@ -88,9 +88,7 @@ def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> D
 
 def completing(result: Decomposition, pca: Any) -> HardImpute:
     """The fitted completion of such a PCA, which scores and fills rows with holes."""
-    model = completion_of(pca)
-    attach(model, result)
-    model.best_rank_, model.best_penalty_ = result.n_components, 0.0
+    model: HardImpute = attach(completion_of(pca), result)
     return model
 
 
