@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
@@ -79,11 +79,9 @@ class Ledger:
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """(arrays, JSON-ready document), for a bundle."""
-        arrays = {name: getattr(self, name) for name in ("nbytes", "version", "crc32c")}
-        names = ("rows", "dim", "layout", "tail", "written", "place", "calls")
-        numbers = {name: getattr(self, name) for name in names}
-        snapshot = {"snapshot": self.snapshot} if self.snapshot else {}
-        return arrays, {"kind": "ledger", **numbers, **snapshot}
+        held = {one.name: getattr(self, one.name) for one in fields(self)}
+        arrays = {name: one for name, one in held.items() if isinstance(one, np.ndarray)}
+        return arrays, {"kind": "ledger", **{n: v for n, v in held.items() if n not in arrays}}
 
     @classmethod
     def from_saved(cls, arrays: Mapping[str, Array], document: Mapping[str, Any]) -> Self:

@@ -43,10 +43,6 @@ class FileLedger(Ledger):
     ends: Array = field(default_factory=lambda: np.empty(0, np.int64))
     files: list[str] = field(default_factory=list)
 
-    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, document = super().to_saved()
-        return {**arrays, "ends": self.ends}, {**document, "files": self.files}
-
 
 class FileSource:
     """A table of Parquet files, as its ledger sees it: in place of a ``LedgerSource``."""
