@@ -16,8 +16,9 @@ from streampca.kernels import Array
 from streampca.matrix.block import work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
 from streampca.matrix.derived import ComputedView
-from streampca.matrix.labels import AxisLabels, component_axis
+from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.models.contract.linear import decomposition_of
+from streampca.report.presentation import FeatureMap, Presentation, carried_share, percentages
 from streampca.sources import as_matrix, counted
 
 
@@ -80,6 +81,36 @@ class ComplexModes:
     def phase(self) -> Array:
         """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
         return np.angle(self.components)
+
+    def presentation(self) -> Presentation:
+        """What pictures show of them."""
+        shares = np.asarray(self.explained_variance_ratio)
+        absent = np.flatnonzero(np.isnan(self.components).any(axis=0))
+        maps = {
+            "amplitude": FeatureMap(
+                lambda indices: self.amplitude[indices], lambda variable: "Amplitude (unit vector)"
+            ),
+            "phase": FeatureMap(
+                lambda indices: np.rad2deg(self.phase[indices]), lambda variable: "Phase [degrees]"
+            ),
+        }
+        return Presentation(
+            method="Hilbert EOF",
+            labels=Labels(self.samples, self.features),
+            n_components=len(shares),
+            pictures="plots.map(modes, kind='amplitude'), plots.map(modes, kind='phase'), "
+            "plots.pcs, plots.scree",
+            component="Mode ",
+            remarks=percentages(shares),
+            scores=self.scores,
+            makes_scores="modes = complex_modes(model, analytic(X))",
+            deviations=np.sqrt(self.explained_variance),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=self.explained_variance,
+            maps=maps,
+            left_out={"without observation": absent},
+        )
 
     def to_xarray(self) -> Any:
         """All of these as an ``xarray.Dataset``, with amplitudes and phases of scores too."""

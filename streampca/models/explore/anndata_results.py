@@ -58,7 +58,7 @@ def write_anndata(
         scores = _scores(model, result, X)
     else:
         rows_of_target = AxisLabels.plain("obs", len(names[0]), names[0])
-        scores = rows_along(result.given_scores(scores), rows_of_target, "scores")
+        scores = rows_along(result.unscaled_scores(scores), rows_of_target, "scores")
     _check_shape(len(scores), len(names[0]))
     _check_samples(result.labels.samples, names[0])
     rows = _places(result, names[1])

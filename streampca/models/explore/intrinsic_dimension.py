@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -82,6 +82,7 @@ class IntrinsicDimension:
     n_queries: int
     n_repeated: int
     cost: list[PassCost] = field(default_factory=list)
+    picture: ClassVar[str] = "dimension"  # of ``streampca.plots``
 
     @property
     def dimension(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -53,6 +53,7 @@ class R2Baselines:
     reconstruction: str
     features: list[str]
     cost: list[PassCost] = field(default_factory=list)
+    picture: ClassVar[str] = "baselines"  # of ``streampca.plots``
 
     @property
     def n_components(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ from streampca.models.kernel.landmarks import (
 from streampca.models.results.result import Result, provenance, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.passes import Candidate, Outcome
+from streampca.report.presentation import Presentation, carried_share, percentages
 
 LANDMARKS = 500  # of so many rows, where none are asked
 PER_COMPONENT = 10  # of them, at least
@@ -115,6 +116,19 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
             raise InvalidInputError("a saved model does not hold the function that is its kernel")
         kernel = Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
         return LandmarkScores(kernel, self.shift, self.landmarks, self.vectors, self.mean)
+
+    def presentation(self) -> Presentation:
+        shares, variances = self.explained_variance_ratio, self.eigenvalues / max(self.n_samples, 1)
+        return replace(
+            super().presentation(),
+            pictures="plots.scores(model, scores=model.transform(X)) or plots.scree",
+            component="PC",
+            remarks=percentages(shares),
+            deviations=np.sqrt(variances),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=variances,
+        )
 
     def table(self, rows: int = 10) -> str:
         shares = self.explained_variance_ratio

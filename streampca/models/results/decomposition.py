@@ -31,7 +31,14 @@ from streampca.models.results.projection import BackProjection, Likelihood, Proj
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
 from streampca.models.results.views import EofViews, dataset_of, spectrum_table
-from streampca.solvers import TracyWidom, tracy_widom_test
+from streampca.report.presentation import (
+    Certainty,
+    FeatureMap,
+    Presentation,
+    carried_share,
+    percentages,
+)
+from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
 from streampca.solvers.rotation import RESTARTS
 
 
@@ -128,6 +135,71 @@ class Decomposition(LinearResult):
         """
         return dataset_of(self)
 
+    def presentation(self) -> Presentation:
+        """What pictures and reports show of it; see the base class."""
+        shares, variances = self.explained_variance_ratio, self.explained_variance
+        maps = {
+            "eof": FeatureMap(self._eofs, lambda variable: "EOF (unit vector)"),
+            "correlation": FeatureMap(
+                self._correlations,
+                lambda variable: f"Correlation of the PC with {self._what(variable)}",
+            ),
+            "covariance": FeatureMap(self._covariances, self._unit_of_covariances),
+        }
+        return replace(
+            super().presentation(),
+            pictures="plots.scree, plots.spectrum or plots.loadings",
+            component="PC",
+            remarks=percentages(shares),
+            deviations=np.sqrt(np.maximum(variances, 0.0)),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=variances,
+            certainty=None if self.certificate is None else _certainty(self.certificate),
+            noise_variance=self.noise_variance,
+            mean=self.mean,
+            components_of=self.require_components,
+            correlations=self._correlations,
+            maps=maps,
+            left_out={
+                "without observation": self.dropped,
+                "constant": self.constant,
+                "filtered": self.filtered,
+            },
+            largest_feature=self._largest_feature(),
+        )
+
+    def _largest_feature(self) -> tuple[str, float] | None:
+        if self.standardised or self.weighted or self.feature_variance is None:
+            return None
+        variance = np.asarray(self.feature_variance)
+        if not len(variance):
+            return None
+        share = float(variance.max() / (variance.sum() or 1.0))
+        return self.labels.features.name(int(np.argmax(variance))), share
+
+    def _eofs(self, indices: list[int]) -> Array:
+        return self._observed(np.array(self.require_components()[indices], dtype=np.float64))
+
+    def _correlations(self, indices: list[int]) -> Array:
+        return self._observed(self.feature_correlations(indices))
+
+    def _covariances(self, indices: list[int]) -> Array:
+        return self._observed(self.feature_covariances(indices))
+
+    def _observed(self, values: Array) -> Array:
+        """Values of features, (..., p), in place NaN for those without any observation."""
+        values[:, self.dropped] = np.nan
+        return values
+
+    def _what(self, variable: str | None) -> str:
+        return variable or self.labels.name or "the data"
+
+    def _unit_of_covariances(self, variable: str | None) -> str:
+        units = self.labels.attrs_of(str(variable)).get("units")
+        unit = f" [{units}]" if units else ""
+        return f"{self._what(variable)}, per standard deviation of the PC{unit}"
+
     def refusal(self, question: str) -> InvalidInputError:
         """The error for a method that this kind does not have."""
         why = self.instead.get(question, f"a {{method}} has no {question}")
@@ -161,6 +233,12 @@ class Decomposition(LinearResult):
         """The fields that another kind has too, by name."""
         known = {one.name for one in fields(self)}
         return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
+
+
+def _certainty(found: Certificate) -> Certainty:
+    return Certainty(
+        found.determined, found.variance_bound, found.floor, found.in_words(), found.angle_bound
+    )
 
 
 @runtime_checkable

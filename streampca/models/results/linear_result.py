@@ -14,6 +14,7 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, weighted_divisors
 from streampca.matrix.labels import plain
 from streampca.matrix.places import on_globe
 from streampca.models.results.result import Result, places, shaped
+from streampca.models.results.score_scaling import as_transformed
 from streampca.models.side_data.design import Design, Removal, basis_at
 from streampca.passes import single_threaded_blas
 from streampca.solvers import Certificate, complete_columns
@@ -222,6 +223,31 @@ class LinearResult(Result):
                 "fit again with components=True"
             )
         return self.components
+
+    def unscaled_scores(self, scores: Any, whitened: bool = False) -> Any:
+        """Scores as ``transform`` gives them; see the base class."""
+        return as_transformed(scores, self.component_axis, self, whitened)
+
+    def feature_covariances(self, components: Any = slice(None)) -> Array:
+        """(components, p) covariances of features with scores of unit variance, in the units of
+        the data; NaN where a filter left a feature out.  components : indices of some."""
+        covariances = np.array(self.structure[:, components].T, dtype=np.float64, order="C")
+        covariances[:, self.filtered] = np.nan
+        return covariances if self.divisors is None else covariances * self.divisors
+
+    def feature_correlations(self, components: Any = slice(None)) -> Array:
+        """(components, p) correlations of features with scores; NaN where a feature never varies,
+        or was left out. Raises InvalidInputError where the variances are not known."""
+        if self.feature_variance is None:
+            raise InvalidInputError(
+                "this result has no variances of its features, which correlations need; its "
+                "covariances are known: model.eof_.as_covariance()"
+            )
+        covariances = self.feature_covariances(components)
+        deviation = np.sqrt(np.maximum(np.asarray(self.feature_variance), 0.0))
+        deviation[self.constant] = 0.0  # else rounding is divided by rounding
+        undefined = np.full_like(covariances, np.nan)
+        return np.asarray(np.divide(covariances, deviation, out=undefined, where=deviation > 0))
 
     def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
         """(further variables of ``to_xarray``: values, labels of their axes; attributes)."""

@@ -34,12 +34,13 @@ from streampca.matrix import (
     component_axis,
 )
 from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
-from streampca.models.results.given_scores import as_transformed
 from streampca.models.results.row_maps import RowMap, RowOptions
+from streampca.models.results.score_scaling import as_transformed
 from streampca.passes import MemoryUse, PassCost
 from streampca.passes.door import own_peak
 from streampca.passes.memory import peak_nbytes
 from streampca.report.cards import result_card, settings_line
+from streampca.report.presentation import Presentation
 from streampca.store import check_fields, check_shapes, read_bundle, understood, write_bundle
 
 NUMBER, TEXT, LIST, OBJECT = (int, float, type(None)), (str, type(None)), (list,), (dict,)
@@ -148,14 +149,13 @@ class Result:
         """The axis of the components in labelled results, counted from 1."""
         return component_axis(self.n_components, self.labels.samples, self.labels.features)
 
-    def given_scores(self, scores: Any, whitened: bool = False) -> Any:
-        """Scores (..., k) that are handed back as ``transform`` gives them: labelled components in
-        their order, and without the scaling that they carry.
+    def unscaled_scores(self, scores: Any, whitened: bool = False) -> Any:
+        """Scores (..., k) of a caller as ``transform`` gives them: labelled components in their
+        order, and without the scaling that they carry.
 
         whitened : with unit variance. Raises InvalidInputError for other components.
         """
-        linear = self if hasattr(self, "explained_variance") else None
-        return as_transformed(scores, self.component_axis, linear, whitened)
+        return as_transformed(scores, self.component_axis, None, whitened)
 
     @property
     def standardised(self) -> bool:
@@ -274,6 +274,19 @@ class Result:
 
     def _repr_html_(self) -> str:
         return result_card(self, self.method, settings_line(self))
+
+    def presentation(self) -> Presentation:
+        """What pictures and reports show of it; a kind adds what it has."""
+        return Presentation(
+            method=self.method,
+            labels=self.labels,
+            n_components=self.n_components,
+            pictures="plots.scores(model, scores=model.transform(X)), or plots.pairs",
+            component="Direction ",
+            scores=self.scores,
+            arrange=self.unscaled_scores,
+            provenance=self.provenance,
+        )
 
     # -- at rest --------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ def rows_of_scores(
     passes : over a matrix.  name : of the pass.
     """
     refuse_masked(scores, "X")
-    scores = result.given_scores(scores, getattr(back, "whiten", None) is not None)
+    scores = result.unscaled_scores(scores, getattr(back, "whiten", None) is not None)
     scores = frame_rows(scores) if is_dask_frame(scores) else scores
     p = result.n_features
     if out is None and is_dask_array(scores) and back.removed is None:
@@ -87,7 +87,7 @@ def rows_of_scores(
 def lazy_rows_of_scores(result: Result, scores: Any, back: RowsOfScores, remove: Any = None) -> Any:
     """(n, p) rows as a Dask array, inside xarray where the scores are."""
     refuse_masked(scores, "scores")
-    scores = result.given_scores(scores, getattr(back, "whiten", None) is not None)
+    scores = result.unscaled_scores(scores, getattr(back, "whiten", None) is not None)
     dims = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     lazy = is_lazy(scores)
     matrix = lazy_matrix(scores, dims) if lazy else as_matrix(scores, dim=dims)
