@@ -111,7 +111,7 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
             shown = replace(shown, carries=carried_share(self.explained_variance_ratio, left))
         return replace(shown, chosen=(self.n_components, self.penalty))
 
-    def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
+    def rows_of(self, whiten: bool) -> BackProjection:
         """The map from scores to rows; refused where rows have means of their own."""
         if self.row_mean is not None:
             raise InvalidInputError(
@@ -119,7 +119,7 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
                 f"center={self.settings.get('center')!r} use predict(X), "
                 "predict(rows, columns) or impute(X)"
             )
-        return super().rows_of(whiten, again)
+        return super().rows_of(whiten)
 
     def cells(self, rows: Array, columns: Array, scores_at: Callable[[Array], Array]) -> Array:
         """(cells,) values of the model at cells of the fit.  scores_at : scores of some rows."""

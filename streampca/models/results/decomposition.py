@@ -211,9 +211,9 @@ class Decomposition(LinearResult):
         """The map from rows to their scores, (rows, k)."""
         return Projection.of(self, options)
 
-    def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
-        """The map from scores to rows, (rows, p).  again : add what a design removed."""
-        return BackProjection.of(self, whiten, again)
+    def rows_of(self, whiten: bool) -> BackProjection:
+        """The map from scores to rows, (rows, p), without what a design removed."""
+        return BackProjection.of(self, whiten)
 
     def no_density(self, what: str) -> InvalidInputError:
         """The error where the covariance is singular.  what : "likelihood" or "inverse"."""
