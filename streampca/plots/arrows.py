@@ -45,6 +45,15 @@ def biplot(
     directions and relative lengths mean something, their length beside a score does not.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Gabriel 1971, "The biplot graphic display of matrices", Biometrika 58(3).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> plots.biplot(model, model.transform(X), n=3).get_title('left')
+    'Samples, and the 3 features of 6 with the longest arrows'
     """
     shown = presented(result, view)
     indices = plane_of(components, shown)
@@ -86,6 +95,15 @@ def correlation_circle(
     by others.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Abdi and Williams 2010, "Principal component analysis", WIREs Comp. Stat. 2, p. 438.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> plots.correlation_circle(model)
+    <Axes: ...>
     """
     shown = presented(result, view)
     indices = plane_of(components, shown)
@@ -198,6 +216,14 @@ def texts(
     picture: a document lies in the direction of its terms. Up to 30 documents are named.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Deerwester et al. 1990, JASIS 41(6), figure 1.
+
+    Examples
+    --------
+    >>> from streampca import LSA, plots
+    >>> texts = ['cat and dog', 'dog and cat', 'sun and moon', 'moon sun', 'cat sun', 'dog moon']
+    >>> ax = plots.texts(LSA(2, progress=False).fit(texts), n=3)
+    >>> ax.get_xlabel().split(' (')[0]
+    'Factor 1'
     """
     shown, found = presented(model), getattr(model, "result_", model)
     if not isinstance(found, LSADecomposition):

@@ -40,6 +40,16 @@ def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
 
     For new rows a curve may fall below 0. Lengths may differ.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> new = np.random.default_rng(1).normal(size=(20, 6))
+    >>> plots.r2({'fit': model, 'new rows': model.r2_curve(new)})
+    <Axes: ...>
     """
     named = dict(curve) if isinstance(curve, Mapping) else {"": curve}
     if held_out is not None:
@@ -96,6 +106,14 @@ def baselines(found: Any, ax: Axes | None = None) -> Axes:
     found : what :func:`streampca.r2_baselines` returned. A band of one standard deviation lies
         around what was drawn at random.
     Returns the Axes. Raises InvalidTypeError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import plots, r2_baselines
+    >>> X = np.random.default_rng(0).normal(size=(50, 6))
+    >>> plots.baselines(r2_baselines(X, 3, n_draws=2)).get_title('left')
+    'Rows made again by projection'
     """
     refuse_other(found, "baselines", "r2_baselines(X)")
     drawn = r2(found.curves, ax)
@@ -149,6 +167,17 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
     A dashed line shows the error without components, by means or biases alone. The chosen candidate
     is marked.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import HardImpute, plots
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.outer(rng.normal(size=40), rng.normal(size=8)) + 0.1 * rng.normal(size=(40, 8))
+    >>> X[::5, 2] = np.nan
+    >>> model = HardImpute([1, 2], validation=0.1, tol=0.1, random_state=0).fit(X)
+    >>> plots.validation(model).get_xlabel()
+    'Rank'
     """
     candidates = presented(source).candidates
     if not candidates:
@@ -207,6 +236,16 @@ def sweeps(source: Any, ax: Axes | None = None) -> Axes:
     cells have been given back are not shown.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import HardImpute, plots
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.outer(rng.normal(size=40), rng.normal(size=8)) + 0.1 * rng.normal(size=(40, 8))
+    >>> X[::5, 2] = np.nan
+    >>> plots.sweeps(HardImpute(1, tol=0.01).fit(X)).get_xlabel()
+    'Sweep'
     """
     found = presented(source).sweeps
     if found is None:

@@ -32,6 +32,11 @@ def embedding(result: Any, *, labels: Any = None, ax: Axes | None = None) -> Axe
 
     Of more than 200,000 rows a fixed sample is drawn; the title says so.
     Raises InvalidInputError, InvalidTypeError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> from streampca import embed, plots
+    >>> plots.embedding(embed("cells.zarr"), labels=clusters)  # doctest: +SKIP
     """
     refuse_other(result, "embedding", "streampca.embed(X)")
     points = np.asarray(result.coordinates).T
@@ -70,7 +75,13 @@ def small_print(result: Any) -> str:
 
 
 def embedding_page(result: Any, path: str | os.PathLike[str], *, labels: Any = None) -> None:
-    """Write the picture as one HTML file that needs no network, with a text for it."""
+    """Write the picture as one HTML file that needs no network, with a text for it.
+
+    Examples
+    --------
+    >>> from streampca import embed, plots
+    >>> plots.embedding_page(embed("cells.zarr"), "cells.html")  # doctest: +SKIP
+    """
     found = io.BytesIO()
     figure: Any = embedding(result, labels=labels).get_figure()
     figure.savefig(found, dpi=150, bbox_inches="tight")

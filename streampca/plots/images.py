@@ -43,6 +43,14 @@ def images(
     of both ends is bright says nothing.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Turk and Pentland 1991, J. Cogn. Neurosci. 3(1):71.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(30, 12))
+    >>> plots.images(PCA(4).fit(X), shape=(3, 4), n=4)
+    <Figure size ...>
     """
     found = presented(model)
     size = _shape(found, shape)

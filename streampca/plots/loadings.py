@@ -34,6 +34,16 @@ def loadings(
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
 
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., section 2.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> ax = plots.loadings(model, component=1, n=4)
+    >>> len(ax.patches), ax.get_title('left')
+    (4, 'The 4 largest of 6 loadings on PC1')
     """
     shown = presented(result, view)
     index = component_index(component, shown)
@@ -63,6 +73,18 @@ def loadings_table(result: Any, n: int = 10, *, view: str | None = None) -> np.n
     Returns (k * n,) rows of ``component`` (from 1), ``rank`` (from 1), ``feature`` (its name) and
     ``loading``; ``pandas.DataFrame(table)`` takes it as it is.
     Raises InvalidInputError, InvalidTypeError, NotFittedError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> table = plots.loadings_table(model, 2)
+    >>> table.dtype.names, len(table)
+    (('component', 'rank', 'feature', 'loading'), 6)
+    >>> table['feature'][:2].tolist()
+    ['feature 0', 'feature 1']
     """
     shown = presented(result, view)
     count = at_most(n, shown.n_features, "features")
@@ -115,6 +137,17 @@ def manhattan(
     loadings within 1 % of the variants.
     Cost: seconds for a million variants; of points that hide each other one is drawn.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from streampca import PCA, plots
+    >>> calls = np.random.default_rng(0).integers(0, 3, (40, 6))
+    >>> places = {'chromosome': ('variant', list('112233')), 'position': ('variant', [5, 90] * 3)}
+    >>> model = PCA(2).fit(xr.DataArray(calls, places, ('sample', 'variant')))
+    >>> [tick.get_text() for tick in plots.manhattan(model).get_xticklabels()]
+    ['1', '2', '3']
     """
     shown = presented(result, view)
     index = component_index(component, shown)

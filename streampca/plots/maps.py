@@ -76,6 +76,17 @@ def map(
     ever downloaded. Two dimensions that are not latitude and longitude are drawn as a picture.
     Returns the Axes; of a sheet its frame: ``ax.child_axes`` are the maps, and the colourbar.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from streampca import PCA, plots
+    >>> field = np.random.default_rng(0).normal(size=(30, 3, 4))
+    >>> coords = {'lat': [0.0, 10, 20], 'lon': [0.0, 5, 10, 15]}
+    >>> sst = xr.DataArray(field, coords, ('time', 'lat', 'lon'), 'sst')
+    >>> plots.map(PCA(2).fit(sst, dim='time'), 1, kind='correlation')
+    <Axes: ...>
     """
     shown = presented(result, view)
     indices = indices_of(mode, shown)

@@ -77,6 +77,17 @@ def scores(
 
     Cost: reads only the columns that it draws, and computes them if the scores are lazy. A million
     samples draw in about a second.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> groups = np.where(X[:, 0] > 0, 'east', 'west')
+    >>> ax = plots.scores(model, model.transform(X), labels=groups)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['east', 'west']
     """
     shown = presented(result_or_model, view)
     both = shown.other is not None
@@ -173,6 +184,16 @@ def projected(
     new_labels : (m,) those of the new samples, which then have the colours of their categories.
     scores : (n, k) of the fit, where it kept none.  view : "x" (None) or "y" of a model of two.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> ax = plots.projected(model, model.transform(X[:5] + 1), scores=model.transform(X))
+    >>> ax.get_title('left')
+    '5 new samples over the 50 samples of the fit'
     """
     shown = presented(result_or_model, view)
     indices = plane_of(components, shown)
@@ -246,6 +267,16 @@ def pairs(
 
     Returns the Axes that frames the panels; these are ``ax.child_axes``, row by row of the lower
     triangle. Raises InvalidInputError and as :func:`scores`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> ax = plots.pairs(model, model.transform(X), components=(1, 2, 3))
+    >>> len(ax.child_axes)
+    6
     """
     shown = presented(result_or_model, view)
     if components is None:

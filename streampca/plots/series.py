@@ -38,6 +38,16 @@ def pcs(
     such as (member, time), have a line for each member.
     Returns the Axes; of several modes the frame, whose series are ``ax.child_axes``.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> ax = plots.pcs(model, (1, 2), model.transform(X))
+    >>> len(ax.child_axes)
+    2
     """
     shown = presented(result, view)
     if not isinstance(mode, (int, np.integer)):  # those of them that it has

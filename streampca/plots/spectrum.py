@@ -44,6 +44,15 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
 
     Source: Cattell 1966, "The scree test for the number of factors".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> plots.scree(model).get_title('left')
+    'The first 3 components carry 89.3 % of the variance'
     """
     from matplotlib.ticker import PercentFormatter
 
@@ -103,6 +112,15 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
 
     Source: for the bounds, :class:`streampca.solvers.Certificate`; for the noise, Tipping and
     Bishop 1999, "Probabilistic principal component analysis", eq. 3.8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> plots.spectrum(model)
+    <Axes: ...>
     """
     shown, count = _shown(result, n)
     variance = shown.required(shown.variances, "variances")[:count]
@@ -170,6 +188,15 @@ def dimension(found: Any, ax: Axes | None = None) -> Axes:
 
     found : what :func:`streampca.intrinsic_dimension` returned; its verdict is the title.
     Returns the Axes. Raises InvalidTypeError, InvalidInputError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import intrinsic_dimension, plots
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) @ np.ones((2, 5))
+    >>> X[:, 0] += np.linspace(0, 9, 200)
+    >>> plots.dimension(intrinsic_dimension(X, 'rank'))
+    <Axes: ...>
     """
     refuse_other(found, "dimension", "intrinsic_dimension(X)")
     variance = found.explained_variance[found.explained_variance > 0]

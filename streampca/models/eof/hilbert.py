@@ -42,6 +42,14 @@ def analytic(X: Any, *, padding: str | None = "exp", dim: Any = None) -> Chunked
     Raises InvalidInputError; NonFiniteError where a feature with holes is read (not one without
     any observation, which is left out).
     Source: Barnett 1983, Monthly Weather Review 111, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import analytic
+    >>> t, x = np.arange(60.0)[:, None], np.arange(8.0)
+    >>> analytic(np.cos(0.5 * t - 0.7 * x)).shape
+    (120, 16)
     """
     if padding not in (None, "exp"):
         raise InvalidInputError(f"padding={padding!r}; expected None or 'exp'")
@@ -142,6 +150,15 @@ def complex_modes(model: Any, X: Any = None) -> ComplexModes:
     Cost: 4 p k^2 complex multiplications.
     Raises InvalidInputError for another model, or an odd number of components.
     Source: Horel 1984, J. Climate Appl. Meteor. 23, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, analytic, complex_modes
+    >>> t, x = np.arange(60.0)[:, None], np.arange(8.0)
+    >>> modes = complex_modes(PCA(2).fit(analytic(np.cos(2 * np.pi * t / 12 - 0.7 * x))))
+    >>> np.diff(np.unwrap(modes.phase[0])).round(1)  # 0.7 from place to place, in either direction
+    array([0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7])
     """
     result = decomposition_of(model, "complex_modes(PCA(2 * k).fit(streampca.analytic(X)))")
     features, samples = result.labels.features, result.labels.samples

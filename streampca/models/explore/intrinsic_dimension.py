@@ -164,6 +164,15 @@ def intrinsic_dimension(
     Source: Facco, d'Errico, Rodriguez and Laio 2017, Sci. Rep. 7:12140, by its likelihood without
     the largest tenth of the ratios; Levina and Bickel 2004, NeurIPS 17, eq. 8, averaged as MacKay
     and Ghahramani 2005 do; Hong, Sheng and Dobriban 2020, arXiv:2012.02985, section 3 (signs).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import intrinsic_dimension
+    >>> X = np.random.default_rng(0).normal(size=(300, 2)) @ np.random.default_rng(1).normal(size=(2, 6))
+    >>> found = intrinsic_dimension(X, ['rank', 'two-nn'])
+    >>> found.dimension, round(found.estimates['two-nn'].dimension)
+    (2.0, 2)
     """
     names = [method] if isinstance(method, str) else list(method)
     if not names or (unknown := [name for name in names if name not in METHODS]):

@@ -245,6 +245,16 @@ class RandomProjection(Estimator):
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Achlioptas 2003, J. Comput. Syst. Sci. 66(4), theorem 1.1; Li, Hastie and Church 2006,
     KDD, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import RandomProjection
+    >>> X = np.random.default_rng(0).normal(size=(20, 1000))
+    >>> model = RandomProjection(400, random_state=0).fit(X)
+    >>> scores = model.transform(X)
+    >>> bool(abs(np.linalg.norm(scores[0] - scores[1]) / np.linalg.norm(X[0] - X[1]) - 1) < 0.2)
+    True
     """
 
     n_components: int | str = parameter(

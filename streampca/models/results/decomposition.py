@@ -58,6 +58,17 @@ class Decomposition(LinearResult):
     fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
     removal : what a design took out of the samples, or None; ``design`` and the coefficients of its
         columns, ``removed_coefficients``, are read from it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, Decomposition
+    >>> X = np.random.default_rng(0).normal(size=(50, 4)) * [2, 2, 1, 1]
+    >>> result = PCA(2).fit(X).result_
+    >>> isinstance(result, Decomposition), result.components.shape
+    (True, (2, 4))
+    >>> result.top_features(0, n=1)[0][0]
+    'feature 0'
     """
 
     instead: ClassVar[Mapping[str, str]] = {}  # of what it cannot answer: what to ask
@@ -293,6 +304,16 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
     feature_mean : (p,) where ``mean`` is not subtracted, else None.
     missing_by_sample : (n,) missing cells in all p features, where they were counted.
     fitted : (n,) True for the rows of the fit, where scores of others were made too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> result = PCA(2).fit(np.random.default_rng(0).normal(size=(50, 4)) * [2, 2, 1, 1]).result_
+    >>> result
+    <PrincipalComponents: PCA: 2 components of 50 samples x 4 features>
+    >>> result.covariance().shape
+    (4, 4)
     """
 
     total_squares: float = float("nan")
