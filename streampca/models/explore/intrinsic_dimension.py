@@ -169,7 +169,8 @@ def intrinsic_dimension(
     --------
     >>> import numpy as np
     >>> from streampca import intrinsic_dimension
-    >>> X = np.random.default_rng(0).normal(size=(300, 2)) @ np.random.default_rng(1).normal(size=(2, 6))
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 6))
     >>> found = intrinsic_dimension(X, ['rank', 'two-nn'])
     >>> found.dimension, round(found.estimates['two-nn'].dimension)
     (2.0, 2)
