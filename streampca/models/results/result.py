@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -63,8 +63,8 @@ PLAN: dict[str, tuple[type, ...]] = {
     "bytes": NUMBER,
     "peak_bytes": NUMBER,
 }
-DOCUMENTED = ("str", "int", "float", "bool", "Mapping[str, Any]")  # types that are kept as JSON
-PLACES = "places"
+DOCUMENTED = ("str", "int", "float", "float | None", "bool", "Mapping[str, Any]")  # kept as JSON
+PLACES, PART = "places", "part"
 
 
 def shaped(*shape: str | None, empty: Any = None, optional: bool = False) -> Any:
@@ -85,6 +85,17 @@ def places() -> Any:
     """Declare an array of feature numbers; empty by default."""
     metadata = {"shape": (None,), PLACES: True}
     return field(default_factory=lambda: np.zeros(0, dtype=np.int64), metadata=metadata)
+
+
+def part(
+    save: Callable[[Any, dict[str, Array]], Any], restore: Callable[[Any, dict[str, Array]], Any]
+) -> Any:
+    """Declare a part with a saved form of its own; None by default.
+
+    save : of the part and the arrays of the bundle, to which it adds its own, a JSON-ready form.
+    restore : of that form and the arrays, from which it takes its own, the part.
+    """
+    return field(default=None, metadata={PART: (save, restore)})
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -309,6 +320,8 @@ class Result:
         arrays |= columns
         kept = [one.name for one in fields(self) if one.type in DOCUMENTED]
         document = {name: plain(values[name]) for name in kept}
+        for name, (save, _) in self._parts():
+            document[name] = None if values[name] is None else save(values[name], arrays)
         return arrays, {**document, "labels": labels, "kind": self.kind}
 
     @classmethod
@@ -328,15 +341,18 @@ class Result:
                 f"{', '.join(name for name, one in cls.kinds.items() if issubclass(one, cls))}"
             )
         with understood(where):
-            made = found(**found.restored_fields(arrays, document))
+            labels = labels_from_saved(document.pop("labels"), arrays)
+            for name, (_, restore) in found._parts():
+                saved = document[name]
+                document[name] = None if saved is None else restore(saved, arrays)
+            made = found(**{**document, **arrays, "labels": labels})
             made.check(where)
         return made
 
     @classmethod
-    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved; a kind adds what is neither array, JSON nor label."""
-        labels = labels_from_saved(document.pop("labels"), arrays)
-        return {**document, **arrays, "labels": labels}
+    def _parts(cls) -> list[tuple[str, tuple[Any, Any]]]:
+        """(name, how it is saved and restored) of each part with a saved form of its own."""
+        return [(one.name, one.metadata[PART]) for one in fields(cls) if PART in one.metadata]
 
     def check(self, where: str) -> None:
         """Check types and shapes after loading. Raises DamagedSourceError."""

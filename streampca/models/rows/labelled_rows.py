@@ -103,7 +103,8 @@ def rows_of_scores(
         matrix = (as_matrix if result.n_components else open)(scores, dim=dims)
     _check_width(matrix.shape, result)
     removed = result.removed_from(matrix, remove) if adds else None
-    design, function = None, back
+    design: Array | None = None
+    function: Any = back
     if removed is not None:
         design, function = removed[0], WithDesign(back, removed[1][1:])
     dtype = score_dtype(matrix.dtype)

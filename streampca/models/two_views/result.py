@@ -11,13 +11,13 @@ import numpy as np
 
 from streampca.errors import DamagedSourceError, InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import RAW, VIEWS, ChunkedMatrix, Labels
+from streampca.matrix import RAW, VIEWS, Labels
 from streampca.matrix.join import PartsBeside
+from streampca.models.results.linear_result import ResidualResult
 from streampca.models.results.projection import Projection
-from streampca.models.results.result import Result, places, shaped
+from streampca.models.results.result import places, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.models.results.value_attributes import of_correlation, of_map
-from streampca.models.side_data.design import Removal, basis_at
 from streampca.report.presentation import (
     Bars,
     Certainty,
@@ -41,29 +41,16 @@ class Redundancy(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class ViewResult(Result):
+class ViewResult(ResidualResult):
     """One view of a result: scores of its rows are ((x - mean) / scale) vectors."""
 
     vectors: Array = shaped("p", "k")
-    mean: Array = shaped("p")
     scale: Array | None = shaped("p", optional=True)
     absent: Array = places()
-    removal: Removal | None = None
 
     @property
     def n_components(self) -> int:
         return int(self.vectors.shape[1])
-
-    @property
-    def removes(self) -> bool:
-        return self.removal is not None
-
-    def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
-        design = None if self.removal is None else self.removal.design
-        basis = basis_at(design, matrix, remove)
-        if basis is None or self.removal is None:
-            return None
-        return basis, np.vstack([self.mean, self.removal.coefficients])
 
     def scores_of(self, options: RowOptions) -> RowMap:
         absent = tuple(self.absent.tolist())
@@ -73,7 +60,7 @@ class ViewResult(Result):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TwoViewResult(Result, kind="two-view"):
+class TwoViewResult(ResidualResult, kind="two-view"):
     """Pairs of directions. Arrays of features are those of X, then those of Y (p + q in all).
 
     values : (k,) canonical correlations, or singular values of the cross-covariance.
@@ -92,7 +79,6 @@ class TwoViewResult(Result, kind="two-view"):
     vectors: Array = shaped("p", "k")
     loadings: Array = shaped("p", "k")
     cross_loadings: Array = shaped("p", "k")
-    mean: Array = shaped("p")
     scale: Array | None = shaped("p", optional=True)
     spectrum: Array = shaped(None)
     bound: Array = shaped("k")
@@ -101,7 +87,6 @@ class TwoViewResult(Result, kind="two-view"):
     y_scores: Array | None = shaped(None, "k", optional=True)
     penalties: Array = shaped(None, empty=2)
     held_out: Array | None = shaped(None, None, optional=True)
-    removal: Removal | None = None
     weight: float | None = None
     x_rank: int
     y_rank: int
@@ -113,10 +98,6 @@ class TwoViewResult(Result, kind="two-view"):
     @property
     def n_components(self) -> int:
         return len(self.values)
-
-    @property
-    def n_features(self) -> int:
-        return len(self.mean)
 
     @property
     def kept_nbytes(self) -> int:
@@ -306,25 +287,7 @@ class TwoViewResult(Result, kind="two-view"):
             )
         return found
 
-    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """(arrays, JSON-ready document): all of it, for a bundle."""
-        arrays, document = super().to_saved()
-        columns: dict[str, Array] = {}
-        document |= {"weight": self.weight, "design": None}
-        if self.removal is not None:
-            columns, document["design"] = self.removal.to_saved()
-        return arrays | columns, document
-
-    @classmethod
-    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved, what was removed among them."""
-        saved = document.pop("design", None)
-        removal = saved and Removal.from_saved(saved, arrays)
-        return super().restored_fields(arrays, document) | {"removal": removal}
-
     def check(self, where: str) -> None:
         super().check(where)
-        if self.removal is not None:
-            self.removal.check(self.n_features, where)
         if sorted(self.labels.features.parts) != sorted(VIEWS):
             raise DamagedSourceError(f"{where} is damaged: it names no two views")
