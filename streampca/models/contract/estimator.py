@@ -22,9 +22,9 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.contract.request import seed_of
 from streampca.models.contract.shared_parameters import RunningParameters
-from streampca.models.results.given_scores import SCALING
 from streampca.models.results.result import Result, provenance
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
+from streampca.models.results.score_scaling import SCALING
 from streampca.models.results.value_attributes import of_series
 from streampca.models.rows.new_rows import LazyRows, NewRows
 from streampca.models.side_data.feature_names import is_xarray, text_names
