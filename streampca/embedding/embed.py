@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -76,6 +76,7 @@ class Embedding:
     seed: int
     samples: AxisLabels
     seconds: Mapping[str, float] = field(default_factory=dict)
+    picture: ClassVar[str] = "embedding"  # of ``streampca.plots``
 
     def transform(self, X: Any, *, dim: Any = None) -> Array:
         """The places of other rows in the picture, (m, 2) float32, by the library's transform.

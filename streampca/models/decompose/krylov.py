@@ -299,7 +299,8 @@ class _Iteration:
         if self.stopped:
             return False
         width = min(self.shape.width, room)
-        fresh = self.space.next_block(ritz, width, self.rng, float(last.floor.min()))
+        floor = float(self.verdicts[-1].floor.min())
+        fresh = self.space.next_block(ritz, width, self.rng, floor)
         fresh = self._centred(fresh).astype(self.dtype)
         if self.space.size + width > self.space.capacity:
             self.space.restart(ritz, self.shape.keep)

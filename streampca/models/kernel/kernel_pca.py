@@ -37,6 +37,7 @@ from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, sco
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, Outcome, Rates
 from streampca.passes.plan import BLOCK_NBYTES
+from streampca.report.presentation import Presentation
 from streampca.sources import as_matrix, counted
 from streampca.sources.memory.objects import ObjectKernel, objects_in
 
@@ -71,6 +72,17 @@ class KernelResult(KernelModelResult, kind="kernel model"):
     def fitted_scores(self) -> Array:
         """(n, k) of the rows of the fit."""
         return np.asarray(self.eigenvectors * np.sqrt(self.eigenvalues))
+
+    def presentation(self) -> Presentation:
+        variances = self.eigenvalues / max(self.n_samples, 1)
+        return replace(
+            super().presentation(),
+            pictures="plots.scores, plots.pairs, plots.pcs or plots.spectrum",
+            component="PC",
+            scores=self.fitted_scores,
+            deviations=np.sqrt(variances),
+            variances=variances,
+        )
 
     @property
     def kept_nbytes(self) -> int:

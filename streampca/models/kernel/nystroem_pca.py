@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -34,6 +34,7 @@ from streampca.models.kernel.landmarks import (
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.passes import Candidate, Outcome
+from streampca.report.presentation import Presentation, carried_share, percentages
 
 LANDMARKS = 500  # of so many rows, where none are asked
 PER_COMPONENT = 10  # of them, at least
@@ -110,6 +111,19 @@ class NystroemResult(KernelModelResult, kind="kernel model on landmarks"):
     def scores_of(self, options: RowOptions) -> RowMap:
         kernel = Kernel.of_result(self)
         return LandmarkScores(kernel, self.shift, self.landmarks, self.vectors, self.mean)
+
+    def presentation(self) -> Presentation:
+        shares, variances = self.explained_variance_ratio, self.eigenvalues / max(self.n_samples, 1)
+        return replace(
+            super().presentation(),
+            pictures="plots.scores(model, scores=model.transform(X)) or plots.scree",
+            component="PC",
+            remarks=percentages(shares),
+            deviations=np.sqrt(variances),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=variances,
+        )
 
     def table(self, rows: int = 10) -> str:
         shares = self.explained_variance_ratio

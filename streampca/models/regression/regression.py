@@ -29,6 +29,7 @@ from streampca.passes import (
     Steps,
     single_threaded_blas,
 )
+from streampca.report.presentation import FeatureMap, Presentation
 from streampca.sources import as_pair
 
 
@@ -101,6 +102,19 @@ class RegressionResult(Result, kind="regression"):
     def scores_of(self, options: RowOptions) -> RowMap:
         rows, mean = np.ascontiguousarray(self.coef.T), np.asarray(self.mean)
         return Prediction(Projection(rows, mean, None, None, "raise", ()), self.response_mean)
+
+    def presentation(self) -> Presentation:
+        coef = np.asarray(self.coef).T
+        field = FeatureMap(lambda indices: coef[indices], lambda variable: "Coefficient")
+        return replace(
+            super().presentation(),
+            pictures="plots.loadings, which shows its coefficients",
+            component="response ",
+            makes_scores="",
+            own_loadings=coef,
+            loadings_name="Coefficient of",
+            maps={"coefficients": field},
+        )
 
     def table(self, rows: int = 10) -> str:
         errors = self.standard_errors

@@ -273,7 +273,7 @@ class Output:
         names = _names(self.wanted)
         if all(one is None for one in names):
             return self.whole.values
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         return to_dataarray(self.whole.values, list(zip(DIMS, names, strict=True)), NAME, {})
 

@@ -6,7 +6,7 @@ import codecs
 import os
 from shlex import quote
 
-from streampca.errors import SourceError
+from streampca.errors import InvalidInputError, SourceError
 
 UTF8 = "utf-8"
 MARKS = {  # byte order marks, the longer ones first
@@ -59,3 +59,13 @@ def encoding_of(data: bytes) -> str:
     except UnicodeDecodeError:
         return "latin-1"
     return "cp1252"
+
+
+def codec_named(encoding: str) -> str:
+    """Python's name of an encoding. Raises InvalidInputError."""
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        raise InvalidInputError(
+            f"encoding={encoding!r}; expected one of Python's, such as 'utf-8' or 'cp1252'"
+        ) from None

@@ -15,9 +15,8 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.entries import check_compressed, spans_of, sparse_nbytes
 from streampca.matrix.kinds import as_scipy, check_dtype
-from streampca.sources.reading import Tally
-from streampca.sources.shared_chunks import SharedChunks, read_entries
-from streampca.sources.stacked import Reader
+from streampca.sources.sparse.shared_chunks import SharedChunks, read_entries
+from streampca.sources.stacked import Reader, Tally, crossed, sample_dims
 
 # Compressed sparse matrices in a store: values, indices and indptr, read by slices of lines.
 
@@ -178,9 +177,8 @@ class CompressedMatrix(ChunkedMatrix):
             # what does not decode into the block is copied to it
             scratch += 0 if one.into_buffer else one.dtype.itemsize * most
         wide = self.indices.dtype.itemsize * most * (self.indices.dtype != self.index_dtype)
-        whole = (
-            0 if axis == self.stored else 2 * most * self._entry_nbytes
-        )  # before it is converted
+        # the whole matrix, before it is converted
+        whole = 0 if axis == self.stored else 2 * most * self._entry_nbytes
         return scratch + wide + whole
 
     def _most_entries(self, length: int) -> int:
@@ -249,13 +247,8 @@ def _longest(reader: Reader) -> int:
 
 def _crossed(reader: Reader, low: int, high: int) -> int:
     """How many chunks of a 1-D array hold its entries [low, high)."""
-    if high <= low:
-        return 0
     edges = reader.edges(0)
-    if edges is None:
-        return 1
-    last = int(np.searchsorted(edges, high, side="left"))
-    return last - int(np.searchsorted(edges, low, side="right")) + 1
+    return int(high > low) if edges is None else crossed(edges, low, high)
 
 
 def _checked(
@@ -394,8 +387,4 @@ def from_sparse(matrix: Any, dim: Any = None) -> ChunkedMatrix:
     Raises InvalidInputError (dimensions) or InvalidTypeError (dtype, fill value).
     """
     matrix = as_scipy(matrix)
-    if matrix.ndim != 2:
-        raise InvalidInputError(f"expected a 2-D sparse matrix, got {type(matrix).__name__}")
-    if dim not in (None, 0, 1) or isinstance(dim, bool):
-        raise InvalidInputError(f"dim={dim!r}; expected 0 (rows are samples) or 1 (columns are)")
-    return SparseMatrix(matrix.T if dim == 1 else matrix)
+    return SparseMatrix(matrix if sample_dims(matrix.shape, dim) == (0,) else matrix.T)

@@ -18,14 +18,15 @@ from typing import Any, NamedTuple
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.paths import PARQUET
 from streampca.sources.tables.frames import column_names, is_frame
-from streampca.sources.tables.written import stated_delimiter
+from streampca.sources.tables.text_options import stated_delimiter
+from streampca.sources.text_files import codec_named
 
 JSON = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 DELIMITERS = (",", "\t", ";", "|")
 PIECE = 1 << 16  # characters that are read at a time
 COPIES = 3  # of a record: its line, its parsed text, and what grows while it is parsed
-PARSED_NBYTES = 8  # of a character of CSV beside them: its parser holds a field as UCS-4
+PARSED_NBYTES = 8  # more of a character of CSV: its parser holds a field as UCS-4
 LOOKED_AT = 50  # records, to find a column of texts
 ROWS = 256  # of Parquet, at a time
 BETWEEN = re.compile(r"[\s,]*")  # the records of an array
@@ -77,24 +78,9 @@ class Records:
     def _lines(self, newline: str | None) -> Iterator[str]:
         """The lines of the file, whose errors name it."""
         number = 0
-        with self._opened(newline) as file:
+        with opened(self.path, self.encoding, newline) as file:
             while line := self._line(file, number := number + 1):
                 yield line
-
-    @contextmanager
-    def _opened(self, newline: str | None) -> Iterator[Any]:
-        """The file, in a context whose errors name it."""
-        try:
-            with opened(self.path, self.encoding, newline) as file:
-                yield file
-        except UnicodeDecodeError as error:
-            raise SourceError(
-                f"{self.path} is not {self.encoding} ({error.reason}); say its encoding="
-            ) from None
-        except (EOFError, OSError) as error:
-            if isinstance(error, SourceError):
-                raise
-            raise SourceError(f"{self.path}: cannot be read ({error})") from None
 
     def _line(self, file: Any, number: int) -> str:
         first: str = file.readline(PIECE)
@@ -125,7 +111,7 @@ class Records:
 
     def _is_array(self) -> bool:
         """Whether the file is a JSON array, and no object a line."""
-        with self._opened(None) as file:
+        with opened(self.path, self.encoding, None) as file:
             while piece := file.read(PIECE):
                 if piece.strip():
                     return bool(piece.lstrip()[0] == "[")
@@ -134,7 +120,7 @@ class Records:
     def _json_array(self) -> Iterator[Record]:
         """The objects of an array; a text among them is an object of :data:`TEXT`."""
         decode, number, at, wanted = json.JSONDecoder().raw_decode, 0, 0, PIECE
-        with self._opened(None) as file:
+        with opened(self.path, self.encoding, None) as file:
             held = file.read(PIECE).lstrip()[1:]
             while True:
                 where = f"{self.path}, record {number} of its array"
@@ -199,21 +185,26 @@ class Records:
             raise SourceError(f"{self.path}: cannot be read ({error})") from None
 
 
-def opened(path: str, encoding: str, newline: str | None) -> Any:
-    """A file of text, ``.gz`` too. A byte order mark is no part of it. Raises InvalidInputError."""
+@contextmanager
+def opened(path: str, encoding: str, newline: str | None) -> Iterator[Any]:
+    """A file of text, ``.gz`` too, in a context whose errors name it. A byte order mark is no part
+    of it. Raises InvalidInputError, SourceError."""
     codec = codec_of(encoding)
-    file: Any = gzip.open if path.lower().endswith(".gz") else open
-    return io.TextIOWrapper(file(path, "rb"), encoding=codec, newline=newline)
+    unpacked: Any = gzip.open if path.lower().endswith(".gz") else open
+    try:
+        with io.TextIOWrapper(unpacked(path, "rb"), encoding=codec, newline=newline) as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise undecodable(path, encoding, error.object, error.start, 0) from None
+    except (EOFError, OSError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{path}: cannot be read ({error})") from None
 
 
 def codec_of(encoding: str) -> str:
     """The codec of an encoding, which takes a byte order mark. Raises InvalidInputError."""
-    try:
-        name = codecs.lookup(encoding).name
-    except LookupError:
-        raise InvalidInputError(
-            f"encoding={encoding!r}; expected one of Python's, such as 'utf-8' or 'latin-1'"
-        ) from None
+    name = codec_named(encoding)
     return "utf-8-sig" if name == "utf-8" else name
 
 
@@ -235,6 +226,17 @@ def _long_fields(room: int | None) -> Iterator[None]:
 def _width(text: str) -> int:
     """Bytes of a character of a long text in memory."""
     return 1 if text.isascii() else max(1, (sys.getsizeof(text) - 80) // len(text))
+
+
+def undecodable(where: str, encoding: str, held: bytes, start: int, before: int) -> SourceError:
+    """The error for bytes of another encoding, of which ``before`` came earlier."""
+    marked = before + start == 0 and held[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    other = "utf-16" if marked else "latin-1"
+    return SourceError(
+        f"{where} is not {encoding}: byte {before + start} is 0x{held[start]:02x}. Say its "
+        f"encoding, such as encoding={other!r}, or take the file out if it is no text; a "
+        "folder of images is for streampca.PCA().fit(folder)"
+    )
 
 
 # -- which column holds texts ----------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.sources.text_files import codec_named
 
 BLANKS = r"\s+"  # a delimiter: one or more blanks or tabs, as of pandas
 SAID = {"\t": "tab", BLANKS: "blanks"}  # as messages name them
@@ -19,69 +19,22 @@ MOST_BLANKS = 40  # of a cell that holds nothing else
 
 # What stands for a missing number, as pandas.read_csv has it
 NULLS = frozenset(
-    [
-        "",
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "-1.#IND",
-        "-1.#QNAN",
-        "-NaN",
-        "-nan",
-        "1.#IND",
-        "1.#QNAN",
-        "<NA>",
-        "N/A",
-        "NA",
-        "NULL",
-        "NaN",
-        "None",
-        "n/a",
-        "nan",
-        "null",
-    ]
-)
+    """
+    #N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null
+    """.split()
+) | {"", "#N/A N/A"}
 SIGNS = frozenset(["?", "-", "--", "---", ".", "..", "...", "*", "**", "\u2013", "\u2014"])
 # Other words that people write for one; read as such only where na_values says so
 WORDS = frozenset(
-    [
-        "none",
-        "missing",
-        "unknown",
-        "n.a.",
-        "n.a",
-        "n.d.",
-        "nd",
-        "n/d",
-        "na",
-        "nan",
-        "null",
-        "nil",
-        "blank",
-        "empty",
-        "<null>",
-        "(null)",
-        "\\n",
-        "nat",
-        "#div/0!",
-        "#value!",
-        "#ref!",
-        "#null!",
-        "#num!",
-        "#name?",
-        "#n/a",
-        "not available",
-        "not applicable",
-        "bdl",
-        "bd",
-        "tnp",
-        "undefined",
-    ]
-)
+    r"""
+    none missing unknown n.a. n.a n.d. nd n/d na nan null nil blank empty <null> (null) \n nat
+    #div/0! #value! #ref! #null! #num! #name? #n/a bdl bd tnp undefined
+    """.split()
+) | {"not available", "not applicable"}
 
 
 @dataclass(frozen=True)
-class Written:
+class TextOptions:
     """What a caller says of a text; None where it is to be recognised.
 
     header : whether the first line names the columns.  na_values : cells that mean "missing",
@@ -100,26 +53,26 @@ class Written:
     encoding: str | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Written:
-        """Of options of ``streampca.open``. Raises InvalidInputError, InvalidTypeError."""
-        given = {name: one for name, one in options.items() if one is not None}
-        if not isinstance(given.get("header", True), bool):
-            raise InvalidTypeError(f"header={given['header']!r}; expected True or False")
-        if "na_values" in given:
-            words = given["na_values"]
+    def of(cls, options: Mapping[str, Any]) -> TextOptions:
+        """From options of ``streampca.open``. Raises InvalidInputError, InvalidTypeError."""
+        stated = {name: one for name, one in options.items() if one is not None}
+        if not isinstance(stated.get("header", True), bool):
+            raise InvalidTypeError(f"header={stated['header']!r}; expected True or False")
+        if "na_values" in stated:
+            words = stated["na_values"]
             words = [words] if isinstance(words, (str, int, float)) else words
-            given["na_values"] = tuple(str(word).strip() for word in words)
+            stated["na_values"] = tuple(str(word).strip() for word in words)
         for name in ("decimal", "thousands", "strip", "comment", "delimiter", "encoding"):
-            if not isinstance(given.get(name, ""), str) or given.get(name) == "":
-                raise InvalidTypeError(f"{name}={given[name]!r}; expected text such as ','")
+            if not isinstance(stated.get(name, ""), str) or stated.get(name) == "":
+                raise InvalidTypeError(f"{name}={stated[name]!r}; expected text such as ','")
         for name in ("decimal", "thousands", "comment"):
-            if len(given.get(name, ",")) != 1:
-                raise InvalidInputError(f"{name}={given[name]!r}; expected one character")
-        if "delimiter" in given:
-            given["delimiter"] = _delimiter(given["delimiter"])
-        if "encoding" in given:
-            given["encoding"] = _encoding(given["encoding"])
-        found = cls(**given)
+            if len(stated.get(name, ",")) != 1:
+                raise InvalidInputError(f"{name}={stated[name]!r}; expected one character")
+        if "delimiter" in stated:
+            stated["delimiter"] = _delimiter(stated["delimiter"])
+        if "encoding" in stated:
+            stated["encoding"] = codec_named(stated["encoding"])
+        found = cls(**stated)
         if found.decimal == (found.thousands or ""):
             raise InvalidInputError(
                 f"decimal={found.decimal!r} and thousands={found.thousands!r} are the same; "
@@ -128,14 +81,14 @@ class Written:
         return found
 
     @property
-    def given(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, Any]:
         """The options that say something."""
-        default = Written()
+        default = TextOptions()
         pairs = {one.name: getattr(self, one.name) for one in fields(self)}
-        given = {name: v for name, v in pairs.items() if v != getattr(default, name)}
-        if "delimiter" in given:
-            given["delimiter"] = SAID.get(given["delimiter"], given["delimiter"])
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+        stated = {name: v for name, v in pairs.items() if v != getattr(default, name)}
+        if "delimiter" in stated:
+            stated["delimiter"] = SAID.get(stated["delimiter"], stated["delimiter"])
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in stated.items()}
 
     @property
     def nulls_set(self) -> frozenset[str]:
@@ -155,7 +108,7 @@ class Written:
 
     @property
     def nulls(self) -> list[str]:
-        """The same, those with a blank at a side, and blanks alone."""
+        """The cells of ``nulls_set``, also with a blank at either side, and blanks alone."""
         words = [*sorted(self.nulls_set), *(" " * i for i in range(1, MOST_BLANKS + 1))]
         sides = [word for word in words if word.strip()]
         return [*words, *(f" {one}" for one in sides), *(f"{one} " for one in sides)]
@@ -172,7 +125,7 @@ def stated_delimiter(line: str) -> str | None:
     return None if found is None else found[2]
 
 
-TEXT_OPTIONS = tuple(one.name for one in fields(Written))
+TEXT_OPTIONS = tuple(one.name for one in fields(TextOptions))
 
 
 def line_to_open(path: str, opener: str = "open", **options: Any) -> str:
@@ -188,12 +141,3 @@ def _delimiter(text: str) -> str:
             f"delimiter={text!r}; expected one character, 'tab' or 'blanks' (one or more)"
         )
     return found
-
-
-def _encoding(name: str) -> str:
-    try:
-        return codecs.lookup(name).name
-    except LookupError:
-        raise InvalidInputError(
-            f"encoding={name!r}; expected one of Python's, such as 'cp1252' or 'utf-16'"
-        ) from None

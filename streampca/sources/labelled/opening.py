@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,17 @@ from streampca.errors import InvalidInputError, InvalidTypeError, hide_secrets
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.matrix.kinds import as_scipy, check_dtype, is_sparse, refuse_gpu
 from streampca.matrix.names import index_values
-from streampca.sources.columns import DatasetColumns
-from streampca.sources.labelled.cf import refuse_undecoded, related
-from streampca.sources.labelled.netcdf import BackendReader, fields_in_groups, open_netcdf
+from streampca.sources.cf import refuse_undecoded, related
+from streampca.sources.dask.lazy import LazyReader
+from streampca.sources.labelled.netcdf import (
+    BackendReader,
+    DatasetColumns,
+    fields_in_groups,
+    open_netcdf,
+)
+from streampca.sources.labelled.to_xarray import LEVELS
 from streampca.sources.memory.arrays import ArrayReader
-from streampca.sources.memory.lazy import LazyReader
-from streampca.sources.sparse.sparse import SparseMatrix
+from streampca.sources.sparse.matrices import SparseMatrix
 from streampca.sources.stacked import TIME, Dim, Reader, StackedMatrix, sample_dims
 
 
@@ -30,7 +35,7 @@ def from_xarray(
         Default: the only one, or, where ``dim`` is given, all of them.
     dim : the sample dimension(s), by name or number, slowest first; the others are stacked into
         features in the order of the array. Default: the first of two, or "time".
-    lazily : Dask arrays stay lazy: see :func:`streampca.sources.opening.lazy_matrix`.
+    lazily : Dask arrays stay lazy: see :func:`streampca.sources.dask.lazy.lazy_matrix`.
 
     Arrays in memory, lazily indexed files and Dask graphs are each read in their own way.
     Cost: metadata and coordinates.
@@ -42,12 +47,12 @@ def from_xarray(
         if several:
             parts = [_stack(obj[name], dim, source, lazily) for name in several]
             joined = concat_features(*parts, variables=several)
-            joined.beside = DatasetColumns(obj)
+            joined.annotations = DatasetColumns(obj)
             return joined
         one = variable if isinstance(variable, str) or variable is None else variable[0]
         array = pick_variable(obj, one, list(obj.data_vars), "the Dataset", "X")
         matrix = _stack(array, dim, source, lazily)
-        matrix.beside = DatasetColumns(obj)
+        matrix.annotations = DatasetColumns(obj)
         return matrix
     if not isinstance(obj, xarray.DataArray):
         raise InvalidTypeError(
@@ -83,7 +88,7 @@ def from_netcdf(
     inside = [] if wide or group else fields_in_groups(path)
     array = pick_variable(dataset, name or None, wide, where, repr(shown), group, inside)
     matrix = _stack(array, dim, path, group=group)
-    matrix.beside = DatasetColumns(path, group)
+    matrix.annotations = DatasetColumns(path, group)
     return matrix
 
 
@@ -137,8 +142,8 @@ def _several_variables(
         return []
     if variable is not None and not variable:
         raise InvalidInputError("variable=[] names no variable; expected such as ['sst', 'slp']")
-    beside = _described(dataset)
-    names = [n for n in dataset.data_vars if n not in beside] if variable is None else variable
+    auxiliary = _described(dataset)
+    names = [n for n in dataset.data_vars if n not in auxiliary] if variable is None else variable
     if absent := [n for n in names if n not in dataset.data_vars]:
         raise InvalidInputError(
             f"the Dataset has no variable {absent[0]!r}; data variables: {list(dataset.data_vars)}"
@@ -216,112 +221,18 @@ def pick_variable(
     """
     if variable is not None and variable in dataset.variables:
         return dataset[variable]
-    beside = _described(dataset)
-    candidates = [name for name in candidates if name not in beside]
+    auxiliary = _described(dataset)
+    candidates = [name for name in candidates if name not in auxiliary]
     if variable is None and len(candidates) == 1:
         return dataset[candidates[0]]
     shown = ", ".join(f"{n} {dict(v.sizes)}" for n, v in dataset.data_vars.items()) or "none"
     shown += f"; in groups: {', '.join(inside)}" if inside else ""
     example = next(iter([*candidates, *inside, *dataset.data_vars]), "name")
     example = f"{group}/{example}" if group else example
-    asked = f"has no variable {variable!r}" if variable is not None else "needs the variable named"
+    problem = (
+        f"has no variable {variable!r}" if variable is not None else "needs the variable named"
+    )
     raise InvalidInputError(
-        f"{where} {asked}; data variables: {shown}. "
+        f"{where} {problem}; data variables: {shown}. "
         f"Use streampca.open({argument}, variable={example!r})."
     )
-
-
-Attributes = Mapping[str, Any] | Callable[[str | None], Mapping[str, Any]]
-
-LEVELS = "streampca_levels"  # attribute of a stacked dimension: names of its MultiIndex
-
-
-def to_dataarray(
-    values: Any,
-    axes: Sequence[AxisLabels | tuple[str, Any]],
-    name: str | None = None,
-    attrs: Attributes | None = None,
-) -> xarray.DataArray | xarray.Dataset:
-    """A result with labels, its stacked dimensions unstacked.
-
-    values : one dimension per entry of ``axes``; NumPy or Dask.
-    axes : AxisLabels give their dimensions, coordinates and attributes; a pair (name, coord) gives
-        one dimension, with the coordinate unless that is None. An axis of several variables gives
-        a Dataset of them.
-    attrs : of the array, or a function from the name of a variable (None if there is only one) to
-        its attributes.
-    """
-    for number, axis in enumerate(axes):
-        if isinstance(axis, AxisLabels) and axis.parts:
-            arrays = {}
-            for variable, where in axis.slices.items():
-                index = (slice(None),) * number + (where,)
-                own = [*axes[:number], axis.parts[variable], *axes[number + 1 :]]
-                described = attrs(variable) if callable(attrs) else attrs
-                arrays[variable] = to_dataarray(values[index], own, variable, described)
-            return xarray.Dataset(arrays, attrs={"name": name} if name else {})
-    described = attrs(None) if callable(attrs) else attrs
-    return _unstacked(values, axes, name, dict(described or {}))
-
-
-def to_dataset(
-    tables: Mapping[str, tuple[np.ndarray[Any, Any], Sequence[AxisLabels]]],
-    attrs: Mapping[str, Any],
-    described: Mapping[str, Attributes] | None = None,
-) -> xarray.Dataset:
-    """Several labelled arrays (values and the labels of their axes, by name) as one Dataset.
-
-    described : attributes of the arrays, as :func:`to_dataarray` takes them.
-    Along an axis of several variables there is one for each of them: ``components_sst``.
-    """
-    arrays: dict[str, xarray.DataArray] = {}
-    for name, (values, axes) in tables.items():
-        made = to_dataarray(values, axes, name, (described or {}).get(name))
-        if isinstance(made, xarray.Dataset):
-            arrays |= {f"{name}_{variable}": one for variable, one in made.data_vars.items()}
-        else:
-            arrays[name] = made
-    return merged(arrays, attrs)
-
-
-def merged(arrays: Mapping[str, xarray.DataArray], attrs: Mapping[str, Any]) -> xarray.Dataset:
-    """Arrays as variables of one Dataset; a "_" is added to names that are coordinates."""
-    taken = {str(name) for array in arrays.values() for name in (*array.dims, *array.coords)}
-    named = {f"{name}_" if name in taken else name: array for name, array in arrays.items()}
-    return xarray.Dataset(named, attrs=dict(attrs))
-
-
-def _unstacked(
-    values: Any, axes: Sequence[AxisLabels | tuple[str, Any]], name: str | None, attrs: Any
-) -> xarray.DataArray:
-    """One array whose axes have no variables."""
-    dims: list[str] = []
-    sizes: list[int] = []
-    coords: dict[str, Any] = {}
-    levels: dict[str, list[str]] = {}
-    for axis, length in zip(axes, np.shape(values), strict=True):
-        if not isinstance(axis, AxisLabels):
-            axis = AxisLabels.plain(axis[0], length, axis[1])
-        if len(axis) != length:
-            raise InvalidInputError(
-                f"labels of {' x '.join(map(str, axis.sizes))} entries for an axis of {length}"
-            )
-        dims += axis.dims
-        sizes += axis.sizes
-        described = {n: dict(a) for n, a in axis.attrs.items()}
-        known = {d: ((d,), c) for d, c in axis.coords.items()} | dict(axis.grids)
-        known |= {n: ((axis.dims[0],), c) for n, c in axis.extra.items()}
-        for d in axis.dims:
-            names = described.get(d, {}).pop(LEVELS, [])
-            if names and set(names) <= set(known):
-                levels[d] = names
-                del known[d]
-        coords |= {n: (d, np.asarray(c), described.get(n, {})) for n, (d, c) in known.items()}
-    if len(set(dims)) != len(dims):
-        raise InvalidInputError(
-            f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"
-        )
-    array = xarray.DataArray(
-        np.reshape(values, sizes), coords=coords, dims=dims, name=name, attrs=attrs
-    )
-    return array.set_index(levels) if levels else array

@@ -7,88 +7,22 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import zarr
 
+from streampca import matrix as matrices
 from streampca.errors import (
     IncompleteSourceWarning,
     InvalidInputError,
-    MissingDependencyError,
     SourceError,
     hide_secrets,
     shorten,
     warn_caller,
 )
-from streampca.matrix import ChunkedMatrix, concat_features, concat_samples
-from streampca.matrix.names import difference
-from streampca.paths import PARQUET, PLINK, TEXTS, paths_end
+from streampca.matrix import ChunkedMatrix
+from streampca.matrix.names import difference, reordered_numbers
 from streampca.sources.genotypes.variants import refuse_shared_variants
-from streampca.sources.tables.frames import is_frame
-from streampca.sources.tables.row_keys import named_rows
-from streampca.sources.tables.written import TEXT_OPTIONS
-
-TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
-TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
-STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
-
-
-def holds_parquet(path: str) -> bool:
-    """Whether a folder holds Parquet files, or folders of them."""
-    for _, folders, names in os.walk(path):
-        if any(name.lower().endswith(PARQUET) for name in names):
-            return True
-        folders[:] = [name for name in sorted(folders) if "=" in name]
-    return False
-
-
-def table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
-    """The paths of a table, or a query or frame to be read as one; None for other sources.
-
-    paths : that the source stands for, if several.
-    """
-    if paths is not None:
-        one_table = all(path.lower().endswith(PARQUET) for path in paths)
-        return paths if one_table and options["join"] != "features" else None
-    if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
-        folder = not stored and os.path.isdir(path) and holds_parquet(path)
-        return [path] if folder or path.rstrip("/").lower().endswith(TABLES) else None
-    kind, asked = type(source), any(options[name] is not None for name in TABULAR)
-    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
-        kind.__name__.endswith(("Dataset", "LazyFrame"))
-    )
-    return source if query or (asked and is_frame(source)) else None
-
-
-def refuse_options(source: Any, options: dict[str, Any]) -> None:
-    """Refuse options of tables, and of files with groups, for anything else."""
-    if given := [name for name in TABULAR if options[name] is not None]:
-        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
-        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
-        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
-    files = isinstance(source, (str, os.PathLike, zarr.Group)) and not paths_end(source, PLINK)
-    if options["group"] is not None and not files:
-        raise InvalidInputError(f"group=: a {type(source).__name__} has none; leave group= out")
-
-
-def from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
-    """The matrix of a table, by its paths or in memory.  options : of ``streampca.open``."""
-    try:
-        from streampca.sources.tables.opening import open_table
-    except ImportError as error:
-        if "pyarrow" not in str(error):
-            raise
-        raise MissingDependencyError(
-            "tables (Parquet, Arrow, CSV) need pyarrow: pip install 'streampca[tables]'"
-        ) from None
-    wanted = {name: options[name] for name in TABULAR}
-    matrix = open_table(table, **wanted, dim=options["dim"], options=options["storage_options"])
-    matrix.missing_value = options["missing_value"]
-    return matrix
-
+from streampca.sources.tables.row_names import named_rows
 
 # Several files, such as the chromosomes of one set of samples, or the years of one grid.
 
@@ -134,7 +68,7 @@ def join_files(
     else:
         other = ""
         _check(join, apart if named else "", unlike)
-    how = concat_samples if join == "samples" else _beside
+    how = matrices.concat_samples if join == "samples" else _side_by_side
     return _noted(how(*parts), parts, join, other)
 
 
@@ -149,8 +83,8 @@ def _check(join: str, apart: str, unlike: str) -> None:
         )
 
 
-def _beside(*parts: ChunkedMatrix) -> ChunkedMatrix:
-    joined = concat_features(*parts)
+def _side_by_side(*parts: ChunkedMatrix) -> ChunkedMatrix:
+    joined = matrices.concat_features(*parts)
     features = joined.labels.features
     if features.dims == ("variant",) and features.named:
         refuse_shared_variants(features, [part.shape[1] for part in parts])
@@ -270,3 +204,84 @@ def _natural(path: str) -> list[tuple[int, str]]:
     """A sort key that puts chr2 before chr10."""
     digits = "".join(c if c.isdigit() else " " for c in Path(path).name).split()
     return [*((int(d), "") for d in digits), (0, path)]
+
+
+def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> ChunkedMatrix:
+    """[X, Y, ...]: the same samples, the features of all. Lazy.
+
+    parts : matrices as ``streampca.open`` returns them.
+
+    variables : a name for each part. Labelled results then have one variable for each, with its
+        own dimensions; otherwise the features become one axis.
+
+    **Cost:** none of its own, but for tables that do not name their rows: the columns that may.
+    Raises InvalidInputError, also where the parts, or columns of tables that name their rows, have
+    other samples or another order; InvalidTypeError.
+
+    Examples:
+        >>> import numpy as np
+        >>> x, y = streampca.open(np.ones((5, 2))), streampca.open(np.ones((5, 3)))
+        >>> streampca.concat_features(x, y).shape
+        (5, 5)
+    """
+    if all(isinstance(part, ChunkedMatrix) for part in parts) and len(parts) > 1:
+        parts = tuple(named_rows(parts, _titles(parts)))
+        _refuse_numbers(parts, 0)
+        _refuse_turned(parts, 0)
+    return matrices.concat_features(*parts, variables=variables)
+
+
+def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:
+    """X on top of Y ...: the same features, the samples of all. Lazy.
+
+    parts : matrices as ``streampca.open`` returns them.
+    Raises InvalidInputError, also where the parts name other features, or in another order, or
+    another unit; InvalidTypeError.
+
+    Examples:
+        >>> import numpy as np
+        >>> x, y = streampca.open(np.ones((5, 2))), streampca.open(np.ones((4, 2)))
+        >>> streampca.concat_samples(x, y).shape
+        (9, 2)
+    """
+    if all(isinstance(part, ChunkedMatrix) for part in parts):
+        _refuse_numbers(parts, 1)
+        _refuse_turned(parts, 1)
+        if other := other_field(_titles(parts), parts, ("standard_name", "units")):
+            raise InvalidInputError(
+                f"{other}, so that their rows are not more samples of one field. Convert them to "
+                "one, or join their features, streampca.concat_features(...)"
+            )
+    return matrices.concat_samples(*parts)
+
+
+def _titles(parts: Sequence[ChunkedMatrix]) -> list[str]:
+    return [f"part {i + 1}" for i in range(len(parts))]
+
+
+def _refuse_numbers(parts: Sequence[ChunkedMatrix], axis: int) -> None:
+    """Refuse the numbers from 0 in another order as names of one part, where another has none."""
+    axes = [part.labels.axis(axis) for part in parts]
+    if all(one.named for one in axes):
+        return
+    kind, repair = (("sample", "sort_index()"), ("feature", "sort_index(axis=1)"))[axis]
+    for title, one in zip(_titles(parts), axes, strict=True):
+        if len(one.dims) == 1 and reordered_numbers(one.coords.get(one.dims[0])):
+            raise InvalidInputError(
+                f"the {kind}s of {title} are named by the numbers from 0 in another order, and "
+                "another part counts from 0: expected one order. By these numbers: open "
+                f"X.{repair}; by position: X.to_numpy()"
+            )
+
+
+def _refuse_turned(parts: Sequence[ChunkedMatrix], axis: int) -> None:
+    """Refuse the same dimensions that are stacked in another order."""
+    kind, dims = ("samples", "features")[axis], parts[0].labels.axis(axis).dims
+    for part in parts[1:]:
+        found = part.labels.axis(axis).dims
+        if found != dims and set(found) == set(dims):
+            shown = ", ".join(map(repr, dims))
+            raise InvalidInputError(
+                f"the {kind} are stacked as {found} in one and as {dims} in the other: "
+                f"X.transpose({f'..., {shown}' if axis else f'{shown}, ...'})"
+            )

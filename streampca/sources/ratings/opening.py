@@ -22,12 +22,12 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix.columns import is_number, label_array
-from streampca.paths import PARQUET
+from streampca.paths import PARQUET, first_line
+from streampca.sources.ratings.recognition import DELIMITERS
 from streampca.sources.ratings.store import RULES, RatingsMatrix, Spill
-from streampca.sources.ratings.tables import DELIMITERS
 from streampca.sources.tables.frames import column_names, is_frame
 from streampca.sources.tables.header import ROWS, decide
-from streampca.sources.tables.written import Written, stated_delimiter
+from streampca.sources.tables.text_options import TextOptions, stated_delimiter
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
 PIECE_NBYTES, HEAD_NBYTES = 8 << 20, 1 << 16  # of text; of its head, that names are taken from
@@ -81,6 +81,12 @@ def open_ratings(
     about 0.25 GB and the ids.
     Raises InvalidInputError (columns, duplicates, ratings that are no finite numbers),
     SourceError, MissingDependencyError.
+
+    Examples:
+        >>> import pandas as pd
+        >>> rows = [("ann", "dune", 5.0), ("bob", "dune", 3.0), ("bob", "emma", 4.0)]
+        >>> streampca.open_ratings(pd.DataFrame(rows, columns=["user", "item", "rating"]))
+        <RatingsMatrix: 3 ratings of 2 items by 2 users>
     """
     if duplicates not in RULES:
         raise InvalidInputError(f"duplicates={duplicates!r}; expected one of {RULES}")
@@ -100,7 +106,7 @@ def open_ratings(
             fields, pieces = _of_parquet(path, wanted, where, storage_options)
         else:
             said = {"header": header, "decimal": decimal, "encoding": encoding}
-            written = (Written.of(said), delimiter)
+            written = (TextOptions.of(said), delimiter)
             fields, pieces = _of_text(path, wanted, where, written, storage_options)
         users, items = Ids(), Ids()
         with Spill(fields.time is not None) as spill:
@@ -124,10 +130,10 @@ def _readable(where: str, pa: Any) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
-        told = str(error).strip().partition("\n")[0].rstrip(".")
         raise InvalidInputError(
-            f"{where}: {told}; expected lines of (user, item, rating) with the same number of "
-            "fields. Say delimiter= and header= where they are not recognised"
+            f"{where}: {first_line(error).rstrip('.')}; expected lines of (user, item, rating) "
+            "with the same number of fields. Say delimiter= and header= where they are not "
+            "recognised"
         ) from None
 
 
@@ -214,20 +220,16 @@ def _of_text(
     path: str,
     wanted: Wanted,
     where: str,
-    said: tuple[Written, str | None],
+    said: tuple[TextOptions, str | None],
     options: dict[str, Any] | None,
 ) -> Found:
     import pyarrow as pa
     import pyarrow.csv
 
-    from streampca.paths import check_readable
     from streampca.sources.tables import coding
-    from streampca.sources.tables.files import TableFile
+    from streampca.sources.tables.files import table_file
 
-    check_readable(path)
-    if "://" not in path and not os.path.isfile(path):
-        raise SourceError(f"{path}: no such file")
-    file, written = TableFile.at(path, options), said[0]
+    file, written = table_file(path, options), said[0]
     how = coding.coding_of(file, written.encoding)
     with coding.unpacking(file, how), coding.opened_text(file, how) as handle:
         head = coding.read_exactly(handle, HEAD_NBYTES)
@@ -262,7 +264,7 @@ def _of_text(
 
 
 def _first_line(
-    head: bytes, wanted: Wanted, where: str, said: tuple[Written, str | None]
+    head: bytes, wanted: Wanted, where: str, said: tuple[TextOptions, str | None]
 ) -> tuple[list[str], int, str]:
     """(names of the columns, bytes before the first rating, delimiter)."""
     from streampca.sources.tables.dialect import decoded_lines
@@ -296,17 +298,17 @@ def _split(line: str, mark: str) -> list[str]:
 
 
 def _of_numbers(
-    first: list[str], rows: list[list[str]], where: str, said: tuple[Written, str | None]
+    first: list[str], rows: list[list[str]], where: str, said: tuple[TextOptions, str | None]
 ) -> bool:
     """Whether a line of numbers holds names. Warns where it is in doubt."""
     written, mark = said
     cells = [[one.replace(written.decimal, ".") for one in row] for row in (first, *rows)]
     found = decide(cells[0], cells[1:])
     if found.names and not found.sure:  # else the number in the place of the rating decides
-        given = {**written.given, **({"delimiter": mark} if mark else {})}
-        given["header"] = not found.names
+        stated = {**written.stated, **({"delimiter": mark} if mark else {})}
+        stated["header"] = not found.names
         warn_caller(
-            found.doubt(where, 1, first, "rating", given, "open_ratings"), UncertainHeaderWarning
+            found.doubt(where, 1, first, "rating", stated, "open_ratings"), UncertainHeaderWarning
         )
     return found.names
 
@@ -342,12 +344,9 @@ class Replaced(io.RawIOBase):
 def _of_parquet(path: str, wanted: Wanted, where: str, options: dict[str, Any] | None) -> Found:
     import pyarrow.parquet
 
-    from streampca.sources.tables.files import TableFile, files_in
+    from streampca.sources.tables.files import parquet_files
 
-    folder = "://" not in path and os.path.isdir(path)
-    if not folder and "://" not in path and not os.path.isfile(path):
-        raise SourceError(f"{path}: no such file")
-    files = files_in(path, PARQUET, options) if folder else [TableFile.at(path, options)]
+    files = parquet_files(path, options)
     names = pyarrow.parquet.ParquetFile(files[0].open()).schema_arrow.names
     fields = chosen(list(names), wanted, where)
 

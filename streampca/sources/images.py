@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,13 +21,12 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.columns import label_array
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import FileLocation, Index, Reader, StackedMatrix
+from streampca.sources.local_files import FileLocation, number_order, visible_files
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally
 
 SUFFIXES = (".pgm", ".ppm", ".pnm", ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
 MODES = {"grey": "L", "rgb": "RGB"}
 WIDE = ("I;16", "I;16B", "I;16L", "I")  # 16-bit grey, as Pillow names it
-NUMBER = re.compile(r"\d+")
 PILLOW_NBYTES = 8 << 20  # of the library, measured
 MOST_PIXELS = 1 << 26  # of an image, so that a small file cannot fill the memory
 
@@ -56,6 +54,14 @@ def open_images(
     memory for each name. ``streampca convert faces/ -o faces.zarr`` pays decoding once.
     Raises InvalidInputError (sizes or kinds that differ, named), SourceError, DamagedSourceError,
     MissingDependencyError.
+
+    Examples:
+        >>> import tempfile, numpy as np
+        >>> from pathlib import Path
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.pgm").write_bytes(b"P5 4 3 255\\n" + bytes(range(12)))
+        >>> streampca.open_images(folder).shape  # images x pixels
+        (1, 12)
     """
     if mode not in ("auto", *MODES):
         raise InvalidInputError(f"mode={mode!r}; expected 'auto', 'grey' or 'rgb'")
@@ -163,9 +169,11 @@ def _paths(source: Any) -> tuple[list[str], str]:
     else:
         path = what = os.fspath(source)
         if os.path.isdir(path):
-            return _nonempty(sorted(_walk(path), key=_in_order), what), os.path.abspath(path)
+            whole = os.path.abspath(path)
+            files = (one for one in visible_files(whole) if one.lower().endswith(SUFFIXES))
+            return _nonempty(sorted(files, key=number_order), what), whole
         found = glob.glob(path, recursive=True) if glob.has_magic(path) else [path]
-        paths = sorted((os.path.abspath(one) for one in found), key=_in_order)
+        paths = sorted((os.path.abspath(one) for one in found), key=number_order)
     return _nonempty(paths, what), os.path.commonpath(
         [os.path.dirname(one) for one in paths] or "/"
     )
@@ -175,14 +183,6 @@ def _nonempty(paths: list[str], what: str) -> list[str]:
     if not paths:
         raise SourceError(f"{what}: no images there; expected {', '.join(SUFFIXES)}")
     return paths
-
-
-def _walk(folder: str) -> Iterator[str]:
-    for place, folders, names in os.walk(os.path.abspath(folder)):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                yield os.path.join(place, name)
 
 
 def _first_is_image(folder: str) -> bool:
@@ -195,19 +195,6 @@ def _first_is_image(folder: str) -> bool:
         if any(name.lower().endswith(SUFFIXES) for name in shown):
             return True
     return False
-
-
-def _in_order(path: str) -> str:
-    """A key that puts 2 before 10: digits behind their number, and before all letters.
-
-    One short text for each of very many files, not a list.
-    """
-    return NUMBER.sub(_by_length, path)
-
-
-def _by_length(number: re.Match[str]) -> str:
-    digits = str(int(number.group()))
-    return f"\0{chr(len(digits))}{digits}"
 
 
 def _common(
@@ -232,7 +219,7 @@ def _common(
             )
         if here[1] != first[1]:
             raise InvalidInputError(
-                f"{path} is {_told(here[1])}, {paths[0]} {_told(first[1])}; "
+                f"{path} is {_kind_shown(here[1])}, {paths[0]} {_kind_shown(first[1])}; "
                 "expected one kind: open_images(..., mode='grey'), or --image-mode grey"
             )
     assert first is not None
@@ -245,7 +232,7 @@ def _kind(mode: str) -> str:
     return "L" if mode in ("L", "1", "LA") else "RGB"
 
 
-def _told(kind: str) -> str:
+def _kind_shown(kind: str) -> str:
     return {"L": "grey", "RGB": "in colour", "I;16": "grey of 16 bits"}[kind]
 
 

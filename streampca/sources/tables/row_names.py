@@ -1,18 +1,114 @@
-"""Which rows of several tables belong together: by columns that are no features."""
+"""Columns of a table that name its rows: by what they are called, and by what they hold."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, shorten
+from streampca.errors import InvalidInputError, RowNumbersWarning, shorten, warn_caller
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.names import comparable
-from streampca.sources.tables.frames import Array
-from streampca.sources.tables.identifiers import called_id
+
+Array = np.ndarray[Any, Any]
+CALLED = re.compile(
+    r"(.*[^a-z])?(id|ids|iid|fid|uid|guid|uuid|idx|index|samples?|sampleid|subject|subjectid|"
+    r"patient|patientid|participant|individual|specimen|barcode|key|names?|rownames?|row|rowid|"
+    r"rownum|rownumber|caseid|recordid|observation)|unnamed: 0|__index_level_\d+__"
+)
+KNOWN: ContextVar[bool] = ContextVar("features are those of a fit", default=False)
+FIRST_ROWS = 1024  # of a column that are looked at
+SORTED_FROM = 8  # rows from which an increasing column is no chance (1 in 40,320)
+MOST_COLUMNS = 64  # that are looked at; of a wider table those that are called so
+
+
+def called_id(name: Any) -> bool:
+    """Whether a column is called as one that names rows is: id, sample_id, SampleID, index."""
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name).strip()).lower()
+    return CALLED.fullmatch(text) is not None
+
+
+@contextmanager
+def known_features() -> Iterator[None]:
+    """A context in which features are those of a fit, which nobody questions."""
+    token = KNOWN.set(True)
+    try:
+        yield
+    finally:
+        KNOWN.reset(token)
+
+
+def suspects(names: Any) -> list[Any]:
+    """The columns among these whose values are worth a look."""
+    every = list(names)
+    return every if len(every) <= MOST_COLUMNS else [name for name in every if called_id(name)]
+
+
+def row_identifiers(columns: Mapping[Any, Array], total: int) -> tuple[list[Any], list[Any]]:
+    """(columns of whole numbers that are called as names of rows are, those that only go up or
+    down): each holds another number in every row. The second is empty where all features do."""
+    named, ordered = [], []
+    for name, values in columns.items():
+        if len(values) < 2 or not _whole(values):
+            continue
+        if called_id(name):
+            named += [name] if len(np.unique(values)) == len(values) else []
+        elif len(values) >= SORTED_FROM and _monotonic(values):
+            ordered.append(name)
+    return named, ordered if len(ordered) < total else []
+
+
+def _whole(values: Array) -> bool:
+    if values.dtype.kind in "iu":
+        return True
+    return values.dtype.kind == "f" and bool(np.all(values == np.trunc(values)))
+
+
+def _monotonic(values: Array) -> bool:
+    rises = values[1:] > values[:-1]
+    return bool(rises.all() or (values[1:] < values[:-1]).all())
+
+
+def ask_about(
+    columns: Mapping[Any, Array],
+    where: str,
+    names: str,
+    leave: str,
+    padded: Sequence[Any] = (),
+    total: int = 0,
+) -> None:
+    """Refuse features that are names of rows; warn of those that may be.
+
+    columns : the values of features, or of their first rows.
+    names : the line that makes the names of the rows of a column, with {} for it.
+    leave : how to say that it is a feature, or is none.
+    padded : columns of different numbers that are written with zeros in front.
+    total : how many features there are, if more.
+    Raises InvalidInputError. Warns RowNumbersWarning.
+    """
+    if KNOWN.get():
+        return
+    named, ordered = row_identifiers(columns, total or len(columns))
+    for suspected, why in ((padded, "with zeros in front"), (named, "and is called as names are")):
+        if suspected:
+            raise InvalidInputError(
+                f"{where}: column {shorten([*map(repr, suspected)])} holds another whole "
+                f"number in every row, {why}; expected features. "
+                f"{names.format(repr(suspected[0]))} makes it the names of the rows; {leave}"
+            )
+    if ordered:
+        warn_caller(
+            f"{where}: column {shorten([repr(name) for name in ordered])} holds whole numbers that "
+            "only go up or down from row to row, and counts as a feature. "
+            f"{names.format(repr(ordered[0]))} makes it the names of the rows; {leave}",
+            RowNumbersWarning,
+        )
+
 
 MOST_KEYS = 8  # columns of a table that are tried
 
@@ -49,18 +145,18 @@ def named_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> Sequenc
     for columns in [*(each[j] for j in left), together] if left else []:
         if all(map(_unique, columns)) and _meet(columns):
             return [renamed(part, one) for part, one in zip(parts, columns, strict=True)]
-    told = [j for j in left if called_id(shared[j]) or _same_values(each[j])]
-    if told:
-        raise _untold(titles, shared[told[0]])
+    unclear = [j for j in left if called_id(shared[j]) or _same_values(each[j])]
+    if unclear:
+        raise _unclear(titles, shared[unclear[0]])
     return parts
 
 
 def _refuse_numbers_of_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> None:
     """Refuse tables with a feature of the same name that holds the same whole numbers, each once,
     in another order."""
-    if not all(hasattr(part.beside, "key_names") for part in parts):
+    if not all(hasattr(part.annotations, "key_names") for part in parts):
         return
-    features = [part.beside.feature_names() for part in parts]
+    features = [part.annotations.feature_names() for part in parts]
     shared = [name for name in features[0] if all(name in one for one in features[1:])]
     for name in shared[:MOST_KEYS]:
         columns = [_whole_numbers(part, name) for part in parts]
@@ -75,7 +171,7 @@ def _refuse_numbers_of_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str
 def _whole_numbers(part: ChunkedMatrix, name: str) -> Array:
     """What a feature holds, where all are whole numbers; else twice nothing."""
     try:
-        values = np.asarray(part.beside.column(0, name), np.float64)
+        values = np.asarray(part.annotations.column(0, name), np.float64)
     except InvalidInputError:  # a cell is missing
         return np.zeros(2)
     whole = np.isfinite(values).all() and np.array_equal(values, np.trunc(values))
@@ -95,7 +191,7 @@ def _named_alike(
     return parts
 
 
-def _untold(titles: Sequence[str], name: str) -> InvalidInputError:
+def _unclear(titles: Sequence[str], name: str) -> InvalidInputError:
     return InvalidInputError(
         f"{' and '.join(titles)} both have the column {name!r}, whose values differ from row "
         "to row and do not tell which rows belong together (they are there more than once, or in "
@@ -118,15 +214,15 @@ def _names(part: ChunkedMatrix) -> Array | None:
 
 def _keys(part: ChunkedMatrix) -> list[str]:
     """The columns of a table that may name its rows; none where they have names."""
-    if part.labels.samples.named or not hasattr(part.beside, "key_names"):
+    if part.labels.samples.named or not hasattr(part.annotations, "key_names"):
         return []
-    return sorted(part.beside.key_names(), key=lambda name: not called_id(name))[:MOST_KEYS]
+    return sorted(part.annotations.key_names(), key=lambda name: not called_id(name))[:MOST_KEYS]
 
 
 def _column(part: ChunkedMatrix, name: str) -> Array:
     """What a key holds; of one with gaps that is not called as names are, nothing."""
     try:
-        return np.asarray(part.beside.row_names(name))
+        return np.asarray(part.annotations.row_names(name))
     except InvalidInputError:
         if called_id(name):
             raise

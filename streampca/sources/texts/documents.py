@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, shorten
 from streampca.paths import PARQUET, check_readable, refuse_special
-from streampca.sources.several import STORES, holds_parquet
-from streampca.sources.texts.tables import (
+from streampca.sources.local_files import visible_files
+from streampca.sources.opening import STORES, holds_parquet
+from streampca.sources.texts.records import (
     JSON,
     LOOKED_AT,
     PIECE,
@@ -23,8 +24,9 @@ from streampca.sources.texts.tables import (
     codec_of,
     opened,
     text_columns,
+    undecodable,
 )
-from streampca.sources.zarr.opening import is_repository
+from streampca.sources.zarr.stores import is_repository
 
 TEXTS = (".txt", ".text", ".md", ".rst", ".tex", ".html", ".xml", ".eml")
 
@@ -142,16 +144,9 @@ class Texts:
     def _of_lines(self, path: str) -> Iterator[Document]:
         """The lines of a file; their ends are no part of them."""
         _require_file(path)
-        try:
-            with opened(path, self.encoding, None) as file:
-                for line, name in _paired(_lines_of(file), self.names):
-                    yield Document(name, _without_end(line.parts), f"{path}, {line.where}")
-        except UnicodeDecodeError as error:
-            raise _undecodable(path, self.encoding, error.object, error.start, 0) from None
-        except (EOFError, OSError) as error:
-            if isinstance(error, SourceError):
-                raise
-            raise SourceError(f"{path}: cannot be read ({error})") from None
+        with opened(path, self.encoding, None) as file:
+            for line, name in _paired(_lines_of(file), self.names):
+                yield Document(name, _without_end(line.parts), f"{path}, {line.where}")
 
     def _of_table(self, path: str) -> Iterator[Document]:
         """A column of a table."""
@@ -270,7 +265,7 @@ def _require_file(path: str) -> None:
 def _files(path: str) -> tuple[list[str], str]:
     """The files that a folder or a pattern stands for, in order, and where their names begin."""
     if os.path.isdir(path):
-        found = _below(path)
+        found = list(visible_files(path))
         root = os.path.join(path, "")
     elif glob.has_magic(path):
         found = [one for one in glob.glob(path, recursive=True) if os.path.isfile(one)]
@@ -293,15 +288,6 @@ def _files(path: str) -> tuple[list[str], str]:
             "'docs/*.txt', or JSON or CSV"
         )
     return sorted(found), root
-
-
-def _below(path: str) -> list[str]:
-    """The files in a folder and below it, but hidden ones."""
-    found = []
-    for folder, inner, names in os.walk(path):
-        inner[:] = [one for one in inner if not one.startswith(".")]
-        found += [os.path.join(folder, one) for one in names if not one.startswith(".")]
-    return found
 
 
 def _magic(path: str) -> int:
@@ -330,7 +316,7 @@ def _file(path: str, encoding: str) -> Iterator[str]:
                 done += len(held)
     except UnicodeDecodeError as error:
         at = done - (len(error.object) - len(held))  # it begins with what was left
-        raise _undecodable(path, encoding, error.object, error.start, at) from None
+        raise undecodable(path, encoding, error.object, error.start, at) from None
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
 
@@ -339,15 +325,4 @@ def _decoded(held: bytes, encoding: str, where: str) -> str:
     try:
         return held.decode(encoding)
     except UnicodeDecodeError as error:
-        raise _undecodable(where, encoding, held, error.start, 0) from None
-
-
-def _undecodable(where: str, encoding: str, held: bytes, start: int, before: int) -> SourceError:
-    """The error for bytes of another encoding, of which ``before`` came earlier."""
-    marked = before + start == 0 and held[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    other = "utf-16" if marked else "latin-1"
-    return SourceError(
-        f"{where} is not {encoding}: byte {before + start} is 0x{held[start]:02x}. Say its "
-        f"encoding, such as encoding={other!r}, or take the file out if it is no text; a "
-        "folder of images is for streampca.PCA().fit(folder)"
-    )
+        raise undecodable(where, encoding, held, error.start, 0) from None

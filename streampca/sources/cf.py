@@ -7,7 +7,9 @@ Conventions 1.11, sections 2.5.1, 4.4, 7.1 and 8.1.
 
 from __future__ import annotations
 
+import base64
 import re
+import struct
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,7 +99,7 @@ class Decoding:
         return cls(known, tuple(codes.tolist()), stored, values.dtype, packs)
 
     def decode(self, stored: Array) -> Array:
-        """The values; the input is unchanged. Beside them it takes the memory of a few pieces."""
+        """The values; the input is unchanged. Takes the memory of a few pieces in addition."""
         flat = stored.reshape(-1)
         if flat.size <= PIECE:
             return self._piece(flat).reshape(stored.shape)
@@ -257,7 +259,7 @@ def decode_coordinate(values: Array, attributes: Mapping[str, Any]) -> Array:
 
 
 def is_dates(values: Array, attributes: Mapping[str, Any]) -> bool:
-    """Whether values are the dates of a coordinate with these attributes, which say so no more."""
+    """Whether a coordinate was decoded to dates, whose units its attributes need not state."""
     return values.dtype.kind == "M" or (values.dtype.kind == "O" and _is_time(attributes))
 
 
@@ -291,3 +293,61 @@ def _plain_times(values: Array, known: Mapping[str, Any]) -> Array | None:
         return None
     times: Array = start + (values.astype(np.int64) * step).astype("m8[ns]")
     return times if times.min() > FIRST and times.max() < LAST else None
+
+
+def coded_attributes(array: Any, by_xarray: bool) -> dict[str, Any]:
+    """The attributes of a ``zarr.Array``, with the fill value that xarray takes of them.
+
+    by_xarray : whether xarray reads this array, as its dimensions have names. Of Zarr 2 that is
+        then the array's own fill value; of Zarr 3 the attribute, base64 for floats. The own fill
+        value of other arrays means nothing: 0 is Zarr's default.
+    """
+    found, stored = dict(array.attrs), np.dtype(array.dtype)
+    if by_xarray and array.metadata.zarr_format == 2:
+        return found if array.fill_value is None else {**found, "_FillValue": array.fill_value}
+    for name in FILLS:
+        if isinstance(found.get(name), str) and stored.kind == "f":
+            found[name] = _float_of(name, found[name])
+        if isinstance(found.get(name), float) and stored.kind == "f" and not by_xarray:
+            found[name] = float(stored.type(found[name]))  # JSON has doubles only
+    scales = () if by_xarray else ("scale_factor", "add_offset")
+    return found | {name: float(found[name]) for name in scales if type(found.get(name)) is int}
+
+
+def _float_of(name: str, text: str) -> float:
+    """The number of a text: NaN, or eight bytes in base64. Raises SourceError for other texts."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return float(struct.unpack("<d", base64.standard_b64decode(text))[0])
+    except (ValueError, struct.error):
+        raise SourceError(
+            f"the attribute {name} is {text!r}; expected a number, or one of 64 bits in base64"
+        ) from None
+
+
+def plain_code(
+    attributes: Mapping[str, Any], stored: np.dtype[Any], by_xarray: bool
+) -> float | None:
+    """The missing code of unpacked one-byte calls, if there is exactly one; else None.
+
+    Such calls (genotypes) stay integers with a code, a quarter of the floats that CF asks for.
+    by_xarray : as for :func:`coded_attributes`: xarray reads it as floats, and so it is read here
+    unless ``streampca.convert`` has written it.
+    """
+    if stored.kind not in "iu" or stored.itemsize != 1:
+        return None
+    if by_xarray and "streampca_samples" not in attributes:
+        return None
+    found = Decoding.of(attributes, stored)
+    if found is None or len(found.codes) != 1 or found.attributes.keys() - {*FILLS}:
+        return None
+    return found.codes[0]
+
+
+def dims_of(array: Any) -> tuple[Any, ...]:
+    """Names of the dimensions of an array, where they are stored; of Zarr 3, some may be None."""
+    names: Any = getattr(array.metadata, "dimension_names", None)
+    return tuple(names or array.attrs.get("_ARRAY_DIMENSIONS") or ())

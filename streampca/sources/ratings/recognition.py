@@ -14,53 +14,16 @@ DELIMITERS = ("::", "\t", ";", "|", ",")  # of text; what nobody writes into an 
 EXAMPLE = "streampca.open_ratings({}, user={!r}, item={!r}, rating={!r})"
 
 # names by which a column of ratings is recognised, without case, spaces and underscores
-WORDS: tuple[tuple[str, ...], ...] = (
-    (
-        "user",
-        "userid",
-        "uid",
-        "customer",
-        "customerid",
-        "reviewerid",
-        "memberid",
-        "personid",
-        "viewer",
-        "reader",
-        "profilename",
-    ),
-    (
-        "item",
-        "itemid",
-        "iid",
-        "movie",
-        "movieid",
-        "product",
-        "productid",
-        "book",
-        "bookid",
-        "isbn",
-        "song",
-        "songid",
-        "track",
-        "trackid",
-        "artist",
-        "artistid",
-        "joke",
-        "jokeid",
-        "asin",
-        "business",
-        "businessid",
-        "film",
-        "filmid",
-        "game",
-        "gameid",
-        "anime",
-        "animeid",
-        "recipeid",
-        "restaurant",
-        "restaurantid",
-    ),
-    ("rating", "ratings", "stars", "score", "rate", "overall", "bookrating"),
+WORDS = (
+    """
+    user userid uid customer customerid reviewerid memberid personid viewer reader profilename
+    """.split(),
+    """
+    item itemid iid movie movieid product productid book bookid isbn song songid track trackid
+    artist artistid joke jokeid asin business businessid film filmid game gameid anime animeid
+    recipeid restaurant restaurantid
+    """.split(),
+    "rating ratings stars score rate overall bookrating".split(),
 )
 MOST_COLUMNS = 6  # of a table of ratings; a wider one is a matrix of measurements
 

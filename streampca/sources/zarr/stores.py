@@ -1,10 +1,12 @@
-"""The store through which all chunks are read: it counts them, checks them, and times out."""
+"""Stores of Zarr arrays: which lies at a path, what it reads is counted, checked and timed."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from streampca.paths import (
     refuse_special,
     scheme_of,
 )
-from streampca.sources.reading import Tally, ThreadBuffers
+from streampca.sources.stacked import Tally, ThreadBuffers
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex
 
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
@@ -49,7 +51,7 @@ READ_TIMEOUT = 300.0  # seconds after which a read without answer fails
 
 
 def default_timeout() -> float:
-    """Zarr's own setting, ``async.timeout``, where it was made; else READ_TIMEOUT."""
+    """Seconds: Zarr's setting ``async.timeout`` where it is set, else READ_TIMEOUT."""
     return float(zarr.config.get("async.timeout", None) or READ_TIMEOUT)
 
 
@@ -81,10 +83,9 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
     def limited(self, dim: int, size: int) -> GuardedStore:
         """The same store for an array that ends after ``size`` along dim: chunks of a
         shard beyond that may be absent."""
-        shards = None if self.shards is None else self.shards.limited(dim, size)
-        return GuardedStore(
-            self._store, self.missing, self.timeout, shards, self.tally, self.frames
-        )
+        other = copy.copy(self)
+        other.shards = None if self.shards is None else self.shards.limited(dim, size)
+        return other
 
     def _with_store(self, store: Any) -> GuardedStore:
         return GuardedStore(store, self.missing, self.timeout, self.shards, self.tally, self.frames)
@@ -102,11 +103,13 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
             return value
         whole = None if value is None or byte_range is not None else value.as_numpy_array()
         self.note(key, None if value is None else len(value), whole)
-        asked = byte_range.end - byte_range.start if isinstance(byte_range, RangeByteRequest) else 1
-        if value is not None and len(value) < asked:  # of a shard, Zarr would make fill values
+        expected = (
+            byte_range.end - byte_range.start if isinstance(byte_range, RangeByteRequest) else 1
+        )
+        if value is not None and len(value) < expected:  # of a shard, Zarr would make fill values
             raise DamagedSourceError(
                 f"{key!r} in {hide_secrets(str(self._store))} ends too early, at {len(value)} of "
-                f"{asked} bytes that were read of it: it was cut off. Restore it."
+                f"{expected} bytes that were read of it: it was cut off. Restore it."
             )
         if value is not None and self.shards is not None:
             absent = self.shards.absent(key, value, byte_range) if self.missing == "error" else None
@@ -160,16 +163,14 @@ def no_answer(what: str, store: str, timeout: float | None) -> NoAnswerError:
 # Chunks as they are stored: from files on this machine, or many at once from any other store.
 
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
-
-
 MOST_STORED_BYTES = 1 << 31  # stored bytes of one chunk
 
 
 class EncodedChunks:
     """The encoded chunks of a guarded store, by their keys.
 
-    at_once : how many to ask for. One of a local store: it lies in a buffer that every thread
-    has one of, and that its next chunk overwrites.
+    at_once : chunks to fetch together. From a local store it is one: each thread has one buffer,
+    which its next chunk overwrites.
     """
 
     def __init__(self, guard: GuardedStore) -> None:
@@ -331,6 +332,35 @@ def store_at(
         ) from None
 
 
+@contextlib.contextmanager
+def metadata_errors(source: str) -> Iterator[None]:
+    """Turn Zarr's errors about invalid metadata into a DamagedSourceError."""
+    try:
+        yield
+    except (StreamPCAError, FileNotFoundError):  # some of Zarr's are a ValueError too
+        raise
+    except (ValueError, TypeError, zarr.errors.UnknownCodecError) as error:
+        newer = "; a newer Zarr may read it: pip install -U zarr" * ("Unknown c" in str(error))
+        raise DamagedSourceError(
+            f"{hide_secrets(source)}: its metadata are damaged, or of a kind that is not read: "
+            f"{error}{newer}"
+        ) from error
+
+
+def is_repository(path: str) -> bool:
+    """Whether a local directory holds an Icechunk repository, of the first or second format."""
+    return os.path.isdir(os.path.join(path, "snapshots")) and (
+        os.path.isdir(os.path.join(path, "refs")) or os.path.isfile(os.path.join(path, "repo"))
+    )
+
+
+def rebuilt(array: Any, *, store: Any = None, metadata: Any = None) -> Any:
+    """The same ``zarr.Array`` through another store, or with other metadata; nothing is written."""
+    one = array.async_array
+    place = one.store_path if store is None else StorePath(store, one.store_path.path)
+    return zarr.Array(zarr.AsyncArray(metadata or one.metadata, place, one.config))
+
+
 # Small arrays in the Zarr group of the data: labels, coordinates.
 
 
@@ -343,12 +373,91 @@ def whole(array: Any) -> np.ndarray[Any, Any]:
         return np.asarray(array[...])
     shards, limit = ShardIndex.of(array, strict=False), FrameLimit.of(array)
     guard = GuardedStore(array.store, "fill", default_timeout(), shards, frames=limit)
-    one: Any = array.async_array
-    again = zarr.Array(zarr.AsyncArray(one.metadata, StorePath(guard, array.path), one.config))
     try:
-        return np.asarray(again[...])
+        return np.asarray(rebuilt(array, store=guard)[...])
     except (StreamPCAError, MemoryError, OSError):
         raise
     except Exception as error:  # every codec has errors of its own
         where = hide_secrets(f"{array.store}/{array.path}")
         raise DamagedSourceError(f"{where}: a chunk is damaged: {error}") from error
+
+
+def place_of(array: Any) -> str:
+    """The canonical place of a ``zarr.Array``, guarded or not, without credentials."""
+    store = getattr(array.store, "wrapped", array.store)
+    found = local_paths(store, array.path)
+    if snapshot_of(store):
+        return f"icechunk/{array.path}"  # a session does not tell which repository it is of
+    return found[0] if found else hide_secrets(f"{store}/{array.path}")
+
+
+def snapshot_of(store: Any) -> str:
+    """The snapshot of an Icechunk store, guarded or not; "" for other stores."""
+    if not type(store).__module__.startswith("icechunk"):
+        store = getattr(store, "_store", None)
+    if not type(store).__module__.startswith("icechunk"):
+        return ""
+    return str(store.session.snapshot_id)
+
+
+def local_paths(store: Any, path: str) -> tuple[str, ...]:
+    """(directory of the array,) or (archive,) if it is on this machine, else ()."""
+    if isinstance(store, zarr.storage.LocalStore):
+        return (os.path.realpath(os.path.join(store.root, path)),)
+    if isinstance(store, zarr.storage.ZipStore):
+        return (os.path.realpath(store.path),)
+    return ()
+
+
+def held_in_process(store: Any) -> str:
+    """The kind of store whose chunks are in the memory of this process; "" for others."""
+    store = _unwrapped(store)
+    if isinstance(store, zarr.storage.MemoryStore):
+        return f"a zarr {type(store).__name__}"
+    if isinstance(store, zarr.storage.ObjectStore) and type(store.store).__name__ == "MemoryStore":
+        return "an obstore MemoryStore"
+    return "memory://" if "memory" in protocols_of(store) else ""
+
+
+def absolute(store: Any) -> Any:
+    """The store with an absolute path, so that a process in another folder finds it."""
+    if isinstance(store, zarr.storage.LocalStore) and not store.root.is_absolute():
+        store = copy.copy(store)
+        store.root = store.root.absolute()
+    elif isinstance(store, zarr.storage.ZipStore) and not store.path.is_absolute():
+        store = copy.copy(store)
+        store.path = store.path.absolute()
+    return store
+
+
+def local_store(store: Any) -> Any:
+    """The directory on this machine that a store is, as one of Zarr's own; None of any other."""
+    if type(store) is zarr.storage.LocalStore:
+        return absolute(store)
+    if not {"file", "local"} & set(protocols_of(store)) or not os.path.isabs(store.path):
+        return None
+    return zarr.storage.LocalStore(store.path, read_only=True)
+
+
+def zarr_array_in(wrapper: Any) -> Any:
+    """The Zarr array that xarray's wrappers around it hold, or None."""
+    for _ in range(8):
+        if wrapper is None or isinstance(wrapper, zarr.Array):
+            return wrapper
+        inner = getattr(wrapper, "_array", None)
+        wrapper = getattr(wrapper, "array", None) if inner is None else inner
+    return None
+
+
+def protocols_of(store: Any) -> tuple[str, ...]:
+    """The fsspec protocols of a store; none for other stores."""
+    if not isinstance(store, zarr.storage.FsspecStore):
+        return ()
+    named = store.fs.protocol
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
+def _unwrapped(store: Any) -> Any:
+    while isinstance(store, zarr.storage.WrapperStore):
+        store = store._store
+    return store
