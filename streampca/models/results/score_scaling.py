@@ -1,4 +1,4 @@
-"""Scores that are handed back: components by their labels, with the scaling that they carry."""
+"""Scores that a caller hands over: components by their labels, and the scaling of scores."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ def as_transformed(
     if result is None or scaling == int(whitened) or scores.shape[-1] != len(component):
         return scores
     attrs = {name: one for name, one in scores.attrs.items() if name != SCALING}
-    undone = reciprocal(scaling_factor(result, int(scaling)))
-    return (scores * (undone * scaling_factor(result, int(whitened)))).assign_attrs(attrs)
+    factor = reciprocal(scaling_factor(result, int(scaling)))
+    if whitened:
+        factor = factor * reciprocal(result.score_deviation)
+    return (scores * factor).assign_attrs(attrs)
 
 
 def _by_number(names: list[str], k: int) -> list[int] | None:

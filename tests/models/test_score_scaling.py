@@ -86,13 +86,20 @@ def test_samples_of_the_fit_go_by_their_labels(pca: Any, raw: Any) -> None:
 def test_scaled_scores_are_reconstructed_and_drawn_as_they_are_meant(pca: Any, raw: Any) -> None:
     scaled = pca.project(FIELD, scaling=2)
     np.testing.assert_allclose(pca.inverse_transform(scaled), pca.inverse_transform(raw))
-    whitened = streampca.PCA(3, whiten=True).fit(FIELD, dim="time")
-    np.testing.assert_allclose(
-        whitened.inverse_transform(whitened.transform(FIELD)), pca.inverse_transform(raw)
-    )
-    np.testing.assert_allclose(
-        whitened.inverse_transform(raw.assign_attrs(scaling=0)), pca.inverse_transform(raw)
-    )
+
+
+@pytest.mark.parametrize("kind", [streampca.PCA, streampca.PPCA])
+def test_whitened_scores_go_back_to_the_same_rows(kind: Any) -> None:
+    plain = kind(3).fit(FIELD, dim="time")
+    whitened = kind(3, whiten=True).fit(FIELD, dim="time")
+    raw = plain.transform(FIELD)
+    expected = plain.inverse_transform(raw)
+    unit = whitened.transform(FIELD)
+    for scores in (unit, unit.values, raw.assign_attrs(scaling=0), whitened.project(FIELD)):
+        rows = np.reshape(whitened.inverse_transform(scores), expected.shape)
+        np.testing.assert_allclose(rows, expected)
+    with pytest.raises(InvalidInputError, match="this fit removed nothing"):
+        plain.inverse_transform(raw, remove=np.ones((N, 1)))
 
 
 def test_other_components_are_refused(pca: Any, raw: Any) -> None:
