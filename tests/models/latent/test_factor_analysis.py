@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 import streampca
 from streampca import FactorAnalysis
 from streampca.errors import AccuracyWarning, HeywoodWarning, InvalidInputError
-from streampca.models.explore.drift import compare, permuted
+from streampca.models.results.drift import compare, permuted
 from streampca.solvers import maximum_likelihood, varimax_of_r
 
 HARMAN = [("Harman74", 145, k) for k in range(1, 6)] + [("Harman23", 305, k) for k in range(1, 5)]
