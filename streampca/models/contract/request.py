@@ -264,6 +264,12 @@ class Request:
         return made
 
     @property
+    def unbounded(self) -> bool:
+        """Whether an iteration may make as many passes as are worth their time: the solver is
+        "auto", and no limit was set."""
+        return self.solver == "auto" and self.may_go_over and not self.exact_first
+
+    @property
     def count(self) -> int | None:
         """The requested number of components; None for a share or a rule."""
         k = self.n_components
