@@ -26,7 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # They are the same in every run: what a rare one finds is for whoever searches, with
 # --hypothesis-profile=search, and not for whoever's change is tested that day.
 hypothesis.settings.register_profile(
-    "streampca", max_examples=40, deadline=None, derandomize=True, database=None
+    "streampca", max_examples=20, deadline=None, derandomize=True, database=None
 )
 hypothesis.settings.register_profile(
     "search", max_examples=400, deadline=None, derandomize=False, print_blob=True

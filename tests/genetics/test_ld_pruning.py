@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.errors import InvalidInputError, MemoryLimitError
@@ -166,7 +166,6 @@ def cases(draw):
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_any_blocks_keep_what_the_rules_keep(case):
     expected = oracle(

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -88,7 +88,6 @@ def test_every_path_gives_the_same_signs():
     assert (models[0].components_ @ probe(0, 45) > 0).all()  # in every version
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     data=st.data(),
     n=st.integers(3, 60),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -98,7 +98,6 @@ def test_every_path_equals_least_squares(path, scale, weighted, monkeypatch):
     np.testing.assert_allclose(model.reconstruction_error(X, remove=design), left, rtol=1e-7)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     data=st.data(),
     n=st.integers(9, 40),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -111,7 +111,6 @@ def test_whole_weights_equal_repeated_rows(path, monkeypatch):
     )
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     data=st.data(),
     n=st.integers(4, 40),
