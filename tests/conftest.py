@@ -63,7 +63,6 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 def pytest_collection_finish() -> None:
     """The half million objects of the collected tests stay: nothing looks for garbage in them."""
-    gc.collect()
     gc.freeze()
 
 
