@@ -19,7 +19,7 @@ warnings.simplefilter("ignore")
 def act(path, rank, limit):
     source = scipy.sparse.load_npz(path) if path.endswith("npz") else path
     model = streampca.HardImpute(rank, solver=ask["solver"], max_passes=6, tol=0, progress=False,
-                                 **ask["more"], memory_limit=limit, ridge=ask["ridge"])
+                                 **ask["more"], memory_limit=limit, alpha=ask["alpha"])
     before = resident_nbytes()
     model.fit(source)
     if ask["out"]:
@@ -60,7 +60,7 @@ def ratings(path: Path, n: int, p: int, cells: int) -> str:
 
 def run(path: str, tiny: str, **ask: Any) -> Found:
     """What a completion took and planned; checked against each other."""
-    asked = {"solver": "als", "rank": 10, "limit": None, "out": "", "more": {}, "ridge": 0.0}
+    asked = {"solver": "als", "rank": 10, "limit": None, "out": "", "more": {}, "alpha": 0.0}
     found = measured(PROGRAM, path=path, tiny=tiny, **asked | ask)
     used, planned = above_rest(found)
     assert used <= planned, f"used {used >> 20} MiB, planned {planned >> 20} MiB, {found['memory']}"
@@ -86,7 +86,7 @@ def test_a_dense_completion_stays_under_its_plan(tmp_path: Path, solver: str) ->
 def test_ratings_are_never_made_dense(tmp_path: Path, more: dict[str, Any]) -> None:
     path = ratings(tmp_path / "x.npz", 60_000, 20_000, 2_000_000)  # 4.8 GB as float32
     tiny = ratings(tmp_path / "t.npz", 300, 20, 2000)
-    found = run(path, tiny, rank=8, ridge=1.0, more=more)
+    found = run(path, tiny, rank=8, alpha=1.0, more=more)
     assert found["peak"] < 700 << 20
     assert found["passes"] == 6
 
@@ -98,7 +98,7 @@ def test_candidates_and_biases_stay_under_their_plan(tmp_path: Path) -> None:
         ratings(tmp_path / "x.npz", 60_000, 5_000, 1_000_000),
         dense(tmp_path / "x.zarr", 24_000, 400),
     ):
-        found = run(path, tiny, rank=[2, 4, 8], ridge="auto", more={"validation": 0.05})
+        found = run(path, tiny, rank=[2, 4, 8], alpha="auto", more={"validation": 0.05})
         assert found["passes"] == 6
 
 

@@ -335,7 +335,7 @@ def test_factors_do_not_drift_from_themselves(rotation):
 def test_the_likelihood_on_the_way_rises_to_that_of_the_fit():
     X = measured(seed=3)
     model = FactorAnalysis(2).fit(X)
-    assert len(model.loglike_) == 4
+    assert len(model.loglike_) == model.n_iter_ + 1 > 3
     assert np.all(np.diff(model.loglike_) > 0)
     assert model.loglike_[-1] == pytest.approx(model.score_samples(X).sum(), rel=1e-12)
     assert len(model.trace_) == model.n_iter_ + 1
