@@ -97,6 +97,16 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
+def two_workers() -> Iterator[Any]:
+    """A client of two worker processes of one thread each, which no test harms."""
+    from tests.passes.local_clusters import start_client, stop_client
+
+    client = start_client(2)
+    yield client
+    stop_client(client)
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The directory of real data that lies beside the repository."""
     path = Path(__file__).parents[1].parent / "shared" / "data"

@@ -25,7 +25,7 @@ PRELUDE = """
 import json, sys, warnings
 import numpy as np
 import streampca
-from streampca.models.decompose import routes
+from streampca.models.contract import estimator
 from streampca.models.pca import incremental_state
 from streampca.models.results import row_maps
 from streampca.passes.memory import code_nbytes, peak_nbytes, resident_nbytes
@@ -40,7 +40,7 @@ def recorded(choose):
         return planned
     return chosen
 
-for room in (row_maps, routes, incremental_state):
+for room in (estimator, row_maps, incremental_state):
     room.choose = recorded(room.choose)
 
 def report(base, plan=None, **more):

@@ -55,7 +55,8 @@ def faults() -> list[Fault]:
 
 def planted(fault: Fault) -> str | None:
     """The file with the fault; None where its text does not stand there once."""
-    text = (PACKAGE / fault.file).read_text(encoding="utf-8")
+    path = PACKAGE / fault.file
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
     return text.replace(fault.old, fault.new) if text.count(fault.old) == 1 else None
 
 

@@ -298,23 +298,6 @@ def test_the_step_is_a_tenth_of_the_window():
     assert prune_ld(matrix).settings["window"] == 500
 
 
-@pytest.fixture(scope="module")
-def two_workers():
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
 @pytest.mark.slow
 def test_a_cluster_keeps_the_same(two_workers):
     calls = copied_haplotypes(np.random.default_rng(7), 100, 400, missing=0.01)

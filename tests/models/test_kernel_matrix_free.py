@@ -279,14 +279,14 @@ def test_memory_is_kept(n: int, p: int, limit: str, kernel: str, tmp_path: Path)
     ],
 )
 def test_the_same_bits_on_a_cluster_and_on_any_number_of_threads(
-    solver: str, dtype: str, tmp_path: Path, client: Any
+    solver: str, dtype: str, tmp_path: Path, two_workers: Any
 ) -> None:
     path = stored(tmp_path, clusters(1, 3000).astype(dtype))
     asked = {"kernel": "rbf", "gamma": "median", "solver": solver}
     if solver == "scratch":
         asked["scratch"] = str(tmp_path / "scratch")
     expected = quiet(scheduler="threads", threads=1, **asked).fit(path).eigenvectors_
-    for more in ({"scheduler": client}, {"scheduler": "threads", "threads": 3}):
+    for more in ({"scheduler": two_workers}, {"scheduler": "threads", "threads": 3}):
         found = quiet(**asked, **more).fit(path).eigenvectors_
         np.testing.assert_array_equal(found, expected)
 
