@@ -33,7 +33,7 @@ from streampca.models.contract.request import seed_of
 from streampca.models.results.row_maps import score_dtype
 from streampca.models.rows.labelled_rows import completed_like
 from streampca.passes import Candidate, Outcome
-from streampca.sources.memory.lazy import is_dask_array
+from streampca.sources.dask.lazy import is_dask_array
 
 HIDDEN = 0.2  # share of the observed cells by which a model is scored
 
