@@ -32,7 +32,7 @@ def ratings(tmp_path: Path) -> tuple[np.ndarray, np.ndarray]:
     return x, whole
 
 
-def test_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) -> None:
+def test_impute_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) -> None:
     x, whole = ratings
     out = {name: str(tmp_path / name) for name in ("model", "full.zarr", "scores.zarr")}
     command = [
@@ -94,7 +94,7 @@ def test_ratings_by_a_config_file(tmp_path: Path, ratings: Any, capsys: Any) -> 
     assert "choose one" in capsys.readouterr().err
 
 
-def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
+def test_impute_takes_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
     x, _ = ratings
     hole = np.isnan(x)
     for given, low, high in (
