@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from streampca.accumulators import Accumulator
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.costs import PassResult
@@ -180,6 +182,13 @@ class Candidate(Generic[T]):
                 f"two passes of {self.solver!r} were made from one by replace(); give the second a "
                 "key of its own: key=object()"
             )
+
+    def passes_within(self, seconds: float) -> int:
+        """How many of its passes are predicted to take so many seconds together."""
+        usual = sum(one.likely for one in self.passes)
+        return (
+            int(min(seconds * usual / self.seconds, np.iinfo(np.int32).max)) if self.seconds else 0
+        )
 
     def weighted(self, weights: Any, feature_weights: Any = None) -> Candidate[T]:
         """The candidate whose passes count samples, and weigh features, so."""

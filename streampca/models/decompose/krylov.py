@@ -19,7 +19,6 @@ from streampca.models.decompose.eigenproblem import RowsSink, count_missing, unw
 from streampca.models.decompose.gram_outputs import FeatureSummary, finish_components
 from streampca.models.decompose.krylov_plan import (
     RANDOM,
-    STEPS,
     Judge,
     KrylovShape,
     Verdict,
@@ -96,7 +95,8 @@ class _Iteration:
         shape: KrylovShape,
         passes: tuple[PassSpec, ...],
     ) -> None:
-        self.plan, self.matrix, self.request, self.shape = planned.plan, matrix, request, shape
+        self.plan, self.candidate = planned.plan, planned.candidate
+        self.matrix, self.request, self.shape = matrix, request, shape
         self.first, self.step, *self.last = passes
         self.blocks = planned.blocks(self.step)
         self.side = request.side
@@ -306,7 +306,7 @@ class _Iteration:
         if self.stopped:
             return False
         width = min(self.shape.width, room)
-        fresh = self.space.next_block(ritz, width, self.rng)
+        fresh = self.space.next_block(ritz, width, self.rng, float(last.floor.min()))
         fresh = self._centred(fresh).astype(self.dtype)
         if self.space.size + width > self.space.capacity:
             self.space.restart(ritz, self.shape.keep)
@@ -316,11 +316,8 @@ class _Iteration:
     def _passes_worth_making(self) -> int:
         """The number of further passes that would still be faster than an exact solver."""
         left = self.blocks.times - self.steps
-        predicted = dict(self.plan.considered)
-        if self.plan.then is None or not predicted.get("krylov"):
-            return left
-        one = predicted["krylov"] / (1 + STEPS)
-        return min(left, int(predicted.get(self.plan.then.solver, np.inf) / one))
+        exact = self.candidate.then
+        return left if exact is None else min(left, self.candidate.passes_within(exact.seconds))
 
     # -- the result -------------------------------------------------------------------------
 

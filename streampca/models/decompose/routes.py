@@ -26,7 +26,7 @@ from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scatter_candidates, tsqr_candidates
 from streampca.models.decompose.sketch import sketch_candidates
-from streampca.passes import Candidate, Pass, PassCost, PassPlan, PassResult, Rates
+from streampca.passes import Candidate, Pass, PassCost, PassPlan, PassResult, Rates, in_memory
 from streampca.sources.genotypes.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
 
@@ -92,6 +92,7 @@ SOLVERS = tuple(dict.fromkeys(one for way in WAYS for one in way.solvers))
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
+MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that may go over
 GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 
 
@@ -155,7 +156,30 @@ def _ordered(
     exact, iterative = (rates.timed(matrix, some) for some in (exact, iterative))
     if request.exact_first:
         return exact + iterative
-    return ordered(exact, iterative, request.iterate, request.may_go_over)
+    candidates = ordered(exact, iterative, request.iterate, request.may_go_over)
+    most = most_passes(matrix)
+    return [_until_exact_is_cheaper(one, most) for one in candidates]
+
+
+def most_passes(matrix: ChunkedMatrix) -> int:
+    """Reads that an iteration may make of a matrix before it goes over to an exact solver, where
+    each is cheap; 0 where nothing is known of what a read costs."""
+    places = matrix.locations()
+    if in_memory(matrix):
+        return MOST_IN_MEMORY
+    return 0 if not places or any(one.remote for one in places) else MOST_ON_DISK
+
+
+def _until_exact_is_cheaper(one: Candidate[T], most: int) -> Candidate[T]:
+    """A candidate whose repeated passes go on while they cost less than what it goes over to."""
+    if one.then is None:
+        return one
+    worth = min(one.passes_within(one.then.seconds), most)
+    passes = (
+        replace(spec, times=max(spec.times, worth)) if spec.times > 1 else spec
+        for spec in one.passes
+    )
+    return replace(one, passes=tuple(passes))
 
 
 def ordered(
