@@ -216,8 +216,7 @@ class Completion(WeighsSamples, LinearModel):
     @property
     def validation_(self) -> list[dict[str, Any]]:
         """Rank, penalty, held-out error and objective of every candidate."""
-        curve: list[dict[str, Any]] = self._fitted().provenance["validation"]
-        return curve
+        return [dict(one) for one in self._fitted().provenance["validation"]]
 
     @property
     def turns_(self) -> list[float]:

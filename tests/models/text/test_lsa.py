@@ -251,6 +251,11 @@ def test_coordinates_on_disk(small: LSA, tmp_path: Path) -> None:
     (tmp_path / "o.zarr").rename(tmp_path / "o2.zarr")
     with pytest.raises(SourceError, match="does not hold the coordinates"):
         other.search("lens")
+    texts = iter(TEXTS)
+    for taken in (place, tmp_path / "documents.csv"):
+        with pytest.raises(InvalidInputError, match="exists already|a Zarr array is written here"):
+            LSA(4, coordinates=str(taken), **options).fit(texts)
+    assert len(list(texts)) == len(TEXTS)  # refused before any is read
 
 
 def test_ready_matrices(small: LSA, tmp_path: Path) -> None:
