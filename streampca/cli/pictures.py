@@ -36,9 +36,9 @@ from streampca.matrix.labels import json_of
 from streampca.models.explore.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
-from streampca.sources.files.encodings import read_text
 from streampca.sources.side_data import named_column, read_panel
 from streampca.sources.sparse.anndata import stored_scores
+from streampca.sources.text_files import read_text
 from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
@@ -303,7 +303,7 @@ def read_labels(path: str) -> Any:
 def run_demo(arguments: argparse.Namespace) -> int:
     """``streampca demo``: analyse data with known structure, and check the result."""
     from streampca.operations.convert import digits_demo, genotype_demo
-    from streampca.sources.simulate import GenotypeRecipe
+    from streampca.sources.genotypes.simulate import GenotypeRecipe
 
     folder = Path(arguments.output)
     progress = progress_of(arguments)

@@ -34,7 +34,7 @@ from streampca.models.contract.request import seed_of
 from streampca.models.results.row_maps import score_dtype
 from streampca.models.rows.labelled_rows import completed_like
 from streampca.passes import Candidate, Outcome
-from streampca.sources.memory.lazy import is_dask_array
+from streampca.sources.dask.lazy import is_dask_array
 
 HIDDEN = 0.2  # share of the observed cells by which a model is scored
 
@@ -51,9 +51,7 @@ class Completion(WeighsSamples, LinearModel):
     _soft = False
     rank: Any
     _scores: Any = None  # the scores of a fit whose factors are in a scratch store
-    _known: Ratings | None = (
-        None  # answers by the ids of a fit of ratings, made at the first question
-    )
+    _known: Ratings | None = None  # of a fit of ratings, made at the first question
 
     solver: str = parameter(
         default="auto",

@@ -19,7 +19,7 @@ from streampca.models.side_data.by_name import Find, named_column, weights_along
 from streampca.models.side_data.design import Design
 from streampca.models.side_data.row_weights import as_counts, refuse_few, split
 from streampca.solvers import check_n_components
-from streampca.sources.tables.row_keys import rows_named_as
+from streampca.sources.tables.row_names import rows_named_as
 
 
 @dataclass(frozen=True)

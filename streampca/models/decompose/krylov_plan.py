@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,6 +82,35 @@ class Judge:
         following = resolved[k] if k < len(resolved) else True  # what separates the last of them
         stuck = certified | (resolved[:k] & following)
         return Verdict(ritz, certificate, level, certified, stuck, multiplied, self.tol)
+
+    def stopped(
+        self,
+        verdicts: Sequence[Verdict],
+        room: int,
+        left: int,
+        worthwhile: float,
+        most: int,
+        unit: str = "passes",
+    ) -> str:
+        """Why an iteration ends after these verdicts, in words; "" where it goes on.
+
+        room : dimensions that are not searched yet.  left : steps of at most ``most``.
+        worthwhile : passes that are worth their time.  unit : of these.
+        """
+        last, before = verdicts[-1], verdicts[-2] if len(verdicts) > 1 else None
+        if room <= 0:
+            return "the searched space is everything"
+        if len(last.certified) < self.k and left > 0:  # it began with an earlier, smaller fit
+            return ""
+        if last.certified.all():
+            return "certified"
+        if left <= 0:
+            return f"max_passes={most}"
+        if last.stuck.all():
+            return f"{self.dtype} arithmetic resolves no more"
+        if (needed := last.passes_needed(before)) > worthwhile:
+            return f"the next one would need about {needed} more {unit}"
+        return ""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.alignment import rows_along
-from streampca.models.results.given_scores import (
+from streampca.models.results.linear_result import LinearResult
+from streampca.models.results.score_scaling import (
     SCALING,
     check_scaling,
     check_spread,
     scaling_factor,
 )
-from streampca.models.results.linear_result import LinearResult
 from streampca.models.results.value_attributes import (
     HOW,
     of_correlation,
@@ -58,7 +58,7 @@ def _stated(bound: float, most: float) -> str:
 
 def dataset_of(result: LinearResult) -> Any:
     """An xarray.Dataset of all arrays with their labels: see ``Decomposition.to_xarray``."""
-    from streampca.sources.labelled.labelled import to_dataset
+    from streampca.sources.labelled.to_xarray import to_dataset
 
     component, features = result.component_axis, result.labels.features
     mean = np.array(result.mean)
@@ -134,7 +134,7 @@ class EofViews:
     def _given(self, scores: Any) -> Array:
         """(n, k) scores of the rows of the fit, unscaled, in the order of its samples."""
         result, samples = self.result, self.result.labels.samples
-        scores = rows_along(result.given_scores(scores), samples, "scores")
+        scores = rows_along(result.unscaled_scores(scores), samples, "scores")
         values: Array = scores.reshape(-1, result.n_components)
         if len(values) == result.n_samples == result.weight:
             check_spread(values, result)
@@ -145,12 +145,8 @@ class EofViews:
 
         NaN where a feature never varies, or was left out (a weight of 0).
         """
-        covariance = self._covariance()
-        deviation = np.sqrt(np.maximum(self._variance(), 0.0))
-        deviation[self.result.constant] = 0.0  # else rounding is divided by rounding
-        undefined = np.full_like(covariance, np.nan)
-        correlation = np.divide(covariance, deviation, out=undefined, where=deviation > 0)
-        return self._maps("eofs_as_correlation", correlation, partial(of_correlation, self.result))
+        maps = self.result.feature_correlations()
+        return self._maps("eofs_as_correlation", maps, partial(of_correlation, self.result))
 
     def as_covariance(self, scaling: int = 1) -> Any:
         """(component, features): covariance of every PC with the data, in the data's units.
@@ -162,7 +158,9 @@ class EofViews:
             check_scaling(scaling)
         ]
         attrs = partial(of_covariance, self.result, scaling=scaling)
-        return self._maps("eofs_as_covariance", self._covariance() * factor[:, None], attrs)
+        return self._maps(
+            "eofs_as_covariance", self.result.feature_covariances() * factor[:, None], attrs
+        )
 
     def eigenvalues(self) -> Any:
         """(component,) variance of every PC."""
@@ -208,7 +206,7 @@ class EofViews:
                 "a Dataset needs named dimensions: fit an xarray.DataArray, a NetCDF file or a "
                 "Zarr store as xarray writes it"
             )
-        from streampca.sources.labelled.labelled import merged
+        from streampca.sources.labelled.to_xarray import merged
 
         found = {
             "pcs": self.pcs(pc_scaling, scores),
@@ -234,21 +232,6 @@ class EofViews:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _covariance(self) -> Array:
-        """(k, p) of the data with PCs of unit variance."""
-        found = self.result
-        maps = np.array(found.structure.T, order="C")
-        maps[:, found.filtered] = np.nan
-        return maps if found.divisors is None else maps * found.divisors
-
-    def _variance(self) -> Array:
-        if self.result.feature_variance is None:
-            raise InvalidInputError(
-                "this model was saved without the variances of its features; fit it again, or use "
-                "as_covariance()"
-            )
-        return self.result.feature_variance
-
     def _component(self) -> AxisLabels:
         return self.result.component_axis
 
@@ -264,7 +247,7 @@ class EofViews:
         """The values with labels, if the data had named dimensions."""
         if not self.result.labels.dims_named:
             return values
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         return to_dataarray(values, axes, name, attrs)
 

@@ -59,6 +59,16 @@ class SparsePCA(ScoresEmptySamples):
     Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError (holes). Warns
     (ConvergenceWarning) where loadings still move at the end.
     Source: Zou, Hastie and Tibshirani 2006, J. Comput. Graph. Stat. 15(2), sections 3.3 to 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import SparsePCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 8))
+    >>> X[:, :3] += 3 * rng.standard_normal((200, 1))  # features that vary together
+    >>> SparsePCA(1, n_nonzero=3).fit(X).components_.round(1)
+    array([[0.6, 0.6, 0.6, 0. , 0. , 0. , 0. , 0. ]])
     """
 
     n_components: int = parameter(

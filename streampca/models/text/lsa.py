@@ -35,7 +35,7 @@ from streampca.models.text.vocabulary import Kept as KeptTerms
 from streampca.passes import Outcome, Plan, Planned, choose
 from streampca.sources import as_matrix
 from streampca.sources.sparse.anndata import TOKENS
-from streampca.sources.texts.texts import Texts, is_texts
+from streampca.sources.texts.documents import Texts, is_texts
 from streampca.store.sinks import refuse_occupied
 
 

@@ -253,7 +253,7 @@ def test_coordinates_on_disk(small: LSA, tmp_path: Path) -> None:
         other.search("lens")
     texts = iter(TEXTS)
     for taken in (place, tmp_path / "documents.csv"):
-        with pytest.raises(InvalidInputError, match="exists already|a Zarr array is written here"):
+        with pytest.raises(InvalidInputError, match=r"exists already|a Zarr array is written here"):
             LSA(4, coordinates=str(taken), **options).fit(texts)
     assert len(list(texts)) == len(TEXTS)  # refused before any is read
 
