@@ -68,9 +68,7 @@ def test_numbers_that_name_rows_are_no_feature(kind: str, column: str, tmp_path:
     table = named(X, 100 + ORDER, column)
     frames = {"pandas": table, "polars": pl.from_pandas(table), "Arrow": pa.table(dict(table))}
     source = frames[kind] if kind in frames else stored(table, tmp_path / "x", kind)
-    with pytest.raises(
-        InvalidInputError, match=rf"column '{column}' holds a different whole"
-    ):
+    with pytest.raises(InvalidInputError, match=rf"column '{column}' holds a different whole"):
         streampca.PCA(1).fit(source)
     repaired = streampca.open(source, index=column)
     np.testing.assert_array_equal(repaired.labels.samples.coords["sample"], 100 + ORDER)
@@ -156,9 +154,7 @@ def test_names_of_text_keep_zeros_and_words_that_mean_missing(tmp_path: Path) ->
         assert streampca.open(path).shape == (4, X.shape[1])
     assert streampca.open(path, index="sample").labels.samples.names() == nothing
     path = stored(named(X[:4], ["4", "NA", "2", "9"]), tmp_path / "n", "csv")
-    with pytest.raises(
-        InvalidInputError, match="'sample' holds a different whole number in every"
-    ):
+    with pytest.raises(InvalidInputError, match="'sample' holds a different whole number in every"):
         streampca.open(path)
     path = stored(named(X, ["", *words[1:]]), tmp_path / "y", "csv")
     with pytest.raises(InvalidInputError, match="column 'sample' is empty at row 0"):
