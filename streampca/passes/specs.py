@@ -54,8 +54,8 @@ class PassSpec:
 
     name: str
     axis: int
-    total_nbytes: int
-    partial_nbytes: int
+    total_nbytes: int = 0
+    partial_nbytes: int = 0
     scratch: Callable[[int], int] = lambda length: 0
     accumulators: Mapping[str, Accumulator] = field(default_factory=dict)
     kept_nbytes: int = 0

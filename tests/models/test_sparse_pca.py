@@ -25,7 +25,7 @@ def quiet(k: int = 2, **parameters: Any) -> SparsePCA:
     return SparsePCA(k, progress=False, **parameters)
 
 
-def planted(seed: int, n: int = 150, p: int = 60, dtype: str = "f8") -> np.ndarray:
+def spiked(seed: int, n: int = 150, p: int = 60, dtype: str = "f8") -> np.ndarray:
     """Two spikes of eight features each, far from the origin."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, p)) + 2.0
@@ -88,7 +88,7 @@ def test_both_routes_minimise_the_same(asked: dict[str, Any], dtype: str) -> Non
         scipy.sparse.csr_array,
     )
     for seed, source in enumerate(sources):
-        x = planted(seed, dtype=dtype)
+        x = spiked(seed, dtype=dtype)
         more = {"ridge": FREE, "tol": 1e-6, **asked}
         held = quiet(solver="covariance", **more).fit(x)
         read = quiet(solver="sweeps", max_passes=300, **more).fit(source(x))
@@ -106,7 +106,7 @@ def test_streamed_features_give_the_same(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streampca.models.sparse.sweeps.easier_axis", lambda matrix: 1)
-    x = planted(2)
+    x = spiked(2)
     if asked:
         x[::7, 3] = np.nan
     more = {"ridge": FREE, "tol": 1e-6, "n_nonzero": 8, **asked}
@@ -132,7 +132,7 @@ def test_a_planted_support_is_found_in_few_reads(tmp_path: Path) -> None:
 
 
 def test_without_penalty_it_is_a_pca() -> None:
-    x = planted(2)
+    x = spiked(2)
     dense, sparse = PCA(2).fit(x), quiet(2, n_nonzero=60, ridge=0.0).fit(x)
     np.testing.assert_allclose(np.abs(np.sum(dense.components_ * sparse.components_, 1)), 1)
     np.testing.assert_allclose(sparse.explained_variance_, dense.explained_variance_, rtol=1e-9)
@@ -165,7 +165,7 @@ def test_adjusted_variances_are_those_of_qr() -> None:
 
 
 def test_scores_rows_and_labels() -> None:
-    x = planted(3)
+    x = spiked(3)
     field = xr.DataArray(x.reshape(150, 6, 10), dims=("time", "lat", "lon"))
     field = field.assign_coords(lat=np.arange(6.0))
     model = quiet(n_nonzero=8, scale="std").fit(field)
@@ -186,7 +186,7 @@ def test_scores_rows_and_labels() -> None:
 
 
 def test_holes_hold_the_mean() -> None:
-    x = planted(4)
+    x = spiked(4)
     holes = np.random.default_rng(0).random(x.shape) < 0.02
     filled = np.where(holes, np.nan, x)
     with pytest.raises(NonFiniteError):
@@ -240,7 +240,7 @@ def test_counts_end_a_path_as_in_elasticnet(seed: int) -> None:
 
 
 def test_saved_and_described(tmp_path: Path) -> None:
-    model = quiet(n_nonzero=(8, 4)).fit(planted(5))
+    model = quiet(n_nonzero=(8, 4)).fit(spiked(5))
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")
     assert loaded.result_.table() == model.result_.table()
@@ -249,7 +249,7 @@ def test_saved_and_described(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_used_is_refused() -> None:
-    x = planted(6)
+    x = spiked(6)
     for parameters, words in (
         ({"n_nonzero": 0}, "n_nonzero=0; expected a number from 1 to 60"),
         ({"n_nonzero": 61}, "n_nonzero=61"),
@@ -269,7 +269,7 @@ def test_what_cannot_be_used_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="n_components=0"):
         quiet(0).fit(x)
     with pytest.warns(ConvergenceWarning, match="still moved"):
-        quiet(alpha=1.0, ridge=FREE, solver="sweeps", max_passes=7).fit(planted(19))
+        quiet(alpha=1.0, ridge=FREE, solver="sweeps", max_passes=7).fit(spiked(19))
 
 
 @pytest.mark.parametrize("settings", [{"ridge": None}, {"ridge": float("inf")}])

@@ -19,7 +19,7 @@ from streampca.models.side_data.by_name import Find, named_column, weights_along
 from streampca.models.side_data.design import Design
 from streampca.models.side_data.row_weights import as_counts, refuse_few, split
 from streampca.solvers import check_n_components
-from streampca.sources.tables.row_keys import rows_named_as
+from streampca.sources.tables.row_names import rows_named_as
 
 
 @dataclass(frozen=True)
@@ -262,6 +262,12 @@ class Request:
         for name, value in found.items():
             object.__setattr__(made, name, value)
         return made
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether an iteration may make as many passes as are worth their time: the solver is
+        "auto", and no limit was set."""
+        return self.solver == "auto" and self.may_go_over and not self.exact_first
 
     @property
     def count(self) -> int | None:

@@ -92,7 +92,7 @@ SOLVERS = tuple(dict.fromkeys(one for way in WAYS for one in way.solvers))
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
-MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that may go over
+MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that nobody has bounded
 GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 
 
@@ -156,25 +156,24 @@ def _ordered(
     exact, iterative = (rates.timed(matrix, some) for some in (exact, iterative))
     if request.exact_first:
         return exact + iterative
-    candidates = ordered(exact, iterative, request.iterate, request.may_go_over)
-    most = most_passes(matrix)
-    return [_until_exact_is_cheaper(one, most) for one in candidates]
+    most = most_passes(matrix) if request.unbounded else 0
+    return ordered(exact, iterative, request.iterate, request.may_go_over, most)
 
 
 def most_passes(matrix: ChunkedMatrix) -> int:
-    """Reads that an iteration may make of a matrix before it goes over to an exact solver, where
-    each is cheap; 0 where nothing is known of what a read costs."""
+    """Passes that an iteration may make over a matrix of which a read is cheap; 0 where nothing is
+    known of what a read costs."""
     places = matrix.locations()
     if in_memory(matrix):
         return MOST_IN_MEMORY
     return 0 if not places or any(one.remote for one in places) else MOST_ON_DISK
 
 
-def _until_exact_is_cheaper(one: Candidate[T], most: int) -> Candidate[T]:
-    """A candidate whose repeated passes go on while they cost less than what it goes over to."""
-    if one.then is None:
-        return one
-    worth = min(one.passes_within(one.then.seconds), most)
+def _with_passes_worth_making(one: Candidate[T], most: int) -> Candidate[T]:
+    """A candidate whose repeated passes go on while they cost less than what it goes over to, or,
+    where that is nothing, a time that a user waits."""
+    patience = GO_OVER[0][0] if one.then is None else one.then.seconds
+    worth = min(one.passes_within(patience), most)
     passes = (
         replace(spec, times=max(spec.times, worth)) if spec.times > 1 else spec
         for spec in one.passes
@@ -187,11 +186,13 @@ def ordered(
     iterative: list[Candidate[T]],
     iterate: bool = False,
     may_go_over: bool = True,
+    most: int = 0,
 ) -> list[Candidate[T]]:
     """Exact ones that are affordable, iterative ones, each followed by an exact one that it may go
     over to, and the other exact ones; both lists are in the order of their predicted times.
 
-    iterate : none comes before the iterative ones.
+    iterate : none comes before the iterative ones.  most : passes that these may make, if more
+        than they declare, while they are worth their time.
     """
     if not exact or not iterative:
         return exact + iterative
@@ -199,7 +200,11 @@ def ordered(
     first = [one for one in exact if within(AFFORDABLE, one.seconds, quickest)]
     last_resorts = [one for one in exact if within(GO_OVER, one.seconds, quickest)]
     first, last_resorts = first * (not iterate), last_resorts * may_go_over
-    iterative = [replace(one, then=then) for then in (*last_resorts, None) for one in iterative]
+    iterative = [
+        _with_passes_worth_making(replace(one, then=then), most)
+        for then in (*last_resorts, None)
+        for one in iterative
+    ]
     return first + iterative + [one for one in exact if one not in first]
 
 

@@ -52,6 +52,9 @@ class SparsePCA(ScoresEmptySamples):
     objective_ is what alpha or path minimise, and falls; with n_nonzero the penalty follows from
     the number of loadings at each iteration, and objective_, without it, may rise on the way.
 
+    Loadings B and directions A, whose columns are orthonormal, minimise tr S - 2 tr A'SB + tr B'SB
+    + ridge |B|^2 + sum_j alpha_j |b_j|_1, S the covariance; with ridge=inf the squares |B|^2 stand
+    for the two terms before alpha.
     Scores are products with the loadings, and are correlated; the adjusted variance of a component
     is what it adds to those before it, and depends on their order.
     Cost: one read and p^2 memory where the covariance fits, 2 k p^2 flops an iteration; else the
@@ -59,6 +62,16 @@ class SparsePCA(ScoresEmptySamples):
     Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError (holes). Warns
     (ConvergenceWarning) where loadings still move at the end.
     Source: Zou, Hastie and Tibshirani 2006, J. Comput. Graph. Stat. 15(2), sections 3.3 to 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import SparsePCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 8))
+    >>> X[:, :3] += 3 * rng.standard_normal((200, 1))  # features that vary together
+    >>> SparsePCA(1, n_nonzero=3).fit(X).components_.round(1)
+    array([[0.6, 0.6, 0.6, 0. , 0. , 0. , 0. , 0. ]])
     """
 
     n_components: int = parameter(
@@ -71,7 +84,7 @@ class SparsePCA(ScoresEmptySamples):
     )
     alpha: Any = parameter(
         default=None,
-        meaning="""in place of n_nonzero: weight of the sum of absolute loadings, a number or one
+        meaning="""in place of n_nonzero: penalty of the sum of absolute loadings, a number or one
             for each component, in units of variance.""",
     )
     path: Any = parameter(
@@ -93,7 +106,7 @@ class SparsePCA(ScoresEmptySamples):
     )
     ridge: float | None = parameter(
         default=None,
-        meaning="""weight of the sum of squared loadings, in units of variance; inf: loadings are
+        meaning="""penalty of the sum of squared loadings, in units of variance; inf: loadings are
             thresholded products with the covariance. None: 1e-6 where p is at most n and 5000,
             else inf; inf with groups.""",
     )
@@ -101,7 +114,7 @@ class SparsePCA(ScoresEmptySamples):
         default="auto",
         choices=("auto", *WAYS),
         meaning=""""covariance" (p x p, in memory), "sweeps" (a read for each product with it;
-            with a finite ridge, of chunks that hold whole samples, beside the covariance of 1000
+            with a finite ridge, of chunks that hold whole samples, and the covariance of 1000
             features, or of 4 times n_nonzero), or the one that is predicted to be quicker.""",
     )
     center: bool = shared.CENTER

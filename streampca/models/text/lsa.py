@@ -35,7 +35,8 @@ from streampca.models.text.vocabulary import Kept as KeptTerms
 from streampca.passes import Outcome, Plan, Planned, choose
 from streampca.sources import as_matrix
 from streampca.sources.sparse.anndata import TOKENS
-from streampca.sources.texts.texts import Texts, is_texts
+from streampca.sources.texts.documents import Texts, is_texts
+from streampca.store.sinks import refuse_occupied
 
 
 @estimator
@@ -140,6 +141,8 @@ class LSA(LinearModel):
             ``vectorizer.get_feature_names_out()``.
         """
         self.result_: LSADecomposition
+        if self.coordinates is not None:  # before texts are counted
+            refuse_occupied(self.coordinates, overwrite=False)
         self._fit_to(self._counts(X, dim, terms, names), None)
         self.dim_ = dim
         return self
