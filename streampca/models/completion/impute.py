@@ -162,7 +162,7 @@ class Completion(WeighsSamples, LinearModel):
         """X; of a sparse one the cells that are not stored are missing, but with absent="zero"."""
         if self.absent not in ("missing", "zero"):
             raise InvalidInputError(f"absent={self.absent!r}; expected 'missing' or 'zero'")
-        matrix = super()._opened(X, dim)
+        matrix: ChunkedMatrix = super()._opened(X, dim)
         return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
 
     def _request(
