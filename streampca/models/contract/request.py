@@ -218,7 +218,7 @@ class Request:
     """
 
     n_components: int | float | str | None = None
-    svd_solver: str = "auto"
+    solver: str = "auto"
     center: bool = True
     scale: str | None = None
     ddof: int = 1
@@ -300,7 +300,7 @@ class Request:
         self, matrix: ChunkedMatrix, *, weights: Any, remove: Any, sample_weight: Any
     ) -> Self:
         """This request, checked, with the side data of a matrix. Raises InvalidInputError."""
-        exact = self.center and self.svd_solver not in ("randomized", "arpack")
+        exact = self.center and self.solver not in ("randomized", "arpack")
         self.check(matrix.shape, least=0 if exact else 1)
         side = side_data(matrix, weights=weights, remove=remove, sample_weight=sample_weight)
         refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")

@@ -1,6 +1,6 @@
 """The ways to a PCA, a row each, and how one of them is chosen.
 
-A row says which values of ``svd_solver`` take it and what it cannot do. To add a way: a file with
+A row says which values of ``solver`` take it and what it cannot do. To add a way: a file with
 its candidates (:class:`streampca.passes.Candidate`), which carry their solver, and a row here.
 """
 
@@ -37,20 +37,20 @@ class Need(Enum):
     """What a request may need that not every way can give, and what to say then."""
 
     DESIGN_IN_HOLES = (
-        "missing='mean' with remove= and svd_solver={solver!r}: a hole holds what the design "
-        "says there, which streamed samples cannot know in one pass. Use svd_solver='gram', "
+        "missing='mean' with remove= and solver={solver!r}: a hole holds what the design "
+        "says there, which streamed samples cannot know in one pass. Use solver='gram', "
         "which streams features"
     )
     MATRIX_OF_SAMPLES = (
-        "relationship= and loadings= need the matrix of the samples, which svd_solver={solver!r} "
-        "does not form; use svd_solver='gram'"
+        "relationship= and loadings= need the matrix of the samples, which solver={solver!r} "
+        "does not form; use solver='gram'"
     )
     NUMBER_OF_COMPONENTS = (
-        "svd_solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
+        "solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
         "the whole spectrum is not computed"
     )
     OTHER_SAMPLES = (
-        "svd_solver={solver!r} does not give scores of other samples in the same fit "
+        "solver={solver!r} does not give scores of other samples in the same fit "
         "(fit_samples); use 'gram'"
     )
 
@@ -60,7 +60,7 @@ class Way:
     """A row of the table.
 
     candidates : for a matrix and a request, the most generous first.
-    solvers : the values of ``svd_solver`` that take it; the plan chooses among the ways of one.
+    solvers : the values of ``solver`` that take it; the plan chooses among the ways of one.
     lacks : the needs that it cannot meet.  exact : it does not iterate.
     writes : the candidates take a third argument, :class:`GramOutputs`.
     """
@@ -106,9 +106,9 @@ def pca_candidates(
     """
     if request.scale in ALLELE_SCALES:
         refuse_other_ploidy(matrix, request.standardize.ploidy)
-    solver = ALIASES.get(request.svd_solver, request.svd_solver)
+    solver = ALIASES.get(request.solver, request.solver)
     if solver not in SOLVERS:
-        raise InvalidInputError(f"svd_solver={solver!r}; expected one of {SOLVERS}")
+        raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
     if solver == "randomized" and request.n_components is None:
         solver = "auto"  # all components: nothing is left to iterate for
     ways = [way for way in WAYS if solver in way.solvers]
@@ -227,7 +227,7 @@ class WarmStart:
 
     def turn_to(self, matrix: ChunkedMatrix, request: Request) -> None:
         """Discard what another matrix or another request left."""
-        taken = (request.svd_solver, request.standardize, request.missing, matrix.missing_value)
+        taken = (request.solver, request.standardize, request.missing, matrix.missing_value)
         digest = hashlib.sha256(repr(taken).encode())
         digest.update(matrix.content_stamp().encode())
         for name, array in vars(request.side).items():

@@ -52,7 +52,7 @@ def test_an_uncertified_pca_is_replaced_by_the_exact_one_before_em_begins(holes)
     before = [one for one in plan.passes if one.name != "em"]  # EM follows either answer once
     assert plan.n_passes == sum(one.times for one in before) + plan.then.n_passes
     assert plan.reads == sum(one.times * one.reads for one in before) + plan.then.reads
-    exact = PPCA(8, svd_solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
+    exact = PPCA(8, solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
     names = [cost.name for cost in model.cost_]
     assert names[0] == "look"
     of_exact = [cost.name for cost in exact.cost_]

@@ -265,7 +265,7 @@ def test_streamed_features_take_the_same_steps(make, weighted, monkeypatch):
 
 def test_wide_sources_stream_features():
     wide = da.zeros((3192, 200_000), chunks=(3192, 500), dtype=np.float32)
-    plan = PPCA(10, svd_solver="gram", memory_limit="1GiB").plan(wide)
+    plan = PPCA(10, solver="gram", memory_limit="1GiB").plan(wide)
     assert "at most 100, features streamed" in plan.reason
     assert plan.named("em").reads == 400
 
