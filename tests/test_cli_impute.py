@@ -135,7 +135,7 @@ def test_impute_takes_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: A
 
 
 @pytest.mark.parametrize(("seed", "less"), [(2, True), (3, False)])
-def test_the_report_says_why_rank_0_is_kept_beside_a_lesser_error(seed: int, less: bool) -> None:
+def test_the_report_says_why_rank_0_is_kept_despite_a_smaller_error(seed: int, less: bool) -> None:
     x = np.random.default_rng(seed).standard_normal((60, 20))
     x[np.random.default_rng(seed + 100).random(x.shape) < 0.2] = np.nan
     model = streampca.HardImpute([1, 2], alpha=20.0, validation=0.1, max_passes=20).fit(x)

@@ -167,7 +167,7 @@ def test_plan_and_config_take_weights_and_covariates(climate, tmp_path, capsys):
         (["--remove", "ship"], "nor a variable"),
         (["--remove", "{}/bad.csv"], "row 3 has 1 cells, the first 2"),
         (["--remove", "{}/short.csv"], "expected"),
-        (["--remove", "{}/dates.csv"], "is no name along 'time'"),
+        (["--remove", "{}/dates.csv"], "is not a name along 'time'"),
         (["--remove", "month", "--no-center"], "center"),
         (["--eofs", "eofs.txt"], "ends in .nc or .zarr"),
         (["--eofs", "{}/c.nc", "--overwrite"], "is the source"),

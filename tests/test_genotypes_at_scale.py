@@ -112,7 +112,7 @@ STREAMED = """
 import sys
 import streampca
 from streampca.passes.memory import peak_nbytes
-streampca.GenotypePCA(60, loadings=sys.argv[2], svd_solver="gram").fit(sys.argv[1])
+streampca.GenotypePCA(60, loadings=sys.argv[2], solver="gram").fit(sys.argv[1])
 print(peak_nbytes())
 """
 
@@ -122,7 +122,7 @@ def test_streamed_components_take_no_memory(tmp_path) -> None:
     """They would take 288 MB; what is left is within the plan."""
     path, out = write_noise(tmp_path / "x", 100, 600_000), tmp_path / "v.zarr"
     held, streamed = (
-        GenotypePCA(60, svd_solver="gram", loadings=to).plan(path).peak_nbytes for to in (None, out)
+        GenotypePCA(60, solver="gram", loadings=to).plan(path).peak_nbytes for to in (None, out)
     )
     assert held - streamed > 200e6
     assert int(forked(STREAMED, path, str(out))) <= streamed

@@ -328,7 +328,7 @@ def test_options_are_those_parameters(kind: str, capsys: Any) -> None:
         main(["fit", "--model", option_name(kind), "--help"])
     shown = capsys.readouterr().out
     for name, one in KINDS[kind].parameters.items():
-        if name not in ("progress", "compute"):
+        if name != "progress":
             first = "--no-" if one.default is True else "--"
             first = "--model-" if (kind, name) == ("FactorAnalysis", "scores") else first
             option = f" {first}{name.strip('_').replace('_', '-')}"

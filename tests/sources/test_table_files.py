@@ -286,7 +286,7 @@ def test_what_is_refused_says_why(options: Any, why: str, tmp_path: Path) -> Non
 
 
 def test_options_of_tables_for_other_sources() -> None:
-    why = "columns=.*is no table.*leave columns= out"
+    why = "columns=.*is not a table.*leave columns= out"
     with pytest.raises(InvalidInputError, match=why):
         streampca.open(np.ones((3, 2)), columns=["a"])
 

@@ -252,10 +252,6 @@ class LinearResult(ResidualResult):
         """(further variables of ``to_xarray``: values, labels of their axes; attributes)."""
         return {}, {}
 
-    def of_samples(self) -> dict[str, Array]:
-        """Arrays of the samples, (n,), that ``to_xarray`` adds for this kind, by name."""
-        return {}
-
     # -- at rest --------------------------------------------------------------------------------
 
     def check(self, where: str) -> None:

@@ -288,7 +288,7 @@ def test_disconnected_observations_are_completed_apart() -> None:
     np.testing.assert_array_equal(completed[:10, :5], x[:10, :5])
 
 
-def test_what_cannot_be_done_is_said() -> None:
+def test_impossible_ranks_and_penalties_are_refused() -> None:
     x, _ = with_holes(20, 8, 2)
     with pytest.raises(InvalidInputError, match="rank=9 for a matrix of 20 x 8"):
         HardImpute(9).fit(x)

@@ -16,7 +16,7 @@ from tests.models.pca.test_exact_first import flat_tail, slowed
 
 
 @pytest.mark.slow
-def test_an_interrupted_choice_by_bic_goes_on_in_the_same_em(tmp_path, monkeypatch):
+def test_an_interrupted_choice_by_bic_resumes_in_the_same_em(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 2000)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 20)
     Y, _, _ = holed(60, 5, 1, seed=0, holes=0.1)
@@ -41,7 +41,7 @@ def test_an_interrupted_choice_by_bic_goes_on_in_the_same_em(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("holes", [0.0])
-def test_a_pca_that_is_in_doubt_goes_over_before_em_begins(holes):
+def test_an_uncertified_pca_is_replaced_by_the_exact_one_before_em_begins(holes):
     """A flat tail, which an iteration cannot certify: EM begins at the exact components."""
     Y = flat_tail(400, 300, "float64")
     Y[np.random.default_rng(0).random(Y.shape) < holes] = np.nan
@@ -52,7 +52,7 @@ def test_a_pca_that_is_in_doubt_goes_over_before_em_begins(holes):
     before = [one for one in plan.passes if one.name != "em"]  # EM follows either answer once
     assert plan.n_passes == sum(one.times for one in before) + plan.then.n_passes
     assert plan.reads == sum(one.times * one.reads for one in before) + plan.then.reads
-    exact = PPCA(8, svd_solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
+    exact = PPCA(8, solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
     names = [cost.name for cost in model.cost_]
     assert names[0] == "look"
     of_exact = [cost.name for cost in exact.cost_]

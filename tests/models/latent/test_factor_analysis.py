@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 import streampca
 from streampca import FactorAnalysis
 from streampca.errors import AccuracyWarning, HeywoodWarning, InvalidInputError
-from streampca.models.explore.drift import compare, permuted
+from streampca.models.results.drift import compare, permuted
 from streampca.solvers import maximum_likelihood, varimax_of_r
 from tests.data import planted, simple_factors
 
@@ -252,7 +252,7 @@ def write(X, folder, chunks):
     return str(folder / "x.zarr")
 
 
-def test_labels_come_back(tmp_path):
+def test_results_carry_the_labels_of_the_data(tmp_path):
     X = measured(60, 4, 1, seed=7)
     table = xr.DataArray(
         X, dims=("person", "test"), coords={"test": list("abcd"), "person": np.arange(60)}
@@ -358,7 +358,7 @@ def test_swiss_is_as_likely_as_by_scikit_learn(shared_data):
     assert ours.log_likelihood_ > max(scaled)
 
 
-def test_steps_are_bounded_and_begin_where_they_are_told():
+def test_max_iter_and_the_initial_noise_are_respected():
     X = measured(seed=3)
     whole = FactorAnalysis(2).fit(X)
     with pytest.warns(SklearnConvergenceWarning, match="max_iter=1 "):

@@ -23,7 +23,7 @@ def pair(X, k, tol=1e-6, **more):
     ("n", "p", "k", "seed"), [(400, 60, 2, 0), (300, 150, 4, 1), (90, 200, 3, 2), (500, 9, 2, 3)]
 )
 @pytest.mark.filterwarnings("ignore::streampca.errors.HeywoodWarning")
-def test_it_is_the_maximum(n, p, k, seed):
+def test_streamed_factors_reach_the_maximum_of_the_scatter_solver(n, p, k, seed):
     X = measured(n, p, k, seed)
     exact, model = pair(X, k)
     assert model.converged_
@@ -42,7 +42,7 @@ def test_it_is_the_maximum(n, p, k, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_left_to_gain_is_known(seed):
+def test_the_gain_of_streamed_factors_is_what_they_lack(seed):
     """The promise of the next optimum is what the p x p solver finds beyond."""
     X = measured(250, 120, 3, seed)
     exact, model = pair(X, 3, tol=2.0)
@@ -67,7 +67,7 @@ def left_to_gain(model, X):
 
 @pytest.mark.parametrize(("k", "seed"), [(2, 4), (3, 5)])
 @pytest.mark.filterwarnings("ignore::streampca.errors.HeywoodWarning")
-def test_what_is_known_entirely_is_solved_exactly(k, seed):
+def test_a_covariance_that_is_known_entirely_is_solved_exactly(k, seed):
     """As many directions as features: S is known, and EM on it would creep."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(200, 6))

@@ -32,7 +32,7 @@ def spread(n=200, p=12, k=3, seed=0, noise=0.7):
 def test_score_is_that_of_scikit_learn(k, svd_solver):
     X = spread()
     missing = "raise" if svd_solver == "tsqr" else "em"
-    ours = PPCA(k, svd_solver=svd_solver, missing=missing).fit(X)
+    ours = PPCA(k, solver=svd_solver, missing=missing).fit(X)
     theirs = Reference(k, svd_solver="full").fit(X)
     np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(X), rtol=1e-9)
     assert ours.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
@@ -63,12 +63,12 @@ def test_no_other_noise_or_loadings_are_more_likely(scale):
 
 def test_wide_data_have_the_noise_of_all_directions():
     X = spread(30, 80, 2, seed=2)
-    model = PPCA(2, ddof=0, svd_solver="gram").fit(X)
+    model = PPCA(2, ddof=0, solver="gram").fit(X)
     values = np.linalg.eigvalsh(np.cov(X.T, ddof=0))[::-1]
     assert model.noise_variance_ == pytest.approx(values[2:].mean(), rel=1e-10)
     expected = multivariate_normal(X.mean(axis=0), model.get_covariance()).logpdf(X)
     np.testing.assert_allclose(model.score_samples(X), expected, rtol=1e-9)
-    made = PPCA(2, ddof=0, svd_solver="gram", whiten=True).fit_transform(X)  # read twice, not more
+    made = PPCA(2, ddof=0, solver="gram", whiten=True).fit_transform(X)  # read twice, not more
     np.testing.assert_allclose(made, model.set_params(whiten=True).transform(X), atol=1e-9)
 
 

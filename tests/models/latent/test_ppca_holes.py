@@ -95,7 +95,7 @@ def test_the_likelihood_never_falls_and_is_that_of_the_rows(n, p, k, holes, scal
 
 
 @pytest.mark.parametrize(("n", "p", "k", "holes"), [(50, 6, 2, 0.1), (40, 8, 1, 0.4)])
-def test_the_limit_is_that_of_the_textbook(n, p, k, holes):
+def test_em_converges_to_plain_em(n, p, k, holes):
     Y, _, _ = holed(n, p, k, seed=3, noise=1.0, holes=holes)
     model = PPCA(k, tol=1e-9, max_passes=400).fit(Y)
     mean, sigma = plain_em(Y, k, 100)
@@ -202,7 +202,7 @@ def test_feature_weights_multiply_the_features():
     assert model.noise_variance_ == pytest.approx(plain.noise_variance_, rel=1e-6)
 
 
-def test_an_interrupted_fit_goes_on_in_the_same_step(tmp_path, monkeypatch):
+def test_an_interrupted_em_resumes_with_its_last_step(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 2000)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 20)
     Y, _, _ = holed(200, 12, 3, seed=10)
@@ -264,7 +264,7 @@ def test_streamed_features_take_the_same_steps(make, weighted, monkeypatch):
 
 def test_wide_sources_stream_features():
     wide = da.zeros((3192, 200_000), chunks=(3192, 500), dtype=np.float32)
-    plan = PPCA(10, svd_solver="gram", memory_limit="1GiB").plan(wide)
+    plan = PPCA(10, solver="gram", memory_limit="1GiB").plan(wide)
     assert "at most 100, features streamed" in plan.reason
     assert plan.named("em").reads == 400
 
@@ -294,7 +294,7 @@ def test_rows_and_columns_without_observations(tmp_path):
     np.testing.assert_array_equal(again.transform(Y), scores)
 
 
-def test_what_cannot_be_certain_is_said():
+def test_em_that_has_not_converged_warns():
     Y, _, _ = holed(60, 8, 3, seed=12)
     with pytest.warns(AccuracyWarning, match=r"max_passes=2: the log-likelihood may"):
         model = PPCA(3, max_passes=2).fit(Y)

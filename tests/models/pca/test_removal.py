@@ -449,7 +449,7 @@ def test_combinations_that_are_refused():
     with pytest.raises(InvalidInputError, match="needs center=True"):
         PCA(1, remove=design, center=False).fit(X)
     for solver in ("scatter", "full"):
-        with pytest.raises(InvalidInputError, match=r"[Uu]se svd_solver="):
+        with pytest.raises(InvalidInputError, match=r"[Uu]se solver="):
             PCA(1, remove=design, missing="mean", svd_solver=solver).fit(X)
     model = PCA(1, remove=design).fit(X)
     with pytest.raises(InvalidInputError, match=r"1 arrays were removed.*remove=False"):
