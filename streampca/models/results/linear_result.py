@@ -68,7 +68,7 @@ class ResidualResult(Result):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class LinearResult(ResidualResult):
-    """Rows as mean + scores times components; :class:`Decomposition` offers what can be asked.
+    """Rows as mean + scores times components; :class:`Decomposition` adds what is computed.
 
     The fields are those of a Decomposition.
     """
@@ -127,7 +127,7 @@ class LinearResult(ResidualResult):
     @property
     def removed_coefficients(self) -> Array:
         """(c, p) what each column of the design (``design.names``) adds to every feature, per unit
-        and beside the mean; of columns that repeat each other the smallest that do."""
+        in addition to the mean; of columns that repeat each other the smallest that do."""
         return np.zeros((0, self.n_features)) if self.removal is None else self.removal.by_column
 
     @property
