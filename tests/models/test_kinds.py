@@ -255,9 +255,9 @@ def test_an_interrupted_fit_goes_on(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @every
-def test_the_same_bits_on_a_cluster(kind: str, tmp_path: Path, client: Any) -> None:
+def test_the_same_bits_on_a_cluster(kind: str, tmp_path: Path, two_workers: Any) -> None:
     paths = stored(kind, tmp_path)
-    here, there = made(kind, scheduler="threads"), made(kind, scheduler=client)
+    here, there = made(kind, scheduler="threads"), made(kind, scheduler=two_workers)
     expected = scored(here.fit(*paths), *paths)
     np.testing.assert_array_equal(scored(there.fit(*paths), *paths), expected)
 
@@ -328,7 +328,7 @@ def test_options_are_those_parameters(kind: str, capsys: Any) -> None:
         main(["fit", "--model", option_name(kind), "--help"])
     shown = capsys.readouterr().out
     for name, one in KINDS[kind].parameters.items():
-        if name not in ("progress", "compute"):
+        if name != "progress":
             first = "--no-" if one.default is True else "--"
             first = "--model-" if (kind, name) == ("FactorAnalysis", "scores") else first
             option = f" {first}{name.strip('_').replace('_', '-')}"

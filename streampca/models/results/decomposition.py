@@ -371,7 +371,7 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
         if not np.isfinite(self.total_squares):
             raise InvalidInputError(
                 "an iterated fit does not know the sum of the squares of all variances, which the "
-                "Tracy-Widom test needs; fit with svd_solver='scatter' or 'gram'"
+                "Tracy-Widom test needs; fit with solver='scatter' or 'gram'"
             )
         centred = self.feature_mean is None
         most = self.n_samples - centred if self.n_samples else self.n_features

@@ -127,7 +127,7 @@ class EofViews:
         if not self.result.n_samples:
             raise InvalidInputError(
                 "the number of samples behind this result is not known, and North's rule needs it: "
-                "PCA.from_covariance(S, n=...)"
+                "PCA.from_covariance(S, n_samples=...)"
             )
         values = self.result.explained_variance_ratio if scaled else self.result.explained_variance
         errors = values * np.sqrt(2.0 / self.result.n_samples)
