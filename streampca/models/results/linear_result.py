@@ -249,7 +249,8 @@ class LinearResult(ResidualResult):
         return np.asarray(np.divide(covariances, deviation, out=undefined, where=deviation > 0))
 
     def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
-        """(further variables of ``to_xarray``: values, labels of their axes; attributes)."""
+        """(further variables of ``to_xarray``, each (values of any shape, labels of its axes);
+        attributes)."""
         return {}, {}
 
     # -- at rest --------------------------------------------------------------------------------
