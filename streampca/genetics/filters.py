@@ -123,6 +123,12 @@ class VariantFilter:
     extract, exclude : variant ids to keep, to leave out: a sequence, or a file of them.
     regions, exclude_regions : "6:25,000,000-34,000,000" or "chr6"; both ends included.
     exclude_long_range_ld : None, or the genome build, 37 or 38.
+
+    Examples
+    --------
+    >>> variants = streampca.VariantFilter(regions=["6:25,000,000-34,000,000"])
+    >>> streampca.GenotypePCA(2, variants=variants).variants.regions
+    ['6:25,000,000-34,000,000']
     """
 
     chromosomes: str | Sequence[str] = "autosomes"

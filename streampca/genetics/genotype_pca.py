@@ -92,6 +92,15 @@ class GenotypePCA(LinearModel):
     Warns LocalComponentWarning where one short region makes a component; NonFounderWarning where
     samples are fitted together with both of their parents.
     Source: Patterson, Price and Reich 2006, PLoS Genetics 2, e190, "Methods".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import GenotypePCA
+    >>> calls = np.random.default_rng(0).integers(0, 3, size=(20, 100)).astype("int8")
+    >>> model = GenotypePCA(2).fit(calls)
+    >>> model.scores_.shape, model.eigenvalues_.shape
+    ((20, 2), (2,))
     """
 
     n_components: int | float | str | None = parameter(

@@ -64,6 +64,11 @@ def covariance(
 
     Cost: one pass, n p^2 flops, 3 p^2 float64.
     Source: Chan, Golub and LeVeque 1983, eq. 2.1.
+
+    Examples
+    --------
+    >>> streampca.covariance(np.array([[1.0, 2.0], [3.0, 6.0]])).tolist()
+    [[2.0, 4.0], [4.0, 8.0]]
     """
     check_ddof(ddof)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
@@ -90,6 +95,12 @@ def correlation(
 
     Parameters and source as :func:`covariance`. Cost: one pass, n p^2 flops.
     Raises InvalidInputError for a single row: correlations need two.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 2.0], [3.0, 6.0], [2.0, 4.0]])
+    >>> streampca.correlation(X).round(6).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
     """
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     weights = sample_weights(sample_weight, matrix)

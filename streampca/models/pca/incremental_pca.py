@@ -53,6 +53,15 @@ class IncrementalPCA(WeighsSamples, LinearModel):
     Cost: one pass over each batch; p^2 float64 of state. Raises MemoryLimitError where the state
     does not fit, naming its size.
     Source: Chan, Golub and LeVeque 1983, eq. 2.1, for matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import IncrementalPCA, PCA
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> model = IncrementalPCA(2).partial_fit(X[:20]).partial_fit(X[20:])
+    >>> bool(np.allclose(model.components_, PCA(2).fit(X).components_))
+    True
     """
 
     n_components: int | float | str | None = parameter(

@@ -123,6 +123,15 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     flops for scores and spectrum, a second pass for ``components_``.
 
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., sections 3.1 and 3.5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> model = PCA(2).fit(X)
+    >>> model.components_.shape, model.transform(X).shape
+    ((2, 4), (50, 2))
     """
 
     n_components: int | float | str | None = parameter(

@@ -239,6 +239,15 @@ class RotatedPCA(WeighsSamples, LinearModel):
     scores, explained variance of each rotated component.
     Cost: that of the PCA, then no more reading; see ``solvers.rotation.varimax``.
     Source: Kaiser 1958; Hendrickson and White 1964; Richman 1986, J. Climatol. 6, for EOFs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, RotatedPCA
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> model = RotatedPCA(PCA(2)).fit(X)
+    >>> model.result_.rotation.shape, model.result_.converged
+    ((2, 2), True)
     """
 
     def __init__(
@@ -362,6 +371,14 @@ def rotate(
     Cost: see ``solvers.rotation.best_varimax``; restarts look at 2,048 features at most.
     Raises InvalidInputError. Warns (AccuracyWarning) where the iteration does not converge.
     Source: Kaiser 1958, Psychometrika 23; Hendrickson and White 1964, Br. J. Stat. Psych. 17.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, rotate
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> rotate(PCA(2).fit(X), "promax").result_.correlations.shape
+    (2, 2)
     """
     if isinstance(source, Decomposition):
         return source.rotate(method, k, normalize=normalize, power=power, restarts=restarts)

@@ -38,6 +38,14 @@ class TruncatedSVD(WeighsSamples, LinearModel):
     Cost: that of such a PCA; sparse blocks are never expanded by "randomized".
     Source: Halko, Martinsson and Tropp 2011, SIAM Review 53(2), section 1.4; certificates Parlett
     1998, "The Symmetric Eigenvalue Problem", chapter 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import TruncatedSVD
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> TruncatedSVD(2).fit_transform(X).shape
+    (50, 2)
     """
 
     n_components: int = parameter(
