@@ -61,7 +61,6 @@ from streampca.store.backend import (
 )
 from streampca.store.checked import sign, unsign
 
-FORMAT_VERSION = 1
 MARKER = "streampca-store.json"
 Record = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
 OneVersion = TypeVar("OneVersion", bound=StoredVersion)
@@ -392,7 +391,7 @@ class VersionStore(Generic[OneVersion]):
         try:
             text = self.backend.get(MARKER, MOST_HEAD)
             if text is not None:
-                unsign(text, where, FORMAT_VERSION)
+                unsign(text, where)
                 return {}
         except NewerFormatError:
             raise
@@ -422,7 +421,7 @@ def _lies(backend: Backend, name: str) -> bool:
 
 
 def _marker() -> bytes:
-    return sign({"format_version": FORMAT_VERSION, "kind": "model store", "created": now()})
+    return sign({"kind": "model store", "created": now()})
 
 
 def _unread(history: History) -> str:

@@ -300,7 +300,7 @@ def test_a_part_of_a_version_is_not_inflated_either(store: Path) -> None:
 )
 def test_json_is_bounded_before_it_is_parsed(text: bytes) -> None:
     with frugal(), pytest.raises(SourceError):
-        unsign(text, "it", 1)
+        unsign(text, "it")
 
 
 def test_honest_json_is_read() -> None:
@@ -308,7 +308,7 @@ def test_honest_json_is_read() -> None:
     for _ in range(MOST_DEPTH - 2):
         deep = [deep]
     document = {"format_version": 1, "deep": deep, "many": list(range(10**5)), "text": ",[{" * 99}
-    assert unsign(sign(document), "it", 1)["deep"] == deep
+    assert unsign(sign(document), "it")["deep"] == deep
 
 
 # -- malformed documents -----------------------------------------------------------------------

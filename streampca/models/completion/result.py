@@ -26,7 +26,7 @@ from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep, judged
 from streampca.models.decompose.assemble import provenance
-from streampca.models.results.decomposition import Decomposition, PrincipalComponents
+from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.projection import BackProjection
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowOptions, RowPasses
@@ -79,24 +79,6 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         inside = ordered and starts[0] == 0 and starts[-1] == len(items)
         if not inside or (len(items) and not 0 <= items.min() <= items.max() < self.n_features):
             raise DamagedSourceError(f"{where} is damaged: seen_items are not those of its users")
-
-    @classmethod
-    def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
-        """Whether an older version saved this as a model like any other."""
-        saved = document.get("settings")
-        if kind != PrincipalComponents.kind or not isinstance(saved, Mapping):
-            return False
-        completed = "rank" in saved and not set(PENALTIES).isdisjoint(saved)
-        return completed or saved.get("missing") == "impute"
-
-    @classmethod
-    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved; the penalty stood among the settings before."""
-        saved = document["settings"]
-        if "penalty" not in document:
-            known = [float(saved[name]) for name in PENALTIES if name in saved]
-            document["penalty"] = known[0] if known else 0.0
-        return super().restored_fields(arrays, document)
 
     @property
     def _absent(self) -> bool:

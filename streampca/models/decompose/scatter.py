@@ -313,18 +313,19 @@ def _rounding(
     vectors: Array,
     longest: float,
 ) -> Array:
-    """(k,) bounds of |E v|, E the error of the scaled scatter: measured, where it was.
+    """(k,) bounds of |E v|, E the error of the scaled scatter: measured, if it was.
 
     longest : the bound by the longest sum.
     Under a scale D the error is D E D, and D E D v is at most 1 / min(scale) times E D v: columns
     of very different scales are better off with the bound by the longest sum.
     """
     bound = np.full(vectors.shape[1], longest)
-    if not isinstance(accumulator, Scatter) or (probed := accumulator.rounding()) is None:
+    if not isinstance(accumulator, Scatter):
         return bound
     turned = vectors if scale is None else vectors * reciprocal(scale[live])[:, None]
     least = _least(scale, live)
-    measured = norm_estimate(turned.T @ probed[live]) / least + accumulator.drift / least**2
+    probed = accumulator.rounding()[live]
+    measured = norm_estimate(turned.T @ probed) / least + accumulator.drift / least**2
     return np.asarray(measured if scale is None else np.minimum(measured, bound))
 
 

@@ -322,12 +322,8 @@ class IncrementalPCA(LinearModel):
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
         model._accumulator = model._request().blank().from_state(state)
         p = len(model._accumulator.mean)
-        dims = tuple(document.get("sample_dims", ["sample"]))
-        model._labels = _labels_of(document, arrays, p, AxisLabels(dims, (0,) * len(dims)))
-        if "dtype" in document:  # as version 0.1.0 wrote it
-            model._resolution = Resolution.of(np.dtype(document["dtype"]))
-        else:
-            model._resolution = Resolution(document["eps"], np.dtype(document["work_dtype"]))
+        model._labels = _labels_of(document, arrays)
+        model._resolution = Resolution(document["eps"], np.dtype(document["work_dtype"]))
         model.n_features_in_, model.cost_, model._solved = p, [], None
         return model
 
@@ -378,13 +374,9 @@ class IncrementalPCA(LinearModel):
         return self._labels
 
 
-def _labels_of(
-    document: dict[str, Any], arrays: dict[str, Array], p: int, samples: AxisLabels
-) -> Labels:
+def _labels_of(document: dict[str, Any], arrays: dict[str, Array]) -> Labels:
     """Labels of a saved state; takes their arrays out of ``arrays``."""
-    if "features" not in document:  # as earlier versions stored them
-        names = list(arrays["features"]) if "features" in arrays else None
-        return Labels(samples, AxisLabels.plain("feature", p, names))
     saved = {"samples": axis_to_saved(NO_SAMPLES, "samples")[1], "features": document["features"]}
-    labels = labels_from_saved(saved | document.get("values", {}), arrays)
-    return replace(labels, samples=samples)
+    dims = tuple(document["sample_dims"])
+    labels = labels_from_saved(saved | document["values"], arrays)
+    return replace(labels, samples=AxisLabels(dims, (0,) * len(dims)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,15 +19,6 @@ from streampca.passes import single_threaded_blas
 from streampca.solvers import Certificate, complete_columns
 from streampca.store import check_fields, check_shapes, read_labelled
 
-# Fields that every kind had in models that older versions saved.
-OF_ALL_KINDS = {
-    "total_squares",
-    "feature_mean",
-    "missing_by_sample",
-    "fitted",
-    "row_mean",
-    "row_scale",
-}
 COMPONENTS = "components"  # the name of the array to which a fit streams them
 
 
@@ -242,11 +233,7 @@ class LinearResult(Result):
     @classmethod
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
         """The fields of what was saved, in their shapes, certificate and removal among them."""
-        certificate, design = document.pop("certificate"), document.pop("design", None)
-        known = {one.name for one in fields(cls)}
-        for name in OF_ALL_KINDS - known:
-            document.pop(name, None)
-            arrays.pop(name, None)
+        certificate, design = document.pop("certificate"), document.pop("design")
         found = {
             "certificate": certificate and Certificate.from_dict(certificate),
             "removal": design and Removal.from_saved(design, arrays),

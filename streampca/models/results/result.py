@@ -300,11 +300,10 @@ class Result:
         Raises SourceError for another kind, and for one that is not known here.
         """
         kind = str(document.pop("kind", None))
-        load_public(str(document.get("method")))  # which defines the kind, and may adopt another
+        load_public(str(document.get("method")))  # which defines the kind
         if kind not in cls.kinds:
             load_public()
-        adopting = (one for one in cls.kinds.values() if one.adopts(kind, document))
-        found = next(adopting, cls.kinds.get(kind))
+        found = cls.kinds.get(kind)
         if found is None or not issubclass(found, cls):
             raise SourceError(
                 f"{where} is not a model: it is a {kind!r:.80}; expected one of "
@@ -314,11 +313,6 @@ class Result:
             made = found(**found.restored_fields(arrays, document))
             made.check(where)
         return made
-
-    @classmethod
-    def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
-        """Whether a result that an older version saved as another kind belongs to this one."""
-        return False
 
     @classmethod
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:

@@ -341,7 +341,7 @@ def _scatter_sums(
     if scale is not None:
         deviations = deviations * reciprocal(scale)
     joint = JointScatter(_scaled(lower, scale), p, level)
-    drift = (scatter.drift or 0.0) if isinstance(scatter, Scatter) else 0.0
+    drift = scatter.drift if isinstance(scatter, Scatter) else 0.0
     return Sums(joint, scatter.weight - 1.0, deviations, scale, read, entry, probed, drift)
 
 
