@@ -348,9 +348,14 @@ class Scatter(Accumulator):
             raise self._nothing_seen()
         return np.asarray(self.s)
 
-    def rounding(self) -> Array:
-        """(p, PROBES) float64 E H: the error E of the sums times the random vectors H."""
+    def rounding(self) -> Array | None:
+        """(p, PROBES) float64 E H: the error E of the sums times the random vectors H.
+
+        None of sums from which a design was eliminated.
+        """
         lower = self.lower()
+        if self.probed is None:
+            return None
         with np.errstate(invalid="ignore"):
             return np.asarray(lower_product(lower, probe_vectors(len(lower))) - self.probed)
 

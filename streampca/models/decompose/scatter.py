@@ -320,12 +320,11 @@ def _rounding(
     of very different scales are better off with the bound by the longest sum.
     """
     bound = np.full(vectors.shape[1], longest)
-    if not isinstance(accumulator, Scatter):
+    if not isinstance(accumulator, Scatter) or (probed := accumulator.rounding()) is None:
         return bound
     turned = vectors if scale is None else vectors * reciprocal(scale[live])[:, None]
     least = _least(scale, live)
-    probed = accumulator.rounding()[live]
-    measured = norm_estimate(turned.T @ probed) / least + accumulator.drift / least**2
+    measured = norm_estimate(turned.T @ probed[live]) / least + accumulator.drift / least**2
     return np.asarray(measured if scale is None else np.minimum(measured, bound))
 
 
