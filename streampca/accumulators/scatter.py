@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -338,6 +339,12 @@ class Scatter(Accumulator):
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
         return p * p * (8 if p <= NARROW else itemsize) + (6 + 2 * PROBES) * p * 8
+
+    def _check_state(self, state: Mapping[str, Array]) -> None:
+        super()._check_state(state)
+        summed = {"mean", "mean_low", "missing", "s", "probed", "mean_error"}
+        if "s" in state and (absent := summed - state.keys()):
+            raise InvalidInputError(f"sums of {type(self).__name__} lack {sorted(absent)}")
 
     # -- results ----------------------------------------------------------------------------
 

@@ -206,13 +206,6 @@ IN_MESSAGES = re.compile(
     r"(?P<settings>\w+=(?:'[^']*'|\"[^\"]*\"|[^()'\"])*)\)"
     rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
 )
-ELSEWHERE = {  # parameter -> option
-    "svd_solver": "solver",
-    "chromosomes": "chr",
-    "n_autosomes": "chr_set",
-    "max_missing": "geno",
-    "max_sample_missing": "mind",
-}
 PHRASES = {  # calls that an option stands for
     "streampca.prune_ld(X)": "--ld-r2 0.2",
     "sample_weight=streampca.relative_weights(w)": "--relative-weights",
@@ -254,9 +247,11 @@ def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any
 
 def _as_option(known: dict[str, Any], name: str, value: str) -> str:
     """``--missing mean`` for ``missing`` and ``'mean'``; "" where the command cannot say that."""
-    name = name if name in known else ELSEWHERE.get(name, name.strip("_"))
+    name = name if name in known else name.strip("_")
     before, one = known.get(f"no_{name}" if value == "False" else name, ("", None))
     if one is None or value == "None" or (value in ("True", "False")) != (one.nargs == 0):
+        return ""
+    if one.nargs == 0 and str(one.const) != value:  # the flag says the opposite
         return ""
     words = _words(value)
     free = value[:1] in ("<", ".")  # whatever the user takes

@@ -10,6 +10,7 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.config import apply_config, cluster_options, on_cluster
+from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.genotypes import genotype_model, genotype_options, is_genotypes
 from streampca.cli.info import left_out, summary
 from streampca.cli.kinds import (
@@ -34,7 +35,7 @@ from streampca.cli.options import (
     refuse_ratings,
     running_options,
     scale_wanted,
-    settings_of_fit,
+    settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import (
@@ -140,59 +141,59 @@ def _takes_counts(kind: str) -> bool:
     return kind != "GenotypePCA" and kind_named(kind).views == 1
 
 
+def _n_components(text: str) -> int | float | str:
+    if text in ("all", "gap", "tracy-widom"):
+        return text
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all'"
+        ) from None
+
+
+OF_PCA: dict[str, Spelling] = {
+    "n_components": {
+        "flags": ("-k", "--n-components"),
+        "type": _n_components,
+        "help": "a number, a share of the variance such as 0.9, 'gap', 'tracy-widom' or 'all' "
+        "(default 10)",
+    },
+    "scale": {
+        "type": str,
+        "choices": [s or "none" for s in SCALES],
+        "help": "divide columns; hwe and eigensoft are for allele counts (default: hwe for "
+        "genotypes, else none)",
+    },
+    "center": {"help": "do not subtract column means"},
+    "ddof": {},
+    "missing": {
+        "default": None,
+        "choices": ("raise", "mean", "impute"),
+        "help": "treatment of missing cells (default raise; genotypes: always the mean of the "
+        "variant); impute: predict them from the components",
+    },
+    "svd_solver": {
+        "flags": ("--solver",),
+        "choices": SOLVERS,
+        "help": "default auto: the cheapest that fits",
+    },
+    "tol": {
+        "metavar": "RADIANS",
+        "help": "iterate until the angle of every component is certified to this (default 1e-4 "
+        "if iterating is cheaper)",
+    },
+    "max_passes": {"help": "iterate, with at most this many reads of the data (default 8)"},
+    "rates": {"metavar": "FILE"},
+    "components": {"help": "scores and spectrum only: saves a pass on wide data"},
+    "checkpoint": {"metavar": "FOLDER"},
+}
+
+
 def model_options(parser: argparse.ArgumentParser) -> None:
     """The parameters of a PCA."""
-    parser.add_argument(
-        "-k",
-        "--n-components",
-        type=_n_components,
-        help="a number, a share of the variance such as 0.9, 'gap', 'tracy-widom' or 'all' "
-        "(default 10)",
-    )
-    parser.add_argument(
-        "--scale",
-        choices=[s or "none" for s in SCALES],
-        help="divide columns; hwe and eigensoft "
-        "are for allele counts (default: hwe for genotypes, else none)",
-    )
-    parser.add_argument("--no-center", action="store_true", help="do not subtract column means")
-    parser.add_argument(
-        "--ddof", type=int, default=1, help="variances are divided by n - DDOF (default 1)"
-    )
+    add_fields(parser, streampca.PCA, OF_PCA)
     side_data_options(parser)
-    parser.add_argument(
-        "--missing",
-        choices=("raise", "mean", "impute"),
-        help="treatment of missing cells (default raise; genotypes: always the mean of the "
-        "variant); impute: predict them from the components",
-    )
-    parser.add_argument(
-        "--solver", default="auto", choices=SOLVERS, help="default auto: the cheapest that fits"
-    )
-    parser.add_argument(
-        "--tol",
-        type=float,
-        metavar="RADIANS",
-        help="iterate until the angle of every component is certified to this (default 1e-4 "
-        "if iterating is cheaper)",
-    )
-    parser.add_argument(
-        "--max-passes",
-        type=int,
-        metavar="N",
-        help="iterate, with at most this many reads of the data (default 8)",
-    )
-    parser.add_argument(
-        "--rates", metavar="FILE", help="speeds of this machine, from 'streampca calibrate'"
-    )
-    parser.add_argument(
-        "--no-components",
-        action="store_true",
-        help="scores and spectrum only: saves a pass on wide data",
-    )
-    parser.add_argument(
-        "--checkpoint", metavar="FOLDER", help="resume an interrupted pass from here"
-    )
     running_options(parser)
 
 
@@ -217,7 +218,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
         plan = pca_model(arguments, matrix).plan(matrix, sample_weight=weight)
     print_planned(arguments, plan)
     if arguments.ld_r2 is not None and not arguments.json:
-        counted = (arguments.mind < 1.0) + (arguments.maf > 0.0 or arguments.geno < 1.0)
+        by_variant = arguments.maf > 0.0 or arguments.max_missing < 1.0
+        counted = (arguments.max_sample_missing < 1.0) + by_variant
         print(
             f"pruning   {1 + counted} pass{'es' if counted else ''} before these; the plan above "
             "is for all variants"
@@ -236,7 +238,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         sources=arguments.source,
         overwrite=arguments.overwrite,
     )
-    if arguments.rotate and arguments.no_components:
+    if arguments.rotate and not arguments.components:
         raise InvalidInputError("--rotate needs components: leave out --no-components")
     if len(arguments.source) == 1 and not (arguments.columns or arguments.categorical):
         refuse_ratings(arguments.source[0])
@@ -324,27 +326,14 @@ def run_transform(arguments: argparse.Namespace) -> int:
 
 def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca.PCA:
     """The unfitted PCA of the arguments."""
+    values = {name: getattr(arguments, name) for name in OF_PCA}
+    values |= {
+        "n_components": components_wanted(arguments, matrix),
+        "scale": scale_wanted(arguments, None),
+        "missing": arguments.missing or "raise",
+        "weights": weights_wanted(arguments, matrix),
+        "remove": removal_wanted(arguments, matrix),
+    }
     return streampca.PCA(
-        components_wanted(arguments, matrix),
-        svd_solver=arguments.solver,
-        center=not arguments.no_center,
-        scale=scale_wanted(arguments, None),
-        ddof=arguments.ddof,
-        missing=arguments.missing or "raise",
-        missing_value=arguments.missing_value,
-        components=not arguments.no_components,
-        **settings_of_fit(arguments),
-        weights=weights_wanted(arguments, matrix),
-        remove=removal_wanted(arguments, matrix),
+        **values, missing_value=arguments.missing_value, **settings_of_run(arguments)
     )
-
-
-def _n_components(text: str) -> int | float | str:
-    if text in ("all", "gap", "tracy-widom"):
-        return text
-    try:
-        return float(text) if "." in text or "e" in text else int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all'"
-        ) from None

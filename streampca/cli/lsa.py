@@ -10,17 +10,28 @@ from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
+from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.info import report
-from streampca.cli.options import progress_of, running_options
+from streampca.cli.options import running_options, settings_of_run
 from streampca.cli.outputs import check_outputs
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix.labels import json_of
 from streampca.models.text.lsa_result import Match
-from streampca.operations.sections import scalar
+from streampca.operations.yaml_files import scalar
 from streampca.paths import PARQUET
 from streampca.sources.texts.tables import TABLES, column_of_texts
 from streampca.sources.texts.texts import is_texts
+
+OF_LSA: dict[str, Spelling] = {
+    "n_components": {"flags": ("-k", "--n-components"), "help": "factors (default 100)"},
+    "weighting": {},
+    "coordinates": {
+        "metavar": "ZARR",
+        "help": "of the documents: write them here, and read them from here in a search; else "
+        "they are held in memory",
+    },
+}
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -35,15 +46,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         ".h5ad, .mtx, .npz",
     )
     fit.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
-    fit.add_argument("-k", "--n-components", type=int, default=100, help="factors (default 100)")
-    fit.add_argument("--weighting", default="log-entropy", choices=("log-entropy", "tf-idf", "raw"))
+    add_fields(fit, streampca.LSA, OF_LSA)
     _text_options(fit)
-    fit.add_argument(
-        "--coordinates",
-        metavar="ZARR",
-        help="of the documents: write them here, and "
-        "read them from here in a search; else they are held in memory",
-    )
     fit.add_argument("--overwrite", action="store_true", help="replace existing counts")
     fit.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     running_options(fit)
@@ -95,14 +99,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
         overwrite=arguments.overwrite,
     )
     counts = _counts(arguments)
-    model = streampca.LSA(
-        arguments.n_components,
-        weighting=arguments.weighting,
-        coordinates=arguments.coordinates,
-        memory_limit=arguments.memory_limit,
-        scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
-    )
+    values = {name: getattr(arguments, name) for name in OF_LSA}
+    model = streampca.LSA(**values, **settings_of_run(arguments))
     matrix = streampca.open(counts)
     verbose = not (arguments.json or arguments.quiet)
     with _told_to_count_apart(arguments, matrix):

@@ -279,11 +279,5 @@ def settings_of_run(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def settings_of_fit(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The same, and what every solver of a PCA takes."""
-    named = ("tol", "max_passes", "rates", "checkpoint")
-    return settings_of_run(arguments) | {name: getattr(arguments, name) for name in named}
-
-
 def _dimension(text: str) -> str | int:
     return int(text) if text.lstrip("-").isdigit() else text

@@ -302,7 +302,7 @@ def read_labels(path: str) -> Any:
 
 def run_demo(arguments: argparse.Namespace) -> int:
     """``streampca demo``: analyse data with known structure, and check the result."""
-    from streampca.operations.convert import digits_demo, genotype_demo
+    from streampca.operations.demo import digits_demo, genotype_demo
     from streampca.sources.simulate import GenotypeRecipe
 
     folder = Path(arguments.output)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 import streampca
-from streampca.cli.options import progress_of
+from streampca.cli.options import settings_of_run
 from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
 from streampca.genetics.counts import preceded, well_called
@@ -45,6 +45,8 @@ from streampca.sources.genotypes.variants import refuse_repeated_ids
 from streampca.store import labelled_rows
 
 # Selecting samples and variants: first by lists, then by counts, then by pruning, as PLINK does.
+
+SHARES = ("maf", "max_missing", "max_sample_missing")  # of calls and alleles, which counts decide
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,7 @@ class Selection:
         result = model.result_
         settings = {
             **result.settings,
-            "maf": arguments.maf,
-            "max_missing": arguments.geno,
-            "max_sample_missing": arguments.mind,
+            **{name: getattr(arguments, name) for name in SHARES},
             "variants": variant_filter(arguments),
             "keep": arguments.keep,
             "remove": left_out_samples(arguments),
@@ -125,15 +125,8 @@ class Selection:
 
 def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
     """The filter of the variants that the arguments name."""
-    return streampca.VariantFilter(
-        chromosomes=arguments.chr or "autosomes",
-        n_autosomes=arguments.chr_set,
-        extract=arguments.extract,
-        exclude=arguments.exclude,
-        regions=tuple(arguments.region),
-        exclude_regions=tuple(arguments.exclude_region),
-        exclude_long_range_ld=arguments.exclude_long_range_ld,
-    )
+    names = (one.name for one in fields(streampca.VariantFilter))
+    return streampca.VariantFilter(**{name: getattr(arguments, name) for name in names})
 
 
 def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
@@ -166,12 +159,8 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     rules = pruning_rules(arguments, chosen.matrix)
     if arguments.out:
         refuse_repeated_ids(chosen.matrix.labels.features, PRUNE_IN)
-    running = {
-        "memory_limit": arguments.memory_limit,
-        "scheduler": arguments.scheduler,
-        "progress": progress_of(arguments),
-    }
-    shares = (arguments.maf, arguments.geno, arguments.mind)
+    running = settings_of_run(arguments)
+    shares = [getattr(arguments, name) for name in SHARES]
     judges = _judges(arguments, chosen.matrix)
     before: list[tuple[Plan, PassCost]] = []
     called = well_called(
@@ -211,8 +200,8 @@ def tables(arguments: argparse.Namespace) -> list[str]:
             option, suffix = option.replace("_", "-"), asked[option][0]
             raise InvalidInputError(f"--{option} writes PREFIX{suffix}: add --out PREFIX")
         return []
-    if arguments.allele_wts and (arguments.no_components or arguments.ploidy != 2):
-        option = "--no-components" if arguments.no_components else "--ploidy"
+    if arguments.allele_wts and (not arguments.components or arguments.ploidy != 2):
+        option = "--ploidy" if arguments.components else "--no-components"
         raise InvalidInputError(
             f"--allele-wts needs components of diploid calls: leave out {option}"
         )

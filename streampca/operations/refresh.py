@@ -21,7 +21,7 @@ from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.results.result import Result
 from streampca.operations.config import Job
-from streampca.operations.gates import Facts, other_source, refusal, share_gone
+from streampca.operations.gates import Facts, against, other_source, refusal, share_gone
 from streampca.operations.least_work import Work
 from streampca.operations.outcome import (
     ALREADY,
@@ -30,18 +30,17 @@ from streampca.operations.outcome import (
     REFUSED,
     UNCHANGED,
     Outcome,
-    against,
+    behind_since,
+    note_behind,
 )
 from streampca.operations.scores import Made, Scores, explained, sweep_places
 from streampca.operations.state import (
     State,
-    behind_since,
     change_of,
     in_words_of_job,
     keep_look,
     ledger_of,
     look,
-    note_behind,
     place_of_source,
     settings_of,
     stamp_of,
@@ -318,7 +317,7 @@ class _Run:
                 made.put(version)
         outcome.version = version.number
         outcome.status = REFUSED if outcome.gate else PUBLISHED if version.id == mine else ALREADY
-        outcome.by = str(version.record.get("by", "an older streampca"))
+        outcome.by = str(version.record.get("by", ""))
         outcome.served = outcome.previous if outcome.gate else version.number
         keep_look(self.store, found.look)  # there was no store before the first version
         self.work_folder.clear()

@@ -1,9 +1,8 @@
-"""The present source of a job, what changed in it, and since when the job lags behind it."""
+"""The present source of a job, and what changed in it since a version was made."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import json
 import math
@@ -23,7 +22,6 @@ from streampca.errors import (
     SourceError,
     hide_secrets,
 )
-from streampca.model_store.history import now
 from streampca.model_store.model_store import ModelStore, Version
 from streampca.models.contract.registry import kind_named
 from streampca.operations.config import Job
@@ -36,36 +34,8 @@ from streampca.sources.zarr.looks import Look, look_at
 from streampca.sources.zarr.watermark import Rows, declaring, rows_written
 from streampca.store import check_fields, understood
 
-# Since when a job has not used existing rows, and what it saw: stored in its model store.
-
-LOOK = "last_look.json"  # likewise, what the last look at the source left for the next one
+LOOK = "last_look.json"  # in the model store: what the last look left for the next one
 SCANNED_NBYTES = 16 << 20  # read at a time in search of a cell that is no number
-NAME = "behind.json"  # in the model store, only while a job lags behind
-
-
-def behind_since(place: str, first: int, behind: int) -> str:
-    """When a refresh first found that sample ``first`` is not used: ISO 8601, UTC; or "".
-
-    place : of the model store.  behind : how many samples are not used. Writes nothing.
-    """
-    if not behind:
-        return ""
-    noted = _noted(ModelStore(place))
-    return str(noted["since"]) if noted.get("first") == first else now()
-
-
-def note_behind(place: str, first: int, behind: int) -> str:
-    """As ``behind_since``, and stored for the next refresh. Cost: a read, a write if it changed."""
-    store = ModelStore(place)
-    if not store.exists():
-        return behind_since(place, first, behind)
-    noted = _noted(store)
-    since = behind_since(place, first, behind)
-    if not behind and noted:
-        store.backend.delete(NAME)
-    elif behind and noted != {"first": first, "since": since}:
-        store.backend.put(NAME, json.dumps({"first": first, "since": since}).encode())
-    return since
 
 
 def last_look(store: ModelStore, source: LedgerSource) -> Look | None:
@@ -82,26 +52,6 @@ def keep_look(store: ModelStore, look: Look | None) -> None:
     if store.backend.get(LOOK) != text:
         store.backend.put(LOOK, text)
 
-
-def seconds_since(since: str) -> float:
-    """Seconds since an ISO 8601 time; 0.0 for ""."""
-    if not since:
-        return 0.0
-    begun = datetime.datetime.fromisoformat(since)
-    return (datetime.datetime.now(datetime.UTC) - begun).total_seconds()
-
-
-def _noted(store: ModelStore) -> dict[str, Any]:
-    """What was stored; {} if nothing was, or it is malformed."""
-    with contextlib.suppress(ValueError, TypeError):
-        noted = json.loads(store.backend.get(NAME) or b"{}")
-        if isinstance(noted, dict) and isinstance(noted.get("since"), str):
-            seconds_since(noted["since"])
-            return noted
-    return {}
-
-
-# The present source of a job, and what changed in it since a version was made.
 
 FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change besides those of a ledger
 

@@ -39,10 +39,10 @@ from streampca.errors import (
 )
 from streampca.models.contract.registry import all_kinds
 from streampca.operations.config import check_job
-from streampca.operations.gates import Facts, refusal
-from streampca.operations.outcome import against
-from streampca.operations.sections import SECTIONS, read_yaml
+from streampca.operations.gates import Facts, against, refusal
+from streampca.operations.sections import SECTIONS
 from streampca.operations.work_folder import only_one
+from streampca.operations.yaml_files import read_yaml
 from streampca.paths import any_credentials, open_objects
 from streampca.store import LocalBackend, read_bundle, write_bundle
 from streampca.store.array_files import unpack

@@ -492,12 +492,3 @@ def test_a_kind_has_only_what_it_can_answer() -> None:
         factors.reconstruction_error(x)
     with pytest.raises(InvalidInputError, match=r"a HardImpute of .* fit streampca\.PPCA"):
         completed.get_covariance()
-
-
-def test_fields_that_every_kind_had_before_are_left_out() -> None:
-    model = streampca.FactorAnalysis(2, progress=False).fit(data("PCA"))
-    arrays, document = model.result_.to_saved()
-    old = {"total_squares": float("nan"), "feature_mean": None, "fitted": None}
-    counted = {"missing_by_sample": np.zeros(60, np.int64)}
-    again = streampca.Decomposition.from_saved(arrays | counted, document | old, "here")
-    np.testing.assert_array_equal(again.loadings, model.result_.loadings)
