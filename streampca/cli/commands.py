@@ -163,8 +163,7 @@ class Parser(argparse.ArgumentParser):
 
     def options(self) -> list[str]:
         """The long options that it takes."""
-        pattern = r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z0-9-]*)"
-        return re.findall(pattern, self.format_help(), re.MULTILINE)
+        return [one for one in self._option_string_actions if one.startswith("--")]
 
 
 def _taken_by(option: str, commands: Sequence[str]) -> str:
@@ -251,8 +250,10 @@ def _as_option(known: dict[str, Any], name: str, value: str) -> str:
     before, one = known.get(f"no_{name}" if value == "False" else name, ("", None))
     if one is None or value == "None" or (value in ("True", "False")) != (one.nargs == 0):
         return ""
-    if one.nargs == 0 and str(one.const) != value:  # the flag says the opposite
-        return ""
+    if one.nargs == 0:
+        no = value == "False"
+        flag = next((x for x in one.option_strings if x.startswith("--no-") == no), "")
+        return flag and f"{before}{flag}"
     words = _words(value)
     free = value[:1] in ("<", ".")  # whatever the user takes
     if one.choices and not free and not {*filter(None, words)} <= {*map(str, one.choices)}:
@@ -260,7 +261,7 @@ def _as_option(known: dict[str, Any], name: str, value: str) -> str:
     if any(word.startswith("-") for word in words) and one.nargs == "+":
         said = [" --" if one == "--" else one for one in words]  # argparse drops a plain one
         return " ".join(f"{one.option_strings[-1]}={quote(word)}" for word in said)
-    shown = value if free else " ".join(quote(word) for word in words if word and one.nargs != 0)
+    shown = value if free else " ".join(quote(word) for word in words if word)
     return f"{before}{one.option_strings[-1]}{'=' if value[:1] == '-' else ' '}{shown}".rstrip()
 
 

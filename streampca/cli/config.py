@@ -114,7 +114,7 @@ def _typed(parser: Parser, name: str, action: argparse.Action, value: Any) -> An
             raise InvalidInputError(f"expected true or false, not {value!r}")
         if name == action.dest:
             return value
-        return action.const if value else parser.get_default(action.dest)
+        return bool(action.const) if value else parser.get_default(action.dest)  # --no-...
     values = value if isinstance(value, list) else [value]
     if not values or any(one is None or isinstance(one, (bool, dict, list)) for one in values):
         raise InvalidInputError(f"expected a value, not {value!r}; or leave the line out")

@@ -91,38 +91,48 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "path": Entry(
             ("string", "array"), "the source: a path, a URL, or a list", required=True, place=True
         ),
-        "variable": Entry(("string", "array"), "which array of a group or file"),
+        "variable": Entry(
+            ("string", "array"), "which array of a group or file; of several, their features"
+        ),
         "group": Entry(TEXT, "of a NetCDF, HDF5 or Zarr source, where the variable is"),
         "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
         "missing_value": Entry(NUMBER, "a number that means missing"),
         "missing_chunks": Entry(
             TEXT,
-            "what an absent chunk means: its fill value, or missing cells",
+            "chunks that a Zarr store lacks: an error, its fill value, or missing cells",
             "error",
             choices=("error", "fill", "mask"),
         ),
         "external_links": Entry(
-            ("boolean",), "accept links of an HDF5 file or a Zarr store to other files"
+            ("boolean",),
+            "accept HDF5 files whose data are in other files, and Zarr stores with links out",
         ),
         "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned (default: main)"),
         "tag": Entry(TEXT, "of an Icechunk repository"),
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
         "multiallelic": Entry(
-            TEXT, "variants of more than two alleles", "error", choices=("error", "drop")
+            TEXT,
+            "variants of more than two alleles in a VCF Zarr",
+            "error",
+            choices=("error", "drop"),
         ),
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
         "header": Entry(("boolean",), "of text, whether the first line holds names"),
         "na_values": Entry(("string", "array"), "of text, cells that mean missing, in quotes"),
-        "decimal": Entry(TEXT, "of text, the decimal mark"),
+        "decimal": Entry(TEXT, "of text, the decimal mark, such as ,"),
         "thousands": Entry(TEXT, "of text, the mark between thousands"),
-        "strip": Entry(TEXT, "of text, characters that do not belong to numbers"),
-        "comment": Entry(TEXT, "of text, begins what is ignored of a line"),
-        "delimiter": Entry(TEXT, "of text, a character, tab or blanks"),
-        "encoding": Entry(TEXT, "of text, such as cp1252"),
+        "strip": Entry(TEXT, "of text, characters that do not belong to numbers, as $ or %"),
+        "comment": Entry(TEXT, "of text, begins what is ignored of a line, such as #"),
+        "delimiter": Entry(TEXT, "of text, a character, tab or blanks; of ratings any text"),
+        "encoding": Entry(TEXT, "of text, such as cp1252 or utf-16"),
         "feature_types": Entry(("string", "array"), "of a 10x file or an AnnData: 'all', or some"),
-        "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
+        "join": Entry(
+            TEXT,
+            "what several files have more of: samples, or features",
+            choices=("samples", "features"),
+        ),
     },
     "model": {"kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA")},
     "gate": {
