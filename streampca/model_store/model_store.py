@@ -73,15 +73,22 @@ class ModelStore(VersionStore[Version]):
     storage_options : for the object store; never stored. Other credentials come from the
         environment.
 
-        store = streampca.ModelStore("models/nightly")
-        store.publish(pca)           # version 1, served from now on
-        store.latest().load()        # as streampca.load("models/nightly")
-        store.rollback()
-
     A version is written, flushed, and then committed by one entry of an append-only log, which is
     created only if it is absent. So readers always get a complete version, the old or the new one,
     no matter when a process dies. ``promote``, ``rollback``, ``verify``, ``gc``, ``find`` and
     ``versions`` come from :class:`streampca.model_store.versions.VersionStore`.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).standard_normal((50, 4))
+    >>> store = streampca.ModelStore("models/nightly")
+    >>> store.publish(streampca.PCA(2).fit(X))  # served from now on
+    <Version 1 (...) in models/nightly>
+    >>> store.publish(streampca.PCA(3).fit(X), reason="one more").number
+    2
+    >>> store.rollback().number, store.load().n_components_  # as streampca.load("models/nightly")
+    (1, 2)
     """
 
     def __init__(
@@ -195,7 +202,15 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     """A saved model, or the promoted model of a model store, as a fitted estimator.
 
     Every file is checked against its digest. Raises SourceError if one is absent or altered, or the
-    format is newer than this version reads.
+    format is not the one that this version reads.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).standard_normal((50, 4))
+    >>> path = streampca.PCA(2).fit(X).save("model")
+    >>> streampca.load("model").transform(X).shape
+    (50, 2)
     """
     place = os.fspath(path)
     if "://" in place or not is_bundle(place):
