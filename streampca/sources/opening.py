@@ -24,7 +24,7 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
-from streampca.paths import PLINK, check_readable, paths_end, plain_errors, refuse_special
+from streampca.paths import PLINK, paths_end, refuse_special
 from streampca.sources.files.array_files import NpyReader
 from streampca.sources.files.images import are_images, open_images
 from streampca.sources.genotypes.plink import open_plink
@@ -55,6 +55,7 @@ from streampca.sources.zarr.opening import (
     suggestion,
 )
 from streampca.sources.zarr.reader import ZarrReader
+from streampca.urls import check_readable, plain_errors
 
 # The format of a path, a URL or a Zarr node.
 

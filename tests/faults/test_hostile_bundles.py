@@ -43,10 +43,10 @@ from streampca.operations.gates import Facts, against, refusal
 from streampca.operations.sections import SECTIONS
 from streampca.operations.work_folder import only_one
 from streampca.operations.yaml_files import read_yaml
-from streampca.paths import any_credentials, open_objects
 from streampca.store import LocalBackend, read_bundle, write_bundle
 from streampca.store.array_files import unpack
 from streampca.store.checked import MOST_DEPTH, sign, unsign
+from streampca.urls import any_credentials, open_objects
 
 X = np.random.default_rng(0).standard_normal((20, 6))
 

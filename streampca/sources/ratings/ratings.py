@@ -220,9 +220,9 @@ def _of_text(
     import pyarrow as pa
     import pyarrow.csv
 
-    from streampca.paths import check_readable
     from streampca.sources.tables import coding
     from streampca.sources.tables.files import TableFile
+    from streampca.urls import check_readable
 
     check_readable(path)
     if "://" not in path and not os.path.isfile(path):

@@ -8,7 +8,7 @@ from typing import Any
 
 from streampca.errors import InvalidInputError, SourceError, hide_secrets
 from streampca.matrix import ChunkedMatrix
-from streampca.paths import PARQUET, TEXTS, check_readable
+from streampca.paths import PARQUET, TEXTS
 from streampca.sources.stacked import Dim
 from streampca.sources.tables.arrow import open_dataset, open_frame, open_ipc, open_query
 from streampca.sources.tables.columns import Wanted
@@ -16,6 +16,7 @@ from streampca.sources.tables.files import TableFile, files_in
 from streampca.sources.tables.parquet import open_parquet
 from streampca.sources.tables.text import open_text
 from streampca.sources.tables.written import TEXT_OPTIONS, Written
+from streampca.urls import check_readable
 
 FORMATS: dict[str, Callable[[TableFile, Wanted], ChunkedMatrix]] = {
     **dict.fromkeys((".arrow", ".feather", ".ipc"), open_ipc),

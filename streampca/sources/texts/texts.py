@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, shorten
-from streampca.paths import PARQUET, check_readable, refuse_special
+from streampca.paths import PARQUET, refuse_special
 from streampca.sources.several import STORES, holds_parquet
 from streampca.sources.texts.tables import (
     JSON,
@@ -25,6 +25,7 @@ from streampca.sources.texts.tables import (
     text_columns,
 )
 from streampca.sources.zarr.opening import is_repository
+from streampca.urls import check_readable
 
 TEXTS = (".txt", ".text", ".md", ".rst", ".tex", ".html", ".xml", ".eml")
 

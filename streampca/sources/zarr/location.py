@@ -22,8 +22,8 @@ from zarr.core.sync import sync
 
 from streampca.errors import hide_secrets
 from streampca.matrix import Location
-from streampca.paths import plain_errors
 from streampca.sources.zarr.guard import METADATA, default_timeout
+from streampca.urls import plain_errors
 
 # Nothing is known of a store that cannot be listed, except that this process has just read it.
 UNKNOWN = uuid.uuid4().hex

@@ -22,15 +22,9 @@ from streampca.errors import (
     StreamPCAError,
     hide_secrets,
 )
-from streampca.paths import (
-    any_credentials,
-    first_line,
-    loopback_over_http,
-    plain_errors,
-    s3_options,
-)
 from streampca.sources.labelled.cf import related
 from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
+from streampca.urls import any_credentials, first_line, loopback_over_http, plain_errors, s3_options
 
 # Suggestions of what to open instead of a path that is not a matrix: files in it or next to it.
 
@@ -136,7 +130,7 @@ def is_repository(path: str) -> bool:
 class Snapshots:
     """An Icechunk repository at a path or an ``s3://`` URL, opened on first use.
 
-    options : for S3, as :func:`streampca.paths.open_objects` takes them.
+    options : for S3, as :func:`streampca.urls.open_objects` takes them.
     """
 
     def __init__(self, place: str, options: Mapping[str, Any] | None = None) -> None:
