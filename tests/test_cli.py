@@ -12,8 +12,9 @@ import zarr
 
 import streampca
 from streampca.cli import main
-from streampca.cli.commands import as_options, build_parser
+from streampca.cli.commands import build_parser
 from streampca.cli.kinds import option_name
+from streampca.cli.messages import as_options
 
 
 @pytest.fixture

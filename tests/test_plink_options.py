@@ -6,7 +6,8 @@ import shlex
 import numpy as np
 import pytest
 
-from streampca.cli.commands import as_options, build_parser, main
+from streampca.cli.commands import build_parser, main
+from streampca.cli.messages import as_options
 from streampca.cli.plink_options import _BY_NAME, ANSWERS, VALUES, plink_answer
 from tests.genotypes import random_calls, write_plink
 

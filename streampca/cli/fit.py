@@ -29,6 +29,8 @@ from streampca.cli.options import (
     output_options,
     planned_counts,
     prepared_counts,
+    print_answer,
+    print_fit,
     print_plan,
     print_planned,
     progress_of,
@@ -48,16 +50,9 @@ from streampca.cli.outputs import (
     write_labelled,
     write_scores,
 )
+from streampca.cli.plink_tables import tables, write_outputs, zarr_outputs
 from streampca.cli.score_files import OF_SCORES, SCORES, scores_in
-from streampca.cli.selection import (
-    Selection,
-    choose,
-    prune_selection,
-    pruning_rules,
-    tables,
-    write_outputs,
-    zarr_outputs,
-)
+from streampca.cli.selection import Selection, choose, prune_selection, pruning_rules
 from streampca.cli.side_data import (
     removal_wanted,
     sample_weight_wanted,
@@ -67,7 +62,6 @@ from streampca.cli.side_data import (
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
-from streampca.matrix.labels import json_of
 from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.models.decompose.routes import SOLVERS
 from streampca.solvers.rotation import METHODS as ROTATIONS
@@ -266,16 +260,10 @@ def run_fit(arguments: argparse.Namespace) -> int:
     written = write_labelled(model, matrix, arguments) if chosen is None else []
     written += [] if chosen is None else write_outputs(model, chosen, arguments)
     counts = {} if chosen is None else chosen.left_out(model.result_)
-    if arguments.json:
-        print(json_of(summary(model) | ({"left_out": counts} if counts else {}), indent=1))
-    elif not arguments.quiet:
-        print(text)
-        if counts:
-            print(left_out(counts))
-        if arguments.output:
-            print(f"model saved to {shown(arguments.output)}")
-        for path in written:
-            print(f"written    {shown(path)}")
+    text = "\n".join([text, *([left_out(counts)] if counts else [])])
+    more = {"left_out": counts} if counts else {}
+    written = [arguments.output, arguments.scores, *written]
+    print_fit(arguments, lambda: summary(model) | more, text, *written)
     return 0
 
 
@@ -315,12 +303,9 @@ def run_transform(arguments: argparse.Namespace) -> int:
         with scores_in(arguments.output, samples, arguments.overwrite) as (place, replaces):
             shape = model.transform(matrix, out=place, overwrite=replaces, remove=removed).shape
     output = " and ".join(paths)
-    text = {"rows": shape[0], "components": shape[1], "output": output}
-    print(
-        json_of(text)
-        if arguments.json
-        else f"{text['rows']} x {text['components']} scores written to {shown(output)}"
-    )
+    whole = {"rows": shape[0], "components": shape[1], "output": output}
+    said = f"{shape[0]} x {shape[1]} scores written to {shown(output)}"
+    print_answer(arguments, whole, said)
     return 0
 
 

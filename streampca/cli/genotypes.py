@@ -14,6 +14,7 @@ from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.options import (
     components_wanted,
     open_source,
+    print_answer,
     progress_of,
     running_options,
     scale_wanted,
@@ -21,7 +22,8 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_endings, check_outputs, check_writable
-from streampca.cli.selection import SHARES, Selection, choose, identifiers, pruning_rules
+from streampca.cli.plink_tables import identifiers
+from streampca.cli.selection import SHARES, Selection, choose, pruning_rules
 from streampca.cli.side_data import names_samples
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
@@ -268,7 +270,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
         matrix, **asdict(pruning_rules(arguments, matrix)), **settings_of_run(arguments)
     )
     pruning.write(arguments.output, arguments.overwrite)
-    print(json_of(pruning.to_dict()) if arguments.json else pruning)
+    print_answer(arguments, pruning.to_dict(), pruning)
     return 0
 
 
@@ -298,21 +300,17 @@ def run_project(arguments: argparse.Namespace) -> int:
     columns = identifiers(matrix.labels.samples)
     columns.append(("COVERAGE", [f"{x:.4f}" for x in projection.coverage]))
     write_eigenvec(arguments.output, columns, projection.scores, arguments.overwrite)
-    if arguments.json:
-        seen = projection.coverage
-        text = {
-            "samples": len(projection.scores),
-            "components": projection.scores.shape[1],
-            "refused": int(projection.refused.sum()),
-            "match": projection.match.to_dict(),
-            "coverage": {"least": seen.min(), "mean": seen.mean(), "most": seen.max()},
-            "output": arguments.output,
-        }
-        print(json_of(text))
-    else:
-        n, k = projection.scores.shape
-        print(f"{n} samples on {k} components\n{projection.match}")
-        print(f"written    {shown(arguments.output)}")
+    (n, k), seen = projection.scores.shape, projection.coverage
+    whole = {
+        "samples": n,
+        "components": k,
+        "refused": int(projection.refused.sum()),
+        "match": projection.match.to_dict(),
+        "coverage": {"least": seen.min(), "mean": seen.mean(), "most": seen.max()},
+        "output": arguments.output,
+    }
+    text = f"{n} samples on {k} components\n{projection.match}"
+    print_answer(arguments, whole, f"{text}\nwritten    {shown(arguments.output)}")
     return 0
 
 

@@ -13,16 +13,16 @@ from streampca.cli.fields import Spelling, add_fields, one_or_several
 from streampca.cli.options import (
     open_source,
     output_options,
+    print_fit,
     print_plan,
+    print_planned,
     refuse_ratings,
     running_options,
     settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import check_outputs, write_scores
-from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
-from streampca.matrix.labels import json_of
 from streampca.models.completion.request import SOLVERS
 from streampca.sources.ratings.store import RULES, SPLITS
 
@@ -191,8 +191,7 @@ def run_impute(arguments: argparse.Namespace) -> int:
     matrix = open_source(arguments) if ratings is None else ratings
     model = model_of(arguments)
     if arguments.plan:
-        plan = model.plan(matrix)
-        print(plan.to_json() if arguments.json else plan)
+        print_planned(arguments, model.plan(matrix))
         return 0
     print_plan(arguments, lambda: model.plan(matrix))
     model.fit(matrix)
@@ -203,17 +202,10 @@ def run_impute(arguments: argparse.Namespace) -> int:
     if arguments.completed:
         model.impute(matrix, out=arguments.completed, overwrite=arguments.overwrite)
     test = {} if unseen is None else tests_of(model, matrix, unseen, arguments.relevant)
-    if arguments.json:
-        whole = summary(model)
-        found = {"test": test["model"], "baseline": test["biases alone"]} if test else {}
-        print(json_of(whole | found, indent=1))
-    elif not arguments.quiet:
-        print(report(model))
-        if test:
-            print(report_of_tests(test))
-        for path in (arguments.output, arguments.scores, arguments.completed):
-            if path:
-                print(f"written    {shown(path)}")
+    more = {"test": test["model"], "baseline": test["biases alone"]} if test else {}
+    text = "\n".join([report(model), *([report_of_tests(test)] if test else [])])
+    written = (arguments.output, arguments.scores, arguments.completed)
+    print_fit(arguments, lambda: summary(model) | more, text, *written)
     return 0
 
 

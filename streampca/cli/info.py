@@ -12,7 +12,7 @@ import numpy as np
 
 import streampca
 from streampca.cli.commands import Parser
-from streampca.cli.options import open_source, source_options
+from streampca.cli.options import open_source, print_answer, source_options
 from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
@@ -41,12 +41,9 @@ def _info_of_model(arguments: argparse.Namespace) -> int:
         print_damage(store.history())
         version: Any = store.latest()
         model, served = version.load(), {"version": version.number, "id": version.id}
-    if arguments.json:
-        print(json_of({**served, **summary(model)}, indent=1))
-        return 0
-    if served:
-        print(f"version    {served['version']} ({served['id']}), promoted")
-    print(describe(model.result_))
+    lines = [f"version    {served['version']} ({served['id']}), promoted"] if served else []
+    text = "\n".join([*lines, describe(model.result_)])
+    print_answer(arguments, {**served, **summary(model)}, text)
     return 0
 
 
@@ -72,11 +69,8 @@ def run_info(arguments: argparse.Namespace) -> int:
         text[f"chunks along {name}s"] = None if edges is None else len(edges) - 1
     if matrix.note:
         text["note"] = matrix.note
-    print(
-        json_of(text)
-        if arguments.json
-        else "\n".join(f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items())
-    )
+    lines = (f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items())
+    print_answer(arguments, text, "\n".join(lines))
     return 0
 
 

@@ -16,15 +16,14 @@ from streampca.cli.options import (
     open_source,
     planned_counts,
     prepared_counts,
+    print_fit,
     print_plan,
     print_planned,
     progress_of,
 )
 from streampca.cli.outputs import check_outputs, score_paths, write_both, write_scores
-from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, StreamPCAError, nearest
 from streampca.matrix import ChunkedMatrix
-from streampca.matrix.labels import json_of
 from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.operations.config import build
 from streampca.passes import Plan
@@ -170,12 +169,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
         write_both(model, matrices, scores, arguments.overwrite)
     elif arguments.scores:
         write_scores(model, matrices[0], arguments.scores, arguments.overwrite)
-    if arguments.json:
-        print(json_of(summary(model), indent=1))
-    elif not arguments.quiet:
-        print(text)
-        if arguments.output:
-            print(f"model saved to {shown(arguments.output)}")
+    print_fit(arguments, lambda: summary(model), text, arguments.output, *scores)
     return 0
 
 

@@ -12,11 +12,9 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.info import report
-from streampca.cli.options import running_options, settings_of_run
+from streampca.cli.options import print_answer, print_fit, running_options, settings_of_run
 from streampca.cli.outputs import check_outputs
-from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.matrix.labels import json_of
 from streampca.models.text.lsa_result import Match
 from streampca.operations.yaml_files import scalar
 from streampca.paths import PARQUET
@@ -102,19 +100,13 @@ def run_fit(arguments: argparse.Namespace) -> int:
     values = {name: getattr(arguments, name) for name in OF_LSA}
     model = streampca.LSA(**values, **settings_of_run(arguments))
     matrix = streampca.open(counts)
-    verbose = not (arguments.json or arguments.quiet)
     with _told_to_count_apart(arguments, matrix):
-        if verbose:
+        if not (arguments.json or arguments.quiet):
             print(model.plan(matrix), end="\n\n")
         model.fit(matrix)
     if arguments.output:
         model.save(arguments.output)
-    if arguments.json:
-        print(json_of(model.result_.summary(), indent=1))
-    elif verbose:
-        print(report(model))
-        if arguments.output:
-            print(f"model saved to {shown(arguments.output)}")
+    print_fit(arguments, model.result_.summary, report(model), arguments.output)
     return 0
 
 
@@ -202,13 +194,10 @@ def run_search(arguments: argparse.Namespace) -> int:
     model, query = _opened(arguments.model), " ".join(arguments.query)
     found = model.search(query, arguments.n)
     unknown = model.words(query)[1]
-    if arguments.json:
-        rows = [one._asdict() for one in found]
-        print(json_of({"query": query, "unknown": unknown, "documents": rows}, indent=1))
-        return 0
-    _print(found)
-    if unknown:
-        print(f"not in the vocabulary: {', '.join(unknown)}")
+    rows = [one._asdict() for one in found]
+    more = [f"not in the vocabulary: {', '.join(unknown)}"] if unknown else []
+    whole = {"query": query, "unknown": unknown, "documents": rows}
+    print_answer(arguments, whole, "\n".join([*_lines(found), *more]))
     return 0
 
 
@@ -222,13 +211,9 @@ def run_similar(arguments: argparse.Namespace) -> int:
         known = name in set(model.result_.labels.samples.names())
         number = int(name) if name.isdecimal() and not known else name
         found = model.similar_documents(number, arguments.n)
-    if arguments.json:
-        print(json_of([one._asdict() for one in found], indent=1))
-    else:
-        _print(found)
+    print_answer(arguments, [one._asdict() for one in found], "\n".join(_lines(found)))
     return 0
 
 
-def _print(found: list[Match]) -> None:
-    for rank, one in enumerate(found, 1):
-        print(f"{rank:>3}  {one.score:>6.3f}  {one.name}")
+def _lines(found: list[Match]) -> list[str]:
+    return [f"{rank:>3}  {one.score:>6.3f}  {one.name}" for rank, one in enumerate(found, 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,8 +14,10 @@ import numpy as np
 import streampca
 from streampca.cli.fields import Spelling, one_or_several
 from streampca.cli.score_files import OF_SCORES, SCORES
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, RowTotals, select
+from streampca.matrix.labels import json_of
 from streampca.operations.sections import SECTIONS
 from streampca.passes import limited_threads
 from streampca.passes.progress import TerminalProgress
@@ -111,6 +113,26 @@ def print_plan(arguments: argparse.Namespace, plan: Callable[[], Any]) -> None:
     """Print the plan of a fit, for --verbose."""
     if arguments.verbose and not (arguments.json or arguments.quiet):
         print(plan(), end="\n\n")
+
+
+def print_fit(
+    arguments: argparse.Namespace,
+    whole: Callable[[], Mapping[str, Any]],
+    text: str,
+    *written: str | None,
+) -> None:
+    """Print what a fit found, and the outputs that it wrote; with --json ``whole()`` alone."""
+    if arguments.json:
+        print(json_of(whole(), indent=1))
+    elif not arguments.quiet:
+        print(text)
+        for path in filter(None, written):
+            print(f"written    {shown(path)}")
+
+
+def print_answer(arguments: argparse.Namespace, whole: Any, text: Any) -> None:
+    """Print a text, or with --json an object."""
+    print(json_of(whole, indent=1) if arguments.json else text)
 
 
 def refuse_ratings(path: str) -> None:

@@ -1,13 +1,10 @@
-"""The samples and variants of a genotype fit, filtered in PLINK's order, and its text files."""
+"""The samples and variants of a genotype fit, filtered in PLINK's order."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 import streampca
 from streampca.cli.options import settings_of_run
@@ -24,27 +21,13 @@ from streampca.genetics.ld_pruning import (
     ld_scan,
     prune_ld,
 )
-from streampca.genetics.tables import (
-    allele_weights,
-    eigensoft_eigenvalues,
-    write_acount,
-    write_afreq,
-    write_allele_weights,
-    write_eigenval,
-    write_eigenvec,
-    write_smiss,
-    write_vmiss,
-)
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.decompose.assemble import provenance
-from streampca.models.results.linear_result import COMPONENTS
-from streampca.models.results.views import frequency_column, observed_alleles, used_variants
 from streampca.passes import PassCost, Plan
 from streampca.sources.genotypes.allele_counts import with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
-from streampca.store import labelled_rows
 
-# Selecting samples and variants: first by lists, then by counts, then by pruning, as PLINK does.
+# First by lists, then by counts, then by pruning, as PLINK does.
 
 SHARES = ("maf", "max_missing", "max_sample_missing")  # of calls and alleles, which counts decide
 
@@ -183,85 +166,3 @@ def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
     if arguments.fit_samples is None:
         return None
     return sample_mask(matrix.labels.samples, arguments.fit_samples, "fit_samples")
-
-
-# The text files of a genotype fit, in PLINK's layouts.
-
-
-def tables(arguments: argparse.Namespace) -> list[str]:
-    """Paths of the text files that --out asks for."""
-    asked = {
-        "freq": (".afreq",),
-        "missing_counts": (".smiss", ".vmiss"),
-        "allele_wts": (".eigenvec.allele", ".acount"),
-    }
-    if not arguments.out:
-        if option := next((one for one in asked if getattr(arguments, one)), None):
-            option, suffix = option.replace("_", "-"), asked[option][0]
-            raise InvalidInputError(f"--{option} writes PREFIX{suffix}: add --out PREFIX")
-        return []
-    if arguments.allele_wts and (not arguments.components or arguments.ploidy != 2):
-        option = "--ploidy" if arguments.components else "--no-components"
-        raise InvalidInputError(
-            f"--allele-wts needs components of diploid calls: leave out {option}"
-        )
-    pruned = [] if arguments.ld_r2 is None else [".prune.in"]
-    more = [one for option, some in asked.items() if getattr(arguments, option) for one in some]
-    return [f"{arguments.out}{suffix}" for suffix in (".eigenvec", ".eigenval", *more, *pruned)]
-
-
-def zarr_outputs(arguments: argparse.Namespace) -> list[str]:
-    """Paths of the Zarr groups that the fit itself writes."""
-    return [one for one in (arguments.loadings, arguments.relationship) if one]
-
-
-def write_outputs(
-    model: streampca.GenotypePCA, chosen: Selection, arguments: argparse.Namespace
-) -> list[str]:
-    """Write PLINK's tables if --out asks for them. Returns all written paths."""
-    result, may = model.result_, arguments.overwrite
-    variants, who = result.labels.features, identifiers(result.labels.samples)
-    counted = (frequency_column(result), observed_alleles(result))
-    for path in (written := tables(arguments)):
-        if path.endswith(".eigenvec"):
-            unit = arguments.eigenvec_values == "eigenvectors"
-            values = model.eigenvectors_ if unit else model.scores_
-            columns = list(who)
-            if result.fitted is not None:
-                columns.append(("FITTED", result.fitted.astype(int)))
-            write_eigenvec(path, columns, values, may)
-        elif path.endswith(".eigenval"):
-            plain = arguments.eigenval_values == "plink"
-            values = model.eigenvalues_ if plain else eigensoft_eigenvalues(result)
-            write_eigenval(path, values, may)
-        elif path.endswith(".afreq"):
-            write_afreq(path, variants, *counted, may)
-        elif path.endswith(".acount"):
-            write_acount(path, variants, *counted, may)
-        elif path.endswith(".smiss"):
-            write_smiss(path, who, result.missing_by_sample, result.n_features, may)
-        elif path.endswith(".vmiss"):
-            lost = np.zeros(len(variants), int) if result.missing is None else result.missing
-            write_vmiss(path, variants, lost, result.n_samples, may)
-        elif path.endswith(".allele"):
-            streamed = result.streamed_to
-            loadings = (
-                result.require_components().T
-                if streamed is None
-                else (labelled_rows(streamed, COMPONENTS))
-            )
-            weights = partial(allele_weights, result, columns=loadings)
-            used = used_variants(result)
-            write_allele_weights(path, variants, used, weights, result.n_components, may)
-        elif chosen.pruning is not None:
-            chosen.pruning.write(path, may)
-    return [*written, *zarr_outputs(arguments)]
-
-
-def identifiers(samples: Any) -> list[tuple[str, Any]]:
-    """The columns FID and IID; only IID without families, and numbers from 1 without names."""
-    if "family" in samples.extra:
-        return [("FID", samples.extra["family"]), ("IID", samples.extra["individual"])]
-    if not samples.named:
-        return [("IID", range(1, len(samples) + 1))]
-    return [("IID", [name.replace(" ", "_") for name in samples.names()])]

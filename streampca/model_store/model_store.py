@@ -45,7 +45,7 @@ class Version(StoredVersion):
 
     @cached_property
     def _result(self) -> Result:
-        return result_of(self)
+        return Result.from_saved(*self.read("model"), f"version {self.number}")
 
     def state(self) -> IncrementalPCA | None:
         """The model with its accumulated state, to which rows can be appended; None without."""
@@ -102,14 +102,14 @@ class ModelStore(VersionStore[Version]):
 
     def load(self) -> Estimator:
         """The promoted model, ready to transform."""
-        return self.read_current(model_of)
+        return self.read_current(Version.load)
 
     def load_with_scores(self) -> tuple[Estimator, StoredRows]:
         """The promoted model and its scores, always of the same version.
 
         Raises SourceError if it has no scores, or no version is promoted.
         """
-        return self.read_current(_model_and_scores)
+        return self.read_current(lambda version: (version.load(), version.scores()))
 
     def publish(
         self,
@@ -187,10 +187,6 @@ def record_of_scores(version: StoredVersion) -> Mapping[str, Any]:
     return scores if isinstance(scores, dict) else {}
 
 
-def _model_and_scores(version: StoredVersion) -> tuple[Estimator, StoredRows]:
-    return model_of(version), version.rows(SCORES, SCORES)
-
-
 def _checked_scores(scores: Any, result: Result) -> Any:
     shape, k = getattr(scores, "shape", None), result.n_components
     if shape is None or len(shape) != 2 or shape[1] != k:
@@ -214,17 +210,7 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     """
     place = os.fspath(path)
     if "://" in place or not is_bundle(place):
-        store: VersionStore[StoredVersion] = VersionStore(open_backend(place))
+        store = ModelStore(place)
         if store.exists():
-            return store.read_current(model_of)
+            return store.load()
     return estimator_of(Result.load(place))
-
-
-def model_of(version: StoredVersion) -> Estimator:
-    """The fitted estimator of a version of a model store."""
-    return estimator_of(result_of(version))
-
-
-def result_of(version: StoredVersion) -> Result:
-    """The result in a version of a model store."""
-    return Result.from_saved(*version.read("model"), f"version {version.number}")

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import MissingDependencyError
+from streampca.kernels import Array
 from streampca.models.pca.pca import PCA
 from streampca.sources.genotypes.allele_counts import MISSING_CALL
 from streampca.sources.simulate import GenotypeRecipe, write_genotypes
 
 
 @dataclass
-class DemoReport:
-    """What a demonstration did: the model, a label per sample, and a check."""
+class Demo:
+    """What a demonstration did: the model, scores and a label of each sample, and a check."""
 
     model: PCA
-    labels: np.ndarray[Any, Any]
+    scores: Array
+    labels: Array
     check: str
-    source: str
 
 
 SHOWN = 10  # components of a demonstration
@@ -35,7 +36,7 @@ def genotype_demo(
     memory_limit: int | str | None = None,
     progress: Any = None,
     writing: Callable[[int, int], None] | None = None,
-) -> DemoReport:
+) -> Demo:
     """Write ``folder/genotypes.zarr`` and fit it; the planted populations are the check."""
     path = folder / "genotypes.zarr"
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,10 +59,10 @@ def genotype_demo(
         f"from, on the first {scores.shape[1]} components"
     )
     names = np.array([f"population {i + 1}" for i in labels])
-    return DemoReport(model, names, check, str(path))
+    return Demo(model, np.asarray(model.result_.scores), names, check)
 
 
-def digits_demo(*, progress: Any = None) -> DemoReport:
+def digits_demo(*, progress: Any = None) -> Demo:
     """scikit-learn's 1797 handwritten digits, and its own PCA of them as the check."""
     try:
         from sklearn.datasets import load_digits
@@ -78,10 +79,10 @@ def digits_demo(*, progress: Any = None) -> DemoReport:
         f"largest relative difference from scikit-learn's full SVD: {np.abs(ratio - 1).max():.1e}"
     )
     labels = np.array([str(t) for t in digits.target])
-    return DemoReport(model, labels, check, "scikit-learn's digits, 1797 x 64")
+    return Demo(model, model.transform(digits.data), labels, check)
 
 
-def nearest_centroid_share(scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
+def nearest_centroid_share(scores: Array, labels: Array) -> float:
     """Share of rows that are nearest to the mean of their own label."""
     kinds = np.unique(labels)
     centres = np.stack([scores[labels == kind].mean(axis=0) for kind in kinds])
