@@ -155,7 +155,7 @@ class OccupiedError(InvalidInputError, OutputError):
 
 
 class NotFittedError(StreamPCAError, ValueError, AttributeError):
-    """The estimator was asked for a result before ``fit``."""
+    """A result of an estimator was requested before ``fit``."""
 
 
 class DroppedFeaturesWarning(UserWarning):

@@ -55,7 +55,10 @@ COMMANDS = {  # command -> (its module, what it does)
     "embed": ("embed", "filter features, fit a PCA, lay the rows out by UMAP, t-SNE or PaCMAP"),
     "plot": ("pictures", "a picture of a saved model"),
     "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),
-    "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
+    "baselines": (
+        "pictures",
+        "R^2 of PCA, of random projections and of chosen features: a picture",
+    ),
     "demo": ("demo", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
     "refresh": ("config", "update a model store from its source, by a job file"),

@@ -101,8 +101,8 @@ def first_sentence(text: str) -> str:
 
 
 def _default(one: Parameter) -> str:
-    told = one.default is not None and not isinstance(one.default, bool)
-    return f" (default {one.default})" if told else ""
+    shown = one.default is not None and not isinstance(one.default, bool)
+    return f" (default {one.default})" if shown else ""
 
 
 def _annotations(cls: type) -> dict[str, str]:

@@ -81,10 +81,10 @@ def _column(text: str) -> int | str:
 
 def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """(ratings to fit to, ratings to judge by or None); None where the source is a matrix."""
-    given = _given(arguments, ("user", "item", "rating", "time"))
+    columns = _used(arguments, ("user", "item", "rating", "time"))
     if arguments.relevant is not None and arguments.test is None:
         raise InvalidInputError("--relevant is for --test: say which share of the ratings, 0.1")
-    if not given:
+    if not columns:
         if arguments.test is not None:
             raise InvalidInputError("--test is for ratings: say --user, --item and --rating")
         if len(arguments.source) == 1:
@@ -92,16 +92,19 @@ def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
         return None, None
     if len(arguments.source) != 1:
         raise InvalidInputError(f"{len(arguments.source)} files of ratings; expected one")
-    given |= _given(arguments, ("header", "delimiter", "decimal", "encoding"))
-    ratings = streampca.open_ratings(arguments.source[0], duplicates=arguments.duplicates, **given)
+    text = _used(arguments, ("header", "delimiter", "decimal", "encoding"))
+    ratings = streampca.open_ratings(
+        arguments.source[0], duplicates=arguments.duplicates, **columns, **text
+    )
     if arguments.test is None:
         return ratings, None
     return ratings.split(arguments.test, by=arguments.test_by, seed=arguments.random_state)
 
 
-def _given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    found = {name: getattr(arguments, name) for name in names}
-    return {name: one for name, one in found.items() if one is not None}
+def _used(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """The values of those of these options that are used."""
+    values = {name: getattr(arguments, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 OF_BOTH: dict[str, Spelling] = {  # HardImpute and SoftImpute

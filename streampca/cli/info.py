@@ -96,15 +96,15 @@ CAUSES = {
 
 
 def report(model: Any, verbose: bool = False) -> str:
-    """The spectrum of a fit and its cost as text; ``verbose``: each figure beside the planned."""
+    """The spectrum of a fit and its cost as text; ``verbose``: with the planned figures."""
     bounds = ["", LEGEND] if hasattr(model.result_, "certificate") else []
     cost = _compared if verbose else _cost
     lines = [str(model.result_), *bounds, *_own_lines(model.result_), ""]
     source = [f"source: {model.plan_.note}"] if model.plan_.note and not verbose else []
-    return "\n".join([*lines, *before_it(model.result_), *source, *cost(model)])
+    return "\n".join([*lines, *preprocessing_line(model.result_), *source, *cost(model)])
 
 
-def before_it(result: Any) -> list[str]:
+def preprocessing_line(result: Any) -> list[str]:
     """The preprocessing of a fit, in a line."""
     steps = result.preprocessing
     return [f"before it  {steps}; raw new rows get the same"] if steps else []
@@ -154,7 +154,7 @@ def _exceeded(model: Any) -> bool:
 
 
 def _compared(model: Any) -> list[str]:
-    """What a fit took, beside what its plan announced."""
+    """What a fit took, compared with its plan."""
     plan: Plan = model.plan_
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
@@ -243,7 +243,7 @@ def describe(result: Any) -> str:
     if result.plan.get("solver"):  # a model updated by appended rows has no plan
         lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
     lines.append(f"settings   {json_of(result.options_used)}")
-    lines += before_it(result)
+    lines += preprocessing_line(result)
     lines += genotype_lines(result) or [*result.notes(), *sampling_lines(result)]
     cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
     known = str(provenance.get("source", ""))[:16]

@@ -174,7 +174,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
 
 
 def rotated_and_saved(model: Any, arguments: argparse.Namespace) -> tuple[Any, str]:
-    """The model, or what ``--rotate`` makes of it, saved if that is asked, and its report."""
+    """The model, or what ``--rotate`` makes of it, saved for --output, and its report."""
     text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
     if arguments.rotate:
         model = streampca.rotate(model, arguments.rotate)

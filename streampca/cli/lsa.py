@@ -100,7 +100,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     values = {name: getattr(arguments, name) for name in OF_LSA}
     model = streampca.LSA(**values, **settings_of_run(arguments))
     matrix = streampca.open(counts)
-    with _told_to_count_apart(arguments, matrix):
+    with _advice_to_count_first(arguments, matrix):
         if not (arguments.json or arguments.quiet):
             print(model.plan(matrix), end="\n\n")
         model.fit(matrix)
@@ -111,8 +111,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _told_to_count_apart(arguments: argparse.Namespace, matrix: Any) -> Iterator[None]:
-    """Where memory does not do beside what counted the texts: two commands need less."""
+def _advice_to_count_first(arguments: argparse.Namespace, matrix: Any) -> Iterator[None]:
+    """Add to a MemoryLimitError that counting in a process of its own leaves more memory."""
     try:
         yield
     except MemoryLimitError as error:
@@ -120,8 +120,8 @@ def _told_to_count_apart(arguments: argparse.Namespace, matrix: Any) -> Iterator
             path = arguments.counts or "counts.zarr"
             first = "" if arguments.counts else f"give --counts {path}, then "
             error.add_note(
-                "scikit-learn, which counted the texts, takes a part of that. Fit to the counts "
-                f"in a process of their own: {first}streampca lsa fit {path}"
+                "scikit-learn, which counted the texts, takes part of that. Fit to the counts in a "
+                f"process of its own: {first}streampca lsa fit {path}"
             )
         raise
 
@@ -129,7 +129,7 @@ def _told_to_count_apart(arguments: argparse.Namespace, matrix: Any) -> Iterator
 def _counts(arguments: argparse.Namespace) -> Any:
     """The counts of the texts that the arguments name, or the path of counts."""
     source: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
-    given = {
+    values = {
         "column": arguments.column,
         "names": arguments.names,
         "encoding": arguments.encoding,
@@ -142,13 +142,13 @@ def _counts(arguments: argparse.Namespace) -> Any:
         "max_features": arguments.max_features,
         "ngram_range": arguments.ngrams,
     }
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in values.items() if value is not None}
     table = isinstance(source, str) and source.lower().endswith((*TABLES, *PARQUET))
     counts = not (is_texts(source) or arguments.lines or (table and arguments.column))
     if counts and (column := column_of_texts(source)):
         raise InvalidInputError(
             f"{source} has a column of texts, {column!r}: --column {quote(column)} counts its "
-            "words. To fit to the numbers beside it, as counts of terms: streampca convert "
+            "words. To fit to the other columns, as counts of terms: streampca convert "
             f"{quote(source)} -o counts.zarr, then streampca lsa fit counts.zarr"
         )
     if counts and (options or arguments.counts):

@@ -29,14 +29,14 @@ from streampca.store import labelled_rows
 
 def tables(arguments: argparse.Namespace) -> list[str]:
     """Paths of the text files that --out asks for."""
-    asked = {
+    endings = {
         "freq": (".afreq",),
         "missing_counts": (".smiss", ".vmiss"),
         "allele_wts": (".eigenvec.allele", ".acount"),
     }
     if not arguments.out:
-        if option := next((one for one in asked if getattr(arguments, one)), None):
-            option, suffix = option.replace("_", "-"), asked[option][0]
+        if option := next((one for one in endings if getattr(arguments, one)), None):
+            option, suffix = option.replace("_", "-"), endings[option][0]
             raise InvalidInputError(f"--{option} writes PREFIX{suffix}: add --out PREFIX")
         return []
     if arguments.allele_wts and (not arguments.components or arguments.ploidy != 2):
@@ -45,7 +45,7 @@ def tables(arguments: argparse.Namespace) -> list[str]:
             f"--allele-wts needs components of diploid calls: leave out {option}"
         )
     pruned = [] if arguments.ld_r2 is None else [".prune.in"]
-    more = [one for option, some in asked.items() if getattr(arguments, option) for one in some]
+    more = [one for option, some in endings.items() if getattr(arguments, option) for one in some]
     return [f"{arguments.out}{suffix}" for suffix in (".eigenvec", ".eigenval", *more, *pruned)]
 
 

@@ -34,8 +34,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def run_recommend(arguments: argparse.Namespace) -> int:
     """``streampca recommend``: print lists of items."""
-    asked = bool(arguments.user), arguments.similar is not None, arguments.predict is not None
-    if sum(asked) != 1:
+    named = bool(arguments.user), arguments.similar is not None, arguments.predict is not None
+    if sum(named) != 1:
         raise InvalidInputError(
             "name users, or one item, or a file of pairs: recommend MODEL USER, --similar ITEM, or "
             "--predict FILE"

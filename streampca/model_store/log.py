@@ -203,7 +203,7 @@ def mend(backend: Backend) -> History:
     """Repair the log from what is left of it. Returns the log before, with its damage.
 
     Damaged entries stay where they are: a new entry has the table of all versions, and names the
-    files that no longer matter. Known versions without any file are given up.
+    files that no longer matter. Known versions that have no file left are recorded as removed.
     """
 
     def make(history: History) -> dict[str, Any] | None:

@@ -163,9 +163,9 @@ class ModelStore(VersionStore[Version]):
         )
 
     def _outside(self, removed: list[Entry]) -> list[str]:
-        """Paths that a refresh filled with scores of removed versions, if these are still there.
+        """Paths at which a refresh put scores of removed versions, if these are still there.
 
-        And what killed processes left beside them and beside the store.
+        Also what killed processes left next to these paths and next to the store.
         """
         found: list[str] = []
         if "://" not in self.backend.place:

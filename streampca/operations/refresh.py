@@ -202,9 +202,9 @@ class _Run:
     def _computed_before(self, found: State) -> Version | None:
         """A candidate, or a version that was rolled back, with the same data and settings.
 
-        Only versions newer than the served one count, and of candidates those that were judged
-        beside it: data or settings that return to an older one's are computed again. If only the
-        times of chunks differ (files that were restored), the bytes decide.
+        Only versions newer than the served one count, and of candidates only those compared with
+        it: data or settings that return to those of an older version are computed again. If only
+        the times of chunks differ (files that were restored), the bytes decide.
         """
         parent, first = (self.current.id, self.current.number) if self.current else (None, 0)
         there = [

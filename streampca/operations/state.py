@@ -231,13 +231,15 @@ def _check_stored_anew(job: Job, written: Rows, served: int) -> None:
     yet: whoever writes it anew is not done, or died."""
     if written.mark.decides or not written.count < served <= written.there:
         return
-    told = (
+    finding = (
         f"{job.source['path']} was stored anew, and {written.count} of its {written.there} rows "
         f"count, where the promoted version has {served}: {written.why}"
     )
     if written.waiting:
-        raise ChangingSourceError(f"{told}. Try again later")
-    raise DamagedSourceError(f"{told}. Write all rows, or shorten the array to those that it has")
+        raise ChangingSourceError(f"{finding}. Try again later")
+    raise DamagedSourceError(
+        f"{finding}. Write all rows, or shorten the array to those that it has"
+    )
 
 
 def _change_of_files(found: State, recorded: Mapping[str, Any], mode: str) -> tuple[str, str, int]:
@@ -307,14 +309,14 @@ def in_words_of_job(error: NonFiniteError, job: Job, matrix: Any, first: int) ->
             labels, value = matrix.labels, values[tuple(wrong[0])]
             advice = infinite if np.isinf(value) else f"{repair} such cells before they are read"
             named = f" ({labels.samples.name(row)})" if labels.samples.named else ""
-            told = (
+            problem = (
                 f"sample {row}{named} holds {'NaN' if np.isnan(value) else 'infinity'} in "
                 f"{labels.features.name(column)}. {advice}"
             )
             break
     else:
-        told = re.sub(r"(\w+)='(\w+)'", r"model.\1: \2", str(error))
-    return NonFiniteError(f"{hide_secrets(str(job.source['path']))}: {told}")
+        problem = re.sub(r"(\w+)='(\w+)'", r"model.\1: \2", str(error))
+    return NonFiniteError(f"{hide_secrets(str(job.source['path']))}: {problem}")
 
 
 def ledger_of(version: Version) -> Ledger:

@@ -51,9 +51,9 @@ def only_one(place: str) -> Iterator[None]:
 
 
 def check_store(place: str) -> None:
-    """Make a file without a name beside a local store, and in it, as a refresh makes others there.
+    """Check that files can be made next to a local store, and in it: a refresh needs both.
 
-    Raises OSError, as a refresh does.
+    The files made for this have no name. Raises OSError, as a refresh does.
     """
     if "://" in place:
         return

@@ -251,8 +251,8 @@ def check_file_name(name: str, where: str) -> None:
     found = FILE.fullmatch(name)
     if not found or found[1] in (".", ".."):
         raise DamagedSourceError(
-            f"{where} names a file {name!r:.200}; expected arrays/<name>/zarr.json or a chunk "
-            "beside it"
+            f"{where} names a file {name!r:.200}; expected arrays/<name>/zarr.json, or a chunk in "
+            "that folder"
         )
 
 
