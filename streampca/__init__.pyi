@@ -33,7 +33,7 @@ from streampca.models.kernel.feature_maps import random_fourier as random_fourie
 from streampca.models.kernel.kernel_pca import KernelPCA as KernelPCA
 from streampca.models.kernel.nystroem_pca import NystroemPCA as NystroemPCA
 from streampca.models.latent.factor_analysis import FactorAnalysis as FactorAnalysis
-from streampca.models.latent.latent import FactorDecomposition as FactorDecomposition
+from streampca.models.latent.factor_result import FactorDecomposition as FactorDecomposition
 from streampca.models.latent.ppca import PPCA as PPCA
 from streampca.models.latent.ppca_fit import (
     ProbabilisticDecomposition as ProbabilisticDecomposition,
@@ -63,7 +63,7 @@ from streampca.sources import append as append
 from streampca.sources import commit_rows as commit_rows
 from streampca.sources import open as open
 from streampca.sources import open_images as open_images
-from streampca.sources.joins import concat_features as concat_features
-from streampca.sources.joins import concat_samples as concat_samples
-from streampca.sources.ratings.ratings import open_ratings as open_ratings
+from streampca.sources.joining import concat_features as concat_features
+from streampca.sources.joining import concat_samples as concat_samples
+from streampca.sources.ratings.opening import open_ratings as open_ratings
 from streampca.version import __version__ as __version__

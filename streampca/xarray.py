@@ -33,10 +33,12 @@ class StreampcaAccessor:
 
         Examples
         --------
-        >>> import numpy as np, streampca, xarray
-        >>> x = np.random.default_rng(0).standard_normal((40, 3, 4))
-        >>> da = xarray.DataArray(x, dims=("time", "lat", "lon"))
-        >>> da.streampca.plan(2, dim="time").solver
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.plan(2, dim='time').solver
         'scatter'
         """
         return PCA(n_components, **parameters).plan(self._obj, dim=self._dim(dim))
@@ -53,11 +55,13 @@ class StreampcaAccessor:
 
         Examples
         --------
-        >>> import numpy as np, streampca, xarray
-        >>> x = np.random.default_rng(0).standard_normal((40, 3, 4))
-        >>> da = xarray.DataArray(x, dims=("time", "lat", "lon"))
-        >>> da.streampca.pca(2, dim="time").components_.shape
-        (2, 12)
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.pca(2, dim='time').transform(field).dims
+        ('time', 'component')
         """
         model = PCA(n_components, **parameters)
         return model.fit(self._obj, dim=self._dim(dim), sample_weight=sample_weight)
@@ -84,11 +88,13 @@ class StreampcaAccessor:
 
         Examples
         --------
-        >>> import numpy as np, streampca, xarray
-        >>> x = np.random.default_rng(0).standard_normal((40, 3, 4))
-        >>> da = xarray.DataArray(x, dims=("time", "lat", "lon"))
-        >>> da.streampca.eof(2, dim="time").eofs.sizes
-        Frozen({'component': 2, 'lat': 3, 'lon': 4})
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> list(field.streampca.eof(2, dim='time'))
+        ['eofs', 'pcs', 'eigenvalues', 'variance_fraction', 'north_errors']
         """
         model: Any = self.pca(
             n_components, dim, sample_weight=sample_weight, remove=remove, **parameters
@@ -107,11 +113,13 @@ class StreampcaAccessor:
 
         Examples
         --------
-        >>> import numpy as np, streampca, xarray
-        >>> x = np.random.default_rng(0).standard_normal((40, 3, 4))
-        >>> da = xarray.DataArray(x, dims=("time", "lat", "lon"))
-        >>> da.streampca.cca(da[:, :1], dim="time").correlations_.round(6)
-        array([1., 1.])
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.cca(field[:, 0] + 1.0, 1, dim='time').correlations_.round(6)
+        array([1.])
         """
         return CCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
 
@@ -120,16 +128,18 @@ class StreampcaAccessor:
 
         Examples
         --------
-        >>> import numpy as np, streampca, xarray
-        >>> x = np.random.default_rng(0).standard_normal((40, 3, 4))
-        >>> da = xarray.DataArray(x, dims=("time", "lat", "lon"))
-        >>> da.streampca.mca(da[:, :1], dim="time").y_patterns_.shape
-        (4, 2)
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.mca(field[:, 0] + 1.0, 2, dim='time').result_.n_components
+        2
         """
         return MCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
 
     def _dim(self, dim: Any) -> Any:
-        """The sample dimension; the default is "time" for a Dataset of several variables."""
+        """The sample dimension: for a Dataset of several variables "time", unless given."""
         several = isinstance(self._obj, xarray.Dataset) and len(self._obj.data_vars) > 1
         return "time" if dim is None and several else dim
 

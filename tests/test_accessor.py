@@ -18,12 +18,12 @@ ASKED = "import sys; print(hasattr(xarray.DataArray, 'streampca'), 'xarray' in s
     "imports",
     [
         "import streampca, importlib.util as u; u.find_spec('xarray'); import xarray",
-        "import streampca.sources.labelled.labelled, xarray",  # as opening a NetCDF file does
+        "import streampca.sources.labelled.opening, xarray",  # as opening a NetCDF file does
         *(
             pytest.param(one, marks=pytest.mark.slow)
             for one in (
                 "import xarray, streampca.xarray, importlib as i; i.reload(streampca)",
-                "import streampca.sources.labelled.labelled, xarray",
+                "import streampca.sources.labelled.opening, xarray",
             )
         ),
     ],

@@ -161,7 +161,7 @@ def test_demo_genotypes_small(tmp_path, capsys):
 
 
 def test_the_recipe_gives_the_same_block_anywhere():
-    from streampca.sources.simulate import GenotypeRecipe
+    from streampca.sources.genotypes.simulate import GenotypeRecipe
 
     recipe = GenotypeRecipe(100, 5000, seed=3)
     block = recipe.block(1024, 2048)

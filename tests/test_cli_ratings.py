@@ -60,7 +60,7 @@ def test_from_a_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) 
     ]
 
 
-def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
+def test_errors_of_ratings_name_the_repair(path: str, tmp_path: Path, capsys: Any) -> None:
     named = str(tmp_path / "named.csv")
     Path(named).write_text("userId,movieId,rating\n1,2,3\n")
     short = str(tmp_path / "short.csv")

@@ -15,7 +15,7 @@ from streampca.errors import MissingDependencyError
 from streampca.matrix.labels import json_of
 from streampca.operations.demo import Demo, digits_demo, genotype_demo
 from streampca.passes import size
-from streampca.sources.simulate import GenotypeRecipe
+from streampca.sources.genotypes.simulate import GenotypeRecipe
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:

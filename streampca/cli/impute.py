@@ -137,7 +137,7 @@ OF_BOTH: dict[str, Spelling] = {  # HardImpute and SoftImpute
 }
 PENALTY = {"nargs": "+", "metavar": "X", "default": None}
 OF_HARD = {
-    "ridge": {
+    "alpha": {
         **PENALTY,
         "help": "penalty on the factors (Hard-Impute), or auto: with --validation several are "
         "tried, else none",
@@ -215,15 +215,15 @@ def run_impute(arguments: argparse.Namespace) -> int:
 def model_of(arguments: argparse.Namespace) -> streampca.HardImpute | streampca.SoftImpute:
     """The unfitted completion of the arguments. Raises InvalidInputError."""
     soft = arguments.lambda_ is not None
-    if soft and arguments.ridge is not None:
-        raise InvalidInputError("--ridge and --lambda are two models; choose one")
+    if soft and arguments.alpha is not None:
+        raise InvalidInputError("--alpha and --lambda are two models; choose one")
     names = [*OF_BOTH, *(OF_SOFT if soft else OF_HARD)]
     values = {name: one_or_several(getattr(arguments, name)) for name in names}
     values["center"] = True if arguments.center == "columns" else arguments.center
     if arguments.init is not None:
         values["init"] = streampca.load(arguments.init)
-    if arguments.ridge is None:
-        values.pop("ridge", None)
+    if arguments.alpha is None:
+        values.pop("alpha", None)
     values |= {"missing_value": arguments.missing_value, **settings_of_run(arguments)}
     return streampca.SoftImpute(**values) if soft else streampca.HardImpute(**values)
 

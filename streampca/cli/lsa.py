@@ -18,8 +18,8 @@ from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.models.text.lsa_result import Match
 from streampca.operations.yaml_files import scalar
 from streampca.paths import PARQUET
-from streampca.sources.texts.tables import TABLES, column_of_texts
-from streampca.sources.texts.texts import is_texts
+from streampca.sources.texts.documents import is_texts
+from streampca.sources.texts.records import TABLES, column_of_texts
 
 OF_LSA: dict[str, Spelling] = {
     "n_components": {"flags": ("-k", "--n-components"), "help": "factors (default 100)"},

@@ -21,10 +21,10 @@ from streampca.matrix.labels import json_of
 from streampca.operations.sections import SECTIONS
 from streampca.passes import limited_threads
 from streampca.passes.progress import TerminalProgress
-from streampca.sources.files.images import are_images
-from streampca.sources.ratings.tables import recognised
-from streampca.sources.several import TABLES
-from streampca.sources.tables.written import TEXT_OPTIONS
+from streampca.sources.images import are_images
+from streampca.sources.opening import TABLES
+from streampca.sources.ratings.recognition import recognised
+from streampca.sources.tables.text_options import TEXT_OPTIONS
 
 # The source.
 

@@ -27,9 +27,9 @@ from streampca.matrix.labels import json_of
 from streampca.models.explore.r2_baselines import RECONSTRUCTIONS
 from streampca.passes import size
 from streampca.report.document import report_of
-from streampca.sources.files.encodings import read_text
 from streampca.sources.side_data import named_column, read_panel
 from streampca.sources.sparse.anndata import stored_scores
+from streampca.sources.text_files import read_text
 from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")

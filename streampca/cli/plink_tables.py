@@ -11,6 +11,7 @@ import numpy as np
 import streampca
 from streampca.cli.selection import Selection
 from streampca.errors import InvalidInputError
+from streampca.genetics.genotype_result import used_variants
 from streampca.genetics.tables import (
     allele_weights,
     eigensoft_eigenvalues,
@@ -23,7 +24,6 @@ from streampca.genetics.tables import (
     write_vmiss,
 )
 from streampca.models.results.linear_result import COMPONENTS
-from streampca.models.results.views import frequency_column, observed_alleles, used_variants
 from streampca.store import labelled_rows
 
 
@@ -60,7 +60,7 @@ def write_outputs(
     """Write PLINK's tables if --out asks for them. Returns all written paths."""
     result, may = model.result_, arguments.overwrite
     variants, who = result.labels.features, identifiers(result.labels.samples)
-    counted = (frequency_column(result), observed_alleles(result))
+    counted = (result.frequency_column, result.observed_alleles)
     for path in (written := tables(arguments)):
         if path.endswith(".eigenvec"):
             unit = arguments.eigenvec_values == "eigenvectors"

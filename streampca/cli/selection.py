@@ -10,7 +10,7 @@ import streampca
 from streampca.cli.options import settings_of_run
 from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
-from streampca.genetics.counts import preceded, well_called
+from streampca.genetics.counts import well_called
 from streampca.genetics.filters import filter_genotypes
 from streampca.genetics.id_lists import sample_mask
 from streampca.genetics.ld_pruning import (
@@ -22,7 +22,7 @@ from streampca.genetics.ld_pruning import (
     prune_ld,
 )
 from streampca.matrix import ChunkedMatrix, select
-from streampca.models.decompose.assemble import provenance
+from streampca.models.results.result import provenance
 from streampca.passes import PassCost, Plan
 from streampca.sources.genotypes.allele_counts import with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
@@ -99,7 +99,7 @@ class Selection:
         model.result_ = result = replace(result, settings=settings)
         if self.before:
             plans, costs = zip(*self.before, strict=True)
-            model.plan_ = preceded(model.plan_, *plans)
+            model.plan_ = model.plan_.after(*plans)
             model.cost_ = [*costs, *model.cost_]
             made = provenance(model.cost_, result.provenance["source"])
             made |= {name: result.provenance[name] for name in ("peak_bytes", "held_bytes")}

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,15 @@ class Embedding:
     filtered : what the filters left.  quality : what the picture keeps of the neighbourhoods.
     plan : what was planned.  method : of the layout, with its settings.
     samples : labels of the rows.  seconds : by stage.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, embed
+    >>> X = np.random.default_rng(0).standard_normal((60, 8))
+    >>> picture = embed(X, n_components=4, method=PCA(2))
+    >>> picture.coordinates.shape, picture.transform(X[:5]).shape
+    ((60, 2), (5, 2))
     """
 
     coordinates: Array
@@ -67,6 +76,7 @@ class Embedding:
     seed: int
     samples: AxisLabels
     seconds: Mapping[str, float] = field(default_factory=dict)
+    picture: ClassVar[str] = "embedding"  # of ``streampca.plots``
 
     def transform(self, X: Any, *, dim: Any = None) -> Array:
         """The places of other rows in the picture, (m, 2) float32, by the library's transform.
@@ -151,6 +161,17 @@ def embed(
     anything is read where that can be known.
     Source: McInnes, Healy and Melville 2018, arXiv:1802.03426; Policar, Strazar and Zupan 2024,
     J. Stat. Softw. 109(3); Wang, Huang, Rudin and Shaposhnik 2021, JMLR 22:201.
+
+    Examples
+    --------
+    Any object with ``fit_transform`` and ``transform`` lays rows out, here a PCA:
+
+    >>> import numpy as np
+    >>> from streampca import PCA, embed
+    >>> X = np.random.default_rng(0).standard_normal((60, 8))
+    >>> picture = embed(X, filter="variance:5", n_components=4, method=PCA(2))
+    >>> print(picture.filtered)
+    8 features; variance:5 leaves 5
     """
     wanted = _wanted(
         X,
@@ -203,6 +224,15 @@ def plan_embedding(X: Any, **options: Any) -> EmbeddingPlan:
     """What :func:`embed` would do with X, (n, p), and the same options; reads no data.
 
     Raises what it would raise before it reads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> from streampca.embedding import plan_embedding
+    >>> plan = plan_embedding(np.ones((60, 8)), n_components=4, method=PCA(2))
+    >>> plan.landmarks, plan.fit.solver
+    (60, 'scatter')
     """
     options.pop("n_queries", None)
     return _wanted(X, **options).plan()

@@ -28,6 +28,17 @@ class EmbeddingPlan:
     layout : the method and its settings.  landmarks : rows that are laid out; the others are
         placed among them, so many ``at_once``.
     memory : bytes by phase and term.  memory_limit : bytes, if there is one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> from streampca.embedding import plan_embedding
+    >>> plan = plan_embedding(np.ones((60, 8)), n_components=4, method=PCA(2))
+    >>> print(str(plan).splitlines()[0])
+    source    60 x 8
+    >>> plan.peak_nbytes == sum(plan.memory["layout"].values())
+    True
     """
 
     shape: tuple[int, int]

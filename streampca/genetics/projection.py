@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted, shorten, warn_caller
+from streampca.genetics.genotype_result import ploidy_of, used_variants
 from streampca.genetics.sample_scores import (
     SOLVE_NBYTES,
     SampleSums,
@@ -22,7 +23,6 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.models.results.views import ploidy_of, used_variants
 from streampca.passes import (
     Candidate,
     Pass,
@@ -86,7 +86,7 @@ class GenotypeProjection:
 
     def to_xarray(self) -> Any:
         """``scores`` (sample, component) and ``coverage`` (sample), as an xarray.Dataset."""
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         k = self.scores.shape[1]
         component = AxisLabels.plain("component", k, list(range(1, k + 1)))

@@ -13,7 +13,7 @@ from streampca.errors import MissingDependencyError
 from streampca.kernels import Array
 from streampca.models.pca.pca import PCA
 from streampca.sources.genotypes.allele_counts import MISSING_CALL
-from streampca.sources.simulate import GenotypeRecipe, write_genotypes
+from streampca.sources.genotypes.simulate import GenotypeRecipe, write_genotypes
 
 
 @dataclass

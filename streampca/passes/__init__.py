@@ -57,6 +57,7 @@ held in memory) comes to it.
 """
 
 from streampca.passes.cluster.clients import cluster_class, find_client, is_client, started
+from streampca.passes.cluster.parcel import in_memory
 from streampca.passes.costs import PassCost, PassResult
 from streampca.passes.door import MemoryUse, check_workers
 from streampca.passes.execute import Outcome, Running, execute, one_pass, with_arrays
@@ -102,6 +103,7 @@ __all__ = [
     "easier_axis",
     "execute",
     "find_client",
+    "in_memory",
     "is_client",
     "larger",
     "limited_threads",

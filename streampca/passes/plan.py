@@ -240,6 +240,7 @@ def _schedule_pass(
         name=spec.name,
         flops=spec.flops,
         times=spec.times,
+        final=spec.final,
         accumulators=spec.accumulators,
         partial_nbytes=spec.partial_nbytes,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ class PassPlan:
 
     edges : (blocks + 1,) int64, where blocks begin and end.  span : blocks that one task folds.
     reads, nbytes, flops : stored chunks read, their decoded bytes, and arithmetic, each time.
-    ordered, times, accumulators, partial_nbytes : as in :class:`PassSpec`.
+    ordered, times, final, accumulators, partial_nbytes : as in :class:`PassSpec`.
     thread_nbytes : that each thread takes beyond the lanes of the plan.
     """
 
@@ -40,6 +40,7 @@ class PassPlan:
     flops: float
     ordered: bool = False
     times: int = 1
+    final: bool = False
     accumulators: Mapping[str, Accumulator] = field(default_factory=dict, compare=False, repr=False)
     partial_nbytes: int = 0
     thread_nbytes: int = 0
@@ -145,7 +146,7 @@ class Plan:
     @property
     def reads(self) -> int:
         """Stored chunks read, all passes together; at most, if passes repeat."""
-        own = sum(p.times * p.reads for p in self.passes) + self.prepare_reads
+        own = sum(p.times * p.reads for p in self._own) + self.prepare_reads
         return own if self.then is None else own + self.then.reads
 
     @property
@@ -156,23 +157,36 @@ class Plan:
     @property
     def own_passes(self) -> int:
         """The largest possible number of passes before a following plan begins."""
-        return sum(p.times for p in self.passes)
+        return sum(p.times for p in self._own)
+
+    @property
+    def _own(self) -> list[PassPlan]:
+        """The passes, without those that the following plan makes where it is gone over to."""
+        return [p for p in self.passes if self.then is None or not p.final]
 
     @property
     def nbytes(self) -> int:
         """Decoded bytes read, all passes together."""
-        own = sum(p.times * p.nbytes for p in self.passes) + self.prepare_nbytes
+        own = sum(p.times * p.nbytes for p in self._own) + self.prepare_nbytes
         return own if self.then is None else own + self.then.nbytes
 
     @property
     def flops(self) -> float:
         """Estimated arithmetic of passes and solver."""
-        own = sum(p.times * p.flops for p in self.passes) + self.solve_flops
+        own = sum(p.times * p.flops for p in self._own) + self.solve_flops
         return own if self.then is None else own + self.then.flops
 
     def named(self, name: str) -> PassPlan:
         """The pass of that name."""
         return next(p for p in self.passes if p.name == name)
+
+    def after(self, *earlier: Plan) -> Plan:
+        """The plan with the passes of earlier ones before its own, each with its memory."""
+        memory = dict(self.memory)
+        for one in earlier:
+            memory |= {each.name: one.memory[each.name] for each in one.passes}
+        passes = [each for one in earlier for each in one.passes]
+        return replace(self, passes=(*passes, *self.passes), memory=memory)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from streampca.accumulators import Accumulator
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.costs import PassResult
@@ -43,6 +45,7 @@ class PassSpec:
     thin : tiles are thin, see :func:`streampca.matrix.tiles.tile_length`.
     times : how often at most it is made, each time with other operands.  likely : how often it
         usually is, for predictions of time.
+    final : it follows an answer without doubt: of a candidate and its ``then`` one alone makes it.
     weights : (samples,) how often each sample counts, or None.
     feature_weights : (features,) a side input of streamed features, or None.
     key : the pass keeps it under ``dataclasses.replace``: a composition may rename a pass, or plan
@@ -51,8 +54,8 @@ class PassSpec:
 
     name: str
     axis: int
-    total_nbytes: int
-    partial_nbytes: int
+    total_nbytes: int = 0
+    partial_nbytes: int = 0
     scratch: Callable[[int], int] = lambda length: 0
     accumulators: Mapping[str, Accumulator] = field(default_factory=dict)
     kept_nbytes: int = 0
@@ -67,6 +70,7 @@ class PassSpec:
     thin: bool = False
     times: int = 1
     likely: int = 1
+    final: bool = False
     weights: Any = field(default=None, repr=False, compare=False)
     feature_weights: Any = field(default=None, repr=False, compare=False)
     key: object = field(default_factory=object, repr=False, compare=False)
@@ -84,6 +88,8 @@ class Pass:
     maps : name -> function of a block; its result is ``block[name]`` for what follows.
     sinks : name of a map, or of rows that an accumulator makes -> where they are written.
     weighted : whether the weights of the samples count.
+    after : passes made before it, of a fit that saves its state itself, and may have been
+        interrupted: then a finished pass leaves no checkpoint.
     """
 
     spec: PassSpec
@@ -95,6 +101,7 @@ class Pass:
     maps: Mapping[str, Map] = field(default_factory=dict)
     sinks: Mapping[str, Sink] = field(default_factory=dict)
     weighted: bool = True
+    after: int | None = None
 
     def accumulators(self) -> dict[str, Accumulator]:
         """Those that were declared as this pass wants them, empty."""
@@ -175,6 +182,13 @@ class Candidate(Generic[T]):
                 f"two passes of {self.solver!r} were made from one by replace(); give the second a "
                 "key of its own: key=object()"
             )
+
+    def passes_within(self, seconds: float) -> int:
+        """How many of its passes are predicted to take so many seconds together."""
+        usual = sum(one.likely for one in self.passes)
+        return (
+            int(min(seconds * usual / self.seconds, np.iinfo(np.int32).max)) if self.seconds else 0
+        )
 
     def weighted(self, weights: Any, feature_weights: Any = None) -> Candidate[T]:
         """The candidate whose passes count samples, and weigh features, so."""

@@ -21,8 +21,8 @@ from typing import Any
 
 import streampca
 from streampca.passes import Execution
-from streampca.sources.zarr.guard import GuardedStore
 from streampca.sources.zarr.ledger import LedgerSource
+from streampca.sources.zarr.stores import GuardedStore
 from streampca.store import write_bundle
 from tests.benchmarks.refresh import made
 

@@ -16,8 +16,8 @@ import streampca
 from streampca import KernelPCA
 from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
 from streampca.models.decompose import panels, routes
-from streampca.models.kernel import plan as kernel_plan
 from streampca.models.kernel import scratch as kernel_scratch
+from streampca.models.kernel import tiles as kernel_tiles
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
 
@@ -99,7 +99,7 @@ def test_panels_of_rows(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_small_space_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_plan, "BASES", (2,))
+    monkeypatch.setattr(kernel_tiles, "BASES", (2,))
     model = quiet(kernel="laplacian", gamma=0.05, tol=1e-8, max_passes=40).fit(X)
     assert sum(one.name.startswith("step") for one in model.cost_) > 2
     exact = KernelPCA(4, kernel="laplacian", gamma=0.05, solver="exact", progress=False).fit(X)

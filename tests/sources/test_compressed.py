@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import streampca
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.sources.memory.arrays import ArrayReader
-from streampca.sources.sparse.sparse import CompressedMatrix
+from streampca.sources.sparse.matrices import CompressedMatrix
 
 rng = np.random.default_rng(0)
 pytestmark = pytest.mark.filterwarnings("ignore:these cells have raw counts")

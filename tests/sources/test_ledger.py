@@ -17,8 +17,9 @@ import zarr
 
 import streampca
 from streampca.errors import DamagedSourceError, SourceError
-from streampca.sources.zarr import watermark
-from streampca.sources.zarr.ledger import Ledger, LedgerSource
+from streampca.sources.ledger import Ledger
+from streampca.sources.zarr.ledger import LedgerSource
+from streampca.sources.zarr.marks import COMMITTED
 from streampca.sources.zarr.watermark import Rows, first_blank, rows_written
 from streampca.store import read_bundle, write_bundle
 
@@ -315,10 +316,10 @@ def test_rows_count_once_they_are_written(source: Source) -> None:
 
 
 @local
-def test_the_writers_word_decides(source: Source) -> None:
-    source.array.attrs[watermark.COMMITTED] = 30
-    assert written(source) == (30, f"{watermark.COMMITTED} says 30 of {N}")
-    source.array.attrs[watermark.COMMITTED] = 10 * N
+def test_the_committed_attribute_decides(source: Source) -> None:
+    source.array.attrs[COMMITTED] = 30
+    assert written(source) == (30, f"{COMMITTED} says 30 of {N}")
+    source.array.attrs[COMMITTED] = 10 * N
     assert written(source)[0] == N
 
 

@@ -12,7 +12,7 @@ import pytest
 import streampca
 from streampca.errors import SourceError
 from streampca.passes.memory import peak_nbytes
-from streampca.sources.files import array_files
+from streampca.sources import npy
 from tests.each import each
 
 SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]
@@ -23,8 +23,8 @@ SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]
 @each("order", ["C", "F"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_any_part_of_any_order(tmp_path, monkeypatch, shape, order, dtype, near):
-    monkeypatch.setattr(array_files, "GAP_NBYTES", 1 << 14 if near else -1)
-    monkeypatch.setattr(array_files, "GROUP_NBYTES", 500)
+    monkeypatch.setattr(npy, "GAP_NBYTES", 1 << 14 if near else -1)
+    monkeypatch.setattr(npy, "GROUP_NBYTES", 500)
     x = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
     np.save(tmp_path / "x.npy", np.asarray(x, order=order))
     for dim in range(len(shape)) if len(shape) > 2 else [0]:

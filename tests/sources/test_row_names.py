@@ -22,7 +22,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.sources import as_pair
-from streampca.sources.tables.identifiers import called_id
+from streampca.sources.tables.row_names import called_id
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 
@@ -104,7 +104,7 @@ def test_new_rows_may_have_the_column_that_names_them(kind: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "pandas"])
-def test_numbers_that_only_go_up_are_told_of(kind: str, tmp_path: Path) -> None:
+def test_monotonic_integers_raise_a_warning(kind: str, tmp_path: Path) -> None:
     table = named(X, 1950 + np.arange(N), "year")
     source = table if kind == "pandas" else stored(table, tmp_path / "x", kind)
     with pytest.warns(RowNumbersWarning, match="'year' holds whole numbers that only go up"):
@@ -112,7 +112,7 @@ def test_numbers_that_only_go_up_are_told_of(kind: str, tmp_path: Path) -> None:
     assert streampca.open(source, columns=["year", "a"]).shape == (N, 2)
 
 
-def test_what_is_not_asked_about() -> None:
+def test_features_of_a_fit_are_not_questioned() -> None:
     every = pd.DataFrame(np.arange(3.0 * N).reshape(N, 3), columns=["a", "b", "c"])
     assert streampca.open(every).shape == (N, 3)
     assert streampca.open(named(X, ORDER, "count")).shape == (N, 4)
@@ -191,7 +191,7 @@ def test_views_are_paired_by_the_column_that_both_have(
 
 
 @pytest.mark.filterwarnings(LEFT_OUT)
-def test_other_ways_to_the_same_rows(tmp_path: Path) -> None:
+def test_rows_are_paired_by_equal_columns_of_other_names(tmp_path: Path) -> None:
     shuffled = named(Y, IDS).iloc[ORDER]
     y = stored(shuffled, tmp_path / "y", "csv")
     x = stored(named(X, IDS, "patient"), tmp_path / "x", "csv")
@@ -225,7 +225,7 @@ def test_other_ways_to_the_same_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings(LEFT_OUT)
-def test_what_does_not_tell_is_refused(tmp_path: Path) -> None:
+def test_columns_that_do_not_identify_rows_are_refused(tmp_path: Path) -> None:
     def pair(x: Any, y: Any, column: str = "sample") -> tuple[str, str]:
         return (
             stored(named(X, x, column), tmp_path / "x", "csv"),

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -21,9 +21,8 @@ from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
 from streampca.models.results.projection import Projection
-from streampca.models.results.result import Result
+from streampca.models.results.result import Result, provenance
 from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, PassSpec, Plan, choose, single_threaded_blas
@@ -170,7 +169,6 @@ class RandomRows:
 
     matrix: RandomMatrix
     factor: Any  # of R R', or None
-    removed: ClassVar[Array | None] = None
 
     def __call__(self, block: Block) -> Array:
         return self.apply(block.dense())
@@ -184,10 +182,6 @@ class RandomRows:
         for part in self.matrix.panels():
             out[:, part] = y @ self.matrix[:, part]
         return out
-
-    def apply_with_design(self, scores: Array, design: Array) -> Array:
-        """Nothing is removed from rows, so that there is no design."""
-        raise NotImplementedError
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         k, p = self.matrix.shape
@@ -251,6 +245,16 @@ class RandomProjection(Estimator):
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Achlioptas 2003, J. Comput. Syst. Sci. 66(4), theorem 1.1; Li, Hastie and Church 2006,
     KDD, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import RandomProjection
+    >>> X = np.random.default_rng(0).normal(size=(20, 1000))
+    >>> model = RandomProjection(400, random_state=0).fit(X)
+    >>> scores = model.transform(X)
+    >>> bool(abs(np.linalg.norm(scores[0] - scores[1]) / np.linalg.norm(X[0] - X[1]) - 1) < 0.2)
+    True
     """
 
     n_components: int | str = parameter(
@@ -273,12 +277,6 @@ class RandomProjection(Estimator):
             others; 1 / 3 is Achlioptas'.""",
     )
     random_state: Any = shared.RANDOM_STATE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``transform`` of X, (n, p), would do, since fitting reads nothing: reads, memory."""

@@ -10,7 +10,6 @@ from streampca.accumulators import FoldScatter
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, symmetrize
 from streampca.matrix import ChunkedMatrix
-from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
@@ -35,6 +34,17 @@ class PrincipalComponentRegression(Regression):
     and p^2 q for the coefficients.
     Raises InvalidInputError, MemoryLimitError, NonFiniteError (holes).
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., section 8.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PrincipalComponentRegression
+    >>> rng = np.random.default_rng(0)
+    >>> size = rng.standard_normal(200)
+    >>> X = np.column_stack([size, size]) + 0.1 * rng.standard_normal((200, 2))
+    >>> model = PrincipalComponentRegression(1).fit(X, 2 * size)
+    >>> model.coef_.round(1)  # shared by columns that tell the same
+    array([1., 1.])
     """
 
     n_components: int | str = parameter(
@@ -43,12 +53,6 @@ class PrincipalComponentRegression(Regression):
         counts_components=True,
         meaning="""k, a number, or "cv": the one of the least held-out error.""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def _specs(self, joint: ChunkedMatrix, p: int) -> tuple[PassSpec, dict[str, int]]:
         n, m = joint.shape

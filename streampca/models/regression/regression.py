@@ -9,33 +9,27 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.errors import (
-    AbsentNamesWarning,
-    InvalidInputError,
-    NonFiniteError,
-    shorten,
-    warn_caller,
-)
+from streampca.errors import InvalidInputError, NonFiniteError, shorten
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Pair, paired
-from streampca.models.contract.estimator import Estimator, attach
+from streampca.matrix import Block, ChunkedMatrix, Pair, PairedMatrix, paired
+from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.request import sample_weights
-from streampca.models.decompose.assemble import provenance
 from streampca.models.results.projection import Projection
 from streampca.models.results.result import Result, shaped
 from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions
 from streampca.models.side_data.row_weights import refuse_few, split
 from streampca.passes import (
     Candidate,
+    Outcome,
     Pass,
     PassResult,
     PassSpec,
     Plan,
     Planned,
     Steps,
-    execute,
     single_threaded_blas,
 )
+from streampca.report.presentation import FeatureMap, Presentation
 from streampca.sources import as_pair
 
 
@@ -109,6 +103,19 @@ class RegressionResult(Result, kind="regression"):
         rows, mean = np.ascontiguousarray(self.coef.T), np.asarray(self.mean)
         return Prediction(Projection(rows, mean, None, None, "raise", ()), self.response_mean)
 
+    def presentation(self) -> Presentation:
+        coef = np.asarray(self.coef).T
+        field = FeatureMap(lambda indices: coef[indices], lambda variable: "Coefficient")
+        return replace(
+            super().presentation(),
+            pictures="plots.loadings, which shows its coefficients",
+            component="response ",
+            makes_scores="",
+            own_loadings=coef,
+            loadings_name="Coefficient of",
+            maps={"coefficients": field},
+        )
+
     def table(self, rows: int = 10) -> str:
         errors = self.standard_errors
         lines = [f"{'feature':>16} {'coefficient':>14} {'+-':>12} {'ordinary':>14}"]
@@ -129,10 +136,11 @@ class RegressionResult(Result, kind="regression"):
 
 @dataclass(frozen=True)
 class RegressionRequest:
-    """pair : X and Y.  weights : (n,) of their rows, or None."""
+    """pair : X and y.  weights : (n,) of their rows, or None.  one_response : whether y is (n,)."""
 
     pair: Pair
-    weights: Array | None = None
+    weights: Array | None
+    one_response: bool = False
 
 
 class Regression(Estimator):
@@ -154,10 +162,43 @@ class Regression(Estimator):
         """Fields of the result from the sums."""
         raise NotImplementedError
 
-    def plan(self, X: Any, y: Any = None, *, dim: Any = None) -> Plan:
+    def plan(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X (n, p) and y. Reads nothing. Raises MemoryLimitError."""
-        pair = self._pair(X, y, dim)
-        return self._planned(pair.joint(), RegressionRequest(pair)).plan
+        return self._plan_for((X, y), dim, sample_weight=sample_weight)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit y (n,) or (n, q) to X (n, p): anything that ``streampca.open`` takes.
+
+        Rows are paired by their labels where both have some, else by their number.
+        sample_weight : (n,) how often each row counts; see :func:`streampca.relative_weights`.
+        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
+        """
+        one = _is_flat(_response(y))
+        return self._fit_to((X, y), dim, sample_weight=sample_weight, one_response=one)
+
+    def _opened(self, X: Any, dim: Any) -> PairedMatrix:
+        """[X, y].  X : both."""
+        X, y = X
+        if y is None:
+            raise InvalidInputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: "
+                "fit(X, y), on the command line two sources"
+            )
+        y = _response(y)
+        y = _as_column(y) if _is_flat(y) else y
+        return paired(*as_pair(X, y, dim=dim, missing_value=self.missing_value)).joint()
+
+    def _request(
+        self, matrix: PairedMatrix, *, sample_weight: Any = None, one_response: bool = False
+    ) -> RegressionRequest:
+        p = matrix.pair.x.shape[1]
+        weights, least = sample_weights(sample_weight, matrix), self._fewest(p)
+        refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
+        if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:
+            raise InvalidInputError(
+                f"{rows} rows have a weight above 0, and X has {p} columns; expected more rows"
+            )
+        return RegressionRequest(matrix.pair, weights, one_response)
 
     def _candidates(
         self, matrix: ChunkedMatrix, request: RegressionRequest
@@ -175,53 +216,20 @@ class Regression(Estimator):
         with single_threaded_blas():
             return self._solved(done, p)
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit y (n,) or (n, q) to X (n, p): anything that ``streampca.open`` takes.
+    def _remark(self, matrix: ChunkedMatrix, request: RegressionRequest) -> None:
+        request.pair.warn_of_lost_rows()
 
-        Rows are paired by their labels where both have some, else by their number.
-        sample_weight : (n,) how often each row counts; see :func:`streampca.relative_weights`.
-        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
-        """
-        pair = self._pair(X, y, dim)
-        if any(pair.left_out):
-            warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
-        joint, p = pair.joint(), pair.x.shape[1]
-        weights = sample_weights(sample_weight, joint)
-        planned = self._planned(joint, RegressionRequest(pair, weights))
-        least = self._fewest(p)
-        refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
-        if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:
-            raise InvalidInputError(
-                f"{rows} rows have a weight above 0, and X has {p} columns; expected more rows"
-            )
-        done = execute(planned, self._running)
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        attach(
-            self,
-            RegressionResult(
-                method=self.registered_name,
-                n_samples=joint.shape[0],
-                labels=pair.x.labels,
-                settings=self.stored_params(),
-                plan=done.plan.to_dict(),
-                provenance=provenance(self.cost_, joint.fingerprint(), done.memory),
-                left_out_x=pair.left_out[0],
-                left_out_y=pair.left_out[1],
-                one_response=_is_flat(_response(y)),
-                **done.answer,
-            ),
+    def _result(
+        self, matrix: ChunkedMatrix, request: RegressionRequest, done: Outcome[dict[str, Any]]
+    ) -> RegressionResult:
+        pair = request.pair
+        return RegressionResult(
+            **(self._described(matrix, done) | {"labels": pair.x.labels}),
+            left_out_x=pair.left_out[0],
+            left_out_y=pair.left_out[1],
+            one_response=request.one_response,
+            **done.answer,
         )
-        return self
-
-    def _pair(self, X: Any, y: Any, dim: Any) -> Pair:
-        if y is None:
-            raise InvalidInputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: "
-                "fit(X, y), on the command line two sources"
-            )
-        y = _response(y)
-        y = _as_column(y) if _is_flat(y) else y
-        return paired(*as_pair(X, y, dim=dim, missing_value=self.missing_value))
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and predictions for X, (n, q): a second read of X."""
@@ -245,7 +253,7 @@ class Regression(Estimator):
 
         Of a response that does not vary: 1 where it is met, else 0.
         """
-        pair = self._pair(X, y, None)
+        pair = self._opened((X, y), None).pair
         truth = np.asarray(pair.y.read(0, 0, pair.y.shape[0]), np.float64)
         left = truth - np.asarray(self.predict(pair.x)).reshape(truth.shape)
         weights = sample_weights(split(sample_weight)[0], pair.x)

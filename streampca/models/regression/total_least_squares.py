@@ -12,7 +12,6 @@ from streampca.accumulators import RFactor
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import array_of_numbers
@@ -35,6 +34,18 @@ class TotalLeastSquares(Regression):
     Raises InvalidInputError where no, or more than one, solution exists; NonFiniteError.
     Source: Golub and Van Loan 1980, SIAM J. Numer. Anal. 17(6); standard errors Fuller 1987,
     "Measurement Error Models", theorem 2.3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import TotalLeastSquares
+    >>> rng = np.random.default_rng(0)
+    >>> true = rng.standard_normal((1000, 1))
+    >>> X = true + 0.5 * rng.standard_normal((1000, 1))
+    >>> y = 2 * true[:, 0] + 0.5 * rng.standard_normal(1000)
+    >>> model = TotalLeastSquares().fit(X, y)
+    >>> model.coef_.round(1), model.ols_coef_.round(1)  # errors in X bias the latter towards 0
+    (array([1.9]), array([1.5]))
     """
 
     noise: Any = parameter(
@@ -45,12 +56,6 @@ class TotalLeastSquares(Regression):
             up to one factor. None: all alike.""",
     )
     fit_intercept: bool = parameter(default=True, meaning="subtract the means of X and y.")
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def _specs(self, joint: ChunkedMatrix, p: int) -> tuple[PassSpec, dict[str, int]]:
         n, m = joint.shape

@@ -31,7 +31,14 @@ from streampca.models.results.projection import BackProjection, Likelihood, Proj
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
 from streampca.models.results.views import EofViews, dataset_of, spectrum_table
-from streampca.solvers import TracyWidom, tracy_widom_test
+from streampca.report.presentation import (
+    Certainty,
+    FeatureMap,
+    Presentation,
+    carried_share,
+    percentages,
+)
+from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
 from streampca.solvers.rotation import RESTARTS
 
 
@@ -51,6 +58,17 @@ class Decomposition(LinearResult):
     fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
     removal : what a design took out of the samples, or None; ``design`` and the coefficients of its
         columns, ``removed_coefficients``, are read from it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, Decomposition
+    >>> X = np.random.default_rng(0).normal(size=(50, 4)) * [2, 2, 1, 1]
+    >>> result = PCA(2).fit(X).result_
+    >>> isinstance(result, Decomposition), result.components.shape
+    (True, (2, 4))
+    >>> result.top_features(0, n=1)[0][0]
+    'feature 0'
     """
 
     instead: ClassVar[Mapping[str, str]] = {}  # of what it cannot answer: what to ask
@@ -128,6 +146,71 @@ class Decomposition(LinearResult):
         """
         return dataset_of(self)
 
+    def presentation(self) -> Presentation:
+        """What pictures and reports show of it; see the base class."""
+        shares, variances = self.explained_variance_ratio, self.explained_variance
+        maps = {
+            "eof": FeatureMap(self._eofs, lambda variable: "EOF (unit vector)"),
+            "correlation": FeatureMap(
+                self._correlations,
+                lambda variable: f"Correlation of the PC with {self._what(variable)}",
+            ),
+            "covariance": FeatureMap(self._covariances, self._unit_of_covariances),
+        }
+        return replace(
+            super().presentation(),
+            pictures="plots.scree, plots.spectrum or plots.loadings",
+            component="PC",
+            remarks=percentages(shares),
+            deviations=np.sqrt(np.maximum(variances, 0.0)),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=variances,
+            certainty=None if self.certificate is None else _certainty(self.certificate),
+            noise_variance=self.noise_variance,
+            mean=self.mean,
+            components_of=self.require_components,
+            correlations=self._correlations,
+            maps=maps,
+            left_out={
+                "without observation": self.dropped,
+                "constant": self.constant,
+                "filtered": self.filtered,
+            },
+            largest_feature=self._largest_feature(),
+        )
+
+    def _largest_feature(self) -> tuple[str, float] | None:
+        if self.standardised or self.weighted or self.feature_variance is None:
+            return None
+        variance = np.asarray(self.feature_variance)
+        if not len(variance):
+            return None
+        share = float(variance.max() / (variance.sum() or 1.0))
+        return self.labels.features.name(int(np.argmax(variance))), share
+
+    def _eofs(self, indices: list[int]) -> Array:
+        return self._observed(np.array(self.require_components()[indices], dtype=np.float64))
+
+    def _correlations(self, indices: list[int]) -> Array:
+        return self._observed(self.feature_correlations(indices))
+
+    def _covariances(self, indices: list[int]) -> Array:
+        return self._observed(self.feature_covariances(indices))
+
+    def _observed(self, values: Array) -> Array:
+        """Values of features, (..., p), in place NaN for those without any observation."""
+        values[:, self.dropped] = np.nan
+        return values
+
+    def _what(self, variable: str | None) -> str:
+        return variable or self.labels.name or "the data"
+
+    def _unit_of_covariances(self, variable: str | None) -> str:
+        units = self.labels.attrs_of(str(variable)).get("units")
+        unit = f" [{units}]" if units else ""
+        return f"{self._what(variable)}, per standard deviation of the PC{unit}"
+
     def refusal(self, question: str) -> InvalidInputError:
         """The error for a method that this kind does not have."""
         why = self.instead.get(question, f"a {{method}} has no {question}")
@@ -139,9 +222,9 @@ class Decomposition(LinearResult):
         """The map from rows to their scores, (rows, k)."""
         return Projection.of(self, options)
 
-    def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
-        """The map from scores to rows, (rows, p).  again : add what a design removed."""
-        return BackProjection.of(self, whiten, again)
+    def rows_of(self, whiten: bool) -> BackProjection:
+        """The map from scores to rows, (rows, p), without what a design removed."""
+        return BackProjection.of(self, whiten)
 
     def no_density(self, what: str) -> InvalidInputError:
         """The error where the covariance is singular.  what : "likelihood" or "inverse"."""
@@ -161,6 +244,12 @@ class Decomposition(LinearResult):
         """The fields that another kind has too, by name."""
         known = {one.name for one in fields(self)}
         return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
+
+
+def _certainty(found: Certificate) -> Certainty:
+    return Certainty(
+        found.determined, found.variance_bound, found.floor, found.in_words(), found.angle_bound
+    )
 
 
 @runtime_checkable
@@ -215,6 +304,16 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
     feature_mean : (p,) where ``mean`` is not subtracted, else None.
     missing_by_sample : (n,) missing cells in all p features, where they were counted.
     fitted : (n,) True for the rows of the fit, where scores of others were made too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> result = PCA(2).fit(np.random.default_rng(0).normal(size=(50, 4)) * [2, 2, 1, 1]).result_
+    >>> result
+    <PrincipalComponents: PCA: 2 components of 50 samples x 4 features>
+    >>> result.covariance().shape
+    (4, 4)
     """
 
     total_squares: float = float("nan")

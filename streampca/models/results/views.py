@@ -1,4 +1,4 @@
-"""Views of a linear result: as text, as a Dataset, in the terms of climate science and genetics."""
+"""Views of a linear result: as text, as a Dataset, in the terms of climate science."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Column
+from streampca.matrix import AxisLabels
 from streampca.matrix.alignment import rows_along
-from streampca.matrix.columns import Mapped
-from streampca.models.results.given_scores import (
+from streampca.models.results.linear_result import LinearResult
+from streampca.models.results.score_scaling import (
     SCALING,
     check_scaling,
     check_spread,
     scaling_factor,
 )
-from streampca.models.results.linear_result import LinearResult
 from streampca.models.results.value_attributes import (
     HOW,
     of_correlation,
@@ -59,7 +58,7 @@ def _stated(bound: float, most: float) -> str:
 
 def dataset_of(result: LinearResult) -> Any:
     """An xarray.Dataset of all arrays with their labels: see ``Decomposition.to_xarray``."""
-    from streampca.sources.labelled.labelled import to_dataset
+    from streampca.sources.labelled.to_xarray import to_dataset
 
     component, features = result.component_axis, result.labels.features
     mean = np.array(result.mean)
@@ -84,11 +83,9 @@ def dataset_of(result: LinearResult) -> Any:
         "explained_variance": of_series(result, "variances of the scores of", 2),
         "explained_variance_ratio": of_series(result, "shares of the total variance of", 0),
     }
-    attributes = {"method": result.method, "n_samples": result.n_samples}
-    if result.method == "GenotypePCA":
-        tables |= genotype_tables(result, component)
-        attributes["n_features_used"] = result.n_features_used
-    return to_dataset(tables, attributes, attrs_of)
+    attributes: dict[str, Any] = {"method": result.method, "n_samples": result.n_samples}
+    more, known = result.in_dataset()
+    return to_dataset(tables | more, attributes | known, attrs_of)
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ class EofViews:
     def _given(self, scores: Any) -> Array:
         """(n, k) scores of the rows of the fit, unscaled, in the order of its samples."""
         result, samples = self.result, self.result.labels.samples
-        scores = rows_along(result.given_scores(scores), samples, "scores")
+        scores = rows_along(result.unscaled_scores(scores), samples, "scores")
         values: Array = scores.reshape(-1, result.n_components)
         if len(values) == result.n_samples == result.weight:
             check_spread(values, result)
@@ -148,12 +145,8 @@ class EofViews:
 
         NaN where a feature never varies, or was left out (a weight of 0).
         """
-        covariance = self._covariance()
-        deviation = np.sqrt(np.maximum(self._variance(), 0.0))
-        deviation[self.result.constant] = 0.0  # else rounding is divided by rounding
-        undefined = np.full_like(covariance, np.nan)
-        correlation = np.divide(covariance, deviation, out=undefined, where=deviation > 0)
-        return self._maps("eofs_as_correlation", correlation, partial(of_correlation, self.result))
+        maps = self.result.feature_correlations()
+        return self._maps("eofs_as_correlation", maps, partial(of_correlation, self.result))
 
     def as_covariance(self, scaling: int = 1) -> Any:
         """(component, features): covariance of every PC with the data, in the data's units.
@@ -165,7 +158,9 @@ class EofViews:
             check_scaling(scaling)
         ]
         attrs = partial(of_covariance, self.result, scaling=scaling)
-        return self._maps("eofs_as_covariance", self._covariance() * factor[:, None], attrs)
+        return self._maps(
+            "eofs_as_covariance", self.result.feature_covariances() * factor[:, None], attrs
+        )
 
     def eigenvalues(self) -> Any:
         """(component,) variance of every PC."""
@@ -211,7 +206,7 @@ class EofViews:
                 "a Dataset needs named dimensions: fit an xarray.DataArray, a NetCDF file or a "
                 "Zarr store as xarray writes it"
             )
-        from streampca.sources.labelled.labelled import merged
+        from streampca.sources.labelled.to_xarray import merged
 
         found = {
             "pcs": self.pcs(pc_scaling, scores),
@@ -237,21 +232,6 @@ class EofViews:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _covariance(self) -> Array:
-        """(k, p) of the data with PCs of unit variance."""
-        found = self.result
-        maps = np.array(found.structure.T, order="C")
-        maps[:, found.filtered] = np.nan
-        return maps if found.divisors is None else maps * found.divisors
-
-    def _variance(self) -> Array:
-        if self.result.feature_variance is None:
-            raise InvalidInputError(
-                "this model was saved without the variances of its features; fit it again, or use "
-                "as_covariance()"
-            )
-        return self.result.feature_variance
-
     def _component(self) -> AxisLabels:
         return self.result.component_axis
 
@@ -267,7 +247,7 @@ class EofViews:
         """The values with labels, if the data had named dimensions."""
         if not self.result.labels.dims_named:
             return values
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         return to_dataarray(values, axes, name, attrs)
 
@@ -288,88 +268,3 @@ def mode_indices(modes: Any, k: int) -> Array:
             f"{k} such as [1, 3]"
         )
     return np.asarray(chosen - 1)
-
-
-# The numbers of a genotype fit under the names of genetics.
-
-
-def eigenvalues(result: Any) -> Array:
-    """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
-    freedom = max(result.weight - result.ddof, 0.0)
-    return np.asarray(result.explained_variance * freedom / max(result.n_features_used, 1))
-
-
-def eigenvectors(result: Any) -> Array:
-    """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
-    singular = result.singular_values
-    return np.asarray(result.scores / np.where(singular > 0, singular, 1.0))
-
-
-def frequencies(result: Any) -> Array:
-    """(p,) of the counted allele among the calls of the fitted samples; NaN without a call."""
-    return np.asarray(frequency_column(result))
-
-
-def frequency_column(result: Any) -> Any:
-    """The same, lazy if the fit stored its means with streamed components."""
-    if isinstance(result.mean, Column):
-        of_calls = partial(_of_calls, n=result.n_samples, ploidy=ploidy_of(result))
-        return Mapped(of_calls, np.float64, result.mean, result.missing)
-    values = np.array(result.mean) / ploidy_of(result)
-    values[result.dropped] = np.nan
-    return values
-
-
-def _of_calls(mean: Array, missing: Array, n: int, ploidy: int) -> Array:
-    return np.where(missing < n, mean / ploidy, np.nan)
-
-
-def observed_alleles(result: Any) -> Any:
-    """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
-    count = partial(_count_alleles, n=result.n_samples, ploidy=ploidy_of(result))
-    if isinstance(result.missing, Column):
-        return Mapped(count, np.int64, result.missing)
-    lost = np.zeros(result.n_features, np.int64) if result.missing is None else result.missing
-    return count(lost)
-
-
-def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
-    return np.asarray(ploidy * (n - missing))
-
-
-def ploidy_of(result: Any) -> int:
-    """The largest number of copies in a call."""
-    return int(result.settings.get("ploidy", 2))
-
-
-def used_variants(result: Any) -> Array:
-    """(p,) True for the M variants that the fit used: not dropped, constant or filtered."""
-    used = np.ones(result.n_features, np.bool_)
-    for left_out in (result.dropped, result.constant, result.filtered):
-        used[left_out] = False
-    return used
-
-
-def genotype_tables(result: Any, component: Any) -> dict[str, tuple[Array, list[Any]]]:
-    """Name -> (values, labels of their axes) of the variables that ``to_xarray`` adds for
-    genotypes.
-
-    component : labels of the components.
-    """
-    samples, variants = result.labels.samples, result.labels.features
-    tables: dict[str, tuple[Array, list[Any]]] = {
-        "eigenvalues": (eigenvalues(result), [component]),
-        "frequency": (frequencies(result), [variants]),
-        "observed_alleles": (np.asarray(observed_alleles(result)), [variants]),
-        "used": (used_variants(result), [variants]),
-    }
-    if result.scores is not None:
-        tables["eigenvectors"] = (eigenvectors(result), [samples, component])
-    for name in ("fitted", "missing_by_sample"):
-        if (values := getattr(result, name)) is not None:
-            tables[name] = (values, [samples])
-    try:
-        p_value = result.tracy_widom().p_value[: result.n_components]
-    except InvalidInputError:  # the components hold all of the variance
-        return tables
-    return tables | {"tracy_widom_p": (p_value, [component])}
