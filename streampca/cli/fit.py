@@ -167,11 +167,7 @@ OF_PCA: dict[str, Spelling] = {
         "help": "treatment of missing cells (default raise; genotypes: always the mean of the "
         "variant); impute: predict them from the components",
     },
-    "svd_solver": {
-        "flags": ("--solver",),
-        "choices": SOLVERS,
-        "help": "default auto: the cheapest that fits",
-    },
+    "solver": {"choices": SOLVERS, "help": "default auto: the cheapest that fits"},
     "tol": {
         "metavar": "RADIANS",
         "help": "iterate until the angle of every component is certified to this (default 1e-4 "

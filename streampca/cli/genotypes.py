@@ -44,7 +44,7 @@ PLINK_NAMES = {  # parameter -> the option of PLINK that has its meaning
     "regions": "--region",
     "exclude_regions": "--exclude-region",
 }
-FROM_PCA = ("svd_solver", "tol", "max_passes", "rates", "components", "checkpoint")
+FROM_PCA = ("solver", "tol", "max_passes", "rates", "components", "checkpoint")
 OF_GENOTYPES: dict[str, Spelling] = {
     "ploidy": {},
     "maf": {"help": "leave out rarer variants (by all fitted samples; PLINK counts only founders)"},
@@ -281,7 +281,9 @@ def run_project(arguments: argparse.Namespace) -> int:
     )
     model = streampca.load(arguments.model)
     every = VariantFilter(chromosomes="all")
-    matrix = filter_genotypes(open_source(arguments), every, arguments.keep, arguments.remove)
+    matrix = filter_genotypes(
+        open_source(arguments), every, arguments.keep, arguments.remove, option="remove"
+    )
     result = model.result_
     if not isinstance(result, streampca.PrincipalComponents):
         raise InvalidInputError(f"{arguments.model} holds a {result.kind}; expected components")

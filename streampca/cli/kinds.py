@@ -31,7 +31,7 @@ from streampca.passes import Plan
 ROTATED = ("PCA", "IncrementalPCA", "TruncatedSVD")  # whose scores are those of projections
 UNSET = object()  # the value of an absent option, since None is a value
 # options of all commands, and what a command does anyhow
-ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "threads", "progress", "compute")
+ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "threads", "progress")
 
 
 def option_name(kind: str) -> str:

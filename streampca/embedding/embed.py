@@ -278,7 +278,7 @@ class _Wanted:
         k = int(k) if isinstance(k, (int, np.integer)) else min(first.shape)
         kept, row = kept_terms(matrix, k, self.layout), self.layout.row_nbytes(k)
         m = landmarks_wanted(self.landmarks, kept, n, row, self.layout.needs_rows, self.limit)
-        fitting = {"layout library": self.layout.loaded_nbytes, "fit": fit.peak_nbytes}
+        fitting = {"layout library": self.layout.library.loaded_nbytes, "fit": fit.peak_nbytes}
         laying = {**kept, "landmarks": m * row, "placing, comparing": beside_nbytes(kept, n)}
         at_once = placed_at_once(self.layout.placed_nbytes(k, m))
         return EmbeddingPlan(
@@ -320,7 +320,7 @@ def _wanted(
     filters, seed = parse_filters(filter), seed_of(random_state)
     layout = layout_of(method, n_neighbors=n_neighbors, min_dist=min_dist, perplexity=perplexity)
     limit = parse_nbytes(memory_limit)
-    rest = None if limit is None else max(1, limit - layout.loaded_nbytes)
+    rest = None if limit is None else max(1, limit - layout.library.loaded_nbytes)
     running = {"memory_limit": rest, "scheduler": scheduler, "progress": progress}
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
     if matrix.shape[0] < FEWEST:

@@ -80,8 +80,8 @@ def kept_terms(matrix: ChunkedMatrix, k: int, layout: Layout) -> dict[str, int]:
     labels = matrix.labels.samples.nbytes + matrix.labels.features.nbytes
     return {
         "process": INTERPRETER_NBYTES + labels + matrix.resident_nbytes,
-        "layout library": layout.loaded_nbytes,
-        "its work": layout.working_nbytes,
+        "layout library": layout.library.loaded_nbytes,
+        "its work": layout.library.working_nbytes,
         "X in memory": matrix.given_nbytes,
         "scores": 12 * n * k,  # as the fit gives them, and as float32
         "picture": 8 * n,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.models.explore.drift import align, compare
 from streampca.models.results.decomposition import Decomposition
+from streampca.models.results.drift import align, compare
 from streampca.models.results.result import Result
 from streampca.models.side_data.feature_names import check_same_features
 

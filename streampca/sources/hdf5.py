@@ -50,7 +50,7 @@ def open_dataset(file: Any, path: str, variable: str | None, dim: Dim, group: st
     only = wide[0] if variable is None and len(wide) == 1 else None
     name = only or inside + (variable or "").strip("/")
     if name not in arrays:
-        held = ", ".join(f"{one} {node.shape}" for one, node in arrays.items()) or "nothing of them"
+        held = ", ".join(f"{one} {node.shape}" for one, node in arrays.items()) or "none"
         problem = "has several" if variable is None else f"has no {variable!r} among its"
         problem = problem if arrays else "has no"
         raise (InvalidInputError if arrays else SourceError)(

@@ -207,7 +207,9 @@ def _common(
             size = (int(image.height), int(image.width))
             kind = MODES[mode] if mode != "auto" else _kind(image.mode)
         if size[0] * size[1] > MOST_PIXELS:
-            raise InvalidInputError(f"{path} has {size[0]} x {size[1]} pixels; expected a smaller")
+            raise InvalidInputError(
+                f"{path} has {size[0]} x {size[1]} pixels; expected at most {MOST_PIXELS} in all"
+            )
         here = (size if resize is None else (int(resize[0]), int(resize[1])), kind)
         first = first or here
         if here[0] != first[0]:
@@ -252,11 +254,11 @@ def _opened(path: str) -> Iterator[Any]:
         raise SourceError(f"{path}: no such file") from None
     except UnidentifiedImageError:
         raise DamagedSourceError(
-            f"{path} is no image that Pillow reads; put it there again, or take it out"
+            f"{path} is not an image that Pillow reads; restore it, or remove it"
         ) from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         if isinstance(error, SourceError):
             raise
         raise DamagedSourceError(
-            f"{path} cannot be read: {error}. Put it there again, or take it out"
+            f"{path} cannot be read: {error}. Restore it, or remove it"
         ) from error

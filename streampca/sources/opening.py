@@ -346,7 +346,7 @@ def refuse_options(source: Any, options: dict[str, Any]) -> None:
     """Refuse options of tables, and of files with groups, for anything else."""
     if stated := [name for name in TABULAR if options[name] is not None]:
         what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
-        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
+        why = f"{hide_secrets(str(what))} is not a table (Parquet, Arrow, CSV, data frame)"
         raise InvalidInputError(f"{stated[0]}=: {why}; leave {stated[0]}= out")
     files = isinstance(source, (str, os.PathLike, zarr.Group)) and not paths_end(source, PLINK)
     if options["group"] is not None and not files:

@@ -161,7 +161,8 @@ def _names(cells: list[str], axis: AxisLabels, path: str) -> Array:
         return np.asarray(cells).astype(known.dtype)
     except (TypeError, ValueError):
         raise InvalidInputError(
-            f"{path}: {cells[0]!r} is no name along {axis.dims[0]!r}; expected such as {known[0]}"
+            f"{path}: {cells[0]!r} is not a name along {axis.dims[0]!r}; expected names such "
+            f"as {known[0]}"
         ) from None
 
 

@@ -71,7 +71,7 @@ def _number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None) -> tuple
         ):
             found.append(int(one) % ndim)
         else:
-            raise InvalidInputError(f"dim={one!r} is not there; the array has dimensions {known}")
+            raise InvalidInputError(f"dim={one!r} does not exist; the array has dimensions {known}")
     if not found or len(set(found)) != len(found) or len(found) == ndim:
         raise InvalidInputError(
             f"dim={dim!r} must name each sample dimension once and leave at least one of {known} "

@@ -67,5 +67,5 @@ def _line_for(path: str, names: list[str]) -> str:
             return f". Use streampca.open({os.path.join(path, '*' + suffix)!r}), or one of them"
         return f". Use streampca.open({one!r})"
     if any(name.endswith((".txt", ".md")) for name in names):
-        return f". Of texts: streampca.LSA().fit({path!r}), or streampca lsa fit {path}"
+        return f". For texts: streampca.LSA().fit({path!r}), or streampca lsa fit {path}"
     return ""

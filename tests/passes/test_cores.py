@@ -19,6 +19,7 @@ from streampca.errors import InvalidInputError
 from streampca.passes import limited_threads, memory, settings, thread_count
 from streampca.passes.cluster import parcel
 from streampca.passes.work import Work
+from tests.forks import forked
 from tests.passes.local_clusters import start_client, stop_client
 
 
@@ -188,13 +189,7 @@ def test_memory_hardly_grows_with_threads(tmp_path: Path) -> None:
     """By blocks that are read ahead, and what each thread has in any case."""
     x = np.random.default_rng(0).integers(0, 3, (3192, 14_000)).astype(np.int8)
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(3192, 1000))
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path / "x.zarr")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    peak, planned, of_two, blocks = map(int, done.stdout.split())
+    peak, planned, of_two, blocks = map(int, forked(MEMORY, str(tmp_path / "x.zarr")).split())
     assert peak <= planned <= 1.15 * (of_two + blocks)
 
 

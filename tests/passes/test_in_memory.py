@@ -21,11 +21,6 @@ def values() -> Any:
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * 1024)
-
-
-@pytest.fixture
 def scattered(monkeypatch: Any) -> list[Any]:
     """What any client scatters."""
     from distributed import Client

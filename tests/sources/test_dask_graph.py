@@ -10,7 +10,7 @@ import distributed
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -71,7 +71,6 @@ def test_a_graph_is_read_as_planned(name, inline, axis):
     assert matrix.reader.prepared().nbytes == prepared
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_rechunked_reads_each_source_chunk_once(data):
     rows, columns = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 9))

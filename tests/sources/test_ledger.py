@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import distributed
 import google_crc32c
 import numpy as np
 import obstore.store
@@ -265,7 +264,7 @@ def test_what_is_no_single_zarr_array_has_no_ledger(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
+def test_a_cluster_gives_the_same_ledger(tmp_path: Path, two_workers: Any) -> None:
     source = Source("v3", tmp_path)
     old, _, _ = source.fit()
     matrix = source.open()
@@ -273,13 +272,7 @@ def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
     assert seen is not None
     seen.keep_checksums()
     listed = seen.look()
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        streampca.IncrementalPCA(2, scheduler=client, batch_size=ROWS).fit(matrix)
+    streampca.IncrementalPCA(2, scheduler=two_workers, batch_size=ROWS).fit(matrix)
     assert len(matrix.checksums()) == old.crc32c.size
     assert seen.make(N, listed).digest() == old.digest()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -58,7 +58,6 @@ def test_entries_equal_those_of_scipy(
     assert matrix.stored == (order == "columns") ^ (dim == 1)
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 12),
     st.integers(1, 9),

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -14,6 +10,7 @@ from streampca.errors import SourceError
 from streampca.passes.memory import peak_nbytes
 from streampca.sources import npy
 from tests.each import each
+from tests.forks import forked
 
 SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]
 
@@ -53,13 +50,13 @@ def test_a_file_that_was_cut_off_meanwhile(tmp_path):
 
 
 SCRIPT = """
-import json, sys
+import sys
 import streampca
 from streampca.passes.memory import peak_nbytes
 model = streampca.PCA(5, memory_limit="300MiB", progress=False)
 plan = model.plan(sys.argv[1])
 model.fit(sys.argv[1])
-print(json.dumps([peak_nbytes(), plan.peak_nbytes]))
+print(peak_nbytes(), plan.peak_nbytes)
 """
 
 
@@ -70,13 +67,7 @@ def test_the_peak_of_a_wide_file_is_as_projected(tmp_path, order):
     """Pages of a map would count as the process's own: 286 MiB here."""
     x = np.random.default_rng(0).standard_normal((500, 150_000), dtype="f4")
     np.save(tmp_path / "x.npy", np.asarray(x, order=order))
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    peak, projected = json.loads(done.stdout.splitlines()[-1])
+    peak, projected = map(int, forked(SCRIPT, str(tmp_path / "x.npy")).split())
     assert peak <= projected <= 300 * 2**20
 
 

@@ -68,7 +68,7 @@ def test_numbers_that_name_rows_are_no_feature(kind: str, column: str, tmp_path:
     table = named(X, 100 + ORDER, column)
     frames = {"pandas": table, "polars": pl.from_pandas(table), "Arrow": pa.table(dict(table))}
     source = frames[kind] if kind in frames else stored(table, tmp_path / "x", kind)
-    with pytest.raises(InvalidInputError, match=rf"column '{column}' holds another whole number"):
+    with pytest.raises(InvalidInputError, match=rf"column '{column}' holds a different whole"):
         streampca.PCA(1).fit(source)
     repaired = streampca.open(source, index=column)
     np.testing.assert_array_equal(repaired.labels.samples.coords["sample"], 100 + ORDER)
@@ -87,7 +87,7 @@ def test_numbers_with_zeros_in_front_are_names(tmp_path: Path) -> None:
 
 def test_the_repair_of_a_frame_works() -> None:
     table = named(X, 100 + ORDER, "id")
-    with pytest.raises(InvalidInputError, match=r"X\.set_index\('id'\) makes it the names"):
+    with pytest.raises(InvalidInputError, match=r"X\.set_index\('id'\) makes it name the rows"):
         streampca.PCA(1).fit(table)
     model = streampca.PCA(1).fit(table.set_index("id"))
     np.testing.assert_allclose(model.components_, streampca.PCA(1).fit(X).components_)
@@ -154,7 +154,7 @@ def test_names_of_text_keep_zeros_and_words_that_mean_missing(tmp_path: Path) ->
         assert streampca.open(path).shape == (4, X.shape[1])
     assert streampca.open(path, index="sample").labels.samples.names() == nothing
     path = stored(named(X[:4], ["4", "NA", "2", "9"]), tmp_path / "n", "csv")
-    with pytest.raises(InvalidInputError, match="'sample' holds another whole number in every row"):
+    with pytest.raises(InvalidInputError, match="'sample' holds a different whole number in every"):
         streampca.open(path)
     path = stored(named(X, ["", *words[1:]]), tmp_path / "y", "csv")
     with pytest.raises(InvalidInputError, match="column 'sample' is empty at row 0"):
@@ -275,7 +275,7 @@ def test_the_index_of_a_dask_frame_is_computed_for_pairs() -> None:
     x = frames.from_pandas(X.set_axis(IDS), npartitions=3, sort=False)
     y = frames.from_pandas(Y.set_axis(IDS).iloc[ORDER], npartitions=2, sort=False)
     np.testing.assert_allclose(correlation(x, y), EXPECTED)
-    with pytest.raises(InvalidInputError, match="'id' holds another whole number"):
+    with pytest.raises(InvalidInputError, match="'id' holds a different whole"):
         streampca.PCA(1).fit(frames.from_pandas(named(X, ORDER, "id"), npartitions=2))
     plain = [frames.from_pandas(one, npartitions=2) for one in (X, Y)]
     one, other = as_pair(*plain)

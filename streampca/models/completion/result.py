@@ -19,7 +19,7 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.completion.fit import Completed
 from streampca.models.completion.request import (
     AUTO,
@@ -98,10 +98,11 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         means, scales = self.row_mean is not None, self.row_scale is not None
         return RowSolve.of(self, self.penalty, self._absent, means, scales)
 
-    def of_samples(self) -> dict[str, Array]:
+    def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
         """The means and scales of the rows, (n,), where they have any."""
-        found = {"row_mean": self.row_mean, "row_scale": self.row_scale}
-        return {name: values for name, values in found.items() if values is not None}
+        of_rows = {"row_mean": self.row_mean, "row_scale": self.row_scale}
+        known = {name: values for name, values in of_rows.items() if values is not None}
+        return {name: (values, [self.labels.samples]) for name, values in known.items()}, {}
 
     def presentation(self) -> Presentation:
         """What pictures and reports show of it; see the base class."""

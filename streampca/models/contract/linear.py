@@ -17,11 +17,11 @@ from streampca.models.results.decomposition import (
     OrthogonalProjection,
     Reconstructing,
 )
+from streampca.models.results.eof_views import EofViews, mode_indices
 from streampca.models.results.projection import BackProjection, whitened
 from streampca.models.results.row_maps import score_dtype
 from streampca.models.results.score_scaling import SCALING, scaling_factor
 from streampca.models.results.value_attributes import HOW, of_series
-from streampca.models.results.views import EofViews, mode_indices
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.solvers import Certificate

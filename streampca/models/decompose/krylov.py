@@ -320,7 +320,7 @@ class _Iteration:
         for solver, seconds in self.plan.considered:
             fits = not any(why.startswith(f"{solver}:") for why in self.plan.rejected)
             if solver in ("scatter", "gram") and fits:
-                return f" svd_solver={solver!r} is exact, in about {seconds:.2g} s."
+                return f" solver={solver!r} is exact, in about {seconds:.2g} s."
         return ""
 
     def fitted(self) -> Steps[Fitted]:

@@ -183,7 +183,7 @@ class Verdict:
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
 NARROW = 16  # of what lies in memory: nothing is read, and more steps of fewer vectors find more
 VECTOR = 16  # widths are multiples of it: columns that a register holds
-OVERSAMPLES = 10  # more are taken for a wish, in memory too
+OVERSAMPLES = 10  # the default; who asks for more has them in memory too
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
 STEPS = 3  # usually enough; for predicted times
 ROOM = 4  # blocks of a basis that does well without
@@ -210,12 +210,22 @@ class KrylovShape:
 
     @classmethod
     def of(
-        cls, matrix: ChunkedMatrix, k: int, axis: int, blocks: int, images: bool, over: int = 10
+        cls,
+        matrix: ChunkedMatrix,
+        k: int,
+        axis: int,
+        blocks: int,
+        images: bool,
+        over: int = OVERSAMPLES,
+        unbounded: bool = False,
     ) -> KrylovShape:
-        """For k components, at least ``over`` vectors beside them, a basis of so many blocks."""
+        """For k components, at least ``over`` vectors beside them, a basis of so many blocks.
+
+        unbounded : as many steps may be taken as are worth their time.
+        """
         m = matrix.shape[1 - axis]
         wide = min(m, max(WIDTH, _multiple(k + max(over, k // 2), VECTOR)))
-        narrow = in_memory(matrix) and over <= OVERSAMPLES
+        narrow = unbounded and in_memory(matrix) and over <= OVERSAMPLES
         width = min(wide, _multiple(max(NARROW, k // 2), VECTOR)) if narrow else wide
         capacity = min(m, blocks * wide)
         keep = max(1, min(max(wide, capacity // 2), capacity - width))
@@ -257,7 +267,7 @@ def iterations(
         for images in (True, False) if axis and request.components else (False,):
             for blocks in BASES:
                 over = int(request.n_oversamples)
-                shape = KrylovShape.of(matrix, k, axis, blocks, images, over)
+                shape = KrylovShape.of(matrix, k, axis, blocks, images, over, request.unbounded)
                 yield shape, _candidate(matrix, request, shape, k)
 
 

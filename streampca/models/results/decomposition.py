@@ -1,4 +1,4 @@
-"""What every linear result answers, whatever its components mean.
+"""Linear results: the kinds, and what each of them can compute.
 
 The kinds, each with its own fields and answers ::
 
@@ -11,7 +11,7 @@ The kinds, each with its own fields and answers ::
       LatentDecomposition        a Gaussian model of the rows: likelihood, posterior
         ProbabilisticDecomposition (an OrthogonalProjection too), FactorDecomposition
 
-What a kind cannot answer it does not have; ``instead`` says what to ask.
+A kind has no method for what it cannot compute; ``instead`` says what to use.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,11 +27,13 @@ import numpy as np
 from streampca.accumulators import FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
+from streampca.matrix import AxisLabels
+from streampca.models.results.eof_views import EofViews
 from streampca.models.results.linear_result import LinearResult, read_components
 from streampca.models.results.projection import BackProjection, Likelihood, Projection
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
-from streampca.models.results.views import EofViews, dataset_of, spectrum_table
+from streampca.models.results.value_attributes import of_map, of_series, of_values
 from streampca.report.presentation import (
     Certainty,
     FeatureMap,
@@ -38,7 +41,7 @@ from streampca.report.presentation import (
     carried_share,
     percentages,
 )
-from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
+from streampca.solvers import UNDETERMINED, Certificate, TracyWidom, tracy_widom_test
 from streampca.solvers.rotation import RESTARTS
 
 
@@ -54,8 +57,8 @@ class Decomposition(LinearResult):
     dropped : indices of features without any observation.  constant : of those that never vary.
     filtered : of those left out for their frequency, missing share or weight of 0.
     weights : (p,) that multiplied the centred and scaled features, or None.
-    Where the fit streamed its components, what it knows of each feature lies beside them: such
-    fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
+    Where the fit streamed its components, arrays of features are stored with them: such fields are
+    a :class:`Column`, which is read on use (``np.asarray(result.mean)``).
     removal : what a design took out of the samples, or None; ``design`` and the coefficients of its
         columns, ``removed_coefficients``, are read from it.
 
@@ -71,7 +74,7 @@ class Decomposition(LinearResult):
     'feature 0'
     """
 
-    instead: ClassVar[Mapping[str, str]] = {}  # of what it cannot answer: what to ask
+    instead: ClassVar[Mapping[str, str]] = {}  # method that this kind lacks -> what to use
 
     @property
     def estimator(self) -> str:
@@ -130,8 +133,19 @@ class Decomposition(LinearResult):
         return list(zip(self.labels.features.shown(order), column[order].tolist(), strict=True))
 
     def table(self, rows: int = 10) -> str:
-        """The leading part of the spectrum as text."""
-        return spectrum_table(self, rows)
+        """The leading part of the spectrum, one component a line, with the bounds of each."""
+        certificate, shares = self.certificate, self.explained_variance_ratio
+        head = f"{'component':>9} {'variance':>12} {'share':>8} {'cumulative':>10}"
+        lines = [head + ("" if certificate is None else f" {'+-':>14} {'angle <=':>14}")]
+        for i, variance in enumerate(self.explained_variance[:rows]):
+            line = f"{i + 1:>9} {variance:>12.6g} {shares[i]:>8.2%} {shares[: i + 1].sum():>10.2%}"
+            if certificate is not None:
+                line += _bound(certificate.variance_bound[i], variance)
+                line += _bound(certificate.angle_bound[i], UNDETERMINED)
+            lines.append(line)
+        if self.n_components > rows:
+            lines.append(f"      ... {self.n_components - rows} more")
+        return "\n".join(lines)
 
     def to_xarray(self) -> Any:
         """Everything with its labels, as an xarray.Dataset: stacked dimensions are unstacked.
@@ -144,7 +158,29 @@ class Decomposition(LinearResult):
         ``observed_alleles`` behind it, ``used`` variants, ``tracy_widom_p``,
         ``missing_by_sample`` and, where others were scored too, the ``fitted`` samples.
         """
-        return dataset_of(self)
+        from streampca.sources.labelled.to_xarray import to_dataset
+
+        labels, component = self.labels, self.component_axis
+        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
+            "explained_variance": (self.explained_variance, [component]),
+            "explained_variance_ratio": (self.explained_variance_ratio, [component]),
+            "mean": (self._observed(np.array(self.mean)), [labels.features]),
+        }
+        if self.components is not None:
+            eofs = self._observed(np.array(self.components))
+            tables["components"] = (eofs, [component, labels.features])
+        if self.scores is not None:
+            tables["scores"] = (self.scores, [labels.samples, component])
+        more, known = self.in_dataset()
+        attrs_of: dict[str, Any] = {
+            "mean": partial(of_values, labels),
+            "components": partial(of_map, self, what="components (as they are) of", power=0),
+            "scores": of_series(self, "scores of", 1),
+            "explained_variance": of_series(self, "variances of the scores of", 2),
+            "explained_variance_ratio": of_series(self, "shares of the total variance of", 0),
+        }
+        attributes = {"method": self.method, "n_samples": self.n_samples, **known}
+        return to_dataset(tables | more, attributes, attrs_of)
 
     def presentation(self) -> Presentation:
         """What pictures and reports show of it; see the base class."""
@@ -200,7 +236,7 @@ class Decomposition(LinearResult):
 
     def _observed(self, values: Array) -> Array:
         """Values of features, (..., p), in place NaN for those without any observation."""
-        values[:, self.dropped] = np.nan
+        values[..., self.dropped] = np.nan
         return values
 
     def _what(self, variable: str | None) -> str:
@@ -244,6 +280,11 @@ class Decomposition(LinearResult):
         """The fields that another kind has too, by name."""
         known = {one.name for one in fields(self)}
         return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
+
+
+def _bound(value: float, most: float) -> str:
+    """A bound as an entry of the table; in words if it is uninformative."""
+    return f" {value:>14.1e}" if value < most else f" {'not determined':>14}"
 
 
 def _certainty(found: Certificate) -> Certainty:
@@ -330,7 +371,7 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
         if not np.isfinite(self.total_squares):
             raise InvalidInputError(
                 "an iterated fit does not know the sum of the squares of all variances, which the "
-                "Tracy-Widom test needs; fit with svd_solver='scatter' or 'gram'"
+                "Tracy-Widom test needs; fit with solver='scatter' or 'gram'"
             )
         centred = self.feature_mean is None
         most = self.n_samples - centred if self.n_samples else self.n_features
@@ -378,7 +419,7 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
     def precision(self) -> Array:
         """(p, p) V'L^-1 V + (I - V'V) / s2, the inverse of the covariance, in the data's units.
 
-        0 beside features that the model leaves out. Raises InvalidInputError where the covariance
+        0 for features that the model leaves out. Raises InvalidInputError where the covariance
         is singular.  Cost: p^2 k flops; nothing is inverted.
         """
         v, noise = self.require_components(), self.noise_variance

@@ -17,24 +17,6 @@ from streampca.matrix.join import JoinedMatrix
 from streampca.matrix.kinds import plain_rows
 from streampca.sources.stacked import Dim, Index, Reader, StackedMatrix, Tally, sample_dims
 
-# Calls that are made when their results are computed.
-
-
-def postponed(function: Callable[[], Any]) -> Any:
-    """A call of the function as one task of Dask, whatever the function holds."""
-    from dask.delayed import delayed
-
-    return delayed(function, pure=False, traverse=False)()
-
-
-def read_later(later: Any, read: Callable[[Any], Any], shape: tuple[int, ...]) -> Any:
-    """A Dask array of float64: what ``read`` makes of the result of a postponed call."""
-    import dask.array as da
-    from dask.delayed import delayed
-
-    return da.from_delayed(delayed(read)(later), shape, np.float64)
-
-
 # Lazy row-wise functions of a Dask array.
 
 CHUNK_NBYTES = 128 << 20  # largest chunk of a result that is wider than its source

@@ -141,7 +141,7 @@ def _several_variables(
     if isinstance(variable, str) or (variable is None and dim is None):
         return []
     if variable is not None and not variable:
-        raise InvalidInputError("variable=[] names no variable; expected such as ['sst', 'slp']")
+        raise InvalidInputError("variable=[] is empty; expected names such as ['sst', 'slp']")
     auxiliary = _described(dataset)
     names = [n for n in dataset.data_vars if n not in auxiliary] if variable is None else variable
     if absent := [n for n in names if n not in dataset.data_vars]:

@@ -72,7 +72,7 @@ def open_h5ad(
                 return _element(inner, f"{path}/{place}", None)
             return open_dataset(file, path, variable, dim, (group or "").strip("/"))
         if group:
-            raise InvalidInputError(f"{path} is no file of groups of arrays; leave group= out")
+            raise InvalidInputError(f"{path} has no groups of arrays; leave group= out")
         if dim not in (None, 0):
             raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
         if tenx:
@@ -287,7 +287,7 @@ def _compressed(
 ) -> ChunkedMatrix:
     absent = [name for name in ("data", "indices", "indptr") if name not in group]
     if absent:
-        raise SourceError(f"{source}: {', '.join(absent)} is not there; the matrix is incomplete")
+        raise SourceError(f"{source}: {', '.join(absent)} is absent: the matrix is incomplete")
     if missing_chunks == "mask":
         raise InvalidInputError(
             f"{source}: missing_chunks='mask' of a sparse matrix: which cells an absent chunk held "

@@ -193,7 +193,7 @@ class CompressedMatrix(ChunkedMatrix):
         kind, other = WORDS[self.stored], ("tocsc", "tocsr")[self.stored]
         return (
             f"{self.where} is stored by {kind}, so that blocks of {WORDS[axis]} cannot be read: "
-            f"choose a solver that streams {kind} (svd_solver='randomized' or "
+            f"choose a solver that streams {kind} (solver='randomized' or "
             f"{('scatter', 'gram')[self.stored]!r}), or store it the other way: X.{other}()."
         )
 

@@ -174,7 +174,7 @@ def _entries(file: BinaryIO, header: Header, path: str) -> Iterator[tuple[Any, A
             raise SourceError(f"{path}: a line after entry {done} is longer than {LINE_NBYTES}")
         numbers = _numbers(whole, path, done)
         if len(numbers) % wide:
-            raise SourceError(f"{path}: a line after entry {done} has not {wide} numbers")
+            raise SourceError(f"{path}: a line after entry {done} does not have {wide} numbers")
         table = numbers.reshape(-1, wide)
         places = table[:, :2] - 1
         fits = (places >= 0) & (places < header.shape) & (places == np.floor(places))

@@ -71,7 +71,7 @@ def _open(file: TableFile, fields: Sequence[int] | None = None) -> Any:
         return pa.ipc.open_file(source, options=options)
     except pa.ArrowInvalid:
         raise SourceError(
-            f"{shown} is no Arrow IPC file (Feather version 2); it is damaged, a stream, or of "
+            f"{shown} is not an Arrow IPC file (Feather version 2); it is damaged, a stream, or of "
             "version 1. Write it again: pyarrow.feather.write_feather(table, path)"
         ) from None
 

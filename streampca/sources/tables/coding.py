@@ -112,8 +112,8 @@ def unpacking(file: TableFile, coding: Coding) -> Iterator[None]:
     except UNPACKING as error:
         reason = str(error).strip().rstrip(".") or type(error).__name__
         raise DamagedSourceError(
-            f"{where}: what is packed ends or is damaged after line {_whole_lines(file, coding)} "
-            f"({reason}). Fetch or write the file again"
+            f"{where}: the compressed data end or are damaged after line "
+            f"{_whole_lines(file, coding)} ({reason}). Fetch or write the file again"
         ) from None
     except UnicodeDecodeError as error:
         line = 1 + _whole_lines(file, coding)

@@ -225,7 +225,7 @@ class Wanted:
         if self.categorical not in (None, ONEHOT):
             raise InvalidInputError(f"categorical={self.categorical!r}; expected {ONEHOT!r}")
         if self.columns is not None and not self.columns:
-            raise InvalidInputError("columns=[] names no column; expected such as ['x', 'y']")
+            raise InvalidInputError("columns=[] names no column; expected names such as ['x', 'y']")
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
             twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
             raise InvalidInputError(f"columns= names {shorten(twice)} twice; leave one out")
@@ -309,7 +309,7 @@ def refuse_repeated(names: Sequence[Any], where: str, first: str = "") -> None:
         twice = sorted({str(name) for name in names if names.count(name) > 1})
         repair = f". Take the first of each: {first}" if first else ""
         raise InvalidInputError(
-            f"{where}: columns {shorten(twice)} are there twice; rename one{repair}"
+            f"{where}: columns {shorten(twice)} occur twice; rename one{repair}"
         )
 
 

@@ -64,7 +64,7 @@ def open_table(
 def _refuse_of_text(stated: Sequence[str], what: str) -> None:
     if stated:
         raise InvalidInputError(
-            f"{stated[0]}=: {what} is no text (CSV, TSV), and its values have types; leave "
+            f"{stated[0]}=: {what} is not text (CSV, TSV): its values have types; leave "
             f"{stated[0]}= out"
         )
 

@@ -94,18 +94,21 @@ def ask_about(
     if KNOWN.get():
         return
     named, ordered = row_identifiers(columns, total or len(columns))
-    for suspected, why in ((padded, "with zeros in front"), (named, "and is called as names are")):
+    for suspected, why in (
+        (padded, "with zeros in front"),
+        (named, "and has the name of an identifier"),
+    ):
         if suspected:
             raise InvalidInputError(
-                f"{where}: column {shorten([*map(repr, suspected)])} holds another whole "
+                f"{where}: column {shorten([*map(repr, suspected)])} holds a different whole "
                 f"number in every row, {why}; expected features. "
-                f"{names.format(repr(suspected[0]))} makes it the names of the rows; {leave}"
+                f"{names.format(repr(suspected[0]))} makes it name the rows; {leave}"
             )
     if ordered:
         warn_caller(
             f"{where}: column {shorten([repr(name) for name in ordered])} holds whole numbers that "
             "only go up or down from row to row, and counts as a feature. "
-            f"{names.format(repr(ordered[0]))} makes it the names of the rows; {leave}",
+            f"{names.format(repr(ordered[0]))} makes it name the rows; {leave}",
             RowNumbersWarning,
         )
 

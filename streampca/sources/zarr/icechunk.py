@@ -82,7 +82,7 @@ class Snapshots:
         if scheme != "s3":
             raise InvalidInputError(
                 f"{scheme}:// is not read as an Icechunk repository; expected a path, or s3://. "
-                "Of others give the zarr.Array of a session"
+                "For other storage pass the zarr.Array of a session"
             )
         parts = urlsplit(self.place)
         options = s3_options(self.options)

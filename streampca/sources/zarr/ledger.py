@@ -231,22 +231,7 @@ class LedgerSource:
         last = (slice(None),) * self.dim + (slice(whole, None),)
         renewed = bool(suspect[last].any()) or rows > old.rows
         suspect[last] = False  # appending writes it anew: its old rows are compared below
-        changed: dict[str, int] = {}
-        hidden: list[int] = []  # changed, though length, time and snapshot do not show it
-        where: set[tuple[int, int]] = set()
-        read = 0
-        for place in _places(suspect):
-            which = place, int(seen.version[place])
-            if which not in self._found:
-                data = self.reader.encoded(place) or b""
-                read += len(data)
-                self._found[which] = checksum(data)
-            if (now := self._found[which]) != old.crc32c[place]:
-                changed[self.reader.key(place)] = now
-                if not seen.snapshot and seen.version[place] == old.version[place]:
-                    hidden.append(now)
-                first = place[self.dim] * self.step
-                where.add((first, min(first + self.step, old.rows)))
+        changed, hidden, where, read = self._compared(old, seen, suspect)
         cut = whole * self.step
         if not vanished and renewed and old.rows > cut and (now := self.tail(old.rows)) != old.tail:
             changed[f"rows {cut} to {old.rows - 1}"] = now
@@ -262,6 +247,32 @@ class LedgerSource:
             return Change(CHANGED, span, how, tuple(changed), read, tuple(hidden), rows_of)
         kind = APPENDED if rows > old.rows else NOTHING
         return Change(kind, span, how, (), read, same_rows=True)
+
+    def _compared(
+        self, old: Ledger, seen: Seen, suspect: Array
+    ) -> tuple[dict[str, int], list[int], set[tuple[int, int]], int]:
+        """Suspect chunks by their bytes.
+
+        (key -> checksum of those that changed, checksums of those whose length, time and snapshot
+        do not show it, their rows, bytes read)
+        """
+        changed: dict[str, int] = {}
+        hidden: list[int] = []
+        where: set[tuple[int, int]] = set()
+        read = 0
+        for place in _places(suspect):
+            which = place, int(seen.version[place])
+            if which not in self._found:
+                data = self.reader.encoded(place) or b""
+                read += len(data)
+                self._found[which] = checksum(data)
+            if (now := self._found[which]) != old.crc32c[place]:
+                changed[self.reader.key(place)] = now
+                if not seen.snapshot and seen.version[place] == old.version[place]:
+                    hidden.append(now)
+                first = place[self.dim] * self.step
+                where.add((first, min(first + self.step, old.rows)))
+        return changed, hidden, where, read
 
     def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
         """The chunks of a ledger that may have been written since."""

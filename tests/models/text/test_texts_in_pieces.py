@@ -48,7 +48,7 @@ def test_a_column_of_texts_is_counted_alike_from_every_form(kind: str, tables: A
 
 
 @pytest.mark.parametrize("kind", ["csv", "semicolons", "tsv", "parquet", "frame"])
-def test_numbers_beside_texts_are_not_taken_for_counts(kind: str, tables: Any) -> None:
+def test_numbers_next_to_texts_are_not_taken_for_counts(kind: str, tables: Any) -> None:
     source = TABLE if kind == "frame" else tables[kind]
     with pytest.raises(InvalidInputError, match=r"the column 'abstract' of .* holds texts"):
         LSA(1).fit(source)
@@ -89,7 +89,7 @@ def test_missing_texts_are_named_or_left_out(tmp_path: Path) -> None:
         LSA(2).fit([])
 
 
-def test_the_options_told_are_those_of_the_counts(tables: Any, tmp_path: Path, capsys: Any) -> None:
+def test_reported_options_are_those_of_the_counts(tables: Any, tmp_path: Path, capsys: Any) -> None:
     model, counts = str(tmp_path / "m"), str(tmp_path / "c.zarr")
     options = ["--stop-words", "english", "--min-df", "2", "--ngrams", "1", "2", "--counts", counts]
     fit = ["lsa", "fit", "-k", "1", "-q", "-o", model]

@@ -144,7 +144,7 @@ def test_several_variables_side_by_side(climate, dataset, tmp_path):
         xr.testing.assert_allclose(found, both)
 
 
-def test_the_plan_and_a_config_take_them_too(climate, tmp_path, capsys):
+def test_plan_and_config_take_weights_and_covariates(climate, tmp_path, capsys):
     config = tmp_path / "job.yaml"
     config.write_text(
         f"source: {climate / 'c.nc'}\nvariable: sst\ndim: time\nweights: coslat\n"
@@ -167,7 +167,7 @@ def test_the_plan_and_a_config_take_them_too(climate, tmp_path, capsys):
         (["--remove", "ship"], "nor a variable"),
         (["--remove", "{}/bad.csv"], "row 3 has 1 cells, the first 2"),
         (["--remove", "{}/short.csv"], "expected"),
-        (["--remove", "{}/dates.csv"], "is no name along 'time'"),
+        (["--remove", "{}/dates.csv"], "is not a name along 'time'"),
         (["--remove", "month", "--no-center"], "center"),
         (["--eofs", "eofs.txt"], "ends in .nc or .zarr"),
         (["--eofs", "{}/c.nc", "--overwrite"], "is the source"),
@@ -175,7 +175,7 @@ def test_the_plan_and_a_config_take_them_too(climate, tmp_path, capsys):
         (["--anndata"], "not an AnnData|not a readable|obs and var"),
     ],
 )
-def test_what_cannot_be_used_is_refused(climate, capsys, words, said):
+def test_unusable_weights_and_covariates_are_refused(climate, capsys, words, said):
     (climate / "bad.csv").write_text("a,b\n1,2\n3\n")
     (climate / "short.csv").write_text("a\n1\n2\n")
     (climate / "dates.csv").write_text("time,a\n" + "yesterday,1\n" * 48)
@@ -187,7 +187,7 @@ def test_what_cannot_be_used_is_refused(climate, capsys, words, said):
     assert re.search(said, capsys.readouterr().err)
 
 
-def test_a_genotype_fit_takes_none_of_them(tmp_path, capsys):
+def test_a_genotype_fit_takes_no_weights_or_covariates(tmp_path, capsys):
     calls = np.random.default_rng(0).integers(0, 3, (30, 40)).astype(np.int8)
     np.save(tmp_path / "calls.npy", calls)
     source = tmp_path / "calls.npy"
@@ -324,7 +324,7 @@ def test_the_steps_of_scanpy_come_before_the_fit(cells, tmp_path, capsys):
         "--normalize-total 0",
     ],
 )
-def test_steps_that_would_do_nothing_or_harm_are_refused(words, capsys):
+def test_useless_or_harmful_preprocessing_steps_are_refused(words, capsys):
     with pytest.raises(SystemExit):
         main(["fit", "x.zarr", *words.split()])
     said = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Views of a linear result: as text, as a Dataset, in the terms of climate science."""
+"""A linear result in the terms of climate science: EOFs, PCs, and maps that follow from them."""
 
 from __future__ import annotations
 
@@ -25,67 +25,7 @@ from streampca.models.results.value_attributes import (
     of_covariance,
     of_map,
     of_series,
-    of_values,
 )
-from streampca.solvers import UNDETERMINED
-
-
-def spectrum_table(result: LinearResult, rows: int) -> str:
-    """The leading part of the spectrum, one component a line, with the bounds of each."""
-    head = f"{'component':>9} {'variance':>12} {'share':>8} {'cumulative':>10}"
-    certificate = result.certificate
-    head += "" if certificate is None else f" {'+-':>14} {'angle <=':>14}"
-    lines = [head]
-    shares = result.explained_variance_ratio
-    for i in range(min(rows, result.n_components)):
-        line = (
-            f"{i + 1:>9} {result.explained_variance[i]:>12.6g} {shares[i]:>8.2%} "
-            f"{shares[: i + 1].sum():>10.2%}"
-        )
-        if certificate is not None:
-            line += _stated(certificate.variance_bound[i], result.explained_variance[i])
-            line += _stated(certificate.angle_bound[i], UNDETERMINED)
-        lines.append(line)
-    if result.n_components > rows:
-        lines.append(f"      ... {result.n_components - rows} more")
-    return "\n".join(lines)
-
-
-def _stated(bound: float, most: float) -> str:
-    """A bound as an entry of the table; empty if it is uninformative."""
-    return f" {bound:>14.1e}" if bound < most else f" {'not determined':>14}"
-
-
-def dataset_of(result: LinearResult) -> Any:
-    """An xarray.Dataset of all arrays with their labels: see ``Decomposition.to_xarray``."""
-    from streampca.sources.labelled.to_xarray import to_dataset
-
-    component, features = result.component_axis, result.labels.features
-    mean = np.array(result.mean)
-    mean[result.dropped] = np.nan
-    tables: dict[str, tuple[Array, list[AxisLabels]]] = {
-        "explained_variance": (result.explained_variance, [component]),
-        "explained_variance_ratio": (result.explained_variance_ratio, [component]),
-        "mean": (mean, [features]),
-    }
-    if result.components is not None:
-        components = np.array(result.components)
-        components[:, result.dropped] = np.nan
-        tables["components"] = (components, [component, features])
-    if result.scores is not None:
-        tables["scores"] = (result.scores, [result.labels.samples, component])
-    for name, values in result.of_samples().items():
-        tables[name] = (values, [result.labels.samples])
-    attrs_of: dict[str, Any] = {
-        "mean": partial(of_values, result.labels),
-        "components": partial(of_map, result, what="components (as they are) of", power=0),
-        "scores": of_series(result, "scores of", 1),
-        "explained_variance": of_series(result, "variances of the scores of", 2),
-        "explained_variance_ratio": of_series(result, "shares of the total variance of", 0),
-    }
-    attributes: dict[str, Any] = {"method": result.method, "n_samples": result.n_samples}
-    more, known = result.in_dataset()
-    return to_dataset(tables | more, attributes | known, attrs_of)
 
 
 @dataclass(frozen=True)
@@ -187,7 +127,7 @@ class EofViews:
         if not self.result.n_samples:
             raise InvalidInputError(
                 "the number of samples behind this result is not known, and North's rule needs it: "
-                "PCA.from_covariance(S, n=...)"
+                "PCA.from_covariance(S, n_samples=...)"
             )
         values = self.result.explained_variance_ratio if scaled else self.result.explained_variance
         errors = values * np.sqrt(2.0 / self.result.n_samples)
