@@ -257,7 +257,7 @@ def _certificate(shown: Presentation) -> str:
 
 
 def _costs(result: Any) -> str:
-    """What was announced, beside what it took."""
+    """Planned and measured costs."""
     summary = result.summary()
     plan, cost = summary["planned"], {**summary["measured"], "peak_bytes": result.peak_nbytes}
     rows = []

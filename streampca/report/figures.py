@@ -286,7 +286,7 @@ def genome_points(genome: Any, values: Array, alt: str, ylabel: str) -> str:
 
 # Fields as images.
 
-BAR = 76  # pixels of the scale of colours beside a field
+BAR = 76  # pixels of the scale of colours to the right of a field
 MOST_CELLS = 720  # of an image along each side; larger fields are thinned
 DIVERGING = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))
 LAND = (190, 190, 190)

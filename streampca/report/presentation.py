@@ -182,7 +182,7 @@ class Presentation:
 
 
 class Sweeps(NamedTuple):
-    """numbers : of the sweeps, those after held-out cells were given back left out.
+    """numbers : of the sweeps, without those that use held-out cells too.
 
     shares : objective and held-out error after each, as shares of the first.  change : of the
     estimate in the last of these, as a share of its norm.  passes : of all sweeps, and last_change

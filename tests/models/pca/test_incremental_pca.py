@@ -196,16 +196,6 @@ def test_other_features_are_refused(X, tmp_path):
         model.merge(IncrementalPCA(2).fit(labelled[:, ::-1]))
 
 
-def test_a_state_of_an_earlier_version_opens(X, tmp_path):
-    model = IncrementalPCA(2).fit(pd.DataFrame(X[:60, :4], columns=list("abcd")))
-    arrays, document = read_bundle(model.save_state(tmp_path / "new"))
-    del document["features"], arrays["state-forgotten"], arrays["label-features-0"]
-    write_bundle(tmp_path / "old", {**arrays, "features": np.array(list("abcd"))}, document)
-    restored = IncrementalPCA.load_state(tmp_path / "old")
-    assert restored.feature_names_in_.tolist() == list("abcd")
-    np.testing.assert_array_equal(restored.components_, model.components_)
-
-
 def test_rounding_that_an_earlier_version_did_not_measure_is_in_the_bound(tmp_path):
     x = np.repeat(np.random.default_rng(0).standard_normal((4, 40)), 5000, axis=0)
     x = x.astype("float32")
