@@ -67,6 +67,14 @@ def test_a_line_is_the_same_when_x_and_y_change_places() -> None:
     assert there.coef_[0] == pytest.approx(axis[1] / axis[0])
 
 
+def test_the_noise_is_that_of_the_smallest_singular_values() -> None:
+    y = Y.reshape(len(X), -1)
+    both = np.column_stack([X, y])
+    values = np.linalg.svd(both - both.mean(axis=0), compute_uv=False)[X.shape[1] :]
+    cells = (len(X) - 1 - X.shape[1]) * y.shape[1]
+    assert total().fit(X, Y).noise_ == pytest.approx(np.sqrt(np.sum(values**2) / cells))
+
+
 def test_known_noise_of_columns() -> None:
     units = np.array([1.0, 2.0, 0.5, 3.0])
     model = total(noise=units).fit(X, Y)
