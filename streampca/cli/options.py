@@ -17,7 +17,7 @@ from streampca.cli.tables import table_options
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, RowTotals, select
 from streampca.passes import limited_threads
-from streampca.passes.progress import TerminalProgress
+from streampca.passes.execution import TerminalProgress
 from streampca.sources.files.images import are_images
 from streampca.sources.ratings.tables import recognised
 from streampca.sources.several import TABLES, TABULAR

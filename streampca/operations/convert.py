@@ -29,7 +29,7 @@ from streampca.passes import (
     execute,
     with_arrays,
 )
-from streampca.passes.work import Map
+from streampca.passes.records import Map
 from streampca.sources import as_matrix
 from streampca.sources.genotypes.allele_counts import MISSING_CALL, PLOIDY
 from streampca.sources.simulate import GenotypeRecipe, write_genotypes

@@ -56,17 +56,24 @@ held in memory) comes to it.
 (2), `worker-timeout` (1800 s without any worker, after `pause-timeout` with a warning).
 """
 
+from streampca.passes.blocks import block_edges, easier_axis
+from streampca.passes.candidates import (
+    Candidate,
+    Planned,
+    Steps,
+    choose,
+    make_plan,
+    only_pass,
+    pass_spec,
+)
 from streampca.passes.cluster.clients import cluster_class, find_client, is_client, started
-from streampca.passes.costs import PassCost, PassResult
-from streampca.passes.door import MemoryUse, check_workers
-from streampca.passes.execute import Outcome, Running, execute, one_pass, with_arrays
-from streampca.passes.execution import Execution, client_for
-from streampca.passes.memory import parse_nbytes, size
-from streampca.passes.plan import block_edges, choose, easier_axis, make_plan, pass_spec
-from streampca.passes.progress import Advance
+from streampca.passes.cluster.worker_memory import check_workers
+from streampca.passes.execute import Outcome, execute, one_pass, run, with_arrays
+from streampca.passes.execution import Advance, Execution, Running, client_for
+from streampca.passes.memory import MemoryUse, parse_nbytes, size
+from streampca.passes.plan import Plan, larger
 from streampca.passes.rates import Rates
-from streampca.passes.records import PassPlan, Plan, larger
-from streampca.passes.run import run
+from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassSpec
 from streampca.passes.settings import (
     all_threads,
     limited_threads,
@@ -75,7 +82,6 @@ from streampca.passes.settings import (
     single_threaded_blas,
     thread_count,
 )
-from streampca.passes.specs import Candidate, Pass, PassSpec, Planned, Steps, only_pass
 
 __all__ = [
     "Advance",

@@ -16,10 +16,10 @@ if HERE not in sys.path:
     sys.path.insert(0, HERE)  # worker processes are started with this path too
 
 from local_clusters import start_client, stop_client  # noqa: E402
-from pass_matrices import same_bits  # noqa: E402
+from pass_matrices import by_hand, same_bits  # noqa: E402
 
-from streampca.passes import Execution, door  # noqa: E402
-from streampca.passes.cluster import calls, clients, placement  # noqa: E402
+from streampca.passes import Execution  # noqa: E402
+from streampca.passes.cluster import calls, clients, placement, worker_memory  # noqa: E402
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def everywhere(two_processes: Any) -> Callable[..., dict[str, Any]]:
 
     def go(program: Callable[[Callable[[], Execution]], dict[str, Any]]) -> dict[str, Any]:
         results = {
-            place: program(lambda settings=settings: Execution(**settings))
+            place: program(lambda settings=settings: by_hand(**settings))
             for place, settings in places.items()
         }
         first = results["one lane"]
@@ -115,7 +115,7 @@ class Told:
 @pytest.fixture(autouse=True)
 def clients_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have no event loop, and their workers any version."""
-    reply, refuse = calls.reply, door.refuse_other_versions
+    reply, refuse = calls.reply, worker_memory.refuse_other_versions
 
     def replied(client: Any, call: Any, seconds: float | None = None) -> Any:
         if hasattr(client, "loop"):
@@ -125,7 +125,7 @@ def clients_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "reply", replied)
     monkeypatch.setattr(placement, "reply", replied)
     monkeypatch.setattr(
-        door, "refuse_other_versions", lambda c: refuse(c) if hasattr(c, "loop") else None
+        worker_memory, "refuse_other_versions", lambda c: refuse(c) if hasattr(c, "loop") else None
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from pass_matrices import Fails, Sum, ToyMatrix, same_bits, toy_plan, wild
+from pass_matrices import Fails, Sum, ToyMatrix, by_hand, run, same_bits, toy_plan, wild
 
 import streampca
 from streampca import PCA
@@ -19,7 +19,7 @@ from streampca.accumulators import CrossProduct, Gram, Moments, RFactor, Scatter
 from streampca.errors import InvalidInputError
 from streampca.matrix import Standardize
 from streampca.matrix.select import select
-from streampca.passes import Advance, Execution, PassResult, run
+from streampca.passes import Advance, Execution, PassResult
 from streampca.store import MemorySink, ZarrSink
 
 N, STEP, SPAN = 400, 10, 3  # 40 blocks in 14 spans
@@ -37,7 +37,7 @@ class Times:
 
 def execution(folder: Path | None, **more: Any) -> Execution:
     checkpoint = None if folder is None else str(folder)
-    return Execution(**{"scheduler": "threads", "checkpoint": checkpoint, "every": 3600.0, **more})
+    return by_hand(**{"scheduler": "threads", "checkpoint": checkpoint, "every": 3600.0, **more})
 
 
 def values() -> np.ndarray:
@@ -337,7 +337,7 @@ def test_an_unwritable_folder_does_not_hide_the_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(4000, 6), (20, 9000)], ids=["tall", "wide"])
 def test_pca(tmp_path: Path, shape: tuple[int, int], monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).normal(size=shape)
     path = str(tmp_path / "x.npy")
     np.save(path, x)
@@ -363,7 +363,7 @@ def test_pca(tmp_path: Path, shape: tuple[int, int], monkeypatch: Any) -> None:
 def test_an_interrupted_second_pass_does_not_repeat_the_first(
     tmp_path: Path, monkeypatch: Any, missing: str
 ) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).normal(size=(20, 9000))
     if missing == "mean":
         x[3, ::7] = np.nan
@@ -445,7 +445,7 @@ def sources(tmp_path: Path, kind: str, x: np.ndarray) -> Any:
 def test_a_source_rewritten_in_place_is_read_again(
     tmp_path: Path, monkeypatch: Any, kind: str
 ) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).normal(size=(4000, 6))
     cut_short(tmp_path / "c", sources(tmp_path, kind, x))
     x[17, 3] += 1
@@ -460,7 +460,7 @@ def test_a_source_rewritten_in_place_is_read_again(
 def test_another_missing_code_or_stacking_is_another_matrix(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).integers(-1, 3, size=(4000, 6)).astype("i1")
     path = stored(tmp_path / "x.zarr", x)
     cut_short(tmp_path / "c", path, missing="mean", missing_value=-1)
@@ -472,7 +472,7 @@ def test_another_missing_code_or_stacking_is_another_matrix(
 
 
 def test_a_relative_path_is_the_same_source(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     path = stored(tmp_path / "x.zarr", np.random.default_rng(0).normal(size=(4000, 6)))
     cut_short(tmp_path / "c", path)
     monkeypatch.chdir(tmp_path)

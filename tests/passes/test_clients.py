@@ -28,7 +28,7 @@ N, P = 2000, 24
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data in many blocks."""
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * 1024)
 
 
 def data(seed: int = 0) -> np.ndarray:

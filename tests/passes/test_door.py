@@ -18,12 +18,12 @@ from streampca.errors import MemoryLimitError, MemoryPlanWarning
 from streampca.genetics.ld_pruning import prune_ld
 from streampca.models.explore.highly_variable import highly_variable
 from streampca.operations.convert import convert
-from streampca.passes import MemoryUse, Plan, door
+from streampca.passes import MemoryUse, Plan
+from streampca.passes import candidates as planning
 from streampca.passes import memory as machine
-from streampca.passes import memory as process
-from streampca.passes import plan as planning
-from streampca.passes.door import check_room, warn_of_excess
+from streampca.passes import plan as plans
 from streampca.passes.memory import LIBRARY_NBYTES, code_nbytes
+from streampca.passes.plan import check_room, warn_of_excess
 from tests.passes.pass_matrices import ToyMatrix, Unread
 
 MiB = 2**20
@@ -48,7 +48,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, weights: Any) -> None:
     """A process that holds nothing beside the plan, on a machine with room."""
     monkeypatch.setattr(machine, "resident_nbytes", lambda: 0)
     monkeypatch.setattr(machine, "available_nbytes", lambda: None)
-    monkeypatch.setattr(door, "load", lambda process: None)
+    monkeypatch.setattr(machine, "load", lambda process: None)
 
 
 @pytest.fixture(autouse=True)
@@ -221,7 +221,7 @@ def test_a_fit_that_took_more_than_its_plan_says_so(monkeypatch: Any) -> None:
     for held in (code, code + 3000 * MiB):  # what the process holds beside is not the fit's
         at_end = held + plan.peak_nbytes - code
         warn_of_excess(plan, use(held, held, monkeypatch, at_end, at_end))
-        more = at_end + door.SLACK_NBYTES + MiB
+        more = at_end + plans.SLACK_NBYTES + MiB
         with pytest.warns(MemoryPlanWarning, match=r"PCA took .* had planned .*'400MiB'"):
             warn_of_excess(plan, use(held, held, monkeypatch, more, more))
     with warnings.catch_warnings():  # nobody asked for a limit
@@ -295,11 +295,11 @@ def test_libraries_are_imported_at_the_door(
     weights: Any, monkeypatch: Any, with_sparse: bool
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(door, "import_module", seen.append)
-    door.load(PCA(2).plan(source()).memory["process"])
+    monkeypatch.setattr(machine, "import_module", seen.append)
+    machine.load(PCA(2).plan(source()).memory["process"])
     libraries = ["h5py", "pandas", *(["sparse"] if with_sparse else []), "xarray"]
-    first = len(door.SOLVING)
-    assert seen[:first] == [*door.SOLVING]
+    first = len(machine.SOLVING)
+    assert seen[:first] == [*machine.SOLVING]
     assert sorted(seen[first:]) == libraries
 
 
@@ -309,7 +309,7 @@ def test_libraries_are_imported_at_the_door(
 def test_what_dask_loads_where_it_is_installed_is_counted(with_sparse: bool) -> None:
     terms = PCA(2).plan(source()).memory["process"]
     assert terms.get("sparse", 0) == (64 * MiB if with_sparse else 0)
-    assert process.brought(terms) == terms.get("sparse", 0)
+    assert machine.brought(terms) == terms.get("sparse", 0)
 
 
 def test_numba_is_counted_once(monkeypatch: Any) -> None:

@@ -22,7 +22,7 @@ def values() -> Any:
 
 @pytest.fixture
 def small_blocks(monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * 1024)
 
 
 @pytest.fixture

@@ -15,19 +15,19 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
+from pass_matrices import Sum, ToyMatrix, Unread, by_hand, run, same_bits, toy_plan, wild
 
 from streampca import PCA
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
-from streampca.passes import Advance, Execution, PassResult, run
+from streampca.passes import Advance, PassResult
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.cluster import merging, parcel
 from streampca.passes.cluster.flight import Flight
 from streampca.passes.cluster.merging import RemoteTotal
 from streampca.passes.cluster.parcel import LostError, Parcel
-from streampca.passes.door import memory_used_where_room
-from streampca.passes.read_ahead import SpanResult
+from streampca.passes.cluster.worker_memory import memory_used_where_room
+from streampca.passes.lanes import SpanResult
 
 SPANS = 24  # of two blocks
 
@@ -103,7 +103,7 @@ def summed(
         toy_plan(matrix, step=10, span=2),
         matrix,
         accumulators={"s": accumulator or Sum()},
-        execution=Execution(scheduler=scheduler, **more),
+        execution=by_hand(scheduler=scheduler, **more),
     )
 
 
@@ -520,12 +520,11 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
     lane = rest // planned + 2 * partial + terms["kept arrays"]
     least = lane + 2 * folded + 2 * partial + process["interpreter"]
     client = Crowd(least, least + 2**30, None, 0)  # Dask's own libraries are in between
-    assert memory_used_where_room(client, plan, one) == {
+    assert memory_used_where_room(client, plan, one.name) == {
         "w1": 2**20,
         "w2": 2 * 2**20,
         "w3": 3 * 2**20,
     }
-    assert memory_used_where_room(client, None, one).keys() == {"w0", "w1", "w2", "w3"}
 
 
 def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import dask
 import pytest
-from pass_matrices import Unread
+from pass_matrices import Unread, by_hand
 
 import streampca
 from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.passes import Execution, find_client
+from streampca.passes import find_client
 from streampca.passes.settings import SETTINGS, setting
 
 
@@ -36,9 +36,9 @@ def test_scheduler_and_interval() -> None:
         with pytest.raises(InvalidInputError, match="scheduler='nowhere'"):
             find_client(None)
         assert find_client("threads") is None
-        assert Execution().every == 5
-        assert Execution(every=0).every == 0
-    assert Execution().every == 60
+        assert by_hand().every == 5
+        assert by_hand(every=0).every == 0
+    assert by_hand().every == 60
 
 
 @pytest.mark.parametrize("value", ["soon", -1, float("nan"), [3]])

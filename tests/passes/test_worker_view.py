@@ -29,7 +29,7 @@ N, P, ROWS = 600, 12, 50
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data in many blocks."""
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def swapped(path: str, there: Callable[[str], Any] | None) -> Iterator[None]:
         return run_on_cluster(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["streampca.passes.run"], "run_on_cluster", swapping)
+        patch.setattr(sys.modules["streampca.passes.execute"], "run_on_cluster", swapping)
         yield
 
 
@@ -306,7 +306,7 @@ def test_rows_that_are_appended_meanwhile_are_no_other_store(
         array.attrs["history"] = "appended"
         return run_on_cluster(*args)
 
-    monkeypatch.setattr(sys.modules["streampca.passes.run"], "run_on_cluster", growing)
+    monkeypatch.setattr(sys.modules["streampca.passes.execute"], "run_on_cluster", growing)
     model = pca(two_processes).fit(source)
     np.testing.assert_allclose(model.explained_variance_, expected(x), rtol=1e-10)
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import streampca
 from streampca.errors import IncompleteSourceWarning, InvalidInputError, SourceError
 from streampca.matrix import regular_edges
-from streampca.passes import Candidate, Execution, PassSpec, make_plan, run
+from streampca.passes import Candidate, PassSpec, make_plan
 from streampca.store import MemorySink
+from tests.passes.pass_matrices import by_hand, run
 
 
 def values_of(matrix):
@@ -110,7 +111,7 @@ def folded(matrix, step, lanes=2):
         matrix,
         maps={"x": lambda block: block.values.T},
         sinks={"x": sink},
-        execution=Execution(lanes, 1, "threads"),
+        execution=by_hand(lanes, 1, "threads"),
     )
     return sink.values.T
 

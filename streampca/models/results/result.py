@@ -33,7 +33,7 @@ from streampca.matrix import (
 from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
 from streampca.models.results.given_scores import as_transformed
 from streampca.models.results.row_maps import RowMap, RowOptions
-from streampca.passes.door import own_peak
+from streampca.passes.memory import own_peak
 from streampca.report.cards import result_card, settings_line
 from streampca.store import check_fields, check_shapes, read_bundle, understood, write_bundle
 

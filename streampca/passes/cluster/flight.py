@@ -30,7 +30,7 @@ from streampca.passes.cluster.calls import (
 from streampca.passes.cluster.parcel import LostError, NotStoredError
 from streampca.passes.cluster.placement import Placement
 from streampca.passes.cluster.workers import Wait, other_versions, unheard
-from streampca.passes.read_ahead import SpanResult
+from streampca.passes.lanes import SpanResult
 from streampca.passes.settings import setting
 
 COUNT_SECONDS = 2.0  # between counts of the workers' threads: workers come and go

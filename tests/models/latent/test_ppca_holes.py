@@ -204,8 +204,8 @@ def test_feature_weights_multiply_the_features():
 
 
 def test_an_interrupted_fit_goes_on_in_the_same_step(tmp_path, monkeypatch):
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 2000)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 20)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 2000)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 20)
     Y, _, _ = planted(200, 12, 3, seed=10)
     source = da.from_array(Y, chunks=(20, 12))
     folder = str(tmp_path / "checkpoint")
