@@ -9,6 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from streampca.passes import Execution, Plan
+
+
+def recorded_plans() -> list[Plan]:
+    """Takes the plan of everything that runs in this process from now on."""
+    plans: list[Plan] = []
+    begun = Execution.begun
+
+    def recording(plan: Plan, *rest: Any, **more: Any) -> Execution:
+        plans.append(plan)
+        return begun(plan, *rest, **more)
+
+    Execution.begun = recording  # type: ignore[assignment, method-assign]
+    return plans
+
 
 def runs_until(
     enough: Callable[[dict[str, Any]], bool], measure: Callable[[], dict[str, Any]]

@@ -29,25 +29,12 @@ from tests.peaks import runs_until
 SCRIPT = """
 import json, sys
 import streampca
-from streampca.models.results import row_maps as row_passes
-from streampca.models.pca import incremental_state
-from streampca.models.decompose import routes as pca_routes
 from streampca.passes.memory import peak_nbytes, resident_nbytes
 from streampca.passes.memory import code_nbytes
+from tests.peaks import recorded_plans
 
 ask = json.loads(sys.argv[1])
-plans = []
-
-def recorded(choose):
-    def chosen(*args, **more):
-        planned = choose(*args, **more)
-        plans.append(planned.plan)
-        return planned
-    return chosen
-
-row_passes.choose = recorded(row_passes.choose)
-pca_routes.choose = recorded(pca_routes.choose)
-incremental_state.choose = recorded(incremental_state.choose)
+plans = recorded_plans()
 
 def opened(path):
     if ask["kind"] == "dask":

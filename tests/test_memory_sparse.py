@@ -23,23 +23,12 @@ import json, sys, warnings
 import numpy as np
 warnings.simplefilter("ignore")
 import streampca
-from streampca.models.results import row_maps as row_passes
-from streampca.models.decompose import routes as pca_routes
 from streampca.passes.memory import peak_nbytes, resident_nbytes
 from streampca.passes.memory import code_nbytes
+from tests.peaks import recorded_plans
 
 ask = json.loads(sys.argv[1])
-plans = []
-
-def recorded(choose):
-    def chosen(*args, **more):
-        planned = choose(*args, **more)
-        plans.append(planned.plan)
-        return planned
-    return chosen
-
-row_passes.choose = recorded(row_passes.choose)
-pca_routes.choose = recorded(pca_routes.choose)
+plans = recorded_plans()
 
 def made(path, k):
     settings = {"svd_solver": ask["solver"], "max_passes": 4, "memory_limit": ask["limit"]}

@@ -12,6 +12,7 @@ nothing.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, product
@@ -214,6 +215,38 @@ def choose(
     if limit is None:
         return Planned(candidate, plan, matrix)
     raise _too_small(replace(plan, passed_over=tuple(passed_over)), matrix, candidates)
+
+
+def choose_pass(
+    matrix: ChunkedMatrix,
+    spec: PassSpec,
+    memory_limit: int | str | None = None,
+    solve: Callable[[Planned[Any]], Steps[T]] = only_pass,  # type: ignore[assignment]
+) -> Planned[T]:
+    """A pass by itself, planned. Raises MemoryLimitError.
+
+    An X in memory does not count against the limit: whoever applies a model to rows, or sums them
+    up, holds them already.
+    """
+    matrix = copy.copy(matrix)
+    matrix.given_nbytes = 0
+    candidate = Candidate(spec.name, "one pass", (spec,), solve=solve)
+    return choose(matrix, spec.name, [candidate], memory_limit)
+
+
+def choose_axis(
+    matrix: ChunkedMatrix, by_axis: Sequence[Candidate[T]], memory_limit: int | str | None = None
+) -> Planned[T]:
+    """A pass along the axis that takes less memory; the limit does not decide which.
+
+    by_axis : by samples, which are preferred, and by features.
+    """
+    samples, features = (
+        _schedule(matrix, one.solver, one, SCHEDULES[0], None, (), {}).portable_nbytes
+        for one in by_axis
+    )
+    best = by_axis[0 if samples <= 1.5 * features else 1]
+    return choose(matrix, best.solver, [best], memory_limit)
 
 
 def _too_small(

@@ -14,7 +14,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, spot_checks
-from streampca.passes.candidates import Candidate, Planned, Steps, T, choose
+from streampca.passes.candidates import Planned, Steps, T, choose_pass
 from streampca.passes.cluster.cluster import run_on_cluster
 from streampca.passes.cluster.workers import await_worker, refuse_other_versions, workers_can_read
 from streampca.passes.execution import Execution, Fold, Running, client_for
@@ -75,15 +75,19 @@ def execute(
 
 
 def one_pass(
-    matrix: ChunkedMatrix, spec: PassSpec, running: Running, **arrays: Any
-) -> Outcome[PassResult]:
-    """A pass by itself, planned and made; its answer are its sums.
+    matrix: ChunkedMatrix,
+    spec: PassSpec,
+    running: Running,
+    solve: Callable[[Planned[Any]], Steps[Any]] | None = None,
+    **arrays: Any,
+) -> Outcome[Any]:
+    """A pass by itself, planned and made; its answer is its sums, or what ``solve`` returns.
 
-    arrays : operands, side inputs, maps and sinks, as :class:`Pass` takes them.
+    arrays : operands, side inputs, maps and sinks, as :class:`Pass` takes them, without ``solve``.
     Raises MemoryLimitError, and what :func:`execute` raises.
     """
-    candidate = Candidate(spec.name, "one pass", (spec,), solve=partial(with_arrays, arrays=arrays))
-    return execute(choose(matrix, spec.name, [candidate], running.memory_limit), running)
+    solve = solve or partial(with_arrays, arrays=arrays)
+    return execute(choose_pass(matrix, spec, running.memory_limit, solve), running)
 
 
 def with_arrays(planned: Planned[Any], *, arrays: Mapping[str, Any]) -> Steps[PassResult]:

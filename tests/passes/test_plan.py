@@ -32,14 +32,13 @@ from streampca.passes import (
     PassSpec,
     Plan,
     block_edges,
+    blocks,
     easier_axis,
     make_plan,
     parse_nbytes,
     pass_spec,
-    records,
     size,
 )
-from streampca.passes import blocks
 from streampca.passes import memory as machine
 from streampca.passes.plan import check_room
 from tests.each import each

@@ -22,7 +22,7 @@ from streampca.models.decompose.assemble import provenance
 from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.projection import Projection
-from streampca.models.results.row_maps import choose_one_pass, score_dtype, with_writing
+from streampca.models.results.row_maps import score_dtype, with_writing
 from streampca.models.rows.line_sums import (
     columns_planned,
     row_sums,
@@ -40,7 +40,7 @@ from streampca.models.text.counting import (
 from streampca.models.text.counting_plan import planned_opening
 from streampca.models.text.lsa_result import OF_TEXTS, Folded, LSADecomposition, Match
 from streampca.models.text.vocabulary import Kept as KeptTerms
-from streampca.passes import PassCost, PassSpec, Plan, easier_axis, pass_spec
+from streampca.passes import PassCost, PassSpec, Plan, choose_pass, easier_axis, pass_spec
 from streampca.sources import as_matrix
 from streampca.sources.sparse.anndata import TOKENS
 from streampca.sources.texts.texts import Texts, is_texts
@@ -171,7 +171,7 @@ class LSA(LinearModel):
             scratch = Projection.needed(weighted, k)
             scratch = with_writing(scratch, row) if written else scratch
             spec = PassSpec("documents", 0, 0, 0, scratch, **kept)
-        return choose_one_pass(weighted, spec, self._running).plan
+        return choose_pass(weighted, spec, self._running.memory_limit).plan
 
     def fit(
         self, X: Any, y: Any = None, *, dim: Any = None, terms: Any = None, names: Any = None
