@@ -100,12 +100,22 @@ class Accumulator(ABC):
         if unknown := set(state) - set(self.fields):
             raise InvalidInputError(f"{type(self).__name__} has no fields {sorted(unknown)}")
 
+    def merge_sums(self, other: Self) -> None:
+        """The ``merge`` of an accumulator whose fields are sums, each of one shape."""
+        self._join(other, *self.fields)
+
     def _join(self, other: Self, *names: str) -> None:
         """Add the sums of these names that ``other`` has; None stands for no sum yet."""
-        for name in names:
-            mine, theirs = getattr(self, name), getattr(other, name)
+        sums = [(name, getattr(self, name), getattr(other, name)) for name in names]
+        for _, mine, theirs in sums:
+            if not (mine is None or theirs is None or np.shape(mine) == np.shape(theirs)):
+                raise InvalidInputError(
+                    f"{type(self).__name__} has seen width {np.shape(mine)}, and the other "
+                    f"{np.shape(theirs)}"
+                )
+        for name, mine, theirs in sums:
             if theirs is not None:
-                setattr(self, name, theirs.copy() if mine is None else mine + theirs)
+                setattr(self, name, copy.copy(theirs) if mine is None else mine + theirs)
 
     def _nothing_seen(self) -> InvalidInputError:
         return InvalidInputError(

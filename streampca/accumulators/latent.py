@@ -118,11 +118,8 @@ class LatentEquations(Accumulator):
     def merge(self, other: Self) -> None:
         if other.second is None:
             return
-        self._check_width(self.seen, len(other.seen))
-        self.rows += other.rows
-        self.likelihood += other.likelihood
+        self._join(other, "rows", "likelihood", *SUMS)
         self.used = other.used.copy()
-        self._join(other, *SUMS)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         k = self.width
@@ -222,11 +219,7 @@ class FeaturePosterior(Accumulator):
                 every = tile.mask is None
                 self.tables += table.sum(axis=0) if every else ~tile.mask @ table
 
-    def merge(self, other: Self) -> None:
-        if other.b is None:
-            return
-        self._check_width(self.b, len(other.b))
-        self._join(other, *self.fields)
+    merge = Accumulator.merge_sums
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return shape[0] * (self.width + 1 + self.columns) * 8
@@ -305,13 +298,7 @@ class RowInformation(Accumulator):
             self.logs += observed @ logs[here]
             self.seen += observed @ used[here]
 
-    def merge(self, other: Self) -> None:
-        if other.b is None:
-            return
-        self._check_width(self.b, len(other.b))
-        self.rest += other.rest
-        self.cells += other.cells
-        self._join(other, *self.fields[:5])
+    merge = Accumulator.merge_sums
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         k = self.width
