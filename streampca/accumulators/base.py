@@ -25,6 +25,25 @@ class Accumulator(ABC):
     """Base class. State is plain attributes named in ``fields``: arrays, numbers or None.
 
     Results raise InvalidInputError where no block has been seen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import Accumulator, Block
+    >>> class Cells(Accumulator):
+    ...     fields = ("cells",)
+    ...     cells = 0
+    ...     merge = Accumulator.merge_sums
+    ...     def update(self, block):
+    ...         self.cells += block.length * block.shape[1]
+    ...     def projected_nbytes(self, shape, itemsize):
+    ...         return 8
+    >>> first, second = Cells(), Cells()
+    >>> for cells, start in ((first, 0), (second, 3)):
+    ...     cells.update(Block(np.ones((3, 2)), axis=0, start=start, stop=start + 3))
+    >>> first.merge(second)
+    >>> first.cells
+    12
     """
 
     settings: ClassVar[tuple[str, ...]] = ()  # constructor arguments

@@ -302,7 +302,17 @@ class Fold:
 
 @dataclass(frozen=True)
 class Advance:
-    """Where a fit stands, handed to the progress callback after each block."""
+    """Where a fit stands, handed to the progress callback after each block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> seen = []
+    >>> model = PCA(1, progress=seen.append).fit(np.eye(6, 3))
+    >>> seen[-1].blocks_done == seen[-1].n_blocks
+    True
+    """
 
     pass_name: str
     pass_number: int

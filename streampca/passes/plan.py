@@ -40,6 +40,14 @@ class Plan:
     A limit selects by ``portable_nbytes``, the same on every machine; ``passed_over`` lists those
     of the more generous schedules that the limit ruled out.
     Measured memory is no part of a plan; ``str`` tells if libraries take more than projected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> plan = PCA(2).plan(np.zeros((1000, 20)))
+    >>> plan.solver, plan.n_passes, plan.passes[0].n_blocks
+    ('scatter', 1, 1)
     """
 
     method: str
