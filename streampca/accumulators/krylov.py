@@ -263,7 +263,7 @@ class SubspaceStep(Accumulator):
         which measures the rounding of S Q. For dense blocks other than small integers, whose
         products are summed in registers, a panel at a time.
 
-    Sums are float64; within a span they are made in the working dtype.
+    Sums are float64; within a span they are in the working dtype.
     Cost: 4 n p width flops.
     Source: Rokhlin, Szlam and Tygert 2009, "A randomized algorithm for PCA", section 1.
     """

@@ -78,10 +78,10 @@ class Gram(Accumulator):
         h = probe_vectors(n)
         for tile in block.tiles(dtype, center=scaling.center, scale=scaling.scale):
             rank_k_update(self._product, tile.values, rows=False)
-            beside = probe(tile.start, tile.stop).astype(dtype)[:, None]
-            made = probed_product(tile.values, h, rows=False, beside=beside)
-            self.probed += made[:, :PROBES]
-            self.z_probe += made[:, PROBES]
+            further = probe(tile.start, tile.stop).astype(dtype)[:, None]
+            products = probed_product(tile.values, h, rows=False, further=further)
+            self.probed += products[:, :PROBES]
+            self.z_probe += products[:, PROBES]
         self.n_features += block.length
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         self.n_used += block.length - int(np.count_nonzero(unused))

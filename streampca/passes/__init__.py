@@ -22,8 +22,8 @@ configuration). In Python: `scheduler="tcp://127.0.0.1:8786"`, a `Client`, or th
 
 Hand over a path or URL that every worker sees: each reads its own chunks, and little else travels.
 A lazy Dask or xarray object sends its graph too; the chunks of a persisted one are folded on the
-workers where they lie. NumPy, data frames and sparse matrices in memory are folded here, beside an
-ambient client too; `scheduler=` that names a cluster sends them there once.
+workers where they lie. NumPy, data frames and sparse matrices in memory are folded here, even
+if there is an ambient client; `scheduler=` that names a cluster sends them there once.
 
 A relative path is that of the client. Each worker compares what it finds there (shape, chunks,
 metadata, a sample of the chunks) with what the client sees; another store, or none, is refused by

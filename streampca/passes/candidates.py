@@ -1,7 +1,7 @@
 """Candidates: the ways to an answer, and the plan of the first that fits into the memory.
 
 A :class:`Candidate` is one way to an answer. It declares its passes, with the accumulators that
-they fold, and carries the function that solves. What was learned when it was made (the matrix, the
+they fold, and carries the function that solves. What it was built from (the matrix, the
 request, sizes, the passes themselves) is bound in that function, by ``functools.partial``.
 
 A plan is a function of the source and the settings alone. Free memory, what the process holds,
@@ -93,7 +93,7 @@ class Candidate(Generic[T]):
 
     solve_nbytes : of the solver phase, by what they are: arrays that live at the same time.
     sizes : numbers that the plan prints.
-    seconds : predicted, for ordering; 0 where it was not asked.
+    seconds : predicted, for ordering; 0 where nothing predicts it.
     then : what the fit goes over to where this one's answer has a ``doubt``.
     solve : yields the passes that it needs, is handed their sums, and returns the answer. Results
         that it holds no longer than it must are taken out of ``accumulators``.
@@ -117,7 +117,7 @@ class Candidate(Generic[T]):
         keys = [one.key for one in self.passes]
         if len(set(map(id, keys))) < len(keys):
             raise ValueError(
-                f"two passes of {self.solver!r} were made from one by replace(); give the second a "
+                f"two passes of {self.solver!r} are copies of one by replace(); give the second a "
                 "key of its own: key=object()"
             )
 
@@ -132,7 +132,7 @@ class Candidate(Generic[T]):
 
 # The plan of the first candidate that fits.
 
-DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit, beside an X in memory
+DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit, in addition to an X in memory
 LANES = 2
 OF_LANES = ("decoding", "tiles", "partial accumulators", "scratch", "residuals")  # terms of memory
 SHARED_NBYTES = 64 * MiB  # the most that strips of a Dask graph may share
@@ -174,7 +174,7 @@ def choose(
     Among candidates with the same solver and predicted time the schedule counts first: a second
     lane saves more time than the differences between them.
     Without a limit, by the call or by Dask's configuration (``streampca.memory-limit``), the first
-    candidate that fits DEFAULT_BUDGET beside an X in memory, else the smallest.
+    candidate that fits DEFAULT_BUDGET in addition to an X in memory, else the smallest.
     Raises MemoryLimitError that names the smallest limit that would do.
     """
     limit = parse_nbytes(setting("memory-limit") if memory_limit is None else memory_limit)
@@ -261,7 +261,7 @@ def _too_small(
         f"memory_limit={size(plan.memory_limit or 0)} is too small for {plan.method} of "
         f"{matrix.shape[0]} x {matrix.shape[1]}. The smallest limit that would do is "
         f"memory_limit={as_limit(smallest, up=True)!r} (solver {plan.solver}; the "
-        f"largest term is {term}, {size(nbytes)}, in {phase}; beside it the process itself takes "
+        f"largest term is {term}, {size(nbytes)}, in {phase}; the process itself takes another "
         f"{size(held)}" + _in_memory(matrix) + ")." + _advice(matrix, candidates),
         smallest,
     )
@@ -374,11 +374,11 @@ def _schedule_pass(
         **spec.kept,
     }
     if (columns := source.given_nbytes - matrix.given_nbytes) > 0:
-        memory["design"] = 2 * columns  # read beside X, and what they were made of
+        memory["design"] = 2 * columns  # read with X, and what they came from
     if source.design is not None:
         removed = (1 + source.design.shape[1]) * source.shape[1] * 8
         memory["residuals"] = active * longest * across * work.itemsize
-        # it was made of columns that were as large
+        # the columns from which it was computed are as large
         memory["design"] = 2 * source.design.nbytes + removed + 4 * PIECE_NBYTES
     of_lane = sum(memory.get(name, 0) for name in OF_LANES) // active + packed_nbytes(matrix, spec)
     of_reader = block + memory["decoding"] // active

@@ -1,4 +1,4 @@
-"""From a plan to its answer: the one way in which passes are made, for every method."""
+"""From a plan to its answer: the only way in which passes run, for every method."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Recall = Callable[[PassPlan, Pass, Callable[[], PassResult]], PassResult]
 class Outcome(Generic[T]):
     """An answer, and how it came about.
 
-    plan : of everything that might run.  costs : one entry for each pass that was made.
+    plan : of everything that might run.  costs : of each pass that ran.
     memory : use of this process since the first pass began.
     """
 
@@ -53,7 +53,7 @@ def execute(
     """Make the passes of a plan, and solve; where the answer has a doubt, go over to ``then``.
 
     start : where the solver begins.  recall : what makes the first pass, or knows its result.
-    first_pass : passes made before, by an interrupted fit.
+    first_pass : passes that an interrupted fit has finished.
     keeps : False if the solver saves the results of its passes itself: then a finished pass leaves
         no checkpoint.
 
@@ -81,7 +81,7 @@ def one_pass(
     solve: Callable[[Planned[Any]], Steps[Any]] | None = None,
     **arrays: Any,
 ) -> Outcome[Any]:
-    """A pass by itself, planned and made; its answer is its sums, or what ``solve`` returns.
+    """A pass by itself, planned and run; its answer is its sums, or what ``solve`` returns.
 
     arrays : operands, side inputs, maps and sinks, as :class:`Pass` takes them, without ``solve``.
     Raises MemoryLimitError, and what :func:`execute` raises.
@@ -91,7 +91,7 @@ def one_pass(
 
 
 def with_arrays(planned: Planned[Any], *, arrays: Mapping[str, Any]) -> Steps[PassResult]:
-    """The sums of the one pass of a candidate, made with these arrays."""
+    """The sums of the only pass of a candidate, with these arrays."""
     (spec,) = planned.candidate.passes
     return (yield Pass(spec, **arrays))
 
@@ -104,7 +104,7 @@ def _doubt(answer: Any) -> str:
 def _answer(planned: Planned[T], execution: Execution, recall: Recall | None) -> T:
     """The answer of one candidate: its solver is handed the sums of the passes that it wants."""
     execution.n_passes = execution.first_pass + planned.plan.n_passes
-    made = execution.first_pass
+    number = execution.first_pass
     result: Any = None
     with closing(planned.candidate.solve(planned)) as steps:
         while True:
@@ -114,8 +114,8 @@ def _answer(planned: Planned[T], execution: Execution, recall: Recall | None) ->
                 execution.finished()
                 answer: T = done.value
                 return answer
-            made += 1
-            execution.pass_number, result = made, None
+            number += 1
+            execution.pass_number, result = number, None
             # a result is not held in the next pass, nor operands after theirs
             result = _made(planned, wanted.pop(), execution, recall)
 
@@ -205,6 +205,6 @@ def _check(work: Pass) -> None:
     for sink in work.sinks.values():
         if same := sources.intersection(sink.paths()):
             raise InvalidInputError(f"{same.pop()} is what is read; choose another output")
-    made = {name for one in work.spec.accumulators.values() for name in one.makes}
-    if missing := set(work.sinks) - set(work.maps) - made:
+    produced = {name for one in work.spec.accumulators.values() for name in one.makes}
+    if missing := set(work.sinks) - set(work.maps) - produced:
         raise InvalidInputError(f"sinks {sorted(missing)} have no map of that name")

@@ -48,16 +48,16 @@ class Running:
 class Execution:
     """How far the passes of a fit are.
 
-    running : how they run.  plan : of the passes that are made now.
+    running : how they run.  plan : of the passes that run now.
     threads : that compute, in all.
     report : what is called after each block, or None.
-    first_pass : passes made before, by another solver or an interrupted fit.
+    first_pass : passes finished before, by another solver or an interrupted fit.
     pass_number, n_passes : set before each pass. After the last one all checkpoints are removed.
     keeps : False if the fit saves the results of its passes itself: then a finished pass leaves
         no checkpoint.
     every : seconds between checkpoints.
     scattered : the parts of an X in memory that lie on workers.
-    memory : memory use of this process since this object was made.
+    memory : memory use of this process since the fit began.
     costs, checkpoints : of each finished pass.
     """
 
@@ -114,15 +114,15 @@ def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:
     it block by block.
     """
     futures = matrix.futures()
-    asked = setting("scheduler") if scheduler is None else scheduler
-    threads = asked is None or (isinstance(asked, str) and asked == "threads")
+    named = setting("scheduler") if scheduler is None else scheduler
+    threads = named is None or (isinstance(named, str) and named == "threads")
     client = None if threads and "distributed" not in sys.modules else find_client(scheduler)
     if not futures:
         ambient = client is not None and scheduler is None and client is ambient_client()
         return None if ambient and in_memory(matrix) else client
     own = futures[0].client
     if client is None:
-        return None if asked == "threads" or in_task() else _open(own)
+        return None if named == "threads" or in_task() else _open(own)
     if scheduler is not None and cluster_id(client) != cluster_id(_open(own)):
         raise InvalidInputError(
             f"X lies on the cluster at {own.scheduler.address}, and scheduler= names the one at "

@@ -169,7 +169,7 @@ LIBRARY_NBYTES = {  # each without the libraries that it needs
     "polars": 28 * MiB,  # 24 measured
     "h5py": 20 * MiB,  # 11 measured; 18 where the package was loaded on first use
     "numba": 56 * MiB,  # 54 measured
-    "sparse": 8 * MiB,  # 7 measured, beside Numba, which it loads
+    "sparse": 8 * MiB,  # 7 measured, without Numba, which it loads
     "sklearn": 116 * MiB,  # its text: 49 measured, 111 with pandas, loaded if it is installed
 }
 WORKER_NBYTES = 56 * MiB  # distributed, its server and connections, in a worker of a cluster
@@ -225,7 +225,7 @@ SOLVING = (  # modules that any fit needs
 def load(process: Mapping[str, int]) -> None:
     """Import the libraries that a plan counts, and measure the memory of new ones.
 
-    What every fit needs beside them is part of the interpreter, and loads first.
+    What every fit needs is part of the interpreter, and loads first.
     """
     for name in SOLVING:
         import_module(name)

@@ -95,7 +95,7 @@ class Plan:
         return self.peak_nbytes + max(0, threads - self.lanes) * self.thread_nbytes
 
     def affordable(self, threads: int, room: int | None) -> int:
-        """As many threads as asked for, but no more than fit beside the lanes of the plan.
+        """As many threads as asked for, but no more than fit with the lanes of the plan.
 
         room : bytes for all of the plan, or None where nobody knows.
         """
@@ -225,7 +225,7 @@ class Plan:
         largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
         terms = {**memory["process"], **(memory[largest] if largest != "process" else {})}
         limit = "no limit" if self.memory_limit is None else f"limit {size(self.memory_limit)}"
-        made = [
+        rows_of_passes = [
             (
                 f"{one.times} x {one.name}" if one.times > 1 else one.name,
                 one.n_blocks,
@@ -243,7 +243,7 @@ class Plan:
             ("memory", memory_bar(terms, self.memory_limit, f"{size(peak)} at most; {limit}")),
             ("source", text(self.note)),
         ]
-        passes = table(("pass", "blocks", "chunk reads", "bytes"), made)
+        passes = table(("pass", "blocks", "chunk reads", "bytes"), rows_of_passes)
         details = {"passes": passes, "the whole plan": preformatted(self)}
         return card(f"Plan of a {self.method}", "reads no data until it runs", rows, details)
 
@@ -273,7 +273,7 @@ def check_room(plan: Plan) -> None:
     """Refuse a plan that this process, this machine or its control group cannot hold.
 
     The libraries that the plan needs are imported and counted by their measured memory, within the
-    memory limit. Everything else that the process holds must fit into the machine beside the plan.
+    memory limit. The machine must hold the plan and everything else that the process holds.
     Raises MemoryLimitError that names the smallest limit that would do.
     """
     machine.load(plan.memory["process"])
@@ -326,7 +326,7 @@ def check_machine(plan: Plan) -> None:
     if plan.peak_nbytes + other <= available:
         return
     rest = available - other if available > other else available
-    holds = f" beside the {size(other)} that this process holds already" if other else ""
+    holds = f" in addition to the {size(other)} that this process holds already" if other else ""
     raise MemoryLimitError(
         f"the plan needs {size(plan.peak_nbytes)}{holds} and this machine (or its control group) "
         f"gives {size(available)}. Set memory_limit={as_limit(rest)!r} to look for a smaller plan, "

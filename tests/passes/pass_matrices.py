@@ -183,7 +183,8 @@ def run(
     spec = PassSpec(plan.name, plan.axis, 0, 0, accumulators=accumulators or {}, weights=weights)
     memory = {"process": PROCESS, plan.name: {"partial accumulators": 0, "folded accumulators": 0}}
     execution.plan = replace(execution.plan, passes=(plan,), memory=memory)
-    return passes.run(plan, Pass(spec, matrix=matrix, **arrays), execution)
+    given = {name: values for name, values in arrays.items() if values is not None}
+    return passes.run(plan, Pass(spec, matrix=matrix, **given), execution)
 
 
 class Sum(Accumulator):

@@ -251,7 +251,7 @@ def test_fit_is_refused_before_anything_is_read(monkeypatch: Any) -> None:
     with pytest.raises(MemoryLimitError, match=r"this machine .* gives 64.0 MiB") as refused:
         PCA(2, scheduler="threads").fit(matrix)
     named = re.search(r"memory_limit='(\d+)MiB'", str(refused.value))
-    held = re.search(r"beside the ([\d.]+) MiB that this process holds", str(refused.value))
+    held = re.search(r"in addition to the ([\d.]+) MiB that this process holds", str(refused.value))
     assert named is not None
     left = 64 - (float(held[1]) if held else 0.0)
     assert abs(int(named[1]) - (left if left > 0 else 64)) <= 1

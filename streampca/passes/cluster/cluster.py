@@ -92,11 +92,11 @@ def run_on_cluster(client: Any, work: Pass, fold: Fold, execution: Execution) ->
     hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
     work = replace(work, hold=hold)
     merging = Merging(client, fold, execution, can_leave=bool(work.spec.accumulators) and not hold)
-    attempts, told = 0, set[str]()
+    attempts, warned = 0, set[str]()
     while fold.next < len(fold.spans):
         before = fold.next
         try:
-            _submit(client, work, fold, merging, execution.plan.blocks_ahead, attempts > 0, told)
+            _submit(client, work, fold, merging, execution.plan.blocks_ahead, attempts > 0, warned)
         except LostError:
             merging.lost()
         except Exception as error:
@@ -150,19 +150,19 @@ def _stored(client: Any, common: Parcel) -> Any:
 
 def _died(error: Exception, span: range, why: str) -> ClusterError:
     """A ClusterError that names the span and carries the notes of the original error."""
-    made = ClusterError(f"blocks {span[0]} to {span[-1]}: {why}")
+    error_of_span = ClusterError(f"blocks {span[0]} to {span[-1]}: {why}")
     for note in getattr(error, "__notes__", []):
-        made.add_note(note)
-    return made
+        error_of_span.add_note(note)
+    return error_of_span
 
 
 def _submit(
-    client: Any, work: Pass, fold: Fold, merging: Merging, ahead: int, alone: bool, told: set[str]
+    client: Any, work: Pass, fold: Fold, merging: Merging, ahead: int, alone: bool, warned: set[str]
 ) -> None:
     """Submit and merge all remaining spans.
 
     alone : send the first span by itself, and the others once it is merged.
-    told : silent workers that the caller was warned of.
+    warned : silent workers that the caller was warned of.
     """
     import dask
 
@@ -206,7 +206,7 @@ def _submit(
             )
         return future, workers
 
-    flight = Flight(client, send, placement, spans_ahead(work), common.get("common"), told)
+    flight = Flight(client, send, placement, spans_ahead(work), common.get("common"), warned)
     todo = deque(range(fold.next, len(fold.spans)))
     try:
         while todo or flight:

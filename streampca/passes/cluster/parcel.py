@@ -207,7 +207,7 @@ def confirm(checks: Iterable[SpotCheck], worker: str) -> None:
 
 
 def _spare_core() -> bool:
-    """Whether there is a core beside each thread of this worker, for a reader."""
+    """Whether this worker has a core to spare for the reader of each thread."""
     from distributed import get_worker
 
     try:

@@ -284,7 +284,7 @@ def _asked(client: Any, again: bool) -> dict[str, str]:
 
 
 def unheard(client: Any) -> set[str]:
-    """The workers that have not told their version yet: they may be stopped."""
+    """The workers that have not reported their version yet: they may be stopped."""
     return set(_calls.get(client, {}))
 
 
