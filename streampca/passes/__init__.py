@@ -64,7 +64,6 @@ from streampca.passes.candidates import (
     choose,
     choose_axis,
     choose_pass,
-    make_plan,
     only_pass,
     pass_spec,
 )
@@ -115,7 +114,6 @@ __all__ = [
     "is_client",
     "larger",
     "limited_threads",
-    "make_plan",
     "on_threads",
     "one_pass",
     "only_pass",

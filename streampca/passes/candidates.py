@@ -153,16 +153,6 @@ class _Cut(NamedTuple):
 Known = dict[tuple[Any, ...], _Cut]
 
 
-def make_plan(
-    matrix: ChunkedMatrix,
-    method: str,
-    candidates: Sequence[Candidate[T]],
-    memory_limit: int | str | None = None,
-) -> Plan:
-    """The plan of what :func:`choose` chooses."""
-    return choose(matrix, method, candidates, memory_limit).plan
-
-
 def choose(
     matrix: ChunkedMatrix,
     method: str,
@@ -261,7 +251,7 @@ def _too_small(
         f"memory_limit={size(plan.memory_limit or 0)} is too small for {plan.method} of "
         f"{matrix.shape[0]} x {matrix.shape[1]}. The smallest limit that would do is "
         f"memory_limit={as_limit(smallest, up=True)!r} (solver {plan.solver}; the "
-        f"largest term is {term}, {size(nbytes)}, in {phase}; the process itself takes another "
+        f"largest term is {term}, {size(nbytes)}, in {phase}; the process itself takes "
         f"{size(held)}" + _in_memory(matrix) + ")." + _advice(matrix, candidates),
         smallest,
     )

@@ -299,6 +299,8 @@ class Fold:
 
 # Progress: a callable of an Advance after each block.
 
+LOG_SECONDS = 10.0
+
 
 @dataclass(frozen=True)
 class Advance:
@@ -340,19 +342,23 @@ class Progress(Protocol):
 
 
 class TerminalProgress:
-    """One line on stderr, rewritten at most ten times a second; gone when its pass is done."""
+    """Lines on stderr.
 
-    def __init__(self, stream: Any = None) -> None:
-        self.stream = stream or sys.stderr
-        self._last = 0.0
+    In a terminal one line, rewritten at most ten times a second and gone when its pass is done; in
+    a log a line of its own at most every LOG_SECONDS, and one at the end of a pass.
+    """
+
+    _last = 0.0
 
     def __call__(self, advance: Advance) -> None:
         now, done = time.monotonic(), advance.blocks_done == advance.n_blocks
-        if not done and now - self._last < 0.1:
+        terminal = sys.stderr.isatty()
+        if not done and now - self._last < (0.1 if terminal else LOG_SECONDS):
             return
         self._last = now
-        self.stream.write("\r\x1b[K" + ("" if done else str(advance)))
-        self.stream.flush()
+        line = "\r\x1b[K" + ("" if done else str(advance)) if terminal else f"{advance}\n"
+        sys.stderr.write(line)
+        sys.stderr.flush()
 
 
 class NotebookProgress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,22 +73,25 @@ class Plan:
     passed_over: tuple[int, ...] = ()
 
     @property
+    def sequence(self) -> list[Plan]:
+        """This plan, and those that may follow it."""
+        return [self] if self.then is None else [self, *self.then.sequence]
+
+    @property
     def peak_nbytes(self) -> int:
         """Projected peak of the process, including a following plan."""
-        own = peak_of(self.memory)
-        return own if self.then is None else max(own, self.then.peak_nbytes)
+        return max(peak_of(one.memory) for one in self.sequence)
 
     @property
     def portable_nbytes(self) -> int:
         """The peak without libraries that are counted only because they are installed here."""
-        own = peak_of(self.memory) - brought(self.memory["process"])
-        return own if self.then is None else max(own, self.then.portable_nbytes)
+        return max(peak_of(one.memory) - brought(one.memory["process"]) for one in self.sequence)
 
     @property
     def thread_nbytes(self) -> int:
         """Bytes that each thread takes beyond the lanes, at most."""
-        own = max((one.thread_nbytes for one in self.passes), default=0)
-        return own if self.then is None else max(own, self.then.thread_nbytes)
+        passes = (one for plan in self.sequence for one in plan.passes)
+        return max((one.thread_nbytes for one in passes), default=0)
 
     def peak_with(self, threads: int) -> int:
         """Projected peak with so many threads."""
@@ -113,12 +116,7 @@ class Plan:
     @property
     def n_passes(self) -> int:
         """The largest possible number of passes."""
-        return self.own_passes + (0 if self.then is None else self.then.n_passes)
-
-    @property
-    def own_passes(self) -> int:
-        """The largest possible number of passes before a following plan begins."""
-        return sum(p.times for p in self.passes)
+        return sum(one.times for plan in self.sequence for one in plan.passes)
 
     @property
     def nbytes(self) -> int:
@@ -131,6 +129,12 @@ class Plan:
         """Estimated arithmetic of passes and solver."""
         own = sum(p.times * p.flops for p in self.passes) + self.solve_flops
         return own if self.then is None else own + self.then.flops
+
+    @property
+    def largest_phase(self) -> tuple[Mapping[str, Mapping[str, int]], str]:
+        """(the memory of the plan with the largest peak, its largest phase)."""
+        memory = max((one.memory for one in self.sequence), key=peak_of)
+        return memory, max(memory, key=lambda phase: phase_nbytes(memory, phase))
 
     def named(self, name: str) -> PassPlan:
         """The pass of that name."""
@@ -168,61 +172,63 @@ class Plan:
         lines = [
             f"{self.method} of {n} samples x {p} features ({self.dtype}, {nbytes})",
             f"solver    {self.solver}: {self.reason}",
+            *self._lines_of_passes(),
+            *self._lines_of_threads(),
+            *self._lines_of_memory(),
+            *(f"not taken {why}" for why in self.rejected),
         ]
-        first = 1
-        for one in self.passes:
-            what = one.to_dict()
-            number = f"{first}" if one.times == 1 else f"{first}-{first + one.times - 1}"
-            first += one.times
-            lines.append(
-                f"pass {number}/{self.n_passes}  {one.name}: {one.n_blocks} blocks of "
-                f"{what['block_length']} {what['streamed_axis']}, {one.reads} chunk reads, "
-                f"{size(one.nbytes)}, {one.flops:.2g} flop"
-            )
-        if self.then is not None:
-            lines.append(
-                f"then      {self.then.solver}, where a component is not certified: at most "
-                f"{self.then.n_passes} passes more, {self.then.reads} chunk reads"
-            )
-        limit = "none" if self.memory_limit is None else size(self.memory_limit)
-        lanes = max((min(self.lanes, len(one.spans)) for one in self.passes), default=1)
-        lines.append(
-            f"runs on   {lanes} lane{'s' if lanes > 1 else ''}, {self.blocks_ahead} block read "
-            f"ahead in each, "
-            f"arithmetic in {self.work_dtype}"
-        )
-        lines.append(
-            f"threads   {thread_count()} here; each beyond {lanes} takes "
-            f"{size(self.thread_nbytes)} more, and no result depends on their number"
-        )
-        if self.memory["process"].get("X in memory") and ambient_client() is not None:
-            lines.append(
-                "          X is in memory: on threads of this process, not on the cluster; "
-                "scheduler= names one to send it to"
-            )
-        lines.append(f"memory    {size(self.peak_nbytes)} projected peak (limit: {limit})")
-        memory = self.memory
-        if self.then is not None and self.then.peak_nbytes > peak_of(memory):
-            memory = self.then.memory
-        largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
-        for phase, terms in memory.items():
-            if phase in ("process", largest):
-                sizes = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
-                lines.append(f"          {phase}: {sizes}")
-        if (more := unforeseen(self.memory["process"])) > 0:
-            lines.append(f"          libraries weigh {size(more)} more than that in this process")
-        lines += [f"not taken {why}" for why in self.rejected]
         if len(self.considered) > 1:
             times = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.considered)
             lines.append(f"predicted {times}")
         lines += [f"source    {self.note}"] if self.note else []
         return "\n".join(lines)
 
+    def _lines_of_passes(self) -> Iterator[str]:
+        first = 1
+        for one in self.passes:
+            figures = one.to_dict()
+            number = f"{first}" if one.times == 1 else f"{first}-{first + one.times - 1}"
+            first += one.times
+            yield (
+                f"pass {number}/{self.n_passes}  {one.name}: {one.n_blocks} blocks of "
+                f"{figures['block_length']} {figures['streamed_axis']}, {one.reads} chunk reads, "
+                f"{size(one.nbytes)}, {one.flops:.2g} flop"
+            )
+        if self.then is not None:
+            yield (
+                f"then      {self.then.solver}, where a component is not certified: at most "
+                f"{self.then.n_passes} passes more, {self.then.reads} chunk reads"
+            )
+
+    def _lines_of_threads(self) -> Iterator[str]:
+        lanes = max((min(self.lanes, len(one.spans)) for one in self.passes), default=1)
+        yield (
+            f"runs on   {lanes} lane{'s' if lanes > 1 else ''}, {self.blocks_ahead} block read "
+            f"ahead in each, arithmetic in {self.work_dtype}"
+        )
+        yield (
+            f"threads   {thread_count()} here; each beyond {lanes} takes "
+            f"{size(self.thread_nbytes)} more, and no result depends on their number"
+        )
+        if self.memory["process"].get("X in memory") and ambient_client() is not None:
+            yield (
+                "          X is in memory: on threads of this process, not on the cluster; "
+                "scheduler= names one to send it to"
+            )
+
+    def _lines_of_memory(self) -> Iterator[str]:
+        limit = "none" if self.memory_limit is None else size(self.memory_limit)
+        yield f"memory    {size(self.peak_nbytes)} projected peak (limit: {limit})"
+        memory, largest = self.largest_phase
+        for phase, terms in memory.items():
+            if phase in ("process", largest):
+                sizes = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
+                yield f"          {phase}: {sizes}"
+        if (more := unforeseen(self.memory["process"])) > 0:
+            yield f"          libraries weigh {size(more)} more than that in this process"
+
     def _repr_html_(self) -> str:
-        memory, peak = self.memory, self.peak_nbytes
-        if self.then is not None and self.then.peak_nbytes > peak_of(memory):
-            memory = self.then.memory
-        largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
+        (memory, largest), peak = self.largest_phase, self.peak_nbytes
         terms = {**memory["process"], **(memory[largest] if largest != "process" else {})}
         limit = "no limit" if self.memory_limit is None else f"limit {size(self.memory_limit)}"
         rows_of_passes = [

@@ -150,6 +150,11 @@ def toy_plan(
     return PassPlan("toy", axis, edges, span, reads, matrix.nbytes, 0.0, ordered)
 
 
+def make_plan(*request: Any) -> Plan:
+    """The plan of what ``choose`` chooses."""
+    return passes.choose(*request).plan
+
+
 PROCESS = dict.fromkeys(("interpreter", "compiled kernels", "labels", "source", "X in memory"), 0)
 
 

@@ -157,9 +157,7 @@ def test_what_is_held_counts_against_the_machine_and_not_the_limit(
     monkeypatch.setattr(machine, "resident_nbytes", lambda: 2048 * MiB)
     check_room(plan)
     monkeypatch.setattr(machine, "available_nbytes", lambda: 2100 * MiB)
-    with pytest.raises(
-        MemoryLimitError, match=r"in addition to the 1.8 GiB that this process"
-    ):
+    with pytest.raises(MemoryLimitError, match=r"in addition to the 1.8 GiB that this process"):
         check_room(plan)
     monkeypatch.setattr(machine, "available_nbytes", lambda: 2500 * MiB)
     check_room(plan)

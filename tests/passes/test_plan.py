@@ -19,7 +19,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_matrices import Sum, ToyMatrix, Unread, by_hand, run
+from pass_matrices import Sum, ToyMatrix, Unread, by_hand, make_plan, run
 
 import streampca.sources
 from streampca import PCA
@@ -34,7 +34,6 @@ from streampca.passes import (
     block_edges,
     blocks,
     easier_axis,
-    make_plan,
     parse_nbytes,
     pass_spec,
     size,

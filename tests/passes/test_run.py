@@ -472,6 +472,13 @@ def test_progress(settings: dict[str, int]) -> None:
     assert "pass 2/3 toy  block 21/21" in str(seen[-1])
 
 
+def test_progress_in_a_log_has_lines_of_its_own(capsys: Any) -> None:
+    PCA(1, progress=True).fit(np.eye(6, 3))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("pass 1/1 scatter  block 1/1")
+    assert not any("\x1b" in line for line in lines)
+
+
 # -- BLAS threads ------------------------------------------------------------------------------
 
 

@@ -62,11 +62,9 @@ def _limited(client: Any) -> dict[str, Any]:
 def _check_all(
     plan: Plan, workers: Mapping[str, Mapping[str, Any]], measured: Mapping[str, AtRest]
 ) -> None:
-    each: Plan | None = plan
-    while each is not None:
+    for each in plan.sequence:
         for address, worker in workers.items():
             _check(each, address, worker, measured.get(address, AtRest()))
-        each = each.then
 
 
 def _check(plan: Plan, address: str, worker: Mapping[str, Any], rest: AtRest) -> None:
