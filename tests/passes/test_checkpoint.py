@@ -89,7 +89,7 @@ def interrupt(folder: Path, at: int = 257, **how: Any) -> None:
 
 
 @pytest.mark.parametrize(("lanes", "later"), [(1, 2), (2, 1)])
-def test_goes_on_where_it_was(tmp_path: Path, lanes: int, later: int) -> None:
+def test_a_pass_resumes_from_its_checkpoint(tmp_path: Path, lanes: int, later: int) -> None:
     """In worker processes too: see test_cluster.py."""
     goes_on(tmp_path, lanes, {"lanes": later})
 
@@ -115,7 +115,7 @@ def goes_on(tmp_path: Path, lanes: int, how: dict[str, Any]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_written_at_every_span_if_asked(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_interval_of_zero_writes_every_span(tmp_path: Path, monkeypatch: Any) -> None:
     from streampca.passes import checkpoint
 
     kept = []
@@ -134,7 +134,7 @@ def test_written_at_every_span_if_asked(tmp_path: Path, monkeypatch: Any) -> Non
     assert kept == [(i, i * SPAN * STEP) for i in range(1, 14)]  # at the end there is the result
 
 
-def test_goes_on_twice(tmp_path: Path) -> None:
+def test_a_pass_resumes_twice(tmp_path: Path) -> None:
     interrupt(tmp_path, at=100)
     interrupt(tmp_path, at=300, every=0.0)
     done = fold(ToyMatrix(values()), execution(tmp_path))
@@ -194,7 +194,7 @@ def test_a_half_merged_total_is_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_features_streamed(tmp_path: Path) -> None:
+def test_a_pass_of_features_resumes(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(20, N)).astype(np.float32)
     accumulators = {"g": Gram(standardize=Standardize(scale="std")), "m": Moments()}
 
@@ -226,7 +226,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", OTHERWISE.values(), ids=OTHERWISE.keys())
-def test_of_other_settings_is_not_used(
+def test_a_checkpoint_of_other_settings_is_ignored(
     tmp_path: Path, changes: dict[str, Any], monkeypatch: Any
 ) -> None:
     interrupt(tmp_path)
@@ -239,14 +239,14 @@ def test_of_other_settings_is_not_used(
     assert same_bits(states(done), states(fold(ToyMatrix(values()), execution(None), **changes)))
 
 
-def test_of_other_data_is_not_used(tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_data_is_ignored(tmp_path: Path) -> None:
     interrupt(tmp_path)
     other = values()
     other[0, 0] += 1.0
     assert fold(ToyMatrix(other), execution(tmp_path)).cost.resumed_blocks == 0
 
 
-def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_ordered_pass_is_ignored(tmp_path: Path) -> None:
     matrix, failing = ToyMatrix(values()), ToyMatrix(values(), fails_at=257)
     with pytest.raises(OSError, match="on fire"):
         run(toy_plan(failing), failing, accumulators={"s": Sum()}, execution=execution(tmp_path))
@@ -257,7 +257,7 @@ def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "garbage", "empty index"])
-def test_damaged_is_not_used(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_checkpoint_is_ignored(tmp_path: Path, damage: str) -> None:
     interrupt(tmp_path)
     bundle = tmp_path / "pass-toy"
     chunk = max(
@@ -280,7 +280,7 @@ def test_damaged_is_not_used(tmp_path: Path, damage: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_something_else_in_its_place_is_refused_before_reading(tmp_path: Path) -> None:
+def test_a_checkpoint_folder_with_other_content_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pass-toy").mkdir()
     (tmp_path / "pass-toy" / "thesis.txt").write_text("years of work")
     matrix = ToyMatrix(values())
@@ -302,7 +302,7 @@ def with_sink(sink: Any, folder: Path, fails_at: int | None = None) -> PassResul
     )
 
 
-def test_a_sink_in_memory_is_kept_too(tmp_path: Path) -> None:
+def test_a_checkpoint_keeps_sinks_in_memory(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="on fire"):
         with_sink(MemorySink(N, 2), tmp_path, fails_at=300)
     other = MemorySink(N, 2, np.float32)  # another result
@@ -315,7 +315,7 @@ def test_a_sink_in_memory_is_kept_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(sink.values, values()[:, :2])
 
 
-def test_a_pass_that_writes_elsewhere_keeps_none(tmp_path: Path) -> None:
+def test_a_pass_with_sinks_on_disk_has_no_checkpoint(tmp_path: Path) -> None:
     """What is in the file is not in the checkpoint; such a pass starts anew, and may."""
     with pytest.raises(OSError, match="on fire"):
         with_sink(ZarrSink(tmp_path / "out", N, 2), tmp_path / "c", fails_at=300)

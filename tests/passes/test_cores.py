@@ -74,12 +74,14 @@ def test_cpu_quotas(cgroups: Any, lines: str, files: dict[str, str], wanted: int
 @pytest.mark.parametrize(
     ("words", "wanted"), [("1", 1), ("3,2", 3), ("99", 8), ("0", 8), ("", 8), ("x", 8)]
 )
-def test_openmp_is_heeded(cgroups: Any, monkeypatch: Any, words: str, wanted: int) -> None:
+def test_threads_follow_omp_num_threads(
+    cgroups: Any, monkeypatch: Any, words: str, wanted: int
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", words)
     assert thread_count() == wanted
 
 
-def test_what_is_asked_goes_before(cgroups: Any, monkeypatch: Any) -> None:
+def test_a_requested_number_of_threads_takes_precedence(cgroups: Any, monkeypatch: Any) -> None:
     import dask.config
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -96,7 +98,7 @@ def test_what_is_asked_goes_before(cgroups: Any, monkeypatch: Any) -> None:
         thread_count()
 
 
-def test_without_affinity(cgroups: Any, monkeypatch: Any) -> None:
+def test_cores_of_a_system_without_affinity(cgroups: Any, monkeypatch: Any) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert settings.usable_cores() == 1
@@ -136,7 +138,7 @@ def test_small_accumulators_have_a_lane_for_each_thread(started: set[str], threa
     assert of_kind(started, "reader") == (0 if threads == 1 else 1)  # all readers are called 0
 
 
-def test_large_accumulators_are_two_and_helped(started: set[str]) -> None:
+def test_large_accumulators_have_two_lanes_with_helpers(started: set[str]) -> None:
     x = np.random.default_rng(0).integers(0, 3, (2300, 4000)).astype(np.int8)
     with limited_threads(5):
         PCA(2, svd_solver="gram", progress=False, components=False).fit(x)
@@ -152,7 +154,7 @@ print(thread_count())
 
 
 @pytest.mark.parametrize("how", ["taskset", "openmp"])
-def test_a_process_that_is_confined(how: str) -> None:
+def test_threads_of_a_process_with_few_cores(how: str) -> None:
     def confine() -> None:
         if how == "taskset":
             os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])

@@ -111,7 +111,7 @@ def state(done: PassResult) -> dict[str, Any]:
     return done["s"].state() | {name: getattr(done.cost, name) for name in ("reads", "blocks")}
 
 
-def test_what_comes_to_the_client_does_not_grow(workers: Any, log: Log) -> None:
+def test_traffic_to_the_client_does_not_grow_with_the_matrix(workers: Any, log: Log) -> None:
     """The last spans in flight, and the total once, however long the pass is."""
     lengths = (8, 24, 72)
     for spans in lengths:
@@ -127,7 +127,7 @@ def test_a_short_pass_is_merged_here(workers: Any, log: Log) -> None:
     assert log.came == [0, 1, 2, 3]
 
 
-def test_it_is_fetched_once_an_interval(workers: Any, log: Log, tmp_path: Path) -> None:
+def test_the_total_is_fetched_once_an_interval(workers: Any, log: Log, tmp_path: Path) -> None:
     """And goes on where it is; a checkpoint is written each time."""
     seen: list[int] = []
 
@@ -155,7 +155,7 @@ class FailsThere(Sum):
         super().merge(other)
 
 
-def test_where_merging_fails_there_it_is_done_here(workers: Any, log: Log) -> None:
+def test_a_merge_that_fails_on_a_worker_is_done_here(workers: Any, log: Log) -> None:
     """Spans that were merged or in flight are folded again; each is counted and told once."""
     failures.clear()
     seen: list[int] = []
@@ -527,7 +527,9 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
     }
 
 
-def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:
+def test_all_spans_are_merged_here_where_no_worker_has_room(
+    workers: Any, log: Log, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("streampca.passes.cluster.merging.memory_used_where_room", lambda *args: {})
     assert same_bits(state(summed("threads")), state(summed(workers)))
     assert not log.merged

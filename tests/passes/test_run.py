@@ -22,6 +22,7 @@ import threadpoolctl
 from pass_matrices import Fails, Sum, ToyMatrix, by_hand, run, same_bits, toy_plan, wild
 
 import streampca.sources
+from streampca import PCA
 from streampca.accumulators import Gram, Moments, RFactor, Scatter
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.matrix import ChunkedMatrix, Standardize
@@ -75,7 +76,7 @@ def test_several_accumulators_in_one_pass(settings: dict[str, int]) -> None:
     assert done.cost.blocks == 11
 
 
-def test_accumulators_that_are_given_stay_empty() -> None:
+def test_declared_accumulators_stay_empty() -> None:
     matrix = ToyMatrix(np.ones((20, 2)))
     given = Sum()
     done = run(toy_plan(matrix), matrix, accumulators={"s": given}, execution=here())

@@ -42,7 +42,7 @@ def test_scheduler_and_interval() -> None:
 
 
 @pytest.mark.parametrize("value", ["soon", -1, float("nan"), [3]])
-def test_a_number_is_asked_for(value: Any) -> None:
+def test_settings_that_are_no_numbers_are_refused(value: Any) -> None:
     with (
         dask.config.set({"streampca.span-timeout": value}),
         pytest.raises(InvalidInputError, match=r"streampca.span-timeout .* expected at least 0.1"),
@@ -89,6 +89,6 @@ print(setting("read-timeout"), setting("pause-timeout"), "dask" in sys.modules)
     assert both == "30.0 7.0 True"
 
 
-def test_the_documentation_names_them_all() -> None:
+def test_the_documentation_names_all_settings() -> None:
     text = streampca.passes.__doc__ or ""
     assert not [name for name in SETTINGS if f"`{name}`" not in text]

@@ -86,7 +86,7 @@ class Crowd:
         return {"a": self.rest}
 
 
-def test_the_limit_that_is_named_would_do(source: str) -> None:
+def test_the_worker_memory_limit_that_a_refusal_names_works(source: str) -> None:
     plan = streampca.PCA(3).plan(source)
     rest = AtRest(239 * MiB, 0.8)
     crowd = Crowd(LIMIT, rest)

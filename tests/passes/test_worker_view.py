@@ -271,7 +271,7 @@ def test_chunks_that_the_client_sees_are_missed(
         pca(two_processes).fit(source)
 
 
-def test_what_has_no_model_is_refused_too(
+def test_another_store_is_refused_in_passes_without_a_model(
     two_processes: Any, tmp_path: Path, small_blocks: None
 ) -> None:
     path = store(tmp_path / "x.zarr", values())
@@ -357,7 +357,7 @@ HELD = [in_a_zarr_memory_store, in_fsspec_memory, in_fsspec_memory_by_dask, in_o
 
 @pytest.mark.parametrize("missing_chunks", ["error", "fill"])
 @pytest.mark.parametrize("held", HELD)
-def test_what_this_process_holds_is_read_here(
+def test_data_in_this_process_are_read_here(
     two_processes: Any, small_blocks: None, held: Any, missing_chunks: str
 ) -> None:
     x = values()

@@ -1,4 +1,4 @@
-"""What is measured at the door of a fit: it refuses, it is said, and it never changes a plan."""
+"""The memory of a plan against what is measured: it refuses, it warns, and it never changes a plan."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def source() -> Netcdf:
 # -- libraries ----------------------------------------------------------------------------------
 
 
-def test_what_comes_together_is_weighed_together(weights: Any, monkeypatch: Any) -> None:
+def test_libraries_imported_together_are_weighed_together(weights: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(imported, "HEAVY", ("one_library", "another"))
     sizes = iter([10, 70])
     monkeypatch.setattr(imported, "resident_nbytes", lambda: next(sizes))
@@ -121,7 +121,7 @@ def test_heavier_libraries_are_said_and_change_no_plan(weights: Any) -> None:
 
 @pytest.mark.parametrize("more", [1, 20, 100, 2000])
 @pytest.mark.parametrize("limit", [300, 330, 400])
-def test_the_door_names_a_limit_that_does(
+def test_a_refusal_for_heavy_libraries_names_a_limit_that_works(
     alone: Any, weights: Any, limit: int, more: int, with_sparse: bool
 ) -> None:
     limit += 64 if with_sparse else 0
@@ -150,7 +150,7 @@ def test_without_a_limit_heavier_libraries_refuse_nothing(alone: Any, weights: A
 # -- what a process holds -----------------------------------------------------------------------
 
 
-def test_what_is_held_counts_against_the_machine_and_not_the_limit(
+def test_other_memory_counts_against_the_machine_and_not_the_limit(
     alone: Any, monkeypatch: Any
 ) -> None:
     plan = PCA(2, memory_limit="400MiB").plan(source())
@@ -214,7 +214,7 @@ def planned(limit: int | None = 400 * MiB) -> Plan:
     return replace(PCA(2, memory_limit="400MiB").plan(source()), memory_limit=limit)
 
 
-def test_a_fit_that_took_more_than_its_plan_says_so(monkeypatch: Any) -> None:
+def test_a_fit_warns_where_it_took_more_than_its_plan(monkeypatch: Any) -> None:
     plan = planned()
     code = code_nbytes(plan.memory["process"])
     much = code + plan.peak_nbytes
@@ -269,7 +269,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {  # of numbers, and of a fol
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_says_so(name: str, tmp_path: Any, monkeypatch: Any) -> None:
+def test_every_operation_warns_of_excess_memory(name: str, tmp_path: Any, monkeypatch: Any) -> None:
     x = np.random.default_rng(0).normal(size=(300, 8)) @ np.diag(np.arange(1.0, 9.0))
     operation = OPERATIONS[name]
     monkeypatch.setattr(MemoryUse, "peak_nbytes", lambda self: self.held + 4096 * MiB)
@@ -291,7 +291,7 @@ def test_one_refusal_names_what_heavier_libraries_need(alone: Any, weights: Any)
     assert plan.peak_nbytes + 100 * MiB <= told.value.smallest
 
 
-def test_libraries_are_imported_at_the_door(
+def test_a_fit_imports_the_libraries_of_its_plan_first(
     weights: Any, monkeypatch: Any, with_sparse: bool
 ) -> None:
     seen: list[str] = []
