@@ -1,4 +1,4 @@
-"""The memory of a plan against what is measured: it refuses, it warns, and it never changes a plan."""
+"""The memory of a plan and what is measured: it refuses, it warns, it never changes a plan."""
 
 from __future__ import annotations
 
