@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streampca.models.kernel.kernel_pca import KernelPCA
     from streampca.models.kernel.nystroem_pca import NystroemPCA
     from streampca.models.latent.factor_analysis import FactorAnalysis
-    from streampca.models.latent.latent import FactorDecomposition
+    from streampca.models.latent.factor_result import FactorDecomposition
     from streampca.models.latent.ppca import PPCA
     from streampca.models.latent.ppca_fit import ProbabilisticDecomposition
     from streampca.models.pca.incremental_pca import IncrementalPCA
@@ -82,7 +82,7 @@ else:  # the same, each when it is first used
             "streampca.models.kernel.kernel_pca": "KernelPCA",
             "streampca.models.eof.lags": "lagged",
             "streampca.models.latent.factor_analysis": "FactorAnalysis",
-            "streampca.models.latent.latent": "FactorDecomposition",
+            "streampca.models.latent.factor_result": "FactorDecomposition",
             "streampca.models.latent.ppca": "PPCA",
             "streampca.models.latent.ppca_fit": "ProbabilisticDecomposition",
             "streampca.models.two_views.mca": "MCA",

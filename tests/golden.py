@@ -195,7 +195,7 @@ def completion_cases() -> Cases:
     options: dict[str, dict[str, Any]] = {
         "plain": {},
         "biases": {"center": "biases"},
-        "ridge": {"ridge": 0.5},
+        "ridge": {"alpha": 0.5},
         "several ranks": {"rank": [1, 3], "validation": 0.1},
     }
     for name, dtype in product(options, ("f4", "f8")):

@@ -90,7 +90,7 @@ def test_ratings_by_a_config_file(tmp_path: Path, ratings: Any, capsys: Any) -> 
     ]
     assert main(["impute", str(tmp_path / "x.mtx"), "--plan", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["solver"] == "als"
-    assert main(["impute", str(tmp_path / "x.mtx"), "--ridge", "1", "--lambda", "1"]) == 65
+    assert main(["impute", str(tmp_path / "x.mtx"), "--alpha", "1", "--lambda", "1"]) == 65
     assert "choose one" in capsys.readouterr().err
 
 
@@ -138,7 +138,7 @@ def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
 def test_the_report_says_why_rank_0_is_kept_beside_a_lesser_error(seed: int, less: bool) -> None:
     x = np.random.default_rng(seed).standard_normal((60, 20))
     x[np.random.default_rng(seed + 100).random(x.shape) < 0.2] = np.nan
-    model = streampca.HardImpute([1, 2], ridge=20.0, validation=0.1, max_passes=20).fit(x)
+    model = streampca.HardImpute([1, 2], alpha=20.0, validation=0.1, max_passes=20).fit(x)
     assert model.best_rank_ == 0
     first, *others = (one["held_out"] for one in model.validation_)
     assert (min(others) < first) == less

@@ -28,7 +28,7 @@ ask = json.loads(sys.argv[1])
 def act(path, rank, limit):
     source = scipy.sparse.load_npz(path) if path.endswith("npz") else path
     model = streampca.HardImpute(rank, solver=ask["solver"], max_passes=6, tol=0, progress=False,
-                                 **ask["more"], memory_limit=limit, ridge=ask["ridge"])
+                                 **ask["more"], memory_limit=limit, alpha=ask["alpha"])
     before = resident_nbytes()
     model.fit(source)
     if ask["out"]:
@@ -84,7 +84,7 @@ def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
         "limit": None,
         "out": "",
         "more": {},
-        "ridge": 0.0,
+        "alpha": 0.0,
         **ask,
     }
     done = subprocess.run(
@@ -121,7 +121,7 @@ def test_a_dense_completion_stays_under_its_plan(tmp_path: Path, solver: str) ->
 def test_ratings_are_never_made_dense(tmp_path: Path, more: dict[str, Any]) -> None:
     path = ratings(tmp_path / "x.npz", 60_000, 20_000, 2_000_000)  # 4.8 GB as float32
     tiny = ratings(tmp_path / "t.npz", 300, 20, 2000)
-    found = measured(path, tiny, rank=8, ridge=1.0, more=more)
+    found = measured(path, tiny, rank=8, alpha=1.0, more=more)
     assert found["peak"] < 700 << 20
     assert found["passes"] == 6
 
@@ -133,7 +133,7 @@ def test_candidates_and_biases_stay_under_their_plan(tmp_path: Path) -> None:
         ratings(tmp_path / "x.npz", 60_000, 5_000, 1_000_000),
         dense(tmp_path / "x.zarr", 24_000, 400),
     ):
-        found = measured(path, tiny, rank=[2, 4, 8], ridge="auto", more={"validation": 0.05})
+        found = measured(path, tiny, rank=[2, 4, 8], alpha="auto", more={"validation": 0.05})
         assert found["passes"] == 6
 
 

@@ -119,7 +119,7 @@ def _model_options(one: argparse.ArgumentParser) -> None:
         "components is always a candidate",
     )
     one.add_argument(
-        "--ridge",
+        "--alpha",
         type=_penalty,
         nargs="+",
         metavar="X",
@@ -221,8 +221,8 @@ def run_impute(arguments: argparse.Namespace) -> int:
 def model_of(arguments: argparse.Namespace) -> streampca.HardImpute | streampca.SoftImpute:
     """The unfitted completion of the arguments. Raises InvalidInputError."""
     penalty = getattr(arguments, "lambda")  # a keyword of Python
-    if arguments.ridge is not None and penalty is not None:
-        raise InvalidInputError("--ridge and --lambda are two models; choose one")
+    if arguments.alpha is not None and penalty is not None:
+        raise InvalidInputError("--alpha and --lambda are two models; choose one")
     shared: dict[str, Any] = {
         name: getattr(arguments, name)
         for name in (
@@ -253,8 +253,8 @@ def model_of(arguments: argparse.Namespace) -> streampca.HardImpute | streampca.
     rank = "auto" if arguments.rank is None else arguments.rank
     if penalty is not None:
         return streampca.SoftImpute(rank, _one_or_list(penalty), **shared)
-    ridge = "auto" if arguments.ridge is None else _one_or_list(arguments.ridge)
-    return streampca.HardImpute(rank, ridge=ridge, **shared)
+    alpha = "auto" if arguments.alpha is None else _one_or_list(arguments.alpha)
+    return streampca.HardImpute(rank, alpha=alpha, **shared)
 
 
 def _penalty(text: str) -> float | str:

@@ -14,12 +14,12 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import open_source, source_options
 from streampca.errors import InvalidInputError
+from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
 from streampca.model_store.history import HEAD, History
 from streampca.model_store.versions import MARKER
 from streampca.models.results.decomposition import Decomposition
-from streampca.models.results.views import eigenvalues
 from streampca.passes import PassCost, Plan, size
 from streampca.store import is_bundle
 
@@ -185,9 +185,9 @@ def _compared(model: Any) -> list[str]:
 
 def genotype_numbers(result: Any) -> dict[str, Any]:
     """Eigenvalues, significance and pruning of a GenotypePCA, JSON-ready; {} for other models."""
-    if result.method != "GenotypePCA":
+    if not isinstance(result, GenotypeComponents):
         return {}
-    numbers: dict[str, Any] = {"eigenvalues": eigenvalues(result).tolist()}
+    numbers: dict[str, Any] = {"eigenvalues": result.eigenvalues.tolist()}
     try:
         numbers["tracy_widom_p"] = result.tracy_widom().p_value[: result.n_components].tolist()
     except InvalidInputError as error:
@@ -197,9 +197,9 @@ def genotype_numbers(result: Any) -> dict[str, Any]:
 
 def genotype_lines(result: Any) -> list[str]:
     """Eigenvalues and significance as usual in genetics, and the variants left out, as text."""
-    if result.method != "GenotypePCA":
+    if not isinstance(result, GenotypeComponents):
         return []
-    values = eigenvalues(result)
+    values = result.eigenvalues
     shown = min(len(values), 10)
     lines = ["", "eigenvalues of ZZ'/M  " + " ".join(f"{v:.4f}" for v in values[:shown])]
     try:

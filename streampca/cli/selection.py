@@ -13,8 +13,9 @@ import streampca
 from streampca.cli.options import progress_of
 from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
-from streampca.genetics.counts import preceded, well_called
+from streampca.genetics.counts import well_called
 from streampca.genetics.filters import filter_genotypes
+from streampca.genetics.genotype_result import used_variants
 from streampca.genetics.id_lists import sample_mask
 from streampca.genetics.ld_pruning import (
     PRUNE_IN,
@@ -36,9 +37,8 @@ from streampca.genetics.tables import (
     write_vmiss,
 )
 from streampca.matrix import ChunkedMatrix, select
-from streampca.models.decompose.assemble import provenance
 from streampca.models.results.linear_result import COMPONENTS
-from streampca.models.results.views import frequency_column, observed_alleles, used_variants
+from streampca.models.results.result import provenance
 from streampca.passes import PassCost, Plan
 from streampca.sources.genotypes.allele_counts import with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
@@ -116,7 +116,7 @@ class Selection:
         model.result_ = result = replace(result, settings=settings)
         if self.before:
             plans, costs = zip(*self.before, strict=True)
-            model.plan_ = preceded(model.plan_, *plans)
+            model.plan_ = model.plan_.after(*plans)
             model.cost_ = [*costs, *model.cost_]
             made = provenance(model.cost_, result.provenance["source"])
             made |= {name: result.provenance[name] for name in ("peak_bytes", "held_bytes")}
@@ -232,7 +232,7 @@ def write_outputs(
     """Write PLINK's tables if --out asks for them. Returns all written paths."""
     result, may = model.result_, arguments.overwrite
     variants, who = result.labels.features, identifiers(result.labels.samples)
-    counted = (frequency_column(result), observed_alleles(result))
+    counted = (result.frequency_column, result.observed_alleles)
     for path in (written := tables(arguments)):
         if path.endswith(".eigenvec"):
             unit = arguments.eigenvec_values == "eigenvectors"

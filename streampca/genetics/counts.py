@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,8 @@ from streampca.passes import (
 )
 from streampca.sources.genotypes.allele_counts import code_is_assumed
 from streampca.sources.genotypes.variants import NO_PARENT
+
+SAMPLES = "calls by sample"  # the name of the pass, and of its sums
 
 # Samples and variants that have enough calls, in PLINK's order, before anything else is done.
 
@@ -69,14 +70,10 @@ def well_called(
     wanted = Standardize(
         scale="hwe", ploidy=ploidy, maf=maf, max_missing=max_missing, code_assumed=assumed
     )
-    if not 0.0 <= max_sample_missing <= 1.0:
-        raise InvalidInputError(
-            f"max_sample_missing={max_sample_missing!r}; expected a share in [0, 1]"
-        )
     made = [] if made is None else made
     running = Running(memory_limit, scheduler, progress)
-    if max_sample_missing < 1.0:
-        lost = _counted(matrix, "calls by sample", RowMissing(), made, running).counts()
+    if share_of(max_sample_missing) < 1.0:
+        lost = _counted(matrix, SAMPLES, RowMissing(), made, running).counts()
         kept = well_called_samples(matrix, lost, max_sample_missing)
         matrix = select(matrix, samples=kept)
         rows = None if rows is None else rows[kept]
@@ -129,9 +126,16 @@ def _enough_calls(stats: ColumnStats, wanted: Standardize) -> Array:
     return np.asarray(~lost)
 
 
-def plan_counting_samples(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Plan:
-    """The plan of the pass that counts the calls of samples for ``well_called``."""
-    return _counting(matrix, "calls by sample", RowMissing(), memory_limit).plan
+def counting_samples(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Planned[PassResult]:
+    """The pass that counts the missing calls of each sample, planned."""
+    return _counting(matrix, SAMPLES, RowMissing(), memory_limit)
+
+
+def share_of(limit: Any) -> float:
+    """The largest share of missing calls of a sample, checked."""
+    if not 0.0 <= limit <= 1.0:
+        raise InvalidInputError(f"max_sample_missing={limit!r}; expected a share in [0, 1]")
+    return float(limit)
 
 
 def _counting(
@@ -140,15 +144,6 @@ def _counting(
     """One pass over the variants that counts calls, planned."""
     spec = pass_spec(name, matrix, 1, {name: accumulator})
     return choose(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
-
-
-def preceded(plan: Plan, *earlier: Plan) -> Plan:
-    """A plan that includes earlier passes, each with its memory."""
-    memory = dict(plan.memory)
-    for one in earlier:
-        memory |= {made.name: one.memory[made.name] for made in one.passes}
-    passes = [made for one in earlier for made in one.passes]
-    return replace(plan, passes=(*passes, *plan.passes), memory=memory)
 
 
 def _counted(

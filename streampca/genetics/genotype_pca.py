@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import FeatureProjection, RowMissing
 from streampca.errors import InvalidInputError, OccupiedError
 from streampca.genetics.counts import (
-    plan_counting_samples,
-    preceded,
+    SAMPLES,
+    counting_samples,
+    share_of,
     warn_of_children,
     warn_of_local_components,
-    well_called,
+    well_called_samples,
 )
 from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.genetics.genotype_result import GenotypeComponents, GenotypeRequest
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.kernels import Array
 from streampca.matrix import ALLELE_SCALES, Block, ChunkedMatrix, Labels, select
@@ -26,22 +28,22 @@ from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import Cohort, Request, iteration_limits, seed_of
+from streampca.models.contract.request import iteration_limits
 from streampca.models.decompose.assemble import Fitted, assemble
-from streampca.models.decompose.routes import choose_pca
+from streampca.models.decompose.gram_outputs import Cohort, GramOutputs
+from streampca.models.decompose.routes import pca_candidates
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.linear_result import COMPONENTS
 from streampca.models.results.projection import Projection
-from streampca.models.results.row_maps import RowOptions
-from streampca.models.results.views import eigenvalues, eigenvectors, frequencies
+from streampca.models.results.row_maps import RowOptions, RowPasses
 from streampca.models.rows.new_rows import LazyRows
-from streampca.passes import PassCost, Plan, Planned, easier_axis, execute
+from streampca.passes import Candidate, Outcome, Planned, easier_axis
 from streampca.solvers import TracyWidom
-from streampca.sources import as_matrix
 from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
     coding_is_assumed,
     copies_are_unstated,
+    refuse_other_ploidy,
     with_missing_calls,
 )
 from streampca.store import labelled_rows, occupied
@@ -177,112 +179,90 @@ class GenotypePCA(LinearModel):
     max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
     random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     missing = "mean"
-    missing_value: float | None = None
 
     # -- fitting --------------------------------------------------------------------------------
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p). Reads no calls. Raises as ``fit`` before reads."""
-        cohort = self._cohort(self._genotypes(X, dim))
-        plan = self._choose(cohort, self._asked(cohort)).plan
-        if self.max_sample_missing >= 1.0:
-            return plan
-        return preceded(plan, plan_counting_samples(cohort.everyone, self.memory_limit))
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        """The samples and variants to use, before any call is read."""
+        matrix = with_missing_calls(super()._opened(X, dim))
+        return filter_genotypes(matrix, self.variants, self.keep, self.remove)
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Fit to X: .bed filesets, VCF Zarr, int8 arrays with -1 = missing, or a ChunkedMatrix.
+    def _preparation(self, opened: ChunkedMatrix) -> Planned[Any] | None:
+        """The pass that counts the calls of samples, where some may have too few."""
+        limit = self.max_sample_missing
+        return None if share_of(limit) == 1.0 else counting_samples(opened, self.memory_limit)
 
-        X : samples x variants, (n, p), anything that ``streampca.open`` takes; a list or a
-            pattern of paths is joined (one per chromosome).
+    def _prepared(self, opened: ChunkedMatrix, answer: Any) -> ChunkedMatrix:
+        lost = answer[SAMPLES].counts()
+        return select(opened, samples=well_called_samples(opened, lost, self.max_sample_missing))
 
-        Raises InvalidInputError, SourceError, MemoryLimitError before reading; InvalidInputError
-        while reading where values are no allele counts, and where no variant is left to use.
-        """
-        matrix = self._genotypes(X, dim)
-        made: list[tuple[Plan, PassCost]] = []  # of a pass that counts the calls of each sample
-        matrix = well_called(
-            matrix,
-            max_sample_missing=self.max_sample_missing,
-            made=made,
-            memory_limit=self.memory_limit,
-            scheduler=self.scheduler,
-            progress=self.progress,
-        )
-        cohort = self._cohort(matrix)
-        self.n_features_in_ = matrix.shape[1]
-        fitted_on = _fitted_rows(cohort)
-        warn_of_children(fitted_on.labels.samples)
-        request = self._asked(cohort, seed_of(self.random_state))
-        done = execute(self._choose(cohort, request), self._running)
-        self.plan_ = preceded(done.plan, *(counting for counting, _ in made))
-        self.cost_, self.dim_ = [*(cost for _, cost in made), *done.costs], dim
-        labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
-        self.result_: PrincipalComponents = assemble(
-            self.registered_name,
-            done.answer,
-            fitted_on.shape[0],
-            labels,
-            request,
-            self._stored_parameters(request),
-            self.plan_,
-            self.cost_,
-            matrix.fingerprint(),
-            memory=done.memory,
-        )
-        if self.result_.scores is None or len(self.result_.scores) < matrix.shape[0]:
-            scores, holes = self._project_all(cohort.everyone)
-            self.result_ = replace(self.result_, scores=scores, missing_by_sample=holes)
-        if request.cohort is not None:
-            chosen = np.zeros(len(cohort.everyone.labels.samples), np.bool_)
-            chosen[cohort.rows] = True
-            self.result_ = replace(self.result_, fitted=chosen)
-        held = self.result_.components
-        columns: Any = None if held is None else held.T
-        if self.loadings is not None:
-            columns = labelled_rows(self.loadings, COMPONENTS)
-        warn_of_local_components(columns, self.result_.labels.features)
-        return self
-
-    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:  # type: ignore[override]
-        """Fit, and the scores of all samples, (n, k): no further pass."""
-        return np.array(self.fit(X, dim=dim).scores_)
-
-    def _request(self, matrix: ChunkedMatrix) -> Request:
-        """The request of the parameters for a matrix, for the solvers."""
+    def _bound(self, opened: ChunkedMatrix, *, seed: int = 0) -> tuple[ChunkedMatrix, Any]:
+        """The samples to fit, and what is asked of them; all of them are scored."""
+        fitted, cohort = opened, None
+        if self.fit_samples is not None:
+            if not self.components:
+                raise InvalidInputError("fit_samples needs components=True to score the others")
+            rows = np.flatnonzero(
+                sample_mask(opened.labels.samples, self.fit_samples, "fit_samples")
+            )
+            if len(rows) < opened.shape[0]:
+                fitted, cohort = select(opened, samples=rows), Cohort(opened, rows)
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
-        return Request.of(
+        refuse_other_ploidy(opened, self.ploidy)
+        request = GenotypeRequest.of(
             self,
             tol=tol,
             max_passes=max_passes,
             exact_first=True,
-            random_state=0,
-            code_assumed=coding_is_assumed(matrix, self.scale in ALLELE_SCALES),
-            loadings=_text(self.loadings),
-            relationship=_text(self.relationship),
+            random_state=seed,
+            code_assumed=coding_is_assumed(opened, self.scale in ALLELE_SCALES),
+            outputs=GramOutputs(_text(self.loadings), _text(self.relationship), cohort),
         )
+        request.check(fitted.shape)
+        if self.loadings is not None and not self.components:
+            raise InvalidInputError("loadings= needs the pass that components=False saves")
+        _refuse_outputs(request.outputs)
+        return fitted, request
 
-    def _stored_parameters(self, request: Request) -> dict[str, Any]:
-        """The parameters as stored with a result, with those that all genotype fits share."""
-        fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
-        outputs = {"loadings": request.loadings, "relationship": request.relationship}
-        seed = {"random_state": request.random_state, "exact_first": True}
-        return fixed | self.stored_params() | outputs | seed
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: GenotypeRequest
+    ) -> list[Candidate[Fitted]]:
+        return pca_candidates(matrix, request, request.outputs)
 
-    def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
-        """The samples and variants to use, before any call is read."""
-        matrix = with_missing_calls(as_matrix(X, dim=dim))
-        if not 0.0 <= self.max_sample_missing <= 1.0:
-            raise InvalidInputError(
-                f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
-            )
-        return filter_genotypes(matrix, self.variants, self.keep, self.remove)
+    def _remark(self, matrix: ChunkedMatrix, request: GenotypeRequest) -> None:
+        warn_of_children(matrix.labels.samples)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: GenotypeRequest, done: Outcome[Fitted]
+    ) -> GenotypeComponents:
+        self.result_: GenotypeComponents
+        outputs, everyone = request.outputs, matrix
+        described = self._described(matrix, done, **request.stored())
+        if outputs.cohort is not None:
+            everyone = outputs.cohort.everyone
+            described["labels"] = Labels(everyone.labels.samples, matrix.labels.features)
+        result = assemble(done.answer, request, described, GenotypeComponents)
+        assert isinstance(result, GenotypeComponents)
+        if outputs.cohort is not None:
+            fitted = np.zeros(everyone.shape[0], np.bool_)
+            fitted[outputs.cohort.rows] = True
+            result = replace(result, fitted=fitted)
+        if result.scores is None or len(result.scores) < everyone.shape[0]:
+            scores, holes = self._project_all(result, everyone)
+            result = replace(result, scores=scores, missing_by_sample=holes)
+        held = result.components
+        columns: Any = None if held is None else held.T
+        if outputs.loadings is not None:
+            columns = labelled_rows(outputs.loadings, COMPONENTS)
+        warn_of_local_components(columns, result.labels.features)
+        return result
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:  # type: ignore[override]
+        """Fit, and the scores of all samples, (n, k): no further pass."""
+        return np.array(self.fit(X, dim=dim).scores_)
 
     def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
         counts = self.scale in ALLELE_SCALES
@@ -294,50 +274,31 @@ class GenotypePCA(LinearModel):
         return replace(super()._options(rows), unstated=unstated and rows.design is None)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
-        return MISSING_CALL if dtype.kind == "i" else None
+        code = super()._missing_code(dtype)
+        return MISSING_CALL if code is None and dtype.kind == "i" else code
 
-    def _cohort(self, matrix: ChunkedMatrix) -> Cohort:
-        rows = np.arange(matrix.shape[0])
-        if self.fit_samples is not None:
-            if not self.components:
-                raise InvalidInputError("fit_samples needs components=True to score the others")
-            mask = sample_mask(matrix.labels.samples, self.fit_samples, "fit_samples")
-            rows = np.flatnonzero(mask)
-        return Cohort(matrix, rows)
-
-    def _asked(self, cohort: Cohort, seed: int = 0) -> Request:
-        """The checked request of the parameters for a cohort.  seed : drawn by a fit."""
-        fitted_on = _fitted_rows(cohort)
-        request = self._request(cohort.everyone)
-        request.check(fitted_on.shape)
-        if self.loadings is not None and not self.components:
-            raise InvalidInputError("loadings= needs the pass that components=False saves")
-        outputs = {"loadings": request.loadings, "relationship": request.relationship}
-        _refuse_outputs({name: path for name, path in outputs.items() if path is not None})
-        partial = cohort if fitted_on is not cohort.everyone else None
-        return request.bound(random_state=seed, cohort=partial)
-
-    def _choose(self, cohort: Cohort, request: Request) -> Planned[Fitted]:
-        return choose_pca(_fitted_rows(cohort), request, "GenotypePCA")
-
-    def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
+    def _project_all(
+        self, result: PrincipalComponents, everyone: ChunkedMatrix
+    ) -> tuple[Array, Array]:
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not
         give them on its way."""
-        projection = Projection.of(self.result_, RowOptions(missing="mean"))
+        projection = Projection.of(result, RowOptions(missing="mean"))
         projection = replace(projection, counts=None)  # the fit has looked at these calls
+        options, running = self._options(everyone), replace(self._running, checkpoint=None)
+        passes = RowPasses(everyone, options, running, result.kept_nbytes)
         if easier_axis(everyone) == 1:
             operands, settings = projection.operands()
             parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
-            done = self._passes(everyone).fold("transform", 1, parts, operands)
+            done = passes.fold("transform", 1, parts, operands)
             return done["scores"].projected(), done["rows"].counts()
         both = ScoresAndHoles(projection)
-        values = self._passes(everyone).mapped("transform", both).in_memory(both.width)
+        values = passes.mapped("transform", both).in_memory(both.width)
         return values[:, :-1].copy(), values[:, -1].astype(np.int64)
 
     # -- results --------------------------------------------------------------------------------
 
-    def _fitted(self) -> PrincipalComponents:
-        return self._result_as(PrincipalComponents)
+    def _fitted(self) -> GenotypeComponents:
+        return self._result_as(GenotypeComponents)
 
     @property
     def scores_(self) -> Array:
@@ -349,18 +310,18 @@ class GenotypePCA(LinearModel):
     @property
     def eigenvectors_(self) -> Array:
         """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
-        return eigenvectors(self._fitted())
+        return self._fitted().eigenvectors
 
     @property
     def eigenvalues_(self) -> Array:
         """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval; PLINK counts
         monomorphic variants in M too, where no ``--maf`` takes them out)."""
-        return eigenvalues(self._fitted())
+        return self._fitted().eigenvalues
 
     @property
     def frequencies_(self) -> Array:
         """(p,) of the counted allele, among the calls of the fitted samples; NaN without a call."""
-        return frequencies(self._fitted())
+        return self._fitted().frequencies
 
     @property
     def tracy_widom_(self) -> TracyWidom:
@@ -372,14 +333,10 @@ def _text(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-def _fitted_rows(cohort: Cohort) -> ChunkedMatrix:
-    if len(cohort.rows) == cohort.everyone.shape[0]:
-        return cohort.everyone
-    return select(cohort.everyone, samples=cohort.rows)
-
-
-def _refuse_outputs(paths: Mapping[str, str]) -> None:
+def _refuse_outputs(outputs: GramOutputs) -> None:
     """Refuse outputs that exist, or that share a path, before reading."""
+    named = {"loadings": outputs.loadings, "relationship": outputs.relationship}
+    paths = {name: path for name, path in named.items() if path is not None}
     for name, path in paths.items():
         if occupied(path):
             raise OccupiedError(f"{name}: {path} exists already; remove it or name another")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted, shorten, warn_caller
+from streampca.genetics.genotype_result import ploidy_of, used_variants
 from streampca.genetics.sample_scores import (
     SOLVE_NBYTES,
     SampleSums,
@@ -22,7 +23,6 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.models.results.views import ploidy_of, used_variants
 from streampca.passes import (
     Candidate,
     Pass,

@@ -26,6 +26,11 @@ class Location(ABC):
     name: str
     in_process: str = ""
 
+    @property
+    def remote(self) -> bool:
+        """Whether each read is a request over a network."""
+        return "://" in self.name and not self.name.startswith(("file://", "memory://"))
+
     @abstractmethod
     def sample(self) -> Sequence[str]:
         """Names of a few stored objects, including the metadata."""

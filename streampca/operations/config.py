@@ -37,17 +37,16 @@ SIDE = 64  # rows and columns of a dummy matrix
 def build(kind: str, values: Mapping[str, Any], **running: Any) -> Any:
     """The unfitted estimator.
 
-    values : of its parameters, as YAML holds them.
-    running : parameters that do not change results; those that it does not have are ignored.
+    values : of its parameters, as YAML holds them.  running : those of its passes.
     Raises InvalidInputError.
     """
-    cls = kind_named(kind)
+    cls: Any = kind_named(kind)
     filters = {n for n, one in cls.parameters.items() if isinstance(one.default, VariantFilter)}
     made = {
         name: _filter(name, value) if name in filters and isinstance(value, Mapping) else value
         for name, value in values.items()
     }
-    return cls(**made, **{n: v for n, v in running.items() if n in cls.parameters})
+    return cls(**made, **running)
 
 
 def _filter(name: str, rules: Mapping[str, Any]) -> VariantFilter:

@@ -68,6 +68,7 @@ from streampca.passes.candidates import (
     pass_spec,
 )
 from streampca.passes.cluster.clients import cluster_class, find_client, is_client, started
+from streampca.passes.cluster.parcel import in_memory
 from streampca.passes.cluster.worker_memory import check_workers
 from streampca.passes.execute import Outcome, execute, one_pass, run, with_arrays
 from streampca.passes.execution import Advance, Execution, Running, client_for
@@ -111,6 +112,7 @@ __all__ = [
     "easier_axis",
     "execute",
     "find_client",
+    "in_memory",
     "is_client",
     "larger",
     "limited_threads",

@@ -121,6 +121,13 @@ class Candidate(Generic[T]):
                 "key of its own: key=object()"
             )
 
+    def passes_within(self, seconds: float) -> int:
+        """How many of its passes are predicted to take so many seconds together."""
+        if not self.seconds:
+            return 0
+        usual = sum(one.likely for one in self.passes)
+        return int(min(seconds * usual / self.seconds, np.iinfo(np.int32).max))
+
     def weighted(self, weights: Any, feature_weights: Any = None) -> Candidate[T]:
         """The candidate whose passes count samples, and weigh features, so."""
         passes = tuple(
@@ -345,7 +352,7 @@ def _schedule_pass(
     source = matrix if spec.matrix is None else spec.matrix
     by_entries = spec.stored and source.design is None
     cut = _cut(source, spec, share, known)
-    one = replace(cut.blocks, name=spec.name, flops=spec.flops, times=spec.times)
+    one = replace(cut.blocks, name=spec.name, flops=spec.flops, times=spec.times, final=spec.final)
     edges, longest, block = one.edges, cut.longest, cut.block
     across = source.shape[1 - spec.axis]
     active = min(lanes, max(1, cut.n_spans))

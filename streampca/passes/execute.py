@@ -40,22 +40,18 @@ class Outcome(Generic[T]):
     costs: list[PassCost]
     memory: MemoryUse = field(repr=False)
 
+    def after(self, earlier: Outcome[Any]) -> Outcome[T]:
+        """This answer, with the passes of an earlier one, on which its plan depends."""
+        plan, costs = self.plan.after(earlier.plan), [*earlier.costs, *self.costs]
+        return replace(self, plan=plan, costs=costs)
+
 
 def execute(
-    planned: Planned[T],
-    running: Running,
-    *,
-    start: Any = None,
-    recall: Recall | None = None,
-    first_pass: int = 0,
-    keeps: bool = True,
+    planned: Planned[T], running: Running, *, start: Any = None, recall: Recall | None = None
 ) -> Outcome[T]:
     """Make the passes of a plan, and solve; where the answer has a doubt, go over to ``then``.
 
     start : where the solver begins.  recall : what makes the first pass, or knows its result.
-    first_pass : passes that an interrupted fit has finished.
-    keeps : False if the solver saves the results of its passes itself: then a finished pass leaves
-        no checkpoint.
 
     Raises MemoryLimitError if the plan does not fit into this machine or a worker, ClusterError and
     InvalidInputError if the scheduler cannot be used, before anything is read; then what reading,
@@ -64,7 +60,7 @@ def execute(
     planned = replace(planned, start=start)
     plan, matrix = planned.plan, planned.matrix
     with limited_threads(running.threads):
-        execution = Execution.begun(plan, matrix, running, first_pass=first_pass, keeps=keeps)
+        execution = Execution.begun(plan, matrix, running)
         answer = _answer(planned, execution, recall)
         while (then := planned.then) is not None and _doubt(answer):
             planned, execution.plan = then, then.plan
@@ -114,6 +110,8 @@ def _answer(planned: Planned[T], execution: Execution, recall: Recall | None) ->
                 execution.finished()
                 answer: T = done.value
                 return answer
+            if (after := wanted[0].after) is not None:
+                number, execution.keeps = after, False
             number += 1
             execution.pass_number, result = number, None
             # a result is not held in the next pass, nor operands after theirs

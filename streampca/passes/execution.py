@@ -51,7 +51,7 @@ class Execution:
     running : how they run.  plan : of the passes that run now.
     threads : that compute, in all.
     report : what is called after each block, or None.
-    first_pass : passes finished before, by another solver or an interrupted fit.
+    first_pass : passes finished before, by another candidate.
     pass_number, n_passes : set before each pass. After the last one all checkpoints are removed.
     keeps : False if the fit saves the results of its passes itself: then a finished pass leaves
         no checkpoint.
@@ -76,7 +76,7 @@ class Execution:
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
     @classmethod
-    def begun(cls, plan: Plan, matrix: ChunkedMatrix, running: Running, **more: Any) -> Self:
+    def begun(cls, plan: Plan, matrix: ChunkedMatrix, running: Running) -> Self:
         """The execution of a plan, before anything is read.
 
         Raises MemoryLimitError if the plan does not fit into this machine or a worker, ClusterError
@@ -87,7 +87,7 @@ class Execution:
         if client is not None:
             check_workers(client, plan)
         threads = plan.affordable(thread_count(), room_for(plan))
-        execution = cls(running, plan, threads, resolve(running.progress), **more)
+        execution = cls(running, plan, threads, resolve(running.progress))
         execution.memory.more = plan.peak_with(threads) - plan.peak_nbytes
         return execution
 

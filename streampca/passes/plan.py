@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -110,24 +110,29 @@ class Plan:
     @property
     def reads(self) -> int:
         """Stored chunks read, all passes together; at most, if passes repeat."""
-        own = sum(p.times * p.reads for p in self.passes) + self.prepare_reads
+        own = sum(p.times * p.reads for p in self._own) + self.prepare_reads
         return own if self.then is None else own + self.then.reads
 
     @property
     def n_passes(self) -> int:
         """The largest possible number of passes."""
-        return sum(one.times for plan in self.sequence for one in plan.passes)
+        return sum(one.times for plan in self.sequence for one in plan._own)
+
+    @property
+    def _own(self) -> list[PassPlan]:
+        """The passes, without those that the following plan makes where it is gone over to."""
+        return [one for one in self.passes if self.then is None or not one.final]
 
     @property
     def nbytes(self) -> int:
         """Decoded bytes read, all passes together."""
-        own = sum(p.times * p.nbytes for p in self.passes) + self.prepare_nbytes
+        own = sum(p.times * p.nbytes for p in self._own) + self.prepare_nbytes
         return own if self.then is None else own + self.then.nbytes
 
     @property
     def flops(self) -> float:
         """Estimated arithmetic of passes and solver."""
-        own = sum(p.times * p.flops for p in self.passes) + self.solve_flops
+        own = sum(p.times * p.flops for p in self._own) + self.solve_flops
         return own if self.then is None else own + self.then.flops
 
     @property
@@ -139,6 +144,14 @@ class Plan:
     def named(self, name: str) -> PassPlan:
         """The pass of that name."""
         return next(p for p in self.passes if p.name == name)
+
+    def after(self, *earlier: Plan) -> Plan:
+        """The plan with the passes of earlier ones before its own, each with its memory."""
+        memory = dict(self.memory)
+        for one in earlier:
+            memory |= {each.name: one.memory[each.name] for each in one.passes}
+        passes = [each for one in earlier for each in one.passes]
+        return replace(self, passes=(*passes, *self.passes), memory=memory)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""

@@ -51,6 +51,7 @@ class PassSpec:
     thin : tiles are thin, see :func:`streampca.matrix.tiles.tile_length`.
     times : how often at most it is made, each time with other operands.  likely : how often it
         usually is, for predictions of time.
+    final : it follows an answer without doubt: of a candidate and its ``then`` only one makes it.
     weights : (samples,) how often each sample counts, or None.
     feature_weights : (features,) a side input of streamed features, or None.
     key : the pass keeps it under ``dataclasses.replace``: a composition may rename a pass, or plan
@@ -75,6 +76,7 @@ class PassSpec:
     thin: bool = False
     times: int = 1
     likely: int = 1
+    final: bool = False
     weights: Any = field(default=None, repr=False, compare=False)
     feature_weights: Any = field(default=None, repr=False, compare=False)
     key: object = field(default_factory=object, repr=False, compare=False)
@@ -86,7 +88,7 @@ class PassPlan:
 
     edges : (blocks + 1,) int64, where blocks begin and end.  span : blocks that one task folds.
     reads, nbytes, flops : stored chunks read, their decoded bytes, and arithmetic, each time.
-    ordered, times : as in :class:`PassSpec`.
+    ordered, times, final : as in :class:`PassSpec`.
     thread_nbytes : that each thread takes beyond the lanes of the plan.
     """
 
@@ -99,6 +101,7 @@ class PassPlan:
     flops: float
     ordered: bool = False
     times: int = 1
+    final: bool = False
     thread_nbytes: int = 0
 
     @property
@@ -148,6 +151,8 @@ class Pass:
     sinks : name of a map, or of rows that an accumulator makes -> where they are written.
         Idempotent.
     weighted : whether the weights of the samples count.
+    after : number of passes before it, of a fit that saves its state itself, and may have been
+        interrupted: then a finished pass leaves no checkpoint.
 
     Of a pass that has begun:
 
@@ -168,6 +173,7 @@ class Pass:
     maps: Mapping[str, Map] = field(default_factory=dict)
     sinks: Mapping[str, Sink] = field(default_factory=dict)
     weighted: bool = True
+    after: int | None = None
     weights: Any = None
     design: Any = None
     offset: int = 0

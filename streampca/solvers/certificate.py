@@ -196,7 +196,7 @@ def certify_ritz(
     total, floor, divisor = total / unit, floor / unit, divisor / unit
     left = max(total - float(np.sum(values)), 0.0)
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
-    rests = [_rest(values, residual, s, total) for s in range(1, len(values) + 1)]
+    rests = _rests(values, residual, total)
     for s, tau in enumerate(rests, 1):
         if values[s - 1] <= tau:  # no gap here: part of a cluster may have been missed
             continue
@@ -235,15 +235,17 @@ def certify_ritz(
     )
 
 
-def _rest(values: Array, residual: Array, s: int, total: float) -> float:
-    """Bound on the largest eigenvalue outside the span of the s leading Ritz vectors.
+def _rests(values: Array, residual: Array, total: float) -> list[float]:
+    """Bounds on the largest eigenvalue outside the span of the s leading Ritz vectors, s = 1 to d.
 
     The last Ritz values have not converged and are not used: there the bound is the trace.
     """
-    trace = max(total - float(np.sum(values[:s])), 0.0)
-    if s > len(values) - max(4, len(values) // 4):
-        return trace
-    return min(trace, float(np.max(values[s:] + MARGIN * residual[s:])))
+    trusted = len(values) - max(4, len(values) // 4)
+    largest = np.maximum.accumulate((values + MARGIN * residual)[::-1])[::-1]
+    traces = [max(total - float(np.sum(values[:s])), 0.0) for s in range(1, len(values) + 1)]
+    return [
+        trace if s > trusted else min(trace, float(largest[s])) for s, trace in enumerate(traces, 1)
+    ]
 
 
 def _nearest(values: Array, i: int) -> float:

@@ -83,8 +83,8 @@ class KrylovSpace:
             return np.zeros((rows.stop - rows.start, PROBES))
         h, out = probe_vectors(self.m), np.zeros((rows.stop - rows.start, PROBES))
         for piece in self._pieces(2 * out.shape[0]):
-            out += self._products[rows, piece].astype(np.float64) @ h[piece]
-            out -= self._basis[rows, piece].astype(np.float64) @ self.probed[piece]
+            out += self._products[rows, piece].astype(np.float64, copy=False) @ h[piece]
+            out -= self._basis[rows, piece].astype(np.float64, copy=False) @ self.probed[piece]
         return out
 
     def _extended(self, old: Array, other: Array, first: int) -> Array:
@@ -93,8 +93,8 @@ class KrylovSpace:
         full = np.zeros((d, d))
         full[:first, :first] = old
         for piece in self._pieces(d):
-            fresh = other[first:d, piece].astype(np.float64)
-            full[:, first:] += self._basis[:d, piece].astype(np.float64) @ fresh.T
+            fresh = other[first:d, piece].astype(np.float64, copy=False)
+            full[:, first:] += self._basis[:d, piece].astype(np.float64, copy=False) @ fresh.T
         full[first:, :first] = full[:first, first:].T  # S is symmetric
         return full
 
@@ -118,9 +118,10 @@ class KrylovSpace:
         """(piece, columns) S x - value x, in units of the largest value: squares of small numbers
         would underflow."""
         d = self.size
-        image = self._products[:d, piece].T.astype(np.float64) @ rotation
-        image -= (self._basis[:d, piece].T.astype(np.float64) @ rotation) * values
-        return np.asarray(image / _unit(values))
+        image = self._products[:d, piece].T.astype(np.float64, copy=False) @ rotation
+        image -= (self._basis[:d, piece].T.astype(np.float64, copy=False) @ rotation) * values
+        image /= _unit(values)
+        return np.asarray(image)
 
     def vectors(self, ritz: Ritz, k: int) -> Array:
         """(m, k) float64 leading Ritz vectors."""
@@ -155,12 +156,15 @@ class KrylovSpace:
             first += width
         return out
 
-    def next_block(self, ritz: Ritz, width: int, rng: np.random.Generator) -> Array:
+    def next_block(
+        self, ritz: Ritz, width: int, rng: np.random.Generator, floor: float = 0.0
+    ) -> Array:
         """(m, width) new directions: the residuals of the leading Ritz vectors, orthonormalised.
 
-        Residuals of converged vectors are rounding, hence harmless random directions.
+        floor : those with a smaller residual have converged to rounding; the next ones take their
+            place.
         """
-        leading = np.arange(min(width, self.size))
+        leading = np.flatnonzero(ritz.residual > floor)[:width]
         out = np.empty((self.m, width))
         for piece in self._pieces(3 * self.size):
             rest = self._residual(ritz.rotation[:, leading], ritz.values[leading], piece)
@@ -178,10 +182,10 @@ class KrylovSpace:
         for _ in range(2):
             inner = np.zeros((d, block.shape[1]))
             for piece in self._pieces(d):
-                inner += self._basis[:d, piece].astype(np.float64) @ block[piece]
+                inner += self._basis[:d, piece].astype(np.float64, copy=False) @ block[piece]
             inner = np.linalg.solve(self._gram, inner) if d else inner
             for piece in self._pieces(d):
-                block[piece] -= self._basis[:d, piece].T.astype(np.float64) @ inner
+                block[piece] -= self._basis[:d, piece].T.astype(np.float64, copy=False) @ inner
             block = orthonormalised(block, self.live)
         return block.astype(self.dtype)
 
@@ -199,7 +203,9 @@ class KrylovSpace:
         d, self.size = source.size, rotation.shape[1]
         for mine, theirs in ((self._basis, source._basis), (self._products, source._products)):
             for piece in self._pieces(d):
-                mine[: self.size, piece] = rotation.T @ theirs[:d, piece].astype(np.float64)
+                mine[: self.size, piece] = rotation.T @ theirs[:d, piece].astype(
+                    np.float64, copy=False
+                )
         self.probed = source.probed
         self._errors = self._measured(slice(0, self.size))
         if source.images:
@@ -210,7 +216,7 @@ class KrylovSpace:
     def _combined(self, held: Array, rotation: Array) -> Array:
         out = np.empty((self.m, rotation.shape[1]))
         for piece in self._pieces(self.size):
-            out[piece] = held[: self.size, piece].T.astype(np.float64) @ rotation
+            out[piece] = held[: self.size, piece].T.astype(np.float64, copy=False) @ rotation
         return out
 
 
@@ -263,7 +269,7 @@ def start_block(directions: Array, width: int, live: Array, rng: np.random.Gener
 
     live : (m,) False where every vector is exactly 0 (a constant feature).
     """
-    known = directions[:, :width].astype(np.float64)
+    known = directions[:, :width].astype(np.float64, copy=False)
     block = np.empty((len(known), width))
     block[:, : known.shape[1]] = known
     block[:, known.shape[1] :] = rng.standard_normal((len(known), width - known.shape[1]))

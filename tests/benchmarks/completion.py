@@ -154,7 +154,7 @@ def ratings(path: str) -> dict[str, Any]:
     import streampca
 
     source = scipy.sparse.load_npz(f"{path}/ratings.npz")
-    model = streampca.HardImpute(RATED, ridge=5.0, tol=1e-3, max_passes=20, progress=False)
+    model = streampca.HardImpute(RATED, alpha=5.0, tol=1e-3, max_passes=20, progress=False)
     model.fit(source)
     told = np.load(f"{path}/told-ratings.npz")
     return {

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-import streampca.models.completion.fit as completion_fit
+from streampca import HardImpute
 
 
 def with_holes(
@@ -56,6 +56,6 @@ def squares(z: np.ndarray, seen: np.ndarray, estimate: np.ndarray) -> float:
 
 def only_in_scratch(monkeypatch: Any) -> None:
     """Completions keep the factors of their rows in a scratch store."""
-    every = completion_fit.completion_candidates
-    in_scratch = lambda matrix, request: every(matrix, request)[-1:]  # noqa: E731
-    monkeypatch.setattr(completion_fit, "completion_candidates", in_scratch)
+    every = HardImpute._candidates
+    in_scratch = lambda *arguments: every(*arguments)[-1:]  # noqa: E731
+    monkeypatch.setattr(HardImpute, "_candidates", in_scratch)

@@ -10,7 +10,6 @@ from streampca import PCA
 from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.pca import pca
-from streampca.passes import choose
 
 PATHS = ("scatter", "tsqr", "gram", "panels", "krylov samples", "krylov features")
 
@@ -21,7 +20,7 @@ def fit(path: str, X: Any, monkeypatch: pytest.MonkeyPatch, more: Any = None, **
     if path in ("scatter", "tsqr", "gram"):
         return PCA(svd_solver=path, **settings).fit(X, **more)
 
-    def chosen(matrix, request, method):
+    def chosen(matrix, request):
         if path == "panels":
             candidates = panel_candidates(matrix, request)
             candidates = [candidates[min(2, len(candidates) - 1)]]
@@ -30,13 +29,12 @@ def fit(path: str, X: Any, monkeypatch: pytest.MonkeyPatch, more: Any = None, **
             found = krylov_candidates(matrix, request)
             candidates = [one for one in found if one.passes[0].axis == axis][:1]
         side = request.side
-        weighted = [one.weighted(side.sample_weight, side.weights) for one in candidates]
-        return choose(matrix, method, weighted)
+        return [one.weighted(side.sample_weight, side.weights) for one in candidates]
 
     if path != "panels":
         settings = {"tol": 1e-10, "max_passes": 40, **settings}
     with monkeypatch.context() as patched:
-        patched.setattr(pca, "choose_pca", chosen)
+        patched.setattr(pca, "pca_candidates", chosen)
         model = PCA(**settings).fit(X, **more)
     assert model.plan_.solver == ("gram by panels" if path == "panels" else "krylov")
     return model

@@ -18,16 +18,15 @@ import streampca
 from streampca.accumulators import Moments
 from streampca.cli.commands import main
 from streampca.cli.kinds import named_kind, option_name
-from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
+from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import Estimator, attach
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import KINDS, all_kinds, estimator
-from streampca.models.decompose.assemble import provenance
 from streampca.models.pca.pca import PCA
-from streampca.models.results.result import Result, shaped
+from streampca.models.results.result import Result, provenance, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.operations.config import check_job
 from streampca.operations.sections import schema
@@ -46,11 +45,6 @@ class ScaledPCA(LinearModel):
     )
     missing: str = parameter(default="raise", choices=("raise", "mean"), meaning="of holes.")
     whiten: bool = shared.WHITEN
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def _pca(self) -> PCA:
         return PCA(scale="std", **self.get_params())
@@ -108,11 +102,6 @@ class FirstRows(Estimator):
     n_components: int = parameter(
         default=2, kw_only=False, counts_components=True, meaning="number of rows."
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def _request(self, matrix: ChunkedMatrix) -> int:
         return self.n_components
@@ -189,6 +178,22 @@ def test_parameters_are_declared_once(kind: str) -> None:
         assert f"\n{name} : " in (cls.__doc__ or ""), name
     with pytest.raises(TypeError, match=rf"{kind}\(\) got an unexpected keyword argument 'odd'"):
         cls(odd=1)
+
+
+@every
+def test_a_number_that_means_missing(kind: str) -> None:
+    """A code in X is what NaN in its place is: the same scores, or the same refusal."""
+    x, *others = (view.astype(np.float64) for view in views(kind))
+    coded, holes = x.copy(), x.copy()
+    coded[3, 4], holes[3, 4] = 99.0, np.nan
+    answers = []
+    for values, code in ((coded, 99.0), (holes, None)):
+        try:
+            model = made(kind, missing_value=code, threads=1).fit(values, *others)
+            answers.append(scored(model, x, *others))
+        except NonFiniteError:
+            answers.append(np.zeros(0))
+    np.testing.assert_array_equal(*answers)
 
 
 @every

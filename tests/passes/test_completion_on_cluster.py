@@ -36,7 +36,7 @@ def bits(model: HardImpute) -> dict[str, Any]:
 
 
 FITS = {
-    "als": {"solver": "als", "validation": 0.05, "ridge": 0.1},
+    "als": {"solver": "als", "validation": 0.05, "alpha": 0.1},
     "both": {"center": "both", "scale": "both"},
 }
 

@@ -314,7 +314,7 @@ def test_sweeps_lower_the_objective(pca: PCA) -> None:
     rng = np.random.default_rng(2)
     table = rng.normal(size=(40, 3)) @ rng.normal(size=(3, 15))
     table[rng.random(table.shape) < 0.3] = np.nan
-    model = HardImpute(3, tol=1e-2, ridge=0.1).fit(table)
+    model = HardImpute(3, tol=1e-2, alpha=0.1).fit(table)
     ax = plots.sweeps(model)
     values = ax.lines[0].get_ydata()
     told = [one.penalised[0] for one in model.trace_]

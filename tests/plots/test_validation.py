@@ -12,7 +12,7 @@ from streampca.errors import InvalidInputError
 
 def test_validation_is_the_held_out_curve_and_its_least(frame: pd.DataFrame) -> None:
     holes = frame.mask(np.random.default_rng(0).random(frame.shape) < 0.2)
-    model = HardImpute([1, 2, 4], ridge=[0.0, 5.0], validation=0.2, max_passes=4, tol=0.5)
+    model = HardImpute([1, 2, 4], alpha=[0.0, 5.0], validation=0.2, max_passes=4, tol=0.5)
     ax = plots.validation(model.fit(holes))
     *lines, without, best = ax.get_lines()
     assert [line.get_label() for line in lines] == ["penalty 0", "penalty 5"]
@@ -36,7 +36,7 @@ def test_validation_of_a_fit_that_held_nothing_out_is_refused(pca: PCA) -> None:
 
 def test_a_fit_that_keeps_no_components_is_drawn() -> None:
     noise = np.random.default_rng(0).standard_normal((60, 12))
-    model = HardImpute(2, ridge=[0.5, 1.0], validation=0.2, random_state=3).fit(noise)
+    model = HardImpute(2, alpha=[0.5, 1.0], validation=0.2, random_state=3).fit(noise)
     assert model.best_rank_ == 0
     *_, without, best = plots.validation(model).get_lines()
     np.testing.assert_array_equal(best.get_ydata(), without.get_ydata()[:1])

@@ -140,14 +140,14 @@ def test_other_kinds_have_a_report_too(table: Any) -> None:
     values = table.to_numpy()
     assert "<h1>KernelPCA" in KernelPCA(2).fit(values).report().html
     holes = np.where(np.random.default_rng(1).random(values.shape) < 0.2, np.nan, values)
-    model = HardImpute(2, ridge=1.0, tol=1e-2, validation=0.1).fit(holes)
+    model = HardImpute(2, alpha=1.0, tol=1e-2, validation=0.1).fit(holes)
     page, (without, kept) = model.report().html, model.validation_
     assert "Objective of the completion after each of" in page
     assert f"error of {kept['held_out']:.4g}; without components {without['held_out']:.4g}" in page
     assert "% of the variance that levels of rows and columns leave" in page
     assert "used all" not in page
     with pytest.warns(Warning, match="not converged"):
-        stopped = HardImpute(2, ridge=1.0, tol=1e-9, max_passes=4).fit(holes)
+        stopped = HardImpute(2, alpha=1.0, tol=1e-9, max_passes=4).fit(holes)
     assert "used all 4 passes" in stopped.report().html
 
 

@@ -2,7 +2,7 @@
 
 ```python
 model = streampca.HardImpute([2, 4, 8], validation=0.05).fit("holes.zarr")  # NaN, or missing_value=
-model.validation_  # held-out error of every rank and ridge, and of biases alone; the best is kept
+model.validation_  # held-out error of every rank and penalty, and of biases alone; the best is kept
 model.impute("holes.zarr", out="completed.zarr")  # block by block; model.predict(rows, columns)
 model.transform(new_rows)  # scores by what each row observes
 streampca.SoftImpute(20, validation=0.05).fit("ratings.mtx")  # the nuclear norm instead of a rank
@@ -33,7 +33,8 @@ ratings, 1.16 and 1.40 on 2,800 x 25 answers of a questionnaire (bfi), .85 and .
 (`bounds=`). `center="both"` and `scale="both"` take the means and scales of rows and columns out
 first, by turns of one pass each, until all are 0 and 1 (softImpute's biScale); a new row has those
 of what it observes. `fit(X, sample_weight=)` counts a row as often as its weight says, in
-`PCA(missing="impute")` too. If too few cells determine a row or column and there is no `ridge`, its
+`PCA(missing="impute")` too. If too few cells determine a row or column and `alpha` is 0, its
 estimate can go beyond anything observed; a warning says so. `trace_` has objective, change and
-held-out error of every sweep. With `checkpoint=` an interrupted fit goes on in the sweep it was in.
+held-out error of every sweep. With `checkpoint=` an interrupted fit resumes with its
+last sweep.
 """

@@ -11,36 +11,35 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.completion.filled import Completed
-from streampca.models.completion.fit import choose_completion, fit_completion
+from streampca.models.completion.fit import Completed, complete
+from streampca.models.completion.plan import completion_candidates
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import (
     PENALTIES,
     CompletedDecomposition,
-    curve,
     result_of,
-    turns_of,
     warn_of_completion,
 )
 from streampca.models.completion.row_solve import FillHoles, HiddenErrors
-from streampca.models.completion.trace import Sweep, scratch_folder
+from streampca.models.completion.saved import scratch_folder
+from streampca.models.completion.trace import Sweep
 from streampca.models.completion.withheld import Withhold
 from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import WeighsSamples
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, declared, parameter
 from streampca.models.contract.request import seed_of
 from streampca.models.results.row_maps import score_dtype
 from streampca.models.rows.labelled_rows import completed_like
-from streampca.passes import Plan, Planned
-from streampca.sources import as_matrix, counted
+from streampca.passes import Candidate, Outcome
 from streampca.sources.memory.lazy import is_dask_array
 
 HIDDEN = 0.2  # share of the observed cells by which a model is scored
 
 
 @declared
-class Completion(LinearModel):
+class Completion(WeighsSamples, LinearModel):
     """A low-rank model of a matrix with missing cells.
 
     A subclass has ranks and penalties, and says whether singular values are cut off or lowered.
@@ -51,7 +50,9 @@ class Completion(LinearModel):
     _soft = False
     rank: Any
     _scores: Any = None  # the scores of a fit whose factors are in a scratch store
-    _known: Ratings | None = None  # the ids of a fit of ratings, when they are first asked for
+    _known: Ratings | None = (
+        None  # answers by the ids of a fit of ratings, made at the first question
+    )
 
     solver: str = parameter(
         default="auto",
@@ -89,7 +90,7 @@ class Completion(LinearModel):
             nor the objective by more, or two sweeps the held-out error; then, or at
             ``max_passes`` with a ConvergenceWarning. Candidates that cannot have the least
             held-out error any more, at the rate at which theirs falls, leave the sweeps; with
-            0 all go on.""",
+            0 all are fitted to the end.""",
     )
     max_passes: int = parameter(
         default=100,
@@ -130,17 +131,12 @@ class Completion(LinearModel):
         meaning="""of sparse data, "missing" (a cell that is not stored was not observed; a stored
             zero is data) or "zero".""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
     checkpoint: str | None = parameter(
         default=None,
         kept=Kept.NOT,
         process=True,
         meaning="""directory in which an interrupted fit leaves its state after every sweep, and
-            within it; the same fit goes on there.""",
+            within it; the same fit resumes there.""",
     )
     scratch: str | None = parameter(
         default=None,
@@ -151,45 +147,6 @@ class Completion(LinearModel):
     )
 
     # -- fit ------------------------------------------------------------------------------------
-
-    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
-        matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
-        return self._choose(matrix, self._request(matrix, sample_weight)).plan
-
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X, (n, p), whatever ``PCA.fit`` takes; NaN and the missing code are holes.
-
-        Of sparse X the stored cells are observed, zeros among them too, and no others
-        (``absent="zero"``: all are).
-        sample_weight : (n,) how often each row counts, as in ``PCA.fit``: in means, scales, the
-            objective and the penalty, as so many equal rows would. One of weight 0 adds nothing,
-            and has scores of 0 here; ``transform`` scores it.
-
-        Raises InvalidInputError and MemoryLimitError before reading; NonFiniteError where a cell is
-        infinite.
-        """
-        matrix = self._observed(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
-        request = self._request(matrix, sample_weight)
-        scratch = partial(scratch_folder, self, self.scratch or self.checkpoint)
-        outcome = fit_completion(self._choose(matrix, request), self._running, scratch)
-        done, self.plan_, self.cost_, self.dim_ = outcome.answer, outcome.plan, outcome.costs, dim
-        self.n_features_in_ = matrix.shape[1]
-        self.trace_: list[Sweep] = done.trace
-        self.n_iter_ = len(done.trace)
-        request = done.request  # with the penalties that the first pass determined
-        self.best_rank_, self.best_penalty_ = (
-            request.ranks[done.chosen],
-            request.ridges[done.chosen],
-        )
-        self.validation_: list[dict[str, Any]] = curve(request, done.trace)
-        self.result_: CompletedDecomposition
-        self.result_, self._scores = result_of(
-            done, matrix, request, self.registered_name, self.stored_params(), outcome
-        )
-        self.turns_: list[float] = turns_of(self.result_)
-        warn_of_completion(done, matrix, request)
-        return self
 
     def refit(self, X: Any, *, tol: float = 1e-3, **options: Any) -> Self:
         """A new model of the rank and penalty that were kept, fitted to all of X, (n, p).
@@ -202,29 +159,69 @@ class Completion(LinearModel):
         changed = {"validation": None, "early_stop": False, "init": self, "tol": tol}
         return type(self)(**{**self.get_params(), **chosen, **changed}).fit(X, **options)
 
-    def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """A sparse matrix whose absent cells are missing, unless ``absent="zero"``."""
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+        """X; of a sparse one the cells that are not stored are missing, but with absent="zero"."""
         if self.absent not in ("missing", "zero"):
             raise InvalidInputError(f"absent={self.absent!r}; expected 'missing' or 'zero'")
+        matrix = super()._opened(X, dim)
         return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
 
-    def _request(self, matrix: ChunkedMatrix, sample_weight: Any) -> CompletionRequest:
-        return completion_request(self, matrix, self._soft, sample_weight)
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
+    ) -> CompletionRequest:
+        return completion_request(self, matrix, sample_weight, seed)
 
-    def _choose(self, matrix: ChunkedMatrix, request: CompletionRequest) -> Planned[Completed]:
-        return choose_completion(matrix, self.registered_name, request)
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: CompletionRequest
+    ) -> list[Candidate[Completed]]:
+        scratch = partial(scratch_folder, self, self.scratch or self.checkpoint)
+        solve = partial(complete, request=request, checkpoint=self.checkpoint, scratch=scratch)
+        return completion_candidates(matrix, request, solve)
 
-    @classmethod
-    def from_result(cls, result: Any) -> Self:
-        """A fitted model with this result, and the attributes that ``fit`` sets."""
-        model = super().from_result(result)
-        told = result.provenance
-        model.best_rank_, model.best_penalty_ = result.n_components, result.penalty
-        model.trace_ = [Sweep.from_dict(one) for one in told["trace"]]
-        model.n_iter_, model.validation_ = len(model.trace_), told["validation"]
-        model.turns_ = turns_of(result)
-        made: Self = model
-        return made
+    def _result(
+        self, matrix: ChunkedMatrix, request: CompletionRequest, done: Outcome[Completed]
+    ) -> CompletedDecomposition:
+        self.result_: CompletedDecomposition
+        described = self._described(matrix, done, random_state=request.seed)
+        result, self._scores = result_of(done.answer, matrix, described)
+        warn_of_completion(done.answer)
+        return result
+
+    def _fitted(self) -> CompletedDecomposition:
+        return self._result_as(CompletedDecomposition)
+
+    # What the fit found.
+
+    @property
+    def best_rank_(self) -> int:
+        """Of the candidate that is kept."""
+        return self._fitted().n_components
+
+    @property
+    def best_penalty_(self) -> float:
+        """Of the candidate that is kept."""
+        return self._fitted().penalty
+
+    @property
+    def trace_(self) -> list[Sweep]:
+        """Objective, change and held-out error of every sweep."""
+        return [Sweep.from_dict(one) for one in self._fitted().provenance["trace"]]
+
+    @property
+    def n_iter_(self) -> int:
+        """Sweeps."""
+        return len(self._fitted().provenance["trace"])
+
+    @property
+    def validation_(self) -> list[dict[str, Any]]:
+        """Rank, penalty, held-out error and objective of every candidate."""
+        curve: list[dict[str, Any]] = self._fitted().provenance["validation"]
+        return curve
+
+    @property
+    def turns_(self) -> list[float]:
+        """How far each turn moved the effects of rows and columns; empty without turns."""
+        return list(self._fitted().provenance.get("turns", ()))
 
     @property
     def bounds_(self) -> tuple[float, float] | None:
@@ -236,9 +233,6 @@ class Completion(LinearModel):
         """The smallest penalty for which the first component of this estimate would be 0."""
         largest = float(self._fitted().singular_values.max(initial=0.0))
         return largest + (self.best_penalty_ if self._soft else 0.0)
-
-    def _fitted(self) -> CompletedDecomposition:
-        return self._result_as(CompletedDecomposition)
 
     # -- rows -----------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
-"""The ways to a completion, and their passes: one look, then a sweep each until nothing changes.
+"""The course of a completion: a look, turns of the effects of rows and columns, sweeps.
 
-Where rows and columns are centred, the look makes the first turn, and passes of their own the
-others, before the sweeps begin.
+The first pass looks. Where rows and columns are centred, it makes the first turn too, and passes of
+their own make the others. Then each pass is a sweep, until nothing changes.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,29 +16,26 @@ import numpy as np
 
 from streampca.accumulators import HeldOutError
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, ColumnStats
-from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
-from streampca.models.completion.als import (
+from streampca.kernels import Array, ColumnStats, reciprocal, row_pieces
+from streampca.matrix import Scaling, stored_eps
+from streampca.models.completion.plan import CompletionPasses
+from streampca.models.completion.request import (
+    CompletionRequest,
+    bounds_of,
+    mean_of_all,
+    observed_range,
+)
+from streampca.models.completion.saved import SavedSweeps, columns_from_saved, columns_to_saved
+from streampca.models.completion.sweeps import (
     AlternatingSweeps,
     BiasedSweeps,
+    FilledSweeps,
+    LineFactors,
     first_directions,
     lengths_of_factors,
 )
-from streampca.models.completion.filled import Completed, FilledSweeps
-from streampca.models.completion.plan import (
-    CompletionPasses,
-    columns_outside,
-    completions,
-    mean_of_all,
-    observed_range,
-    penalties_of,
-    with_penalties,
-)
-from streampca.models.completion.request import CompletionRequest, bounds_of
 from streampca.models.completion.trace import (
     FLOOR,
-    LineFactors,
-    SavedSweeps,
     Sweep,
     hopeless,
     next_sweep,
@@ -46,135 +44,88 @@ from streampca.models.completion.trace import (
 )
 from streampca.models.completion.two_way import TwoWay
 from streampca.models.completion.withheld import Withhold
-from streampca.passes import (
-    Candidate,
-    Outcome,
-    Pass,
-    PassResult,
-    PassSpec,
-    Planned,
-    Running,
-    Steps,
-    choose,
-    execute,
-    single_threaded_blas,
-)
+from streampca.passes import Pass, PassResult, PassSpec, Planned, Steps, single_threaded_blas
 from streampca.solvers import singular_form
 
 GIVING_BACK = 10  # sweeps that are left for the held-out cells, once they are given back
-Sweeps = type[AlternatingSweeps] | type[FilledSweeps]
-SWEEPS: dict[str, Sweeps] = {
-    "als": AlternatingSweeps,
-    "impute": FilledSweeps,
-    "exact": FilledSweeps,
-}
+PIECE_NBYTES = 1 << 20  # of the factors of lines that are processed together
 
 
-@dataclass(frozen=True)
-class Completion:
-    """The solver of a candidate: its passes, and what is asked; ``planned.start`` is its state."""
+def complete(
+    planned: Planned[Any],
+    *,
+    passes: CompletionPasses,
+    request: CompletionRequest,
+    checkpoint: str | None,
+    scratch: Callable[[], str],
+) -> Steps[Completed]:
+    """Look, turn, and sweep until nothing changes; or continue where an interrupted fit was.
 
-    request: CompletionRequest
-    passes: CompletionPasses
-
-    def __call__(self, planned: Planned[Any]) -> Steps[Completed]:
-        """Look, turn and sweep until nothing changes."""
-        return complete(planned.start)
-
-
-def completion_candidates(
-    matrix: ChunkedMatrix, request: CompletionRequest
-) -> list[Candidate[Completed]]:
-    """The ways to a completion; they make the same passes, and what a sweep sums differs."""
-    made = completions(matrix, request)
-    return [replace(one, solve=Completion(request, passes)) for passes, one in made]
-
-
-def choose_completion(
-    matrix: ChunkedMatrix, method: str, request: CompletionRequest
-) -> Planned[Completed]:
-    """The way that fits the memory. Raises MemoryLimitError where nothing does."""
-    return choose(matrix, method, completion_candidates(matrix, request), request.memory_limit)
-
-
-def fit_completion(
-    planned: Planned[Completed], running: Running, scratch: Callable[[], str]
-) -> Outcome[Completed]:
-    """Run the plan, from where an interrupted fit of the same request and data was.
-
-    scratch : makes the folder for factors of lines that do not fit into memory.
+    checkpoint : the folder of its state, or None.  scratch : makes the folder for factors of lines
+    that do not fit into memory.
     """
-    solver = planned.candidate.solve
-    assert isinstance(solver, Completion)
-    request = solver.request
-    saved = SavedSweeps.of(running.checkpoint, planned.plan, planned.matrix, request)
-    work = _Fit(planned, request, solver.passes, saved, scratch)
-    return execute(planned, running, start=work, first_pass=work.resume(), keeps=False)
-
-
-def complete(work: _Fit) -> Steps[Completed]:
-    """Look, unless an interrupted fit has; turn, and sweep, until nothing changes."""
-    if not work.resumed:
-        yield from work.look()
-    while (yield from work.turn()):
+    saved = None
+    if checkpoint is not None:
+        saved = SavedSweeps.of(checkpoint, planned.plan, planned.matrix, request)
+    fit = CompletionFit(planned, request, passes, saved, scratch)
+    if not fit.resume():
+        yield from fit.look()
+    while (yield from fit.turn()):
         pass
-    while not work.finished:
-        yield from work.advance()
-    if work.request.gives_back:
-        yield from work.give_back()
-        while not work.finished:
-            yield from work.advance()
-    return work.completed()
+    while not fit.finished:
+        yield from fit.sweep()
+    if request.gives_back:
+        yield from fit.give_back()
+        while not fit.finished:
+            yield from fit.sweep()
+    return fit.completed()
 
 
-class _Fit:
-    """The state of one fit: column statistics, the factors on both sides, and the trace."""
+class CompletionFit:
+    """The state of a fit: column statistics, the factors on both sides, and the trace."""
+
+    stats: ColumnStats
+    scaling: Scaling
 
     def __init__(
         self,
-        planned: Planned[Completed],
+        planned: Planned[Any],
         request: CompletionRequest,
         passes: CompletionPasses,
         saved: SavedSweeps | None,
         scratch: Callable[[], str],
     ) -> None:
-        self.plan, self.matrix, self.request, self.saved = (
-            planned.plan,
-            planned.matrix,
-            request,
-            saved,
-        )
-        self.passes, plan, matrix = passes, planned.plan, planned.matrix
-        one = planned.blocks(passes.sweep)
-        self.axis, self.most = one.axis, one.times
+        self.matrix, self.request, self.passes, self.saved = planned.matrix, request, passes, saved
+        self.work_dtype = planned.plan.work_dtype
+        blocks, matrix = planned.blocks(passes.sweep), planned.matrix
+        self.axis, self.most = blocks.axis, blocks.times
         lines, m = matrix.shape[self.axis], matrix.shape[1 - self.axis]
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
-        self.factors = LineFactors(
-            lines, request.total, dtype, one.edges, scratch() if passes.scratch else None
-        )
-        kind = BiasedSweeps if request.biases else SWEEPS[plan.solver]
-        self.sweeps = kind(request, m, matrix.absent, np.dtype(plan.work_dtype))
-        self.withhold = Withhold.of(request.validation, request.seed, matrix, self.axis)
+        folder = scratch() if passes.scratch else None
+        self.factors = LineFactors(lines, request.total, dtype, blocks.edges, folder)
+        self.sweeps = _sweeps_of(request, m, matrix.absent, np.dtype(self.work_dtype))
+        self.withhold: Withhold | None = None
+        if request.validation is not None:
+            self.withhold = Withhold.of(request.validation, request.seed, matrix, self.axis)
         self.effects = None
         if request.both:
             self.effects = TwoWay(matrix.shape, self.axis, request.both_scaled)
         self.start: Any = None  # (m, width) where to begin, until there is a center
         self.all_sweeps = self.most
         self.most -= request.gives_back * min(GIVING_BACK, self.most // 2)  # the rest is for it
-        self.number = 0  # of sweeps made
-        self.finished = self.stopped = self.resumed = False
+        self.made = self.number = 0  # passes, and sweeps among them
+        self.finished = self.stopped = False
         self.trace: list[Sweep] = []
-        self.stats: ColumnStats
-        self.scaling: Scaling
 
-    # -- passes -----------------------------------------------------------------------------
+    # Passes.
 
     def _pass(self, spec: PassSpec, number: int = 1, **more: Any) -> Pass:
         maps: dict[str, Any] = {} if self.withhold is None else {"held": self.withhold}
-        return Pass(spec, number, maps=maps, weighted=spec is not self.passes.sweep, **more)
+        weighted, self.made = spec is not self.passes.sweep, self.made + 1
+        return Pass(spec, number, maps=maps, weighted=weighted, after=self.made - 1, **more)
 
     def look(self) -> Steps[None]:
-        """The first pass: column statistics, and directions to begin with."""
+        """Make the first pass: column statistics, and directions to begin with."""
         operands: dict[str, Any] = {}
         if self.matrix.absent:
             start: Any = self.passes.look.accumulators["start"]
@@ -186,7 +137,7 @@ class _Fit:
             done = yield from self._turn(self.passes.look, operands)
         stats = done["columns"].columns()
         rows = done["rows"] if self.request.biases else None
-        self._take_request(with_penalties(self.request, stats, rows))
+        self._take_request(self.request.in_units_of(stats, rows))
         self._take_stats(stats)
         directions, sizes = done["start"].directions()
         self.start = np.ascontiguousarray(directions)
@@ -197,12 +148,12 @@ class _Fit:
     def _turn(self, spec: PassSpec, operands: dict[str, Any]) -> Steps[PassResult]:
         """A pass that turns the effects of rows and columns."""
         assert self.effects is not None
-        sink, (beside, sides) = self.effects.sink(), self.effects.standardisation()
+        sink, (effects, sides) = self.effects.sink(), self.effects.standardisation()
         number = len(self.effects.changes) + 1
         done = yield self._pass(
-            spec, number, operands=operands | beside, side_inputs=sides, sinks={"effects": sink}
+            spec, number, operands=operands | effects, side_inputs=sides, sinks={"effects": sink}
         )
-        eps = float(np.finfo(self.plan.work_dtype).eps)
+        eps = float(np.finfo(self.work_dtype).eps)
         self.effects.take(done["effects"], sink.values, eps, self.request.weights)
         return done
 
@@ -210,7 +161,8 @@ class _Fit:
         """One turn of the effects of rows and columns. False where none is needed."""
         if self.effects is None or self.start is None:
             return False
-        if self.turns < self.request.turns and not self.effects.changes[-1] <= self.request.tol:
+        changes = self.effects.changes
+        if len(changes) < self.request.turns and not changes[-1] <= self.request.tol:
             assert self.passes.turn is not None
             yield from self._turn(self.passes.turn, {})
             self._save()
@@ -220,11 +172,6 @@ class _Fit:
         self._begin()
         self._save()
         return False
-
-    @property
-    def turns(self) -> int:
-        """The number of turns so far; the first pass counts as one."""
-        return 1 if self.effects is None else len(self.effects.changes)
 
     def _begin(self, sizes: Array | None = None) -> None:
         """Begin the sweeps.  sizes : the singular values of the start; factors have their roots."""
@@ -264,7 +211,7 @@ class _Fit:
         if scores is not None and (roots := self.request.roots) is not None:
             scores = scores * roots[:, None]
         if loadings is not None:
-            outside = columns_outside(self.stats, self.scaling, self.request)
+            outside = self.request.columns_outside(self.stats, self.scaling)
             loadings = np.where(outside[:, None], 0.0, loadings)
         lines, across = (loadings, scores) if self.axis else (scores, loadings)
         first = self.sweeps.begin_with(lines, across)
@@ -272,27 +219,27 @@ class _Fit:
             self.factors.begin_with(first)
 
     def give_back(self) -> Steps[None]:
-        """A second look, at all cells; the candidate that is kept goes on with them, alone."""
+        """A second look, at all cells; the candidate that is kept continues with them, alone."""
         if self.withhold is not None:
             self.withhold = None
             self.sweeps.fitted = np.arange(len(self.request.ranks)) == self.trace[-1].chosen
             self.most = self.all_sweeps
             done = yield self._pass(self.passes.look, 2, changed={"start": None})
             stats = done["columns"].columns()
-            self._take_request(with_penalties(self.request, stats, done["rows"]))
+            self._take_request(self.request.in_units_of(stats, done["rows"]))
             self._take_stats(stats)
             assert isinstance(self.sweeps, BiasedSweeps)
-            self.sweeps.go_on_about(self.scaling.center)
+            self.sweeps.continue_about(self.scaling.center)
             self.finished = False
             self._save()
 
-    def advance(self) -> Steps[None]:
+    def sweep(self) -> Steps[None]:
         """One sweep."""
         operands = self.sweeps.operands() | {"center": self.center()}
         if self.scaling.scale is not None:
             operands["scale"] = self.scaling.scale
         judged = self.withhold is not None and self.sweeps.judged
-        changed: dict[str, Any] = {"step": penalties_of(self.request)}
+        changed: dict[str, Any] = {"step": self.request.penalties}
         fitted = {"fitted": tuple(self.sweeps.fitted.tolist())}
         if not self.request.filled:
             changed["step"] |= fitted
@@ -303,8 +250,8 @@ class _Fit:
             changed["judge"] = None
         reads = self.request.filled
         sides: dict[str, Any] = {"u_old": self.factors.values} if reads else {}
-        beside, along = self._rows()
-        operands, sides = operands | beside, sides | along
+        row_operands, row_sides = self._rows()
+        operands, sides = operands | row_operands, sides | row_sides
         sink = self.factors.sink(self.number + 1, both=reads)
         done = yield self._pass(
             self.passes.sweep,
@@ -317,9 +264,9 @@ class _Fit:
         self.number += 1
         self.factors.written(self.number)
         with single_threaded_blas():
-            told = self.sweeps.take(done["step"])
-        if told is not None:
-            self._record(told, done["judge"] if judged else None, done.cost.seconds)
+            numbers = self.sweeps.take(done["step"])
+        if numbers is not None:
+            self._record(numbers, done["judge"] if judged else None, done.cost.seconds)
         self._decide(done["step"].squares)
         # the last sweep is made again: what is saved has not always the factors of the lines
         if not self.finished or (self.request.gives_back and not self.given_back):
@@ -345,22 +292,22 @@ class _Fit:
     def _bounds(self) -> tuple[float, float] | None:
         return bounds_of(self.request.bounds, observed_range(self.stats))
 
-    def _record(self, told: dict[str, Any], held: HeldOutError | None, seconds: float) -> None:
+    def _record(self, numbers: dict[str, Any], held: HeldOutError | None, seconds: float) -> None:
         if held is not None and not held.cells:
             raise InvalidInputError(
                 "validation holds out no observed cell, so that nothing can be judged; expected a "
                 "larger share, for example validation=0.2, or other cells"
             )
-        one = next_sweep(self.trace, told, self.sweeps.fitted, held, self.request.simplest)
-        passes = self.turns + self.number + self.given_back
-        self.trace.append(replace(one, passes=passes, seconds=seconds))
+        fitted, simplest = self.sweeps.fitted, self.request.simplest
+        more = {"passes": self.made, "seconds": seconds}
+        self.trace.append(next_sweep(self.trace, numbers, fitted, held, simplest, **more))
 
     def _decide(self, squares: float) -> None:
         """Whether this sweep was the last, and which candidates take part in the next one."""
         self.stopped = False
         if not self.trace:
             return
-        floor = FLOOR[self.plan.work_dtype] * squares
+        floor = FLOOR[self.work_dtype] * squares
         done = settled(self.trace, self.request.tol, floor, self.most - self.number)
         done |= ~self.sweeps.fitted
         early = self.request.early_stop and not self.given_back
@@ -373,64 +320,139 @@ class _Fit:
             leaves[[0, chosen]] = False  # the first one is the simplest
             self.sweeps.fitted = self.sweeps.fitted & ~leaves
 
-    # -- at rest ----------------------------------------------------------------------------
+    # An interrupted fit.
 
     def _save(self) -> None:
         """Save between sweeps, so that an interrupted fit resumes with the sweep it was in."""
-        if self.saved is not None:
-            held = self.factors if self.request.filled else None
-            state = self.sweeps.state() if self.start is None else {"start": self.start}
-            state = state | {"ridges": np.array(self.request.ridges)}
-            state |= {"bias ridges": np.array(self.request.bias_ridges)}
-            state |= {"ends": np.array([self.finished, self.stopped, self.given_back])}
-            self.saved.write(self.number, self.stats, state, self.trace, held, self.effects)
+        if self.saved is None:
+            return
+        state = self.sweeps.state() if self.start is None else {"start": self.start}
+        effects = {} if self.effects is None else self.effects.state()
+        arrays = {f"state {name}": value for name, value in state.items()}
+        arrays |= {f"effects {name}": value for name, value in effects.items()}
+        arrays["columns"] = columns_to_saved(self.stats)
+        document: dict[str, Any] = {
+            "made": self.made,
+            "number": self.number,
+            "trace": [one.to_dict() for one in self.trace],
+            "ridges": list(self.request.ridges),
+            "bias_ridges": list(self.request.bias_ridges),
+            "ends": [self.finished, self.stopped, self.given_back],
+        }
+        if self.request.filled and self.number and self.factors.folder is not None:
+            document["factors"] = os.path.abspath(self.factors.path(self.number % 2))
+        elif self.request.filled:  # the next sweep reads them
+            arrays["factors"] = np.asarray(self.factors.values)
+        self.saved.write(arrays, document)
 
-    def resume(self) -> int:
-        """Restore an interrupted fit of the same request and data; returns the passes it made."""
-        if self.saved is None or (found := self.saved.read(self.factors, self.effects)) is None:
-            return 0
-        self.resumed = True
-        self.number, stats, state, self.trace = found
-        ridges = tuple(state.pop("ridges").tolist())
-        biases = tuple(state.pop("bias ridges").tolist())
-        self.finished, self.stopped, given_back = state.pop("ends").tolist()
+    def resume(self) -> bool:
+        """Restore an interrupted fit of the same request and data. False if there is none."""
+        if self.saved is None or (found := self.saved.read()) is None:
+            return False
+        arrays, document = found
+        number, factors = int(document["number"]), document.get("factors")
+        if factors is not None:
+            path = self.factors.path(number % 2)
+            if not os.path.isdir(factors) or factors != os.path.abspath(path):
+                return False
+            self.factors.open(number)
+        elif "factors" in arrays:
+            self.factors.begin_with(arrays["factors"])
+        self.made, self.number = int(document["made"]), number
+        self.trace = [Sweep.from_dict(one) for one in document["trace"]]
+        self.finished, self.stopped, given_back = document["ends"]
         if given_back:
             self.withhold, self.most = None, self.all_sweeps
+        ridges, biases = tuple(document["ridges"]), tuple(document["bias_ridges"])
         self._take_request(replace(self.request, ridges=ridges, bias_ridges=biases, relative=False))
-        self._take_stats(stats)
+        if self.effects is not None:
+            self.effects.restore(_named("effects ", arrays))
+        self._take_stats(columns_from_saved(arrays["columns"]))
+        state = _named("state ", arrays)
         self.start = state.pop("start", None)
         if self.start is None:
             self.sweeps.restore(state)
-        return self.turns + self.number + self.given_back
+        return True
 
     @property
     def given_back(self) -> bool:
         """Whether the held-out cells are fitted, too."""
         return self.request.gives_back and self.withhold is None
 
+    # The result.
+
     def completed(self) -> Completed:
         """The best candidate in its singular form."""
-        c = self.trace[-1].chosen
-        gram, v = self.sweeps.estimate(c)
+        chosen = self.trace[-1].chosen
         with single_threaded_blas():
-            values, vectors, turn = singular_form(gram, v)
+            values, vectors, turn = singular_form(*self.sweeps.estimate(chosen))
         if self.saved is not None:
             self.saved.clear()
-        part = self.sweeps.factors(c)
-        return Completed(
-            c,
-            values,
-            vectors,
-            turn,
-            self.sweeps.offset[part],
-            self.center() + self.sweeps.added(c),
-            self.factors,
-            part,
-            self.stats,
-            self.scaling,
-            self.trace,
-            self.stopped,
-            self.axis,
-            self.request,
-            self.effects,
-        )
+        center = self.center() + self.sweeps.added(chosen)
+        return Completed(self, chosen, values, vectors, turn, center)
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The estimate of the last sweep.
+
+    chosen : number of the best candidate.  values (r,), vectors (m, r), turn (r, r) : its singular
+    form; the factors of the lines are those of the fit less their offset, times ``turn``.
+    center : (p,) means of the columns.
+    """
+
+    fit: CompletionFit
+    chosen: int
+    values: Array
+    vectors: Array
+    turn: Array
+    center: Array
+
+    @property
+    def row_mean(self) -> Array | None:
+        """(n,) row means in addition to the column means; None if not requested."""
+        fit = self.fit
+        if fit.effects is not None:
+            return fit.effects.row_center
+        if not fit.request.biases:
+            return None
+        end = fit.sweeps.factors(self.chosen).stop
+        made = np.empty(fit.factors.length)
+        for lines in self.pieces():
+            biases = fit.factors.rows(slice(end, end + 1), lines.start, lines.stop)
+            made[lines] = self.unweighted(biases, lines.start, lines.stop)[:, 0]
+        return made
+
+    def pieces(self) -> list[slice]:
+        """The lines, in pieces whose factors take PIECE_NBYTES."""
+        factors = self.fit.factors
+        return list(row_pieces(factors.length, 8 * factors.width, PIECE_NBYTES))
+
+    def rows(self, start: int, stop: int) -> Array:
+        """(lines, r) float64 factors of some lines, orthogonal columns."""
+        fit, part = self.fit, self.fit.sweeps.factors(self.chosen)
+        factors, offset = fit.factors.rows(part, start, stop), fit.sweeps.offset[part]
+        if fit.axis:
+            return np.asarray((factors - offset) @ self.turn)
+        weights = fit.request.weights
+        ones = 1.0 if weights is None else np.sqrt(weights[start:stop])[:, None]
+        return self.unweighted((factors - ones * offset) @ self.turn, start, stop)
+
+    def unweighted(self, scores: Array, start: int, stop: int) -> Array:
+        """Scores of samples start..stop, of which the factors of the fit are root(weight) times."""
+        if (weights := self.fit.request.weights) is None:
+            return scores
+        return np.asarray(scores * reciprocal(np.sqrt(weights[start:stop]))[:, None])
+
+
+def _sweeps_of(
+    request: CompletionRequest, m: int, compiled: bool, dtype: Any
+) -> AlternatingSweeps | FilledSweeps:
+    if request.filled:
+        return FilledSweeps(request, m, compiled, dtype)
+    return (BiasedSweeps if request.biases else AlternatingSweeps)(request, m, compiled, dtype)
+
+
+def _named(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
+    """The arrays whose names begin so, without that."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

@@ -34,6 +34,15 @@ class HardImpute(Completion):
 
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8; Hastie, Mazumder, Lee and
     Zadeh 2015, JMLR 16, sections 2 and 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import HardImpute
+    >>> X = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
+    >>> X[3, 0] = np.nan
+    >>> HardImpute(1).fit(X).impute(X)[3].round(3)
+    array([ 4.,  8., 12.])
     """
 
     rank: Any = parameter(
@@ -47,10 +56,10 @@ class HardImpute(Completion):
             0.05 of the cells are held out, and given back: in the end what is kept is fitted to
             all cells.""",
     )
-    ridge: Any = parameter(
+    alpha: Any = parameter(
         default="auto",
-        meaning="""adds ridge (|U|^2 + |V|^2) for Xhat = U V' (solver "als"); or a list, as
-            ``rank``. At 0 a row or column of fewer observations than r has its solution of
+        meaning="""ridge penalty: adds alpha (|U|^2 + |V|^2) for Xhat = U V' (solver "als"); or a
+            list, as ``rank``. At 0 a row or column of fewer observations than r has its solution of
             least norm, the limit. "auto": 0; with ``validation`` every rank is fitted with
             1/128, 1/16, 1/4, 1/2 and 1 times the noise level s (sqrt(N / n) + sqrt(N / p)),
             for N observed cells of deviation s about the means of their columns.""",
@@ -71,6 +80,15 @@ class SoftImpute(Completion):
 
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, algorithm 1; Hastie, Mazumder, Lee and
     Zadeh 2015, JMLR 16, theorem 1 (both objectives have the same minima).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import SoftImpute
+    >>> X = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
+    >>> X[3, 0] = np.nan
+    >>> SoftImpute(2, lambda_=0.1).fit(X).impute(X)[3].round(2)
+    array([ 2.93,  8.  , 12.  ])
     """
 
     rank: Any = parameter(
@@ -88,7 +106,7 @@ class SoftImpute(Completion):
         meaning="""every singular value of the filled matrix is lowered by it. Lists of ranks or
             penalties are fitted in the same passes, and the one with the least error in the
             held-out cells is kept. "auto": 0; with ``validation`` 1/128, 1/16, 1/4, 1/2 and
-            1 times the noise level, as ``ridge`` of :class:`HardImpute`.""",
+            1 times the noise level, as ``alpha`` of :class:`HardImpute`.""",
     )
 
     _soft = True

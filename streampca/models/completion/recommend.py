@@ -65,7 +65,7 @@ class Rows:
 
 
 class Ratings:
-    """A fitted completion of ``open_ratings``, asked by ids.
+    """A fitted completion of ``open_ratings``, addressed by ids.
 
     An unknown user has the level that all have in common and no taste, an unknown item the mean of
     all items: what biases say of them.
@@ -184,17 +184,17 @@ class Ratings:
             found = self.leading(self.whole(rows)[0], NONE if seen else rated, n)
             return self._listed(*found, bounds)
         several = isinstance(user, (list, tuple, np.ndarray, range))
-        asked = list(user) if several else [user]
-        places = self.users.of(asked)
-        if unknown := [str(one) for one, at in zip(asked, places, strict=True) if at < 0]:
+        ids = list(user) if several else [user]
+        places = self.users.of(ids)
+        if unknown := [str(one) for one, at in zip(ids, places, strict=True) if at < 0]:
             warn_caller(
-                f"{len(unknown)} of {len(asked)} users have no rating in the fit "
+                f"{len(unknown)} of {len(ids)} users have no rating in the fit "
                 f"({', '.join(unknown[:3])}): their items are those that all like most. With some "
                 "ratings of a new user: recommend({item: rating, ...})",
                 AbsentNamesWarning,
             )
         lists = [self._listed(*one, bounds) for one in self.best(places, n, seen)]
-        return dict(zip(asked, lists, strict=True)) if several else lists[0]
+        return dict(zip(ids, lists, strict=True)) if several else lists[0]
 
     def _listed(self, items: Array, values: Array, bounds: Any) -> list[tuple[Any, float]]:
         shown = values if bounds is None else np.clip(values, *bounds)

@@ -1,19 +1,27 @@
-"""The request of a completion: ranks and penalties, solver, where to begin and when to stop."""
+"""The request of a completion: ranks and penalties, solver, where to begin and when to stop.
+
+Ridges to choose from are multiples of the noise level s (sqrt(N / n) + sqrt(N / p)): about the
+largest singular value of N cells of noise of deviation s in an n x p matrix of zeros, below which
+no component stands out. The ridge of the biases of rows is s^2 / v for biases of variance v, as for
+random effects, where the posterior mean is the solution with that ridge.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
+from streampca.accumulators import RowSpread
+from streampca.accumulators.observed import RowSums
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, side_by_side
-from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.kernels import Array, ColumnStats, side_by_side
+from streampca.matrix import ChunkedMatrix, Scaling, Standardize
 from streampca.matrix.alignment import refuse_masked
-from streampca.models.contract.request import feature_weights, sample_weights, seed_of, whole_number
+from streampca.models.contract.request import feature_weights, sample_weights, whole_number
 
 SOLVERS = ("auto", "als", "impute", "exact")
 AUTO = "auto"
@@ -28,6 +36,8 @@ RATED_TOL = 1e-3  # held-out errors do not resolve less
 RATED_SHARE = 0.05  # of their cells, held out by default
 LEAST_GIVING_BACK = 4  # passes: two looks, and a sweep after each
 TURNS = 3  # share of the passes that their means and scales may take: a third
+LEAST_NOISE = 0.05  # share of the variance of all cells that is left for noise
+LARGEST = 1e4  # ridge of biases that differ by noise alone
 REASONS = {
     "als": "rows and columns solved exactly in turn: the fewest passes, and no old factors needed",
     "impute": "one step of subspace iteration on the filled matrix per pass",
@@ -35,14 +45,14 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CompletionRequest:
     """The checked parameters of a completion.
 
     ranks, ridges : of the candidates, all fitted in the same passes.
-    relative : the ridges are multiples of the noise level, which the look finds.
-    biases : rows and columns have biases beside the factors.  bias_ridges : (of rows, of columns),
-        which the look finds too.
+    relative : the ridges are multiples of the noise level, which the first look finds.
+    biases : rows and columns have biases in addition to the factors.  bias_ridges : (of rows, of
+        columns), which the look finds too.
     bounds : of predictions: "observed", None, or (low, high).
     gives_back : in the end the candidate that is kept is fitted to all cells; only where
         ``max_passes`` has room for two looks and two sweeps.
@@ -65,7 +75,6 @@ class CompletionRequest:
     validation: Any = None
     early_stop: bool = False
     init: tuple[Array | None, Array | None] | None = None
-    memory_limit: int | str | None = None
     both: bool = False
     both_scaled: bool = False
     weights: Array | None = None
@@ -111,70 +120,89 @@ class CompletionRequest:
         """Whether sweeps fill the holes with the previous estimate."""
         return self.solver != "als"
 
+    @property
+    def penalties(self) -> dict[str, Any]:
+        """Settings of a sweep that follow from the first look; none if sweeps fill the holes."""
+        if self.filled:
+            return {}
+        biases = (self.bias_ridges[0],) * len(self.ranks) if self.biases else None
+        return {"ridges": self.ridges, "biases": biases}
+
+    def in_units_of(self, stats: ColumnStats, rows: RowSpread | None) -> CompletionRequest:
+        """With its ridges in units of the data, after a look.  rows : of a request with biases."""
+        made = self
+        if rows is not None:
+            made = replace(made, bias_ridges=_bias_ridges(stats, rows.sums()))
+        if made.relative:
+            level = noise_level(made, stats)
+            ridges = tuple(one * level for one in made.ridges)
+            made = replace(made, ridges=ridges, relative=False)
+        return made
+
+    def columns_outside(self, stats: ColumnStats, scaling: Scaling) -> Array:
+        """(p,) True for columns without loadings: never observed, or fully explained by means."""
+        alone = self.standardize.center and not self.means and not self.biases
+        still = scaling.still & alone
+        return np.asarray(still | (stats.count == 0))
+
 
 def completion_request(
-    model: Any, matrix: ChunkedMatrix, soft: bool, sample_weight: Any = None
+    model: Any, matrix: ChunkedMatrix, sample_weight: Any, seed: int
 ) -> CompletionRequest:
     """The request of an estimator's parameters for this matrix. Raises InvalidInputError."""
-    n, p = matrix.shape
-    solver = model.solver
+    soft, solver = model._soft, model.solver
     if solver not in SOLVERS:
         raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
     solver = "als" if solver == AUTO else solver
     _check_limits(model, solver)
     _refuse_constant(model, matrix)
-    ranks, validation = _ranks_and_cells(model, matrix.rated, soft)
+    ranks, validation = _ranks_and_cells(model, matrix)
     by_default = matrix.rated and (model.rank == AUTO or validation is not model.validation)
     held_out, center = validation is not None, model.center
     if center == AUTO:
-        center = _usual_center(solver, model, ranks, soft, held_out)
+        center = _usual_center(solver, model, ranks, held_out)
     chooses = held_out and center != FITTED
-    for rank in ranks:
-        if rank > min(n, p):
-            raise InvalidInputError(
-                f"rank={rank} for a matrix of {n} x {p}; expected at most {min(n, p)}, and less "
-                "where anything is to be completed"
-            )
-    name, penalty = ("lambda_", model.lambda_) if soft else ("ridge", model.ridge)
-    relative = isinstance(penalty, str) and penalty == AUTO
-    if relative:
-        relative = chooses and (soft or solver == "als")
-        ridges = LADDER if relative else (0.0,)
-    else:
-        ridges = _several(penalty, name, Real, "'auto', ")
-    if not soft and solver != "als" and any(ridges):
-        raise InvalidInputError(
-            f"ridge={model.ridge!r} with solver={solver!r}: only solver='als' has a ridge; "
-            "SoftImpute(lambda_=) shrinks with every solver"
-        )
+    ridges, relative = _ridges(model, solver, chooses)
     pairs = _candidates(ranks, ridges, chooses, relative and not soft)
     _check_candidates(model, pairs, center, held_out)
+    enough = int(model.max_passes) >= LEAST_GIVING_BACK
     return CompletionRequest(
-        tuple(int(rank) for rank, _ in pairs),
-        tuple(float(ridge) for _, ridge in pairs),
-        soft,
-        solver,
-        Standardize(center=bool(center), scale=None if center == BOTH else model.scale),
-        center == FITTED,
-        max(float(model.tol), RATED_TOL if by_default else 0.0),
-        int(model.max_passes),
-        seed_of(model.random_state),
-        validation,
-        bool(model.early_stop),
-        _initial(model.init, matrix.shape),
-        model.memory_limit,
-        center == BOTH,
-        model.scale == BOTH,
-        sample_weights(sample_weight, matrix),
-        relative,
-        center == BIASES,
+        ranks=tuple(int(rank) for rank, _ in pairs),
+        ridges=tuple(float(ridge) for _, ridge in pairs),
+        soft=soft,
+        solver=solver,
+        standardize=Standardize(center=bool(center), scale=None if center == BOTH else model.scale),
+        means=center == FITTED,
+        tol=max(float(model.tol), RATED_TOL if by_default else 0.0),
+        max_passes=int(model.max_passes),
+        seed=seed,
+        validation=validation,
+        early_stop=bool(model.early_stop),
+        init=_initial(model.init, matrix.shape),
+        both=center == BOTH,
+        both_scaled=model.scale == BOTH,
+        weights=sample_weights(sample_weight, matrix),
+        relative=relative,
+        biases=center == BIASES,
         bounds=_bounds(model.bounds),
-        gives_back=by_default
-        and model.validation is None
-        and center == BIASES
-        and int(model.max_passes) >= LEAST_GIVING_BACK,
+        gives_back=by_default and model.validation is None and center == BIASES and enough,
         column_weights=_column_weights(model.weights, matrix, center),
     )
+
+
+def _ridges(model: Any, solver: str, chooses: bool) -> tuple[tuple[float, ...], bool]:
+    """(the penalties, whether they are multiples of the noise level)."""
+    name, penalty = ("lambda_", model.lambda_) if model._soft else ("alpha", model.alpha)
+    if isinstance(penalty, str) and penalty == AUTO:
+        relative = chooses and (model._soft or solver == "als")
+        return LADDER if relative else (0.0,), relative
+    ridges = _several(penalty, name, Real, "'auto', ")
+    if not model._soft and solver != "als" and any(ridges):
+        raise InvalidInputError(
+            f"alpha={model.alpha!r} with solver={solver!r}: only solver='als' has this penalty; "
+            "SoftImpute(lambda_=) shrinks with every solver"
+        )
+    return ridges, False
 
 
 def _refuse_constant(model: Any, matrix: ChunkedMatrix) -> None:
@@ -202,9 +230,7 @@ def _column_weights(weights: Any, matrix: ChunkedMatrix, center: Any) -> Array |
     return feature_weights(weights, matrix)
 
 
-def _usual_center(
-    solver: str, model: Any, ranks: tuple[int, ...], soft: bool, held_out: bool
-) -> Any:
+def _usual_center(solver: str, model: Any, ranks: tuple[int, ...], held_out: bool) -> Any:
     """What ``center="auto"`` is.
 
     Means over observed cells are not those of the completed matrix: where the model can have means
@@ -214,21 +240,26 @@ def _usual_center(
         return True
     if held_out:
         return BIASES if model.scale is None and model.weights is None else True
-    alone = not soft and len(ranks) == 1 and ranks[0] > 0 and model.ridge in (AUTO, 0)
+    alone = not model._soft and len(ranks) == 1 and ranks[0] > 0 and model.alpha in (AUTO, 0)
     return FITTED if alone else True
 
 
-def _ranks_and_cells(model: Any, rated: bool, soft: bool) -> tuple[tuple[int, ...], Any]:
+def _ranks_and_cells(model: Any, matrix: ChunkedMatrix) -> tuple[tuple[int, ...], Any]:
     """The ranks to fit, and the cells to hold out; several of ratings are judged by 5 %."""
     if not isinstance(model.rank, str):
         ranks = _several(model.rank, "rank", Integral, "'auto', ")
     elif model.rank == AUTO:
-        ranks = RATED_RANKS[soft] if rated else (1,)
+        ranks = RATED_RANKS[model._soft] if matrix.rated else (1,)
     else:
         raise InvalidInputError(
             f"rank={model.rank!r}; expected 'auto', a whole number from 0, or a list of such"
         )
-    judged = rated and (model.rank == AUTO or len(ranks) > 1)
+    if (most := min(matrix.shape)) < max(ranks):
+        raise InvalidInputError(
+            f"rank={max(ranks)} for a matrix of {matrix.shape[0]} x {matrix.shape[1]}; expected at "
+            f"most {most}, and less where anything is to be completed"
+        )
+    judged = matrix.rated and (model.rank == AUTO or len(ranks) > 1)
     by_default = judged and model.validation is None
     return ranks, RATED_SHARE if by_default else model.validation
 
@@ -355,3 +386,69 @@ def _initial(init: Any, shape: tuple[int, int]) -> tuple[Array | None, Array | N
         if one is not None and (one.ndim != 2 or len(one) != length):
             raise InvalidInputError(f"init: {name} of shape {one.shape}; expected {length} rows")
     return scores, loadings
+
+
+# What the first look makes of it.
+
+
+def noise_level(request: CompletionRequest, stats: ColumnStats) -> float:
+    """The expected largest singular value of pure noise, in standardised units."""
+    cells = float(stats.weight.sum())
+    if cells == 0.0:
+        return 0.0
+    if request.standardize.scale is not None or request.both_scaled:
+        squares = stats.weight
+    else:
+        squares = stats.m2
+        if not request.standardize.center:
+            squares = squares + stats.weight * stats.mean**2
+    if request.column_weights is not None:
+        squares = squares * request.column_weights**2
+    variance = float(squares.sum()) / cells
+    rows = float(np.max(stats.count + stats.missing, initial=0))
+    if request.weights is not None:
+        rows = float(request.weights.sum())
+    columns = len(stats.mean)
+    return float(np.sqrt(variance) * (np.sqrt(cells / rows) + np.sqrt(cells / columns)))
+
+
+def _bias_ridges(stats: ColumnStats, rows: RowSums) -> tuple[float, float]:
+    """(of rows, of columns): noise over the variances of their biases."""
+    cells = float(stats.weight.sum())
+    if cells == 0.0:
+        return LARGEST, LARGEST
+    seen = stats.weight > 0
+    each, means = stats.weight[seen], stats.mean[seen]
+    mean = float(np.average(means, weights=each))
+    between = float(each @ (means - mean) ** 2)
+    total = float(stats.m2.sum()) + between
+    of_rows = _variance_of_means(rows.rows, cells, rows.cells_squared, rows.between, total)
+    columns = float(np.count_nonzero(seen))
+    of_columns = _variance_of_means(columns, cells, float(each @ each), between, total)
+    noise = max(total / cells - of_rows - of_columns, LEAST_NOISE * total / cells)
+    ridges = (noise / max(one, noise / LARGEST, 1e-300) for one in (of_rows, of_columns))
+    return tuple(ridges)  # type: ignore[return-value]
+
+
+def _variance_of_means(
+    groups: float, cells: float, cells_squared: float, between: float, total: float
+) -> float:
+    """The variance of the true means of groups, by equating sums of squares to what is expected.
+
+    Source: Searle, Casella and McCulloch 1992, "Variance Components", section 3.6.
+    """
+    within = (total - between) / max(cells - groups, 1.0)
+    freedom = cells - cells_squared / cells
+    return max(between - (groups - 1.0) * within, 0.0) / freedom if freedom > 0 else 0.0
+
+
+def mean_of_all(stats: ColumnStats) -> float:
+    """The mean of all observed cells; 0 if there are none."""
+    return float(np.average(stats.mean, weights=stats.weight)) if stats.weight.any() else 0.0
+
+
+def observed_range(stats: ColumnStats) -> list[float] | None:
+    """The smallest and largest cell that the fit has read; None if there was none."""
+    if not (stats.count > 0).any():
+        return None
+    return [float(stats.minimum.min()), float(stats.maximum.max())]

@@ -18,24 +18,27 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
-from streampca.kernels import Array, row_pieces
+from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.completion.filled import PIECE_NBYTES, Completed
-from streampca.models.completion.plan import columns_outside, mean_of_all, observed_range
-from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
+from streampca.models.completion.fit import Completed
+from streampca.models.completion.request import (
+    AUTO,
+    BIASES,
+    CompletionRequest,
+    mean_of_all,
+    observed_range,
+)
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep, judged
-from streampca.models.decompose.assemble import provenance
-from streampca.models.results.decomposition import Decomposition, PrincipalComponents
+from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.projection import BackProjection
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowOptions, RowPasses
-from streampca.passes import Outcome
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
 NO_MODEL = "a {method} of data with holes has no covariance and no likelihood; fit streampca.PPCA"
-PENALTIES = ("ridge", "lambda_")  # the parameter that holds it: of rank, of singular values
+PENALTIES = ("alpha", "lambda_")  # parameters: of HardImpute, of SoftImpute
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -79,24 +82,6 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         inside = ordered and starts[0] == 0 and starts[-1] == len(items)
         if not inside or (len(items) and not 0 <= items.min() <= items.max() < self.n_features):
             raise DamagedSourceError(f"{where} is damaged: seen_items are not those of its users")
-
-    @classmethod
-    def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
-        """Whether an older version saved this as a model like any other."""
-        saved = document.get("settings")
-        if kind != PrincipalComponents.kind or not isinstance(saved, Mapping):
-            return False
-        completed = "rank" in saved and not set(PENALTIES).isdisjoint(saved)
-        return completed or saved.get("missing") == "impute"
-
-    @classmethod
-    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved; the penalty stood among the settings before."""
-        saved = document["settings"]
-        if "penalty" not in document:
-            known = [float(saved[name]) for name in PENALTIES if name in saved]
-            document["penalty"] = known[0] if known else 0.0
-        return super().restored_fields(arrays, document)
 
     @property
     def _absent(self) -> bool:
@@ -153,54 +138,53 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
 
 
 def result_of(
-    done: Completed,
-    matrix: ChunkedMatrix,
-    request: CompletionRequest,
-    method: str,
-    parameters: Mapping[str, Any],
-    outcome: Outcome[Completed],
+    done: Completed, matrix: ChunkedMatrix, described: Mapping[str, Any]
 ) -> tuple[CompletedDecomposition, Any]:
-    """The frozen result, and the scores where they lie in a scratch store."""
-    (n, _), values, stats = matrix.shape, done.values, done.stats
-    components, scores = _singular(done, request)
-    turn = signs_of_components(components.T)
-    components *= turn[:, None]
+    """The frozen result, and the scores where they lie in a scratch store.
+
+    described : the fields of every result: method, labels, settings and so on.
+    """
+    fit = done.fit
+    request, stats, scaling, effects = fit.request, fit.stats, fit.scaling, fit.effects
+    (n, _), values = matrix.shape, done.values
+    components, scores = _singular(done)
+    signs = signs_of_components(components.T)
+    components *= signs[:, None]
     stored = None
     if scores is None:
-        stored = _write_scores(done, turn, n)
+        stored = _write_scores(done, signs, n)
     else:
-        scores *= turn
+        scores *= signs
     weight = float(n) if request.weights is None else float(request.weights.sum())
     ddof = 1 if weight > 1 else 0
     freedom = max(weight - ddof, 1e-300)
-    left = done.trace[-1].objective[done.chosen]  # unexplained by the estimate
+    left = fit.trace[-1].objective[done.chosen]  # unexplained by the estimate
     dropped = np.flatnonzero(stats.count == 0)
-    effects, row_mean = done.effects, done.row_mean
     seen_starts, seen_items = matrix.seen() if matrix.rated else (None, None)
+    found = {
+        **described,
+        "settings": _stored_parameters(described["settings"], request, done.chosen),
+        "provenance": {**described["provenance"], **_provenance(done)},
+    }
     result = CompletedDecomposition(
-        method=method,
+        **found,
         penalty=request.ridges[done.chosen],
         explained_variance=values**2 / freedom,
         total_variance=(float(np.sum(values**2)) + left) / freedom,
         mean=np.array(done.center),
-        n_samples=n,
         ddof=ddof,
         rank=int(numerical_rank(values, max(matrix.shape))),
         components=components,
-        scale=done.scaling.scale if request.column_weights is None else done.scaling.deviation,
+        scale=scaling.scale if request.column_weights is None else scaling.deviation,
         weights=request.column_weights,
-        filtered=np.flatnonzero(done.scaling.filtered),
+        filtered=np.flatnonzero(scaling.filtered),
         scores=scores,
         dropped=dropped,
-        constant=np.setdiff1d(np.flatnonzero(done.scaling.constant), dropped),
+        constant=np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
         missing=stats.missing,
-        labels=matrix.labels,
-        settings=_stored_parameters(parameters, request, done.chosen),
-        provenance=_provenance(done, matrix, request, outcome),
-        plan=outcome.plan.to_dict(),
         weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
-        row_mean=row_mean,
+        row_mean=done.row_mean,
         row_scale=effects.row_scale if effects is not None and effects.scaled else None,
         seen_starts=seen_starts,
         seen_items=seen_items,
@@ -208,34 +192,28 @@ def result_of(
     return result, stored
 
 
-def _singular(done: Completed, request: CompletionRequest) -> tuple[Array, Array | None]:
+def _singular(done: Completed) -> tuple[Array, Array | None]:
     """(components (r, p), scores (n, r) or None where they lie in a scratch store)."""
-    values = done.values
-    lines = None if done.factors.folder is not None else done.line_factors()
-    if done.axis == 0:
+    fit, values = done.fit, done.values
+    lines = None if fit.factors.folder is not None else done.rows(0, fit.factors.length)
+    if fit.axis == 0:
         components, scores = np.array(done.vectors.T, order="C"), lines
     else:
         assert lines is not None
         lengths = np.maximum(values, np.linalg.norm(lines, axis=0))  # rounding divided by less
         components = np.array((lines / np.where(lengths > 0, lengths, 1.0)).T, order="C")
         scores = done.unweighted(done.vectors * values, 0, len(done.vectors))
-    components[:, columns_outside(done.stats, done.scaling, request)] = 0.0
+    components[:, fit.request.columns_outside(fit.stats, fit.scaling)] = 0.0
     return components, scores
 
 
-def _write_scores(done: Completed, turn: Array, n: int) -> Any:
-    """The scores of a fit whose factors lie in a scratch store, written beside them; opened."""
-    folder = str(done.factors.folder)
-    sink = ZarrSink(
-        os.path.join(folder, "scores.zarr"),
-        n,
-        len(turn),
-        done.factors.dtype,
-        done.factors.chunk,
-        overwrite=True,
-    )
+def _write_scores(done: Completed, signs: Array, n: int) -> Any:
+    """The scores of a fit whose factors lie in a scratch store, written next to them; opened."""
+    factors = done.fit.factors
+    path = os.path.join(str(factors.folder), "scores.zarr")
+    sink = ZarrSink(path, n, len(signs), factors.dtype, factors.chunk, overwrite=True)
     for start in range(0, n, sink.chunk):
-        sink.write(start, done.rows(start, min(start + sink.chunk, n)) * turn)
+        sink.write(start, done.rows(start, min(start + sink.chunk, n)) * signs)
     sink.finish()
     return sink.array
 
@@ -251,27 +229,20 @@ def _stored_parameters(
     return known
 
 
-def _provenance(
-    done: Completed, matrix: ChunkedMatrix, request: CompletionRequest, outcome: Outcome[Completed]
-) -> dict[str, Any]:
-    """Where the result came from: passes, trace, turns, held-out curve, range of the data."""
-    made = provenance(outcome.costs, matrix.fingerprint(), outcome.memory)
-    made["observed"], made["mean"] = observed_range(done.stats), mean_of_all(done.stats)
-    if request.biases:
-        made["bias_ridges"] = list(request.bias_ridges)
-    made["trace"] = [one.to_dict() for one in done.trace]
-    made["validation"] = curve(request, done.trace)
-    if done.effects is not None:
-        made["turns"] = done.effects.changes.tolist()
-    return made
+def _provenance(done: Completed) -> dict[str, Any]:
+    """Range and mean of the data, trace, turns, and held-out errors of all candidates."""
+    fit = done.fit
+    found: dict[str, Any] = {"observed": observed_range(fit.stats), "mean": mean_of_all(fit.stats)}
+    if fit.request.biases:
+        found["bias_ridges"] = list(fit.request.bias_ridges)
+    found["trace"] = [one.to_dict() for one in fit.trace]
+    found["validation"] = _curve(fit.request, fit.trace)
+    if fit.effects is not None:
+        found["turns"] = fit.effects.changes.tolist()
+    return found
 
 
-def turns_of(result: Decomposition) -> list[float]:
-    """The change of row and column effects in each turn; empty if there was no turn."""
-    return [float(one) for one in result.provenance.get("turns", [])]
-
-
-def curve(request: CompletionRequest, trace: list[Sweep]) -> list[dict[str, Any]]:
+def _curve(request: CompletionRequest, trace: list[Sweep]) -> list[dict[str, Any]]:
     """Held-out error and objective of every candidate after its last sweep with held-out cells."""
     last = judged(trace)[-1]
     return [
@@ -285,47 +256,34 @@ def curve(request: CompletionRequest, trace: list[Sweep]) -> list[dict[str, Any]
     ]
 
 
-def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: CompletionRequest) -> None:
+def warn_of_completion(done: Completed) -> None:
     """Warn of columns without observations, lack of convergence, and extrapolation."""
-    if len(dropped := np.flatnonzero(done.stats.count == 0)):
+    fit, request, effects = done.fit, done.fit.request, done.fit.effects
+    if len(dropped := np.flatnonzero(fit.stats.count == 0)):
         value = "the mean of all cells" if request.standardize.center else "0"
-        names = matrix.labels.features.names(dropped[:4].tolist())
-        words = (
-            f"{len(dropped)} of {matrix.shape[1]} features have no observation: their loadings "
-            f"are 0, and they are predicted by {value}: {shorten(names, len(dropped))}"
+        names = fit.matrix.labels.features.names(dropped[:4].tolist())
+        warn_caller(
+            f"{len(dropped)} of {fit.matrix.shape[1]} features have no observation: their loadings "
+            f"are 0, and they are predicted by {value}: {shorten(names, len(dropped))}",
+            DroppedFeaturesWarning,
         )
-        warn_caller(words, DroppedFeaturesWarning)
-    if not done.converged:
-        change = done.trace[-1].change[done.chosen]
-        words = (
+    if not fit.stopped:
+        change = fit.trace[-1].change[done.chosen]
+        warn_caller(
             f"not converged after max_passes={request.max_passes}: the last sweep changed the "
             f"estimate by {change:.2g} of its norm (tol={request.tol:g}). Go on with "
-            "init=<this model>, or allow more passes."
+            "init=<this model>, or allow more passes.",
+            convergence_warning(),
         )
-        warn_caller(words, convergence_warning())
-    if done.effects is not None and done.effects.changes[-1] > request.tol:
-        turns = done.effects.changes
-        words = (
-            f"means of rows and columns not converged in {len(turns)} turns: the last one moved "
-            f"them by {turns[-1]:.2g} of what they leave (tol={request.tol:g}). Allow more: "
-            f"max_passes={2 * request.max_passes}."
+    if effects is not None and effects.changes[-1] > request.tol:
+        warn_caller(
+            f"means of rows and columns not converged in {len(effects.changes)} turns: the last "
+            f"one moved them by {effects.changes[-1]:.2g} of what they leave "
+            f"(tol={request.tol:g}). Allow more: max_passes={2 * request.max_passes}.",
+            convergence_warning(),
         )
-        warn_caller(words, convergence_warning())
-    if (far := find_extrapolations(done)) is not None:
-        warn_caller(_far_words(far, request, done.chosen), AccuracyWarning)
-
-
-def _far_words(far: Extrapolation, request: CompletionRequest, chosen: int) -> str:
-    rank, penalty = request.ranks[chosen], "lambda_" if request.soft else "ridge"
-    more = f"a larger {penalty}=, for example {penalty}={request.ridges[chosen] * 10 or 1.0:g}"
-    if not request.soft and request.solver != "als":
-        more = "ridge=1.0 with solver='als', SoftImpute(lambda_=)"
-    lower = f", or a lower rank than {rank}" if rank > 1 else ""
-    return (
-        f"{far.rows} rows and {far.columns} columns are estimated beyond anything observed: their "
-        f"values are up to {far.ratio:.3g} times the largest observed one. Too few cells determine "
-        f"them: use {more}{lower}; validation=0.05 shows what predicts best."
-    )
+    if (found := find_extrapolations(done)) is not None:
+        warn_caller(found.described(request, done.chosen), AccuracyWarning)
 
 
 @dataclass(frozen=True)
@@ -344,37 +302,51 @@ class Extrapolation:
     columns: int
     ratio: float
 
+    def described(self, request: CompletionRequest, chosen: int) -> str:
+        """The message, with what helps."""
+        rank, penalty = request.ranks[chosen], PENALTIES[request.soft]
+        more = f"a larger {penalty}=, for example {penalty}={request.ridges[chosen] * 10 or 1.0:g}"
+        if not request.soft and request.solver != "als":
+            more = f"{PENALTIES[0]}=1.0 with solver='als', SoftImpute(lambda_=)"
+        lower = f", or a lower rank than {rank}" if rank > 1 else ""
+        return (
+            f"{self.rows} rows and {self.columns} columns are estimated beyond anything observed: "
+            f"their values are up to {self.ratio:.3g} times the largest observed one. Too few "
+            f"cells determine them: use {more}{lower}; validation=0.05 shows what predicts best."
+        )
+
 
 def find_extrapolations(done: Completed) -> Extrapolation | None:
     """The extrapolation in the estimate of the last sweep; None if there is none. Reads no data."""
-    reach, vectors = _reach(done), done.vectors
+    reach, vectors = _largest_observed(done), done.vectors
     if not reach > 0.0 or not done.values.any():
         return None
-    length, m = done.factors.length, len(vectors)
+    length, m = done.fit.factors.length, len(vectors)
     far_lines, worst, size = 0, np.zeros(len(done.values)), 0.0
-    for lines in row_pieces(length, 8 * done.factors.width, PIECE_NBYTES):
+    for lines in done.pieces():
         s = done.rows(lines.start, lines.stop)
         root = np.sqrt(np.einsum("ij,ij->i", s, s) / m)
         far_lines += int(np.count_nonzero(root > reach))
         if len(root) and root.max() > size:
             size, worst = float(root.max()), s[int(root.argmax())]
     across = vectors * done.values
-    if done.axis:
+    if done.fit.axis:
         across = done.unweighted(across, 0, m)
     root = np.sqrt(np.einsum("ij,ij->i", across, across) / length)
     far_across = int(np.count_nonzero(root > reach))
     if not far_lines + far_across:
         return None
     ratio = max(float(np.abs(vectors @ worst).max()), float(root.max())) / reach
-    rows, columns = (far_across, far_lines) if done.axis else (far_lines, far_across)
+    rows, columns = (far_across, far_lines) if done.fit.axis else (far_lines, far_across)
     return Extrapolation(rows, columns, ratio)
 
 
-def _reach(done: Completed) -> float:
+def _largest_observed(done: Completed) -> float:
     """The largest observed |z|."""
-    if done.effects is not None:
-        return float(done.effects.largest)
-    stats, scale = done.stats, done.scaling.scale
+    fit = done.fit
+    if fit.effects is not None:
+        return float(fit.effects.largest)
+    stats, scale = fit.stats, fit.scaling.scale
     seen = stats.count > 0 if scale is None else (stats.count > 0) & (scale > 0)
     ends: Array = np.maximum(stats.maximum - done.center, done.center - stats.minimum)[seen]
     reach = float((ends if scale is None else ends / scale[seen]).max(initial=0.0))

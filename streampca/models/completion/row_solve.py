@@ -155,7 +155,7 @@ class RowSolve(RowMap):
         )
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Bytes beside blocks and tiles: products of loadings, equations, a tile of holes."""
+        """Bytes apart from blocks and tiles: products of loadings, equations, a tile of holes."""
         p, r = self.balanced.shape
         height = packed_length(r) + r  # r: of factors
         tile = min(1 << 20, 4096 * p)
@@ -270,7 +270,7 @@ class HiddenErrors:
         return np.column_stack([squares, np.bincount(held.rows, minlength=block.length)])
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Beside that of the predictions: places, values and errors of the hidden cells."""
+        """In addition to the predictions: places, values and errors of the hidden cells."""
         p, base = matrix.shape[1], self.fill.scratch_nbytes(matrix)
         return lambda length: base(length) + 5 * p * length * 8
 

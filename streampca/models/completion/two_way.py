@@ -37,10 +37,6 @@ class TwoWay:
         self.largest: Any = 0.0
         self.changes: Any = np.zeros(0)
 
-    def step(self) -> TwoWayStep:
-        """The empty accumulator of a turn."""
-        return TwoWayStep(streamed=self.axis, scaled=self.scaled)
-
     def sink(self) -> MemorySink:
         """The sink of a turn, for the effects of its lines."""
         return MemorySink(len(self.center if self.axis else self.row_center), 3)

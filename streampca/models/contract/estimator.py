@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted
+from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
-from streampca.models.contract.parameters import Parameters
+from streampca.models.contract.request import seed_of
+from streampca.models.contract.shared_parameters import RunningParameters
 from streampca.models.results.given_scores import SCALING
-from streampca.models.results.result import Result
+from streampca.models.results.result import Result, provenance
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.results.value_attributes import of_series
 from streampca.models.rows.new_rows import LazyRows, NewRows
 from streampca.models.side_data.feature_names import is_xarray, text_names
-from streampca.passes import Candidate, Outcome, PassCost, Plan, Planned, Running, choose, execute
+from streampca.passes import Candidate, Outcome, PassCost, Plan, Planned, choose, execute
 from streampca.report.cards import estimator_card, result_card
 from streampca.sources import as_matrix, counted
 from streampca.sources.memory.lazy import (
@@ -46,11 +47,11 @@ OUTPUTS = ("default", "pandas", "polars")
 Kind = TypeVar("Kind", bound=Result)
 
 
-class Estimator(Parameters):
+class Estimator(RunningParameters):
     """A method with a result: fit, transform, save.
 
-    Its parameters are declared beside ``memory_limit``, ``scheduler``, ``progress`` and
-    ``checkpoint``; :class:`RowOptions` names those that say how rows are scored.
+    Every estimator has the parameters of :class:`RunningParameters`; :class:`RowOptions` names
+    those that say how rows are scored.
     """
 
     _estimator_type = "transformer"
@@ -65,35 +66,27 @@ class Estimator(Parameters):
     dim_: Any = None
     _requested: Mapping[str, bool | str | None] = MappingProxyType({})  # sample_weight by method
 
-    missing_value: float | None = None
-    memory_limit: int | str | None
-    scheduler: Any
-    progress: Any
-    checkpoint: str | None = None
-    threads: int | None = None
-
-    @property
-    def _running(self) -> Running:
-        """How its passes run."""
-        return Running(
-            self.memory_limit, self.scheduler, self.progress, self.checkpoint, self.threads
-        )
-
     @classmethod
     def from_result(cls, result: Any) -> Any:
         """A fitted model with a result that was saved, and the parameters that made it."""
         return attach(cls.restored(result.settings), result)
 
-    # -- a method says: what is asked, the ways to the answer, and what it is ----------------------
+    # A method says how X is opened, what is asked, the ways to the answer, and what it is.
 
-    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
-        """X as samples x features, before anything of it is read."""
+    def _opened(self, X: Any, dim: Any) -> Any:
+        """X as samples x features, or the pair of two views, before anything of it is read."""
         return as_matrix(X, dim=dim, missing_value=self.missing_value)
 
     def _request(self, *matrix: Any, **side: Any) -> Any:
-        """The parameters, checked, and the side data bound to a matrix.  side : as ``fit`` takes
-        them."""
+        """The parameters, checked, and the side data bound to a matrix.
+
+        side : as ``fit`` takes them, and the ``seed`` of a fit.
+        """
         raise NotImplementedError
+
+    def _bound(self, *opened: Any, **side: Any) -> tuple[ChunkedMatrix, Any]:
+        """The matrix that is read, and what is asked of it."""
+        return opened[0], self._request(*opened, **side)
 
     def _candidates(self, matrix: ChunkedMatrix, request: Any) -> Sequence[Candidate[Any]]:
         """The ways to the answer, in the order in which they are preferred."""
@@ -103,7 +96,36 @@ class Estimator(Parameters):
         """The frozen result of an answer."""
         raise NotImplementedError
 
-    # -- and every fit is this -----------------------------------------------------------------
+    # Where it needs them, it has further steps.
+
+    def _preparation(self, opened: Any) -> Planned[Any] | None:
+        """The pass that says which part of X is fitted; None where all is."""
+        return None
+
+    def _prepared(self, opened: Any, answer: Any) -> Any:
+        """That part, by the answer of the pass."""
+        raise NotImplementedError
+
+    def _remark(self, matrix: ChunkedMatrix, request: Any) -> None:
+        """Warn of what can be seen before anything is read."""
+
+    def _warm_start(self, matrix: ChunkedMatrix, request: Any) -> Any:
+        """What earlier fits left in memory: where the solver starts, and a ``recall``; or None."""
+        return None
+
+    def _without_empty(self, X: Any, opened: Any, request: Any) -> Any:
+        """Of a fit that met a hole: the samples to fit without the empty ones; None: refuse it."""
+        return None
+
+    def _bound_to(self, *observed: Any, **side: Any) -> tuple[ChunkedMatrix, Any]:
+        """The matrix of those samples, and what is asked of it.  observed : what is opened, too."""
+        raise NotImplementedError
+
+    def _of_all(self, result: Any, observed: Any) -> Result:
+        """The result over the labels of all samples."""
+        raise NotImplementedError
+
+    # Every fit is this.
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
@@ -121,20 +143,65 @@ class Estimator(Parameters):
         return self._fit_to(X, dim)
 
     def _plan_for(self, X: Any, dim: Any, **side: Any) -> Plan:
-        matrix = self._opened(X, dim)
-        return self._planned(matrix, self._request(matrix, **side)).plan
+        opened = self._opened(X, dim)
+        before = self._preparation(opened)
+        plan = self._planned(*self._bound(opened, **side)).plan
+        return plan if before is None else plan.after(before.plan)
 
     def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
-        matrix = self._opened(counted(X), dim)
-        request = self._request(matrix, **side)
-        done = execute(self._planned(matrix, request), self._running)
+        X, side = counted(X), side | self._drawn()
+        opened, earlier = self._opened(X, dim), None
+        if (before := self._preparation(opened)) is not None:
+            self._bound(opened, **side)  # what would be refused later is refused now
+            earlier = execute(before, replace(self._running, checkpoint=None))
+            opened = self._prepared(opened, earlier.answer)
+        matrix, request = self._bound(opened, **side)
+        planned, observed = self._planned(matrix, request), None
+        self._remark(matrix, request)
+        try:
+            done = self._executed(planned, request)
+        except NonFiniteError:
+            if (observed := self._without_empty(X, opened, request)) is None:
+                raise
+        if observed is not None:
+            matrix, request = self._bound_to(opened, observed, **side)
+            done = self._executed(self._planned(matrix, request), request)
+            done = replace(done, costs=[*observed.costs, *done.costs])
+        done = done if earlier is None else done.after(earlier)
         self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        return attach(self, self._result(matrix, request, done))  # type: ignore[no-any-return]
+        result = self._result(matrix, request, done)
+        attach(self, result if observed is None else self._of_all(result, observed))
+        return self
+
+    def _drawn(self) -> dict[str, int]:
+        """The seed of one fit, as side data; nothing where the method draws nothing."""
+        if "random_state" not in self.parameters:
+            return {}
+        return {"seed": seed_of(self.random_state)}  # type: ignore[attr-defined]
 
     def _planned(self, matrix: ChunkedMatrix, request: Any) -> Planned[Any]:
         """The candidate that fits the memory. Raises MemoryLimitError."""
         candidates = self._candidates(matrix, request)
         return choose(matrix, self.registered_name, candidates, self.memory_limit)
+
+    def _executed(self, planned: Planned[Any], request: Any) -> Outcome[Any]:
+        """The answer of a plan, and what it cost."""
+        warm = self._warm_start(planned.matrix, request)
+        recall = None if warm is None else warm.recall
+        return execute(planned, self._running, start=warm, recall=recall)
+
+    def _described(
+        self, matrix: ChunkedMatrix, done: Outcome[Any], **settings: Any
+    ) -> dict[str, Any]:
+        """The fields that a result of any kind has.  settings : in addition to the parameters."""
+        return {
+            "method": self.registered_name,
+            "n_samples": matrix.shape[0],
+            "labels": matrix.labels,
+            "settings": self.stored_params() | settings,
+            "plan": done.plan.to_dict(),
+            "provenance": provenance(done.costs, matrix.fingerprint(), done.memory),
+        }
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k): a second pass."""
@@ -396,6 +463,38 @@ class Estimator(Parameters):
         return (
             scores if table == "default" else framed(scores, self.get_feature_names_out(), X, table)
         )
+
+
+class WeighsSamples(Estimator):
+    """An estimator whose samples may count more or less often, by their weights."""
+
+    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
+        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        return self._plan_for(X, dim, sample_weight=sample_weight)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X.
+
+        X : NumPy, data frame, Dask, xarray, scipy.sparse, ``zarr.Array``, a path or URL, or what
+            ``streampca.open`` returned; (n, p). A Dask array that does not know its chunk sizes is
+            computed once more, to count them, with a warning.
+        dim : for xarray and N-dimensional arrays, the sample dimension(s).
+        sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or a
+            DataArray over sample dimensions, or the name of a column of the samples): means are sum
+            w x / sum w, variances divide by sum w - ddof, and whole numbers give what repeated rows
+            give. Weights that only compare samples, such as probabilities:
+            :func:`streampca.relative_weights`. A sample of weight 0 adds nothing; ``transform``
+            still scores it.
+        Later, and several at once on a cluster: ``dask.delayed(PCA(3).fit)(path)``. (Of
+        a Dask array Dask computes all of it first, for the worker that fits.)
+
+        Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading; ClusterError
+        where workers see another store than this process; NonFiniteError while reading.
+        """
+        return self._fit_to(X, dim, sample_weight=sample_weight)
 
 
 def attach(model: Any, result: Result) -> Any:

@@ -122,7 +122,7 @@ def parameter(
 def declared(cls: Class) -> Class:
     """Class decorator: parameters become the constructor, the defaults and the documentation.
 
-    Fields of base classes that are declared so too come first; a constructor of its own stays.
+    Fields of base classes that are declared so too come last; a constructor of its own stays.
     """
     types = vars(cls).get("__annotations__", {})
     own = {
@@ -130,7 +130,8 @@ def declared(cls: Class) -> Class:
         for name, one in vars(cls).items()
         if isinstance(one, Parameter)
     }
-    known = {**getattr(cls, "parameters", {}), **own}
+    inherited: Mapping[str, Parameter] = getattr(cls, "parameters", {})
+    known = own | {name: one for name, one in inherited.items() if name not in own}
     fields = dict(sorted(known.items(), key=lambda item: item[1].kw_only))
     cls.parameters = fields  # type: ignore[attr-defined]
     for name, one in own.items():

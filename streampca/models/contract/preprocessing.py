@@ -199,7 +199,24 @@ class Log1p(Preprocessor):
         )
 
 
-class TfIdf(Preprocessor):
+class TermWeights(Preprocessor):
+    """Weights of terms, from sums over the documents of the fit."""
+
+    @abstractmethod
+    def summed(self, matrix: ChunkedMatrix) -> list[tuple[str, ChunkedMatrix]]:
+        """(name of a pass, matrix whose columns it sums), once this can be fitted to the matrix."""
+
+    @abstractmethod
+    def steps_of(self, n: int, *sums: Array) -> Preprocessing:
+        """The steps for n documents, from these sums, (p,) each."""
+
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+        running = (self._running, self.cost_)
+        sums = [totals(column_stats(one, name, *running)) for name, one in self.summed(matrix)]
+        return self.steps_of(matrix.shape[0], *sums)
+
+
+class TfIdf(TermWeights):
     """Counts of terms times log inverse document frequency, as scikit-learn's TfidfTransformer.
 
     idf_ : (p,) log((1 + n) / (1 + df)) + 1 of the documents of the fit; without ``smooth`` no 1 is
@@ -229,19 +246,20 @@ class TfIdf(Preprocessor):
         """(p,) weights of the terms."""
         return self._weights
 
-    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+    def summed(self, matrix: ChunkedMatrix) -> list[tuple[str, ChunkedMatrix]]:
         if self.norm not in ("l2", None):
             raise InvalidInputError(f"norm={self.norm!r}; expected 'l2' or None")
-        presence = DerivedMatrix(matrix, Function("sign"))
-        stats = column_stats(presence, "document frequencies", self._running, self.cost_)
-        documents, n = np.rint(totals(stats)), matrix.shape[0]
+        return [("document frequencies", DerivedMatrix(matrix, Function("sign")))]
+
+    def steps_of(self, n: int, *sums: Array) -> Preprocessing:
+        documents = np.rint(sums[0])
         with np.errstate(divide="ignore"):
             weight = np.log((n + self.smooth) / (documents + self.smooth)) + 1.0
         weights = FeatureWeights(np.where(np.isfinite(weight), weight, 0.0), "tf-idf")
         return Preprocessing((weights,) if self.norm is None else (weights, RowLengths()))
 
 
-class LogEntropy(Preprocessor):
+class LogEntropy(TermWeights):
     """log(1 + count) times the term's 1 + sum_i p_i log p_i / log n, p_i = count / its total.
 
     weights_ : (p,) of the terms, from the documents of the fit. Queries and later documents are
@@ -263,17 +281,18 @@ class LogEntropy(Preprocessor):
         """(p,) global weights of the terms, 0 for one of no document."""
         return self._weights
 
-    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+    def summed(self, matrix: ChunkedMatrix) -> list[tuple[str, ChunkedMatrix]]:
         if matrix.shape[0] < 2:
             raise InvalidInputError(
                 "log_entropy of n_samples = 1; it needs two documents or more: log n is its divisor"
             )
-        running = (self._running, self.cost_)
-        total = totals(column_stats(matrix, "term totals", *running))
         information = DerivedMatrix(matrix, Function("x log x"))
-        logs = totals(column_stats(information, "term entropies", *running))
+        return [("term totals", matrix), ("term entropies", information)]
+
+    def steps_of(self, n: int, *sums: Array) -> Preprocessing:
+        total, logs = sums
         safe = np.where(total > 0, total, 1.0)
-        weight = 1.0 + (logs / safe - np.log(safe)) / np.log(matrix.shape[0])
+        weight = 1.0 + (logs / safe - np.log(safe)) / np.log(n)
         weights = np.where(total > 0, weight, 0.0)
         return Preprocessing((Logarithm(), FeatureWeights(weights, "log-entropy")))
 

@@ -59,7 +59,7 @@ def estimator(cls: Class) -> Class:
         plain = getattr(cls, name, None)
         if not inspect.isfunction(plain) or hasattr(plain, "__wrapped__"):
             continue
-        made = on_threads(plain) if name in COMPUTING and "threads" in cls.parameters else plain
+        made = on_threads(plain) if name in COMPUTING else plain
         setattr(cls, name, with_types(made) if name in ASKED else made)
     return cls
 

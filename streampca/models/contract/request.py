@@ -202,31 +202,16 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
-@dataclass(frozen=True)
-class Cohort:
-    """Samples that are scored in addition to the fitted ones.
-
-    everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
-    """
-
-    everyone: ChunkedMatrix
-    rows: Array
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """The request of a decomposition; solvers read nothing else, and check nothing again.
 
-    Parameters of the estimators are as :class:`streampca.PCA` and
-    :class:`streampca.GenotypePCA` describe them, resolved: limits of an iteration are numbers,
-    the random state is a seed, paths are text. ``ploidy`` is None where values are no allele
-    counts. ``code_assumed`` : as :class:`Standardize`.
+    Parameters are as :class:`streampca.PCA` describes them, resolved: limits of an iteration are
+    numbers, the random state is a seed.
     iterate : the user bounded the iteration, so no exact solver comes first.
     may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
     exact_first : an exact solver that fits the memory comes first, however long it takes.
     side : arrays of this matrix: weights, sample weights, the design.
-    cohort : all samples, where the matrix holds some of them and all are to be scored in the pass
-        for the loadings (solver "gram" only).
     standardize : how columns are centred and scaled, which follows from the others.
 
     Raises InvalidInputError where the columns cannot be standardised so.
@@ -239,39 +224,28 @@ class Request:
     ddof: int = 1
     missing: str = "raise"
     components: bool = True
-    ploidy: int | None = None
-    maf: float = 0.0
-    max_missing: float = 1.0
-    code_assumed: bool = False
     tol: float = TOL
     max_passes: int = MAX_PASSES
     n_oversamples: int = 10
     random_state: int = 0
     rates: Any = None
     memory_limit: int | str | None = None
-    loadings: str | None = None
-    relationship: str | None = None
     warm_start: bool = False
     iterate: bool = False
     may_go_over: bool = True
     exact_first: bool = False
     side: SideData = NOTHING
-    cohort: Cohort | None = None
     standardize: Standardize = field(init=False)
 
     def __post_init__(self) -> None:
         check_ddof(self.ddof)
-        ploidy = 2 if self.ploidy is None else self.ploidy
-        how = Standardize(
-            self.center,
-            self.scale,
-            self.ddof,
-            ploidy,
-            self.maf,
-            self.max_missing,
-            self.code_assumed,
-        )
-        object.__setattr__(self, "standardize", how)
+        object.__setattr__(self, "standardize", self._standardized())
+
+    def _standardized(self) -> Standardize:
+        return Standardize(self.center, self.scale, self.ddof)
+
+    def refuse_unused(self, used: int, total: int) -> None:
+        """Raise InvalidInputError where so few features that vary are no data to fit."""
 
     @classmethod
     def of(cls, model: Any, **resolved: Any) -> Self:
@@ -282,7 +256,7 @@ class Request:
     def bound(self, **found: Any) -> Self:
         """This request with values that are now known or drawn; it is not checked again.
 
-        found : ``side``, ``cohort`` or ``random_state``.
+        found : ``side`` or ``random_state``.
         """
         made = copy.copy(self)
         for name, value in found.items():

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array, lower_product, norm_estimate, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.contract.request import Request
@@ -80,7 +79,7 @@ def solve_sample_space(
     used : features that vary; with none there is one component, of 0.
     """
     n = len(lower)
-    refuse_no_variant(request, used, matrix.shape[1])
+    request.refuse_unused(used, matrix.shape[1])
     limit = min(n, max(used, 1) if request.center else matrix.shape[1])
     with all_threads():
         spectrum, values, everything = solve_symmetric(lower, request, limit)
@@ -150,7 +149,8 @@ def fitted_from_samples(
         certificate=certificate,
         gap=space.gap,
         scores=unweighted_rows(space.u * space.s, side.sample_weight),
-        **vars(summary),
+        features=summary,
+        squared_in=str(work_dtype(matrix.dtype)),
     )
 
 
@@ -236,17 +236,6 @@ def count_components(
         found = significant(spectrum, limit if n is None else min(n - request.center, limit))
         return max(found, 1), found or None
     return min(by_share(values, spectrum.total, float(wanted)), limit), None
-
-
-def refuse_no_variant(request: Request, used: int, total: int) -> None:
-    """Raise InvalidInputError where a fit of genotypes, which have a ploidy, uses no variant."""
-    if used or request.ploidy is None:
-        return
-    raise InvalidInputError(
-        f"none of {total} variants is left: all are monomorphic, without a call, rarer than "
-        f"maf={request.maf:g}, or with more than max_missing={request.max_missing:g} of "
-        "their calls missing"
-    )
 
 
 def kept_count(matrix: ChunkedMatrix, request: Request) -> int:

@@ -7,10 +7,10 @@ no time for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels
 from streampca.matrix.select import SelectedMatrix
 from streampca.models.contract.estimator import Estimator
-from streampca.models.contract.request import Request, sample_weights
+from streampca.models.contract.request import sample_weights
 from streampca.models.decompose.eigenproblem import count_missing
-from streampca.models.results.decomposition import Decomposition, PrincipalComponents
+from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions, RowPasses
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.models.side_data.row_weights import of_some
@@ -41,8 +41,6 @@ from streampca.passes import (
 from streampca.store import MemorySink
 
 NAME = "empty samples"
-Model = TypeVar("Model", bound=Decomposition)
-Asked = TypeVar("Asked", bound=Request)
 
 
 def is_field(X: Any, labels: Labels) -> bool:
@@ -59,95 +57,82 @@ def is_field(X: Any, labels: Labels) -> bool:
 class ObservedSamples:
     """The samples of a matrix that have an observation, where others have none.
 
-    rows : their numbers.  matrix : of these samples.  everyone : of all.  costs : of finding them.
+    rows : their numbers.  everyone : the labels of all.  costs : of finding them.
     """
 
     rows: Array
-    matrix: ChunkedMatrix
-    everyone: ChunkedMatrix
+    everyone: Labels
     costs: list[PassCost]
 
     @classmethod
-    def of(cls, matrix: ChunkedMatrix, running: Running) -> ObservedSamples | None:
-        """Those of a matrix, by one pass; None where all samples have observations, or none."""
-        n, p = matrix.shape
-        missing, costs = _missing_by_sample(matrix, running)
-        rows = np.flatnonzero(missing < p)
-        if len(rows) in (0, n):
-            return None
-        return cls(rows, SelectedMatrix(matrix, rows), matrix, costs)
+    def of(cls, views: Sequence[ChunkedMatrix], running: Running) -> ObservedSamples | None:
+        """Those with an observation in each view, by a pass over each; None where that is all, or
+        none."""
+        n = views[0].shape[0]
+        rows, costs = np.arange(n), []
+        for view in views:
+            missing, cost = _missing_by_sample(view, running)
+            rows = rows[missing[rows] < view.shape[1]]
+            costs += cost
+        return None if len(rows) in (0, n) else cls(rows, views[0].labels, costs)
 
-    def weights(self, sample_weight: Any) -> Any:
+    def part(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
+        """These samples of a matrix of all."""
+        return SelectedMatrix(matrix, self.rows)
+
+    def weights(self, matrix: ChunkedMatrix, sample_weight: Any) -> Any:
         """The sample weights of all, (n,), 0 for the empty ones."""
-        given = sample_weights(sample_weight, self.everyone)
-        found = np.zeros(self.everyone.shape[0])
+        given = sample_weights(sample_weight, matrix)
+        found = np.zeros(matrix.shape[0])
         found[self.rows] = 1.0 if given is None else given[self.rows]
         return of_some(sample_weight, found, np.arange(len(found)))
 
-    def request(self, request: Asked, weighted: bool) -> Asked:
-        """The request of the observed samples, from that of all with these weights.
-
-        The basis of a design is 0-weighted at the empty ones, and stays one without them.
-        """
-        request.check(self.matrix.shape, least=0)
-        side = request.side
-        weight = side.sample_weight
-        mine = weight[self.rows] if weighted and weight is not None else None
-        basis = None if side.basis is None else side.basis[self.rows]
-        return request.bound(side=replace(side, sample_weight=mine, basis=basis))
-
     def spread(self, rows: Array) -> Array:
         """(n, k) of all samples from those of the observed ones; NaN for the others."""
-        found = np.full((self.everyone.shape[0], *rows.shape[1:]), np.nan, rows.dtype)
+        found = np.full((len(self.everyone.samples), *rows.shape[1:]), np.nan, rows.dtype)
         found[self.rows] = rows
         return found
 
-    def result(self, result: Model) -> Model:
-        """The result over the labels of all samples, from that of the observed ones. Warns."""
-        warn_of_empty(self.everyone.labels.samples, self.rows)
-        more: dict[str, Any] = {}
+    def result(self, result: Any) -> Any:
+        """The result over the labels of all samples, from that of the observed ones."""
+        more: dict[str, Any] = {"labels": self.everyone}
         if isinstance(result, PrincipalComponents):
-            more["fitted"] = np.zeros(self.everyone.shape[0], np.bool_)
+            more["fitted"] = np.zeros(len(self.everyone.samples), np.bool_)
             more["fitted"][self.rows] = True
-        if result.scores is not None:
+        if getattr(result, "scores", None) is not None:
             more["scores"] = self.spread(np.asarray(result.scores))
-        return replace(result, labels=self.everyone.labels, **more)
+        return replace(result, **more)
 
 
-def fit_observed(
-    X: Any,
-    matrix: ChunkedMatrix,
-    sample_weight: Any,
-    *,
-    request_of: Callable[[Any], Asked],
-    fit: Callable[[ChunkedMatrix, Asked], Model],
-    running: Running,
-) -> tuple[Model, list[PassCost]]:
-    """(the result, the costs of finding empty samples): of all samples; of the observed ones, if
-    X is a field, and the fit refuses its holes.
+class LeavesOutEmptySamples(Estimator):
+    """An estimator that is fitted without a field's samples that have no observation.
 
-    X : as the caller has it.  request_of : the request for sample weights.  fit : of a matrix.
+    They are looked for where the fit meets a hole that it refuses, and the fit begins again.
     """
-    request = request_of(sample_weight)
-    try:
-        return fit(matrix, request), []
-    except NonFiniteError:
-        field = request.missing == "raise" and is_field(X, matrix.labels)
-        observed = ObservedSamples.of(matrix, running) if field else None
-        if observed is None:
-            raise
-    request = request_of(observed.weights(sample_weight))
-    request = observed.request(request, sample_weight is not None)
-    return observed.result(fit(observed.matrix, request)), observed.costs
 
+    def _without_empty(self, X: Any, opened: Any, request: Any) -> ObservedSamples | None:
+        field = request.missing == "raise" and is_field(X, opened.labels)
+        return ObservedSamples.of([opened], self._running) if field else None
 
-def observed_in_both(x: ChunkedMatrix, y: ChunkedMatrix, model: Estimator) -> Array | None:
-    """The rows of two views that have an observation in each; None where that is all, or none."""
-    rows = np.arange(x.shape[0])
-    for one in (x, y):
-        if (found := ObservedSamples.of(one, model._running)) is not None:
-            rows = np.intersect1d(rows, found.rows)
-    return None if len(rows) in (0, x.shape[0]) else rows
+    def _bound_to(
+        self, opened: Any, observed: ObservedSamples, *, sample_weight: Any = None, **side: Any
+    ) -> tuple[ChunkedMatrix, Any]:
+        """Side data are those of all samples, of which the empty ones have a weight of 0.
+
+        The basis of a design is then 0 at the empty ones, and stays a basis without them.
+        """
+        part, rows = observed.part(opened), observed.rows
+        weights = observed.weights(opened, sample_weight)
+        request = self._request(opened, sample_weight=weights, **side)
+        request.check(part.shape, least=0)
+        whole = request.side
+        weight = None if sample_weight is None else whole.sample_weight[rows]
+        basis = None if whole.basis is None else whole.basis[rows]
+        return part, request.bound(side=replace(whole, sample_weight=weight, basis=basis))
+
+    def _of_all(self, result: Any, observed: ObservedSamples) -> Any:
+        warn_of_empty(observed.everyone.samples, observed.rows)
+        return observed.result(result)
 
 
 def warn_of_empty(samples: AxisLabels, observed: Array) -> None:
@@ -225,14 +210,15 @@ def scores_of_observed(passes: RowPasses, rows: RowMap) -> Array:
     try:
         return passes.table("transform", rows, passes.dtype)
     except NonFiniteError:
-        observed = ObservedSamples.of(passes.matrix, passes.running) if passes.by_features else None
+        views = [passes.matrix]
+        observed = ObservedSamples.of(views, passes.running) if passes.by_features else None
         if observed is None:
             raise
-    mine = replace(passes, matrix=observed.matrix)
+    mine = replace(passes, matrix=observed.part(passes.matrix))
     return observed.spread(mine.table("transform", rows, passes.dtype))
 
 
-class ScoresEmptySamples(Estimator):
+class ScoresEmptySamples(LeavesOutEmptySamples):
     """An estimator that gives NaN as the scores of a field's samples without any observation."""
 
     missing: str

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator, Gram, RowMissing
+from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, found, work_dtype
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
@@ -26,6 +27,7 @@ from streampca.models.decompose.gram_outputs import (
     VARIANCE,
     FeatureStatistics,
     FeatureSummary,
+    GramOutputs,
     components_sink,
     finish_components,
     statistics_nbytes,
@@ -34,19 +36,23 @@ from streampca.models.decompose.gram_outputs import (
 )
 from streampca.models.results.projection import FeatureLoadings, ScoresOfAllSamples
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, larger, pass_spec
-from streampca.store import ColumnsSink, LabelledSink, MemorySink
+from streampca.store import ColumnsSink, MemorySink
+
+NOTHING_ELSE = GramOutputs()
 
 
-def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+def gram_candidates(
+    matrix: ChunkedMatrix, request: Request, outputs: GramOutputs = NOTHING_ELSE
+) -> list[Candidate[Fitted]]:
     """One pass that sums the Gram matrix, and one for the components."""
     n, p = matrix.shape
-    k, cohort = kept_count(matrix, request), request.cohort
+    k, cohort = kept_count(matrix, request), outputs.cohort
     standardize = request.standardize
     sums: dict[str, Accumulator] = {"gram": Gram(standardize=standardize, missing=request.missing)}
     if request.missing == "mean" and (cohort is None or not request.components):
         sums["rows"] = RowMissing()
     solve, flops = eigh_cost(n, request, k)
-    streamed = request.loadings is not None
+    streamed = outputs.loadings is not None
     held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, request)}
     first = pass_spec("gram", matrix, 1, sums, flops=float(p) * n * n, kept=held)
     reason = "one pass over features; n x n Gram, then eigh"
@@ -90,7 +96,12 @@ def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[F
         solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
     terms = {**solving, **held, "scores": 2 * n * k * 8}
     solver = partial(
-        gram_by_features, matrix=matrix, request=request, spec=first, loadings=loadings
+        gram_by_features,
+        matrix=matrix,
+        request=request,
+        outputs=outputs,
+        spec=first,
+        loadings=loadings,
     )
     return [Candidate("gram", reason, passes, terms, flops, solve=solver)]
 
@@ -100,6 +111,7 @@ def gram_by_features(
     *,
     matrix: ChunkedMatrix,
     request: Request,
+    outputs: GramOutputs,
     spec: PassSpec,
     loadings: PassSpec | None,
 ) -> Steps[Fitted]:
@@ -107,18 +119,17 @@ def gram_by_features(
 
     matrix : without what a design explains.
     """
-    cohort = request.cohort
-    streamed = request.loadings is not None
+    cohort, streamed = outputs.cohort, outputs.loadings
     weight = request.side.count(matrix.shape[0])
     statistics = FeatureStatistics.of(matrix, request, 1.0)
-    sinks = _first_sinks(matrix, None if streamed else statistics)
+    sinks = _first_sinks(matrix, statistics if streamed is None else None)
     known: dict[str, Any] = {"statistics": statistics, "removed": found}
     maps = {name: known[name] for name in sinks}
     first = (yield Pass(spec, maps=maps, sinks=sinks)).accumulators
     gram = first.pop("gram")
-    if (relationship := request.relationship) is not None:
+    if outputs.relationship is not None:
         samples = matrix.labels.samples
-        written = write_relationship(relationship, gram.lower(), gram.n_used, samples)
+        written = write_relationship(outputs.relationship, gram.lower(), gram.n_used, samples)
     probed = gram.rounding()
     if request.center:
         remove_mean(gram.lower(), gram.z_probe, request.side.sample_weight)
@@ -126,35 +137,38 @@ def gram_by_features(
     del gram  # n x n
     divisor = request.divisor(weight)
     second: dict[str, Any] = {}
-    if streamed:
+    rows = None if cohort is None else cohort.rows
+    components: Array | None = None
+    if streamed is not None:
         assert loadings is not None
         edges = planned.blocks(loadings).edges
-        sink, statistics = _streamed_components(matrix, request, space, divisor, edges)
+        statistics = FeatureStatistics.of(matrix, request, divisor, rows)
+        variance = space.spectrum.head(space.k).values / divisor
+        sink = components_sink(streamed, space.rank, variance, matrix, edges)
         # in this order: the last one moves the finished group to its path
-        outputs = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
-        second = (yield _loadings(loadings, request, space, outputs, statistics)).accumulators
-        assert request.loadings is not None
-        summary = FeatureSummary.stored(request.loadings, statistics)
-        fitted = fitted_from_samples(space, summary, matrix, request, 1)
+        written_to = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
+        wanted = _loadings(loadings, request, space, written_to, rows, statistics)
+        second = (yield wanted).accumulators
+        summary = FeatureSummary.stored(streamed, statistics)
     else:
         sinks["statistics"].values[statistics.names.index(VARIANCE)] /= divisor
         summary = FeatureSummary.held(sinks["statistics"], statistics)
-        fitted = fitted_from_samples(space, summary, matrix, request, 1)
         if loadings is not None:
             components = np.empty((space.k, matrix.shape[1]))
             held = {"loadings": RowsSink(components.T, 0)}
-            second = (yield _loadings(loadings, request, space, held)).accumulators
-            fitted.components = finish_components(components, space.rank, fitted, request.center)
+            second = (yield _loadings(loadings, request, space, held, rows)).accumulators
+            components = finish_components(components, space.rank, summary, request.center)
     if "removed" in sinks:
-        removed = sinks["removed"].values.T
-        fitted.mean, fitted.removed = removed[0].copy(), removed[1:].copy()
+        summary = summary.without(sinks["removed"].values.T)
+    fitted = fitted_from_samples(space, summary, matrix, request, 1)
+    fitted.components, fitted.streamed = components, streamed is not None
     counts = second.get("rows", first.get("rows"))
     if request.missing == "mean" and counts is not None:
         fitted.missing_by_sample = counts.counts()
     if cohort is not None and "scores" in second:
         fitted.scores = second["scores"].scores
         fitted.scores[cohort.rows] = space.u * space.s
-    if relationship is not None:  # not before: after an interrupted fit the path must still be free
+    if outputs.relationship is not None:  # not before: after an interruption the path must be free
         written.finish()
     return fitted
 
@@ -169,31 +183,20 @@ def _first_sinks(matrix: ChunkedMatrix, statistics: FeatureStatistics | None) ->
     return sinks
 
 
-def _streamed_components(
-    matrix: ChunkedMatrix, request: Request, space: SampleSpace, divisor: float, edges: Any
-) -> tuple[LabelledSink, FeatureStatistics]:
-    """The Zarr sink of the components, and the map of the feature statistics stored with them."""
-    assert request.loadings is not None
-    variance = space.spectrum.head(space.k).values / divisor
-    sink = components_sink(request.loadings, space.rank, variance, matrix, edges)
-    rows = None if request.cohort is None else request.cohort.rows
-    return sink, FeatureStatistics.of(matrix, request, divisor, rows)
-
-
 def _loadings(
     spec: PassSpec,
     request: Request,
     space: SampleSpace,
     sinks: dict[str, Any],
+    rows: Array | None,
     statistics: FeatureStatistics | None = None,
 ) -> Pass:
-    """The second pass.
+    """The second pass.  rows : of the fitted samples, where blocks hold more.
 
     Components beyond the numerical rank are 0 here; in memory they are completed afterwards.
     """
-    cohort = request.cohort
     real = np.where(np.arange(space.k) < space.rank, space.s, np.inf)
-    loadings = FeatureLoadings(request.standardize, None if cohort is None else cohort.rows)
+    loadings = FeatureLoadings(request.standardize, rows)
     return Pass(
         spec,
         operands={"u": space.u, "s": real},

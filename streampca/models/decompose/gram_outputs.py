@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from streampca.matrix import (
 )
 from streampca.models.contract.request import Request
 from streampca.models.results.linear_result import COMPONENTS
+from streampca.models.side_data.design import Removal
 from streampca.passes import single_threaded_blas
 from streampca.solvers import complete_columns
 from streampca.store import ColumnsSink, LabelledSink, labelled_vector
@@ -28,6 +29,30 @@ from streampca.store.chunks import writing_nbytes
 from streampca.store.sinks import CHUNK_NBYTES, chunk_for
 
 RELATIONSHIP = "relationship"  # the name of the array
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Samples that are scored in addition to the fitted ones.
+
+    everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
+    """
+
+    everyone: ChunkedMatrix
+    rows: Array
+
+
+@dataclass(frozen=True)
+class GramOutputs:
+    """What the fit makes of the Gram matrix on its way.
+
+    loadings, relationship : paths of new Zarr groups for components and relationship matrix.
+    cohort : all samples, where some are fitted and all are scored in the pass for the loadings.
+    """
+
+    loadings: str | None = None
+    relationship: str | None = None
+    cohort: Cohort | None = None
 
 
 def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> LabelledSink:
@@ -78,17 +103,16 @@ def components_sink(
     )
 
 
-def finish_components(components: Array, rank: int, fitted: Any, centered: bool) -> Array:
+def finish_components(
+    components: Array, rank: int, features: FeatureSummary, centered: bool
+) -> Array:
     """(k, p) orthonormal rows from Z'u / s, in place; directions beyond the numerical rank are
-    completed.
-
-    fitted : any object with ``dropped``, ``scale`` and ``constant``.
-    """
-    dead = fitted.dropped
-    if fitted.scale is not None:
-        dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
+    completed."""
+    dead = features.dropped
+    if features.divisors is not None:
+        dead = np.union1d(dead, np.flatnonzero(features.divisors == 0.0))
     if centered:
-        dead = np.union1d(dead, fitted.constant)
+        dead = np.union1d(dead, features.constant)
     with single_threaded_blas():
         complete_columns(components.T, rank, dead)
     return components
@@ -120,21 +144,39 @@ AT_ONCE = 65536  # entries
 
 @dataclass(frozen=True)
 class FeatureSummary:
-    """What :class:`Fitted` holds of each column: arrays, or stored columns.
+    """What a fit knows of each feature, under the names of the result: arrays, or stored columns.
 
-    mean : what was subtracted.  scale : divisors, weights of the features included; or None.
-    deviation : the divisors before weights entered them.  dropped, constant, filtered : places.
+    mean : what was subtracted.  divisors : weights of the features included; or None.
+    scale : the divisors before weights entered them.  feature_variance, feature_mean : unscaled.
+    missing : holes.  dropped, constant, filtered : places.
+    removed : (r, p) coefficients of the basis of the design, or None.
     """
 
     mean: Any
+    divisors: Any
     scale: Any
-    deviation: Any
-    column_variance: Any
-    column_mean: Any
+    feature_variance: Any
+    feature_mean: Any
     missing: Any
     dropped: Any
     constant: Any
     filtered: Any
+    removed: Any = None
+
+    def fields(self, request: Request) -> dict[str, Any]:
+        """The fields of the result."""
+        known = dict(vars(self))
+        del known["divisors"]  # which follow from the scale and the weights
+        removed, design = known.pop("removed"), request.side.design
+        if design is not None and removed is not None:
+            known["removal"] = Removal(design, removed)
+        if request.center:
+            del known["feature_mean"]  # it is the mean
+        return known
+
+    def without(self, removed: Array) -> FeatureSummary:
+        """These, where a design was removed.  removed : (1 + r, p) means, and coefficients."""
+        return replace(self, mean=removed[0].copy(), removed=removed[1:].copy())
 
     @classmethod
     def of_stats(

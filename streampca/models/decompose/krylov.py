@@ -12,14 +12,13 @@ import numpy as np
 from streampca.accumulators import OPEN_BLOCKS, SubspaceStep
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
-from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found
+from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found, work_dtype
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.eigenproblem import RowsSink, count_missing, unweighted_rows
 from streampca.models.decompose.gram_outputs import FeatureSummary, finish_components
 from streampca.models.decompose.krylov_plan import (
     RANDOM,
-    STEPS,
     Judge,
     KrylovShape,
     Verdict,
@@ -96,7 +95,8 @@ class _Iteration:
         shape: KrylovShape,
         passes: tuple[PassSpec, ...],
     ) -> None:
-        self.plan, self.matrix, self.request, self.shape = planned.plan, matrix, request, shape
+        self.plan, self.candidate = planned.plan, planned.candidate
+        self.matrix, self.request, self.shape = matrix, request, shape
         self.first, self.step, *self.last = passes
         self.blocks = planned.blocks(self.step)
         self.side = request.side
@@ -306,7 +306,7 @@ class _Iteration:
         if self.stopped:
             return False
         width = min(self.shape.width, room)
-        fresh = self.space.next_block(ritz, width, self.rng)
+        fresh = self.space.next_block(ritz, width, self.rng, float(last.floor.min()))
         fresh = self._centred(fresh).astype(self.dtype)
         if self.space.size + width > self.space.capacity:
             self.space.restart(ritz, self.shape.keep)
@@ -316,11 +316,8 @@ class _Iteration:
     def _passes_worth_making(self) -> int:
         """The number of further passes that would still be faster than an exact solver."""
         left = self.blocks.times - self.steps
-        predicted = dict(self.plan.considered)
-        if self.plan.then is None or not predicted.get("krylov"):
-            return left
-        one = predicted["krylov"] / (1 + STEPS)
-        return min(left, int(predicted.get(self.plan.then.solver, np.inf) / one))
+        exact = self.candidate.then
+        return left if exact is None else min(left, self.candidate.passes_within(exact.seconds))
 
     # -- the result -------------------------------------------------------------------------
 
@@ -341,6 +338,7 @@ class _Iteration:
         following = float(ritz.values[k]) if k < len(ritz.values) else 0.0
         spectrum = Spectrum(ritz.values[:k], vectors, following, self.judge.total, math.nan)
         rank = numerical_rank(ritz.values, self.shape.m, last.floor)
+        features = FeatureSummary.of_scaling(self.stats, self.scaling, self.judge.divisor)
         fitted = Fitted(
             spectrum=spectrum,
             weight=self.weight,
@@ -348,14 +346,13 @@ class _Iteration:
             certificate=undetermined_after(last.certificate, rank),
             missing_by_sample=self.missing_by_sample,
             doubt=last.uncertain(self.stopped, self._exact()),
-            **vars(FeatureSummary.of_scaling(self.stats, self.scaling, self.judge.divisor)),
+            features=features if self.removed is None else features.without(self.removed),
+            squared_in=str(work_dtype(self.matrix.dtype)),
         )
-        if self.removed is not None:
-            fitted.mean, fitted.removed = self.removed[0].copy(), self.removed[1:].copy()
         if self.shape.streamed == 0:
             vectors[:, rank:] = 0.0
             fitted.components = finish_components(
-                np.array(vectors.T, order="C"), rank, fitted, self.request.center
+                np.array(vectors.T, order="C"), rank, features, self.request.center
             )
             turn = signs_of_components(fitted.components.T)
             fitted.components *= turn[:, None]
@@ -368,7 +365,7 @@ class _Iteration:
         if self.request.components:
             loadings = yield from self._loadings(ritz, u, s, turn)
             fitted.certificate = of_products(fitted.certificate, spectrum, self.dtype)
-            fitted.components = finish_components(loadings, rank, fitted, self.request.center)
+            fitted.components = finish_components(loadings, rank, features, self.request.center)
         return fitted
 
     def _loadings(self, ritz: Ritz, u: Array, s: Array, turn: Array) -> Steps[Array]:

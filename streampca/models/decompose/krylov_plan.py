@@ -21,7 +21,7 @@ from streampca.kernels import CONFIDENCE, PROBES, Array
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
-from streampca.passes import Candidate, PassSpec, pass_spec
+from streampca.passes import Candidate, PassSpec, in_memory, pass_spec
 from streampca.solvers import (
     Certificate,
     Ritz,
@@ -78,7 +78,9 @@ class Judge:
         )
         nothing = ritz.values[:k] <= 10.0 * level[:k]
         certified = (certificate.angle_bound <= self.tol) | nothing
-        stuck = certified | (ritz.residual[:k] <= np.maximum(level[:k], floor))
+        resolved = ritz.residual <= np.maximum(level, floor)
+        following = resolved[k] if k < len(resolved) else True  # what separates the last of them
+        stuck = certified | (resolved[:k] & following)
         return Verdict(ritz, certificate, level, certified, stuck, multiplied, self.tol)
 
 
@@ -102,16 +104,25 @@ class Verdict:
 
     def passes_needed(self, before: Verdict | None) -> int:
         """Passes until the next component is certified, if residuals fall as since ``before``."""
-        if before is None:
+        if before is None or len(before.ritz.residual) < len(self.stuck) + 1:
             return 0
         k, todo = len(self.stuck), ~self.stuck
-        values, residual = self.ritz.values, self.ritz.residual[:k]
-        gain = np.log(before.ritz.residual[:k] / np.maximum(residual, 1e-300))[todo]
+        values, residual = self.ritz.values, self._limiting(self.ritz)
+        gain = np.log(self._limiting(before.ritz) / np.maximum(residual, 1e-300))[todo]
         gap = np.maximum(values[:k] - np.append(values, 0.0)[1 : k + 1], self.floor[:k])
         excess = np.minimum(residual / gap, self.certificate.angle_bound) / self.tol
         excess = np.log(np.maximum(excess, 1.0))
         needed = excess[todo] / np.maximum(gain, 1e-3)
         return math.ceil(float(needed.min(initial=np.inf)) / 2)  # Krylov steps speed up
+
+    def _limiting(self, ritz: Ritz) -> Array:
+        """(k,) residual that limits each component: its own, or, once that is rounding, that of the
+        vector after the last one, from which it is to be separated."""
+        k = len(self.stuck)
+        own = ritz.residual[:k]
+        if k >= len(ritz.residual):
+            return own
+        return np.where(self.ritz.residual[:k] <= self.floor[:k], ritz.residual[k], own)
 
     def uncertain(self, stopped: str, exact: str = "") -> str:
         """Which components are not as certain as the arithmetic allows, and how far they may be
@@ -141,7 +152,9 @@ class Verdict:
 # The plan of an iterative PCA: which axis is streamed, how many vectors, how large a basis.
 
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
+NARROW = 16  # of what lies in memory: nothing is read, and more steps of fewer vectors find more
 VECTOR = 16  # widths are multiples of it: columns that a register holds
+OVERSAMPLES = 10  # more are taken for a wish, in memory too
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
 STEPS = 3  # usually enough; for predicted times
 ROOM = 4  # blocks of a basis that does well without
@@ -172,9 +185,12 @@ class KrylovShape:
     ) -> KrylovShape:
         """For k components, at least ``over`` vectors beside them, a basis of so many blocks."""
         m = matrix.shape[1 - axis]
-        width = min(m, max(WIDTH, _multiple(k + max(over, k // 2), VECTOR)))
-        capacity = min(m, blocks * width)
-        return cls(axis, m, width, capacity, max(1, min(width, capacity - width)), images)
+        wide = min(m, max(WIDTH, _multiple(k + max(over, k // 2), VECTOR)))
+        narrow = in_memory(matrix) and over <= OVERSAMPLES
+        width = min(wide, _multiple(max(NARROW, k // 2), VECTOR)) if narrow else wide
+        capacity = min(m, blocks * wide)
+        keep = max(1, min(max(wide, capacity // 2), capacity - width))
+        return cls(axis, m, width, capacity, keep, images)
 
     def sizes(self) -> dict[str, int]:
         """The sizes, as the plan prints them."""

@@ -208,18 +208,18 @@ def gram_by_panels(
     del work  # n x n
     divisor = request.divisor(request.side.count(matrix.shape[0]))
     summary = FeatureSummary.of_stats(stats, matrix, request, divisor)
+    center = summary.mean
+    if removed is not None:  # residuals have no mean
+        summary, center = replace(summary, removed=removed[1:]), np.zeros_like(center)
     fitted = fitted_from_samples(space, summary, matrix, request, len(passes.all()))
     fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
-    center = fitted.mean
-    if removed is not None:  # residuals have no mean
-        fitted.removed, center = removed[1:], np.zeros_like(center)
     if passes.loadings is not None:
         u, operands = space.u, {"center": center}
         if (sample_weight := request.side.sample_weight) is not None:
             u *= np.sqrt(sample_weight)[:, None]
         sums: dict[str, Any] = {"width": space.k}
-        if fitted.scale is not None:
-            operands["scale"], sums["scale"] = fitted.scale, "scale"
+        if summary.divisors is not None:
+            operands["scale"], sums["scale"] = summary.divisors, "scale"
         done = yield Pass(
             passes.loadings,
             matrix=read,
@@ -231,7 +231,7 @@ def gram_by_panels(
         v = done.accumulators.pop("v").cross_product()
         v /= np.where(space.s > 0, space.s, 1.0)
         fitted.components = finish_components(
-            np.ascontiguousarray(v.T), space.rank, fitted, request.center
+            np.ascontiguousarray(v.T), space.rank, summary, request.center
         )
     return fitted
 

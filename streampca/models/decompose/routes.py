@@ -21,11 +21,12 @@ from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.eigenproblem import with_kept_sums
 from streampca.models.decompose.gram import gram_candidates
+from streampca.models.decompose.gram_outputs import GramOutputs
 from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scatter_candidates, tsqr_candidates
 from streampca.models.decompose.sketch import sketch_candidates
-from streampca.passes import Candidate, Pass, PassCost, PassPlan, PassResult, Planned, Rates, choose
+from streampca.passes import Candidate, Pass, PassCost, PassPlan, PassResult, Rates, in_memory
 from streampca.sources.genotypes.allele_counts import refuse_other_ploidy
 from streampca.store import MemorySink
 
@@ -61,12 +62,20 @@ class Way:
     candidates : for a matrix and a request, the most generous first.
     solvers : the values of ``svd_solver`` that take it; the plan chooses among the ways of one.
     lacks : the needs that it cannot meet.  exact : it does not iterate.
+    writes : the candidates take a third argument, :class:`GramOutputs`.
     """
 
-    candidates: Callable[[ChunkedMatrix, Request], list[Candidate[Fitted]]]
+    candidates: Callable[..., list[Candidate[Fitted]]]
     solvers: tuple[str, ...]
     lacks: tuple[Need, ...] = ()
     exact: bool = True
+    writes: bool = False
+
+    def of(
+        self, matrix: ChunkedMatrix, request: Request, outputs: GramOutputs
+    ) -> list[Candidate[Fitted]]:
+        """The candidates."""
+        return self.candidates(matrix, request, *([outputs] if self.writes else []))
 
 
 ONE_LOOK = (Need.DESIGN_IN_HOLES, Need.MATRIX_OF_SAMPLES)
@@ -74,7 +83,7 @@ ITERATION = (Need.MATRIX_OF_SAMPLES, Need.NUMBER_OF_COMPONENTS, Need.OTHER_SAMPL
 WAYS = (
     Way(scatter_candidates, ("auto", "scatter"), ONE_LOOK),
     Way(tsqr_candidates, ("tsqr",), ONE_LOOK),
-    Way(gram_candidates, ("auto", "gram")),
+    Way(gram_candidates, ("auto", "gram"), writes=True),
     Way(panel_candidates, ("auto", "gram"), ONE_LOOK),
     Way(krylov_candidates, ("auto", "randomized"), ITERATION, exact=False),
     Way(sketch_candidates, ("sketch",), ONE_LOOK),
@@ -83,23 +92,19 @@ SOLVERS = tuple(dict.fromkeys(one for way in WAYS for one in way.solvers))
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
+MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that may go over
 GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 
 
-def choose_pca(matrix: ChunkedMatrix, request: Request, method: str = "PCA") -> Planned[Fitted]:
-    """The way to a requested PCA that fits the memory.  method : that is fitted, for messages.
-
-    Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
-    """
-    return choose(matrix, method, pca_candidates(matrix, request), request.memory_limit)
-
-
-def pca_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+def pca_candidates(
+    matrix: ChunkedMatrix, request: Request, outputs: GramOutputs | None = None
+) -> list[Candidate[Fitted]]:
     """The ways to a requested PCA, the preferred first, with the weights of the request.
 
+    outputs : what else the fit writes, and whom it scores.
     Raises InvalidInputError for an unsuitable solver.
     """
-    if request.ploidy is not None or request.scale in ALLELE_SCALES:
+    if request.scale in ALLELE_SCALES:
         refuse_other_ploidy(matrix, request.standardize.ploidy)
     solver = ALIASES.get(request.svd_solver, request.svd_solver)
     if solver not in SOLVERS:
@@ -107,7 +112,8 @@ def pca_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fi
     if solver == "randomized" and request.n_components is None:
         solver = "auto"  # all components: nothing is left to iterate for
     ways = [way for way in WAYS if solver in way.solvers]
-    for need in _needs(request):
+    outputs = outputs or GramOutputs()
+    for need in _needs(request, outputs):
         ways = [way for way in ways if need not in way.lacks]
         if not ways:
             raise InvalidInputError(need.value.format(solver=solver, count=request.n_components))
@@ -117,21 +123,21 @@ def pca_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fi
             kept(c).weighted(side.sample_weight, side.weights)
             for way in ways
             if way.exact == kind
-            for c in way.candidates(matrix, request)
+            for c in way.of(matrix, request, outputs)
         ]
         for kind in (True, False)
     )
     return _ordered(matrix, request, exact, iterative)
 
 
-def _needs(request: Request) -> Iterator[Need]:
+def _needs(request: Request, outputs: GramOutputs) -> Iterator[Need]:
     if request.missing == "mean" and request.side.basis is not None:
         yield Need.DESIGN_IN_HOLES
-    if request.relationship is not None or request.loadings is not None:
+    if outputs.relationship is not None or outputs.loadings is not None:
         yield Need.MATRIX_OF_SAMPLES
     if not request.count:
         yield Need.NUMBER_OF_COMPONENTS
-    if request.cohort is not None:
+    if outputs.cohort is not None:
         yield Need.OTHER_SAMPLES
 
 
@@ -150,7 +156,30 @@ def _ordered(
     exact, iterative = (rates.timed(matrix, some) for some in (exact, iterative))
     if request.exact_first:
         return exact + iterative
-    return ordered(exact, iterative, request.iterate, request.may_go_over)
+    candidates = ordered(exact, iterative, request.iterate, request.may_go_over)
+    most = most_passes(matrix)
+    return [_until_exact_is_cheaper(one, most) for one in candidates]
+
+
+def most_passes(matrix: ChunkedMatrix) -> int:
+    """Reads that an iteration may make of a matrix before it goes over to an exact solver, where
+    each is cheap; 0 where nothing is known of what a read costs."""
+    places = matrix.locations()
+    if in_memory(matrix):
+        return MOST_IN_MEMORY
+    return 0 if not places or any(one.remote for one in places) else MOST_ON_DISK
+
+
+def _until_exact_is_cheaper(one: Candidate[T], most: int) -> Candidate[T]:
+    """A candidate whose repeated passes go on while they cost less than what it goes over to."""
+    if one.then is None:
+        return one
+    worth = min(one.passes_within(one.then.seconds), most)
+    passes = (
+        replace(spec, times=max(spec.times, worth)) if spec.times > 1 else spec
+        for spec in one.passes
+    )
+    return replace(one, passes=tuple(passes))
 
 
 def ordered(

@@ -16,6 +16,7 @@ from streampca.accumulators import (
     Scatter,
     TruncatedFactor,
 )
+from streampca.accumulators.scatter import NARROW
 from streampca.errors import InvalidInputError
 from streampca.kernels import VARIES, Array, ColumnStats, norm_estimate, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
@@ -25,7 +26,6 @@ from streampca.models.decompose.eigenproblem import (
     count_components,
     count_missing,
     kept_count,
-    refuse_no_variant,
     scatter_cost,
     solve_symmetric,
 )
@@ -107,6 +107,8 @@ def solve_scatter(
     if _judges_counts(request):
         request.standardize.refuse_other_counts(sums.pop("columns").columns())
     fitted = solve_accumulator(done, request, resolution, min(matrix.shape), removed)
+    if matrix.shape[1] > NARROW:
+        fitted.squared_in = str(work_dtype(matrix.dtype))
     if counts is not None:
         fitted.missing_by_sample = counts.values[:, 0]
     return fitted
@@ -186,7 +188,7 @@ def solve_accumulator(
         still = still | (scale == 0.0)
     p = len(still)
     varying = np.setdiff1d(np.flatnonzero(~still), dropped)
-    refuse_no_variant(request, len(varying), p)
+    request.refuse_unused(len(varying), p)
     live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
     limit = min(limit, len(live))
     solve = _solve_factor if isinstance(accumulator, (RFactor, TruncatedFactor)) else _solve_sums
@@ -203,6 +205,7 @@ def solve_accumulator(
         vectors[varying] = kept.vectors[: len(varying)]
     components = np.array((vectors * signs_of_components(vectors)).T, order="C")
     certificate = certify(one.residual[:k], kept, one.floor, divisor, 1, one.rank, one.bounds(k))
+    features = FeatureSummary.of_scaling(stats, scaling, divisor)
     return Fitted(
         spectrum=kept,
         all_values=one.known if one.everything else None,
@@ -211,8 +214,7 @@ def solve_accumulator(
         certificate=certificate,
         gap=gap,
         components=components,
-        removed=None if removed is None else removed.coefficients,
-        **vars(FeatureSummary.of_scaling(stats, scaling, divisor)),
+        features=replace(features, removed=None if removed is None else removed.coefficients),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
-from streampca.models.decompose.gram_outputs import finish_components
+from streampca.models.decompose.gram_outputs import FeatureSummary, finish_components
 from streampca.passes import (
     Candidate,
     Pass,
@@ -109,7 +110,6 @@ def sketch(
     rounding = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
     rounding += solver_floor(spectrum.values, matrix.shape[1])
     rank = numerical_rank(spectrum.values, matrix.shape[1], rounding)
-    dropped = np.flatnonzero(stats.count == 0)
     kept = spectrum.head(k)
     divisor = request.divisor(weight)
     certificate = certify(
@@ -121,19 +121,19 @@ def sketch(
         rank,
         coherent_rounding(work_dtype(matrix.dtype)) * kept.values,
     )
+    features = replace(
+        FeatureSummary.of_scaling(stats, scaling, divisor), divisors=None, scale=None
+    )
     fitted = Fitted(
         spectrum=kept,
-        mean=scaling.center,
+        features=features,
         weight=weight,
         rank=rank,
-        dropped=dropped,
-        constant=np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
         certificate=certificate,
-        column_variance=stats.m2 / divisor,
-        missing=stats.missing,
+        squared_in=str(work_dtype(matrix.dtype)),
     )
     components = np.array(kept.vectors.T, order="C")
-    fitted.components = finish_components(components, rank, fitted, request.center)
+    fitted.components = finish_components(components, rank, features, request.center)
     fitted.components *= signs_of_components(fitted.components.T)[:, None]
     fitted.doubt = _undetermined(fitted, rank)
     return fitted

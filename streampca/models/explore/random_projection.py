@@ -21,9 +21,8 @@ from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
 from streampca.models.results.projection import Projection
-from streampca.models.results.result import Result
+from streampca.models.results.result import Result, provenance
 from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, PassSpec, Plan, choose, single_threaded_blas
@@ -273,12 +272,6 @@ class RandomProjection(Estimator):
             others; 1 / 3 is Achlioptas'.""",
     )
     random_state: Any = shared.RANDOM_STATE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``transform`` of X, (n, p), would do, since fitting reads nothing: reads, memory."""

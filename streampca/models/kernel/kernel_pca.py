@@ -17,7 +17,6 @@ from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
 from streampca.models.kernel.functions import (
     NEGATIVE,
     Kernel,
@@ -30,7 +29,7 @@ from streampca.models.kernel.functions import (
 )
 from streampca.models.kernel.routes import SOLVERS, kernel_candidates
 from streampca.models.kernel.scores import FixedPoints, KernelScores, PreImages, RidgePreImages
-from streampca.models.results.result import Result, shaped
+from streampca.models.results.result import Result, provenance, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, execute
@@ -222,11 +221,6 @@ class KernelPCA(Estimator):
     )
     max_passes: int = parameter(default=12, meaning="""steps of "matrix-free", at most.""")
     random_state: Any = shared.RANDOM_STATE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes, or with a function as kernel a
@@ -334,7 +328,7 @@ class KernelPCA(Estimator):
         """X as rows, or the kernel matrix of objects that are none."""
         objects = objects_in(X) if callable(self.kernel) else None
         if objects is None:
-            return X if isinstance(X, ObjectKernel) else as_matrix(counted(X), dim=dim)
+            return X if isinstance(X, ObjectKernel) else super()._opened(counted(X), dim)
         if self.keep_training is not None:
             raise InvalidInputError(
                 "keep_training= copies rows of numbers, and X is a list of objects: leave it out. "

@@ -15,8 +15,7 @@ from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
+from streampca.models.contract.request import whole_number
 from streampca.models.kernel.functions import Kernel, Rows, check_count, checked_kernel
 from streampca.models.kernel.landmarks import (
     METHODS,
@@ -27,10 +26,9 @@ from streampca.models.kernel.landmarks import (
     landmark_nbytes,
     landmark_pieces,
 )
-from streampca.models.results.result import Result, shaped
+from streampca.models.results.result import Result, provenance, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.passes import Candidate, Outcome
-from streampca.sources import counted
 
 LANDMARKS = 500  # of so many rows, where none are asked
 PER_COMPONENT = 10  # of them, at least
@@ -196,20 +194,11 @@ class NystroemPCA(Estimator):
     degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
     coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
     random_state: Any = shared.RANDOM_STATE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
         self.result_: NystroemResult
         return self._fit_to(X, dim)
-
-    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
-        return super()._opened(counted(X), dim)
 
     def _result(
         self, matrix: ChunkedMatrix, request: LandmarkRequest, done: Outcome[LandmarkSums]
@@ -269,7 +258,7 @@ class NystroemPCA(Estimator):
         """Of the kernel, as it was used."""
         return self.result_.gamma
 
-    def _request(self, matrix: ChunkedMatrix) -> LandmarkRequest:
+    def _request(self, matrix: ChunkedMatrix, *, seed: int = 0) -> LandmarkRequest:
         """The parameters, checked."""
         n, k, m = matrix.shape[0], self.n_components, self.n_landmarks
         if self.landmarks not in METHODS:
@@ -286,7 +275,7 @@ class NystroemPCA(Estimator):
             raise InvalidInputError(
                 "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"
             )
-        kernel = checked_kernel(self, matrix, seed := seed_of(self.random_state))
+        kernel = checked_kernel(self, matrix, seed)
         numbers = candidate_rows(n, int(m), self.landmarks, seed)
         return LandmarkRequest(kernel, self.landmarks, int(m), int(k), numbers, seed)
 

@@ -1,15 +1,19 @@
-"""EM of a linear Gaussian model, one read for each step, until the likelihood converges."""
+"""EM of a linear Gaussian model, one read for each step, until the likelihood converges.
+
+It begins at a fit of the mean-filled matrix, and both are one candidate.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, LatentEquations, RowInformation
+from streampca.accumulators import Accumulator, LatentEquations, Moments, RowInformation
 from streampca.accumulators.latent import EXTRA
 from streampca.errors import AccuracyWarning, warn_caller
 from streampca.kernels import Array, reciprocal
@@ -22,6 +26,7 @@ from streampca.passes import (
     Planned,
     Steps,
     easier_axis,
+    larger,
     pass_spec,
     single_threaded_blas,
 )
@@ -33,6 +38,9 @@ LIKELY = 8  # steps that are usually enough; for predicted times
 SLOWEST = 0.5  # rate of convergence that is always allowed for
 SIDES = ("samples", "features")
 ROUNDING = 1e-14  # of the log-likelihood
+ROWS = 4096  # rows whose posteriors are computed together
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -121,32 +129,32 @@ def em(planned: Planned[Any], *, spec: PassSpec) -> Steps[EmResult]:
     The gain is extrapolated from the last two: a rate a leaves a / (1 - a) times the last one.
     A likelihood that fell, which only rounding can do, ends it at the state before.
     """
-    asked: EmRequest = planned.start
-    stepper = (_ByFeatures if spec.axis else _BySamples)(spec, asked, asked.state)
+    request: EmRequest = planned.start
+    stepper = (_ByFeatures if spec.axis else _BySamples)(spec, request, request.state)
     trace: list[float] = []
-    passes, going = 0, True
-    while going:
+    passes, continues = 0, True
+    while continues:
         before, passes = stepper.state, passes + 1
-        likelihood = yield from stepper.step(asked.made + passes)
+        likelihood = yield from stepper.step(request.made + passes)
         if trace and not likelihood >= trace[-1]:  # only by rounding
-            state, gain, going = before, trace[-1] - likelihood, False
+            state, gain, continues = before, trace[-1] - likelihood, False
         else:
             trace.append(likelihood)
             state, gain = stepper.state, _left_to_gain(trace)
-            going = not gain <= asked.tol and passes < asked.max_passes
+            continues = not gain <= request.tol and passes < request.max_passes
     values = np.array(trace)
-    if (scale := asked.scale) is not None:
+    if (scale := request.scale) is not None:
         logs = np.log(scale, out=np.zeros_like(scale), where=scale > 0)
         values = values - float(stepper.seen @ logs)
-    return EmResult(state, stepper.seen, values, gain, gain <= asked.tol, passes)
+    return EmResult(state, stepper.seen, values, gain, gain <= request.tol, passes)
 
 
-def warn_unless_converged(found: EmResult, asked: EmRequest) -> None:
+def warn_unless_converged(result: EmResult, request: EmRequest) -> None:
     """Warn (AccuracyWarning) where the likelihood may still gain more than ``tol``."""
-    if not found.converged:
+    if not result.converged:
         warn_caller(
-            f"EM has not converged in max_passes={asked.max_passes}: the log-likelihood may still "
-            f"gain about {found.gain:.2g} (tol={asked.tol:g})",
+            f"EM has not converged in max_passes={request.max_passes}: the log-likelihood may "
+            f"still gain about {result.gain:.2g} (tol={request.tol:g})",
             AccuracyWarning,
         )
 
@@ -162,10 +170,12 @@ class _BySamples:
 
     def step(self, number: int) -> Steps[float]:
         """Go to the next parameters, unless these are the first; their log-likelihood."""
-        scale, asked = self.request.scale, self.request
+        request, scale = self.request, self.request.scale
         if self.sums is not None:
             with single_threaded_blas():
-                self.state = expanded_step(self.sums, self.state, scale, asked.shared, asked.lower)
+                self.state = expanded_step(
+                    self.sums, self.state, scale, request.shared, request.lower
+                )
         self.sums = None
         width = self.state.loadings.shape[1]
         sizes = {"width": width, "scale": None if scale is None else "scale"}
@@ -194,25 +204,25 @@ class _ByFeatures:
 
     def step(self, number: int) -> Steps[float]:
         """Go to the next parameters, unless these are the first; their log-likelihood."""
-        asked, (p, k) = self.request, self.state.loadings.shape
+        request, (p, k) = self.request, self.state.loadings.shape
         table = MemorySink(p, k + EXTRA)
         done = yield Pass(
             self.spec,
             number,
             changed={"sums": {"width": k}},
-            operands=_operands(asked.scale) | ({} if self.rows is None else self.rows.operands),
+            operands=_operands(request.scale) | ({} if self.rows is None else self.rows.operands),
             side_inputs=vars(self.state),
-            maps={"columns": ColumnStep(asked.shared, asked.lower)},
+            maps={"columns": ColumnStep(request.shared, request.lower)},
             sinks={"columns": table},
         )
         sums, noise = done["sums"], None
-        if asked.shared and self.rows is None:
+        if request.shared and self.rows is None:
             noise = float(self.state.noise.max(initial=0.0)) or 1.0
-        elif asked.shared:
-            noise = max(sums.rest / max(sums.cells, 1e-300), asked.lower)
+        elif request.shared:
+            noise = max(sums.rest / max(sums.cells, 1e-300), request.lower)
         self.state = state_of(table.values, self.state, noise)
         with single_threaded_blas():
-            self.rows = posteriors_of(sums, self.state, noise, asked.weights, asked.lower)
+            self.rows = posteriors_of(sums, self.state, noise, request.weights, request.lower)
         self.seen = table.values[:, k + 3]
         return self.rows.likelihood
 
@@ -232,9 +242,80 @@ def _left_to_gain(trace: list[float]) -> float:
     return last * rate / (1.0 - rate)
 
 
-# EM over streamed features: the loadings of a block are updated and used while it is in memory.
+# A fit of the mean-filled matrix, and EM from there where cells are missing.
 
-ROWS = 4096  # rows whose posteriors are computed together
+
+@dataclass(frozen=True)
+class EmAfter:
+    """The passes that may follow those of a first fit.
+
+    steps : of EM.  look : what tells whether samples that count have holes, where others weigh 0.
+    """
+
+    steps: Candidate[EmResult]
+    look: PassSpec | None = None
+
+    @property
+    def passes(self) -> tuple[PassSpec, ...]:
+        """All of them."""
+        return (*(() if self.look is None else (self.look,)), *self.steps.passes)
+
+    def needed(self, features: Array) -> Steps[bool]:
+        """Whether samples of positive weight have holes; where some weigh 0, by another read.
+
+        features : numbers of those that have missing cells in any sample.
+        """
+        if not len(features) or self.look is None:
+            return len(features) > 0
+        seen = (yield Pass(self.look))["columns"].columns().weight[features]
+        return bool(np.any((seen > 0) & (seen < float(self.look.weights.sum()))))
+
+    def run(self, planned: Planned[Any], request: EmRequest) -> Steps[EmResult]:
+        """EM, as a part of a planned fit."""
+        return self.steps.solve(replace(planned, start=request))
+
+
+def em_after(matrix: ChunkedMatrix, sizes: EmSizes, weights: Array | None) -> list[EmAfter]:
+    """EM along both axes, that of the smaller blocks first.  weights : (n,) of samples, or None."""
+    look = None
+    if weights is not None and not weights.all():
+        look = pass_spec("holes", matrix, easier_axis(matrix), {"columns": Moments()}, stored=True)
+        look = replace(look, weights=(weights > 0).astype(np.float64))
+    return [EmAfter(one.weighted(weights), look) for one in em_candidates(matrix, sizes)]
+
+
+def followed(
+    first: Candidate[Any], after: EmAfter | None, solve: Callable[..., Steps[T]]
+) -> Candidate[T]:
+    """A fit, and EM after it.  after : None where there can be no holes.
+
+    solve : takes what is planned, ``first`` and ``after``. Where the answer of ``first`` has a
+        doubt, and another way follows, its own has that doubt, and no pass of EM is made.
+    """
+    made = replace(first, solve=partial(solve, first=first, after=after))
+    if first.then is not None:
+        made = replace(made, then=followed(first.then, after, solve))
+    if after is None:
+        return made
+    return replace(
+        made,
+        reason=f"{first.reason}; where there are holes, {after.steps.reason}",
+        passes=(*first.passes, *(replace(one, final=True) for one in after.passes)),
+        solve_nbytes=larger(dict(first.solve_nbytes), dict(after.steps.solve_nbytes)),
+    )
+
+
+def around_holes(
+    first: Sequence[Candidate[Any]], after: Sequence[EmAfter], solve: Callable[..., Steps[T]]
+) -> list[Candidate[T]]:
+    """Every first fit with every EM after it, in this order.  after : empty where no EM is needed.
+
+    Candidates have the names of the first fits, by which a plan compares them.
+    """
+    return [followed(one, then, solve) for one in first for then in after or (None,)]
+
+
+# EM over streamed features: the loadings of a block are updated and used while it is in memory.
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -11,21 +11,21 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.contract import shared_parameters as shared
-from streampca.models.contract.estimator import attach
+from streampca.models.contract.estimator import WeighsSamples, attach
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import degrees_of_freedom, sample_weights
-from streampca.models.decompose.assemble import provenance
 from streampca.models.decompose.covariance import checked_covariance
-from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
+from streampca.models.latent.factor_fit import FactorRequest, fit_covariance
+from streampca.models.latent.factor_result import FactorDecomposition, factor_result
 from streampca.models.latent.factor_routes import factor_candidates
-from streampca.models.latent.latent import FactorDecomposition, LatentModel
+from streampca.models.latent.latent import LatentModel
 from streampca.models.side_data.row_weights import refuse_few
-from streampca.passes import Candidate, Outcome, Plan
+from streampca.passes import Candidate, Outcome
 
 
 @estimator
-class FactorAnalysis(LatentModel):
+class FactorAnalysis(WeighsSamples, LatentModel):
     """Maximum likelihood factor analysis of a matrix that need not fit in memory.
 
     x = mean + deviation * (L f + e), factors f of variance 1, e independent with the variances
@@ -52,6 +52,16 @@ class FactorAnalysis(LatentModel):
     can have several: of 300 random data sets of 3 to 13 features, 9 had one that is more likely,
     to which another method came from the same start in 3 of them.
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", chapters 2 to 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import FactorAnalysis
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 1)) + 0.5 * rng.standard_normal((200, 5))
+    >>> model = FactorAnalysis(1).fit(X)
+    >>> model.uniquenesses_.round(2)
+    array([0.22, 0.15, 0.18, 0.28, 0.19])
     """
 
     n_components: int | None = parameter(
@@ -127,22 +137,9 @@ class FactorAnalysis(LatentModel):
             and in ``log_likelihood_``. ``transform``, ``posterior`` and ``score_samples``
             leave holes out under both.""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     reconstructs = False
-
-    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
-
-        Raises MemoryLimitError, naming the smallest limit that would do.
-        """
-        return self._plan_for(X, dim, sample_weight=sample_weight)
 
     def _request(
         self, matrix: ChunkedMatrix, *, sample_weight: Any = None, **_: Any
@@ -154,49 +151,34 @@ class FactorAnalysis(LatentModel):
         degrees_of_freedom(request.count(matrix.shape[0]), self.ddof)
         return request
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
-
-        sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
-        Warns (HeywoodWarning) of uniquenesses at their bound.
-        """
-        self.result_: FactorDecomposition
-        return self._fit_to(X, dim, sample_weight=sample_weight)
-
     def _candidates(self, matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate[Any]]:
         return factor_candidates(matrix, request)
 
     def _result(
         self, matrix: ChunkedMatrix, request: FactorRequest, done: Outcome[Any]
     ) -> FactorDecomposition:
-        return factor_result(
-            done.answer,
-            request,
-            matrix.labels,
-            matrix.shape[0],
-            plan=done.plan.to_dict(),
-            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
-        )
+        self.result_: FactorDecomposition
+        return factor_result(done.answer, request, self._described(matrix, done))
 
     @classmethod
     def from_covariance(
         cls,
-        S: Any,
-        *,
+        covariance: Any,
         n_samples: int | None = None,
+        *,
         mean: Any = None,
         names: Any = None,
         **parameters: Any,
     ) -> FactorAnalysis:
         """A fitted factor analysis from a covariance or correlation matrix alone.
 
-        S : (p, p) symmetric.  n_samples : rows behind it, if known; without it there is no test
-        and no likelihood.  mean : (p,) or None (0).  names : of the features.
+        covariance : (p, p) symmetric.  mean : (p,) or None (0).  names : of the features.
+        n_samples : rows behind it, if known; without it there is no test and no likelihood.
         parameters : of the estimator, such as n_components=2, rotation="varimax".
         Raises InvalidInputError for a matrix that is no covariance.
         """
         model = cls(**parameters)
-        matrix, center, names = checked_covariance(S, mean, names)
+        matrix, center, names = checked_covariance(covariance, mean, names)
         request = FactorRequest.of(model, len(matrix))
         weight = float("nan") if n_samples is None else float(n_samples)
         if n_samples is not None:
@@ -208,7 +190,13 @@ class FactorAnalysis(LatentModel):
             matrix, center, weight, request, np.flatnonzero(variance > 0), np.zeros(0, np.int64)
         )
         labels = Labels.plain((0, len(matrix)), None if names is None else list(names))
-        attach(model, factor_result(found, request, labels, n_samples or 0))
+        described = {
+            "method": cls.registered_name,
+            "n_samples": n_samples or 0,
+            "labels": labels,
+            "settings": model.stored_params(),
+        }
+        attach(model, factor_result(found, request, described))
         return model
 
     # -- what was found -------------------------------------------------------------------------

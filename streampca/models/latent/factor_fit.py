@@ -1,47 +1,41 @@
-"""The request of a factor analysis, and the way from a correlation matrix to its result."""
+"""The request of a factor analysis, and factors by maximum likelihood: of correlations, of EM."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy
 
-from streampca.errors import (
-    AccuracyWarning,
-    HeywoodWarning,
-    InvalidInputError,
-    convergence_warning,
-    shorten,
-    warn_caller,
-)
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import Labels
 from streampca.models.contract.request import array_of_numbers, check_ddof, whole_number
 from streampca.models.latent.em import EmResult
-from streampca.models.latent.latent import FactorDecomposition, degrees_of_freedom
 from streampca.models.latent.rows import SCORES
 from streampca.passes import single_threaded_blas
-from streampca.solvers import (
-    FactorModel,
-    FactorSolution,
-    LatentState,
-    maximum_likelihood,
-    rotate_loadings,
-    signs_of_components,
-)
+from streampca.solvers import FactorModel, FactorSolution, LatentState, maximum_likelihood
 from streampca.solvers.factor_likelihood import MAX_STEPS
 from streampca.solvers.latent import LOG_2_PI
 from streampca.solvers.rotation import METHODS
+
+AS_THEY_ARE = (
+    "rotation",
+    "normalize",
+    "power",
+    "rotation_tol",
+    "min_uniqueness",
+    "solver",
+    "tol",
+    "ddof",
+    "missing",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FactorRequest:
     """Parameters as :class:`streampca.FactorAnalysis` describes them.
 
-    parameters : all of the estimator, as they are stored with the result.
     weights : (n,) of the samples, or None.
     start : (p,) variances of the noise at which the climb begins, or None.
     """
@@ -58,8 +52,6 @@ class FactorRequest:
     max_iter: int
     ddof: int
     missing: str
-    memory_limit: int | str | None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
     weights: Array | None = None
     start: Array | None = None
 
@@ -92,20 +84,10 @@ class FactorRequest:
             raise InvalidInputError(f"scores={model.scores!r}; expected one of {SCORES}")
         return cls(
             n_components=int(k),
-            rotation=model.rotation,
-            normalize=model.normalize,
-            power=model.power,
-            rotation_tol=model.rotation_tol,
-            min_uniqueness=lower,
-            solver=model.solver,
-            tol=model.tol,
             max_passes=min(int(most), int(steps) + 2),
             max_iter=int(steps),
-            ddof=model.ddof,
-            missing=model.missing,
-            memory_limit=model.memory_limit,
-            parameters=model.stored_params(),
             start=_first_noise(model.noise_variance_init, p),
+            **{name: getattr(model, name) for name in AS_THEY_ARE},
         )
 
 
@@ -253,132 +235,3 @@ def _log_determinant(correlation: Array) -> float:
     if diagonal.min() ** 2 <= len(diagonal) * np.finfo(np.float64).eps:
         return float("nan")
     return 2.0 * float(np.sum(np.log(diagonal)))
-
-
-def factor_result(
-    fit: FactorFit, request: FactorRequest, labels: Labels, n_samples: int, **more: Any
-) -> FactorDecomposition:
-    """The frozen result: rotated, ordered and tested. Warns the user.
-
-    more : further fields of the result, such as the plan and where the data came from.
-    """
-    p, live, solution = len(fit.mean), fit.live, fit.solution
-    k = request.n_components
-    plain, uniquenesses = np.zeros((p, k)), np.zeros(p)
-    plain[live, : solution.loadings.shape[1]] = solution.loadings
-    uniquenesses[live] = solution.uniquenesses
-    full, rotation, correlations = _rotated(plain, request)
-    lengths = np.linalg.norm(full, axis=0)
-    unit = np.divide(full, lengths, out=np.zeros_like(full), where=lengths > 0)
-    at_bound = solution.uniquenesses <= request.min_uniqueness * (1.0 + 1e-9)
-    discrepancy = solution.discrepancy - fit.log_determinant - len(live)
-    freedom = degrees_of_freedom(len(live), k)
-    jacobian = float(np.sum(np.log(fit.deviation[live])))
-    likelihood = fit.weight * (fit.log_likelihood - jacobian) if n_samples else float("nan")
-    statistic, p_value = _test(discrepancy, fit.weight if n_samples else 0.0, len(live), k)
-    result = FactorDecomposition(
-        method="FactorAnalysis",
-        explained_variance=lengths**2,
-        total_variance=float(len(live)),
-        mean=fit.mean,
-        n_samples=n_samples,
-        ddof=request.ddof,
-        rank=k,
-        components=np.ascontiguousarray(unit.T),
-        scale=fit.deviation,
-        dropped=fit.dropped,
-        constant=np.setdiff1d(np.arange(p), np.union1d(live, fit.dropped)),
-        missing=fit.missing,
-        labels=labels,
-        settings=dict(request.parameters),
-        weight=fit.weight if n_samples else float("nan"),
-        feature_variance=fit.deviation**2,
-        log_likelihood=likelihood,
-        uniquenesses=uniquenesses,
-        rotation=rotation,
-        correlations=correlations,
-        heywood=live[at_bound],
-        trace=fit.trace,
-        lower=request.min_uniqueness,
-        discrepancy=discrepancy,
-        statistic=statistic,
-        freedom=freedom,
-        p_value=p_value,
-        steps=solution.steps,
-        converged=solution.converged,
-        gradient=solution.gradient,
-        gain=fit.gain,
-        **more,
-    )
-    _warn(result, request)
-    return result
-
-
-def _rotated(loadings: Array, request: FactorRequest) -> tuple[Array, Array, Array]:
-    """(loadings, rotation, correlations of the factors), ordered by squared lengths, with the
-    sign rule of all components."""
-    turn = np.eye(loadings.shape[1])
-    used = np.flatnonzero(np.any(loadings != 0.0, axis=0))
-    if request.rotation is not None and len(used):
-        with single_threaded_blas():
-            found = rotate_loadings(
-                loadings[:, used],
-                request.rotation,
-                normalize=request.normalize,
-                power=request.power,
-                growth=request.rotation_tol,
-            )
-        turn[np.ix_(used, used)] = found.matrix
-        if not found.converged:
-            warn_caller(
-                f"the rotation has not converged after {found.sweeps} sweeps: the criterion is "
-                "flat. Take another number of factors",
-                AccuracyWarning,
-            )
-    made = loadings @ turn
-    order = np.argsort(-np.sum(made**2, axis=0), kind="stable")
-    turn = turn[:, order] * signs_of_components(made[:, order])
-    inverse = np.linalg.inv(turn)
-    oblique = request.rotation == "promax"
-    return loadings @ turn, turn, inverse @ inverse.T if oblique else np.eye(len(turn))
-
-
-def _test(discrepancy: float, weight: float, p: int, k: int) -> tuple[float, float]:
-    """(statistic, p-value) of the hypothesis that k factors are enough; NaN where there is none.
-
-    Source: Bartlett 1951, Biometrika 38, 337-344; Lawley and Maxwell 1971, section 4.3.
-    """
-    freedom = degrees_of_freedom(p, k)
-    factor = weight - 1.0 - (2 * p + 5) / 6.0 - 2.0 * k / 3.0
-    if freedom <= 0 or factor <= 0 or not np.isfinite(discrepancy):
-        return float("nan"), float("nan")
-    statistic = factor * max(discrepancy, 0.0)
-    return statistic, float(scipy.special.chdtrc(freedom, statistic))
-
-
-def _warn(result: FactorDecomposition, request: FactorRequest) -> None:
-    names, at_bound = result.labels.features, result.heywood
-    if len(at_bound):
-        shown = shorten(names.names(at_bound[:4].tolist()), len(at_bound))
-        warn_caller(
-            f"a Heywood case: the uniqueness of {shown} lies at its lower bound, "
-            f"min_uniqueness={result.lower:g}, and the likelihood would grow below it. Fewer "
-            "factors, or more samples, may give a proper solution",
-            HeywoodWarning,
-        )
-    p, k = result.n_features_used, result.n_components
-    if result.freedom < 0 or p < k:
-        warn_caller(
-            f"{k} factors are too many for {p} features that vary: the likelihood does not "
-            "determine their loadings. Fit a smaller n_components",
-            AccuracyWarning,
-        )
-    if not result.converged and request.missing != "em":  # EM gives its own warning
-        left = f"{result.gain:.1e} (tol={request.tol:g})" if result.gain else "little"
-        warn_caller(
-            f"the factors have not converged: the likelihood equations are solved to "
-            f"{result.gradient:.1e} after {result.steps} steps, and the log-likelihood may gain "
-            f"{left}; max_passes={request.max_passes}, max_iter={request.max_iter} or rounding "
-            "ended the iteration",
-            convergence_warning(),
-        )

@@ -30,8 +30,14 @@ from streampca.models.decompose.krylov_plan import (
     stored_entries,
 )
 from streampca.models.decompose.scatter import stats_of_sums
-from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
-from streampca.models.latent.em import EmRequest, EmSizes, warn_unless_converged
+from streampca.models.latent.em import (
+    EmAfter,
+    EmRequest,
+    EmSizes,
+    around_holes,
+    em_after,
+    warn_unless_converged,
+)
 from streampca.models.latent.factor_fit import (
     FactorFit,
     FactorRequest,
@@ -83,7 +89,7 @@ def fit_factors(
     start = yield from first.solve(planned)
     if after is None or not (yield from after.needed(start.partly_missing)):
         return start
-    asked = EmRequest(
+    em_request = EmRequest(
         state=first_factors(start, request.min_uniqueness),
         scale=start.deviation,
         shared=False,
@@ -92,8 +98,8 @@ def fit_factors(
         max_passes=request.max_passes,
         weights=request.weights,
     )
-    found = yield from after.run(planned, asked)
-    warn_unless_converged(found, asked)
+    found = yield from after.run(planned, em_request)
+    warn_unless_converged(found, em_request)
     return factors_of_em(start, found)
 
 
@@ -150,8 +156,8 @@ def solve_scatter(
     return found
 
 
-BLOCKS = 8  # of the basis that are kept, beside the first
-OVER = 12  # vectors of the first product beside the factors
+BLOCKS = 8  # of the basis that are kept after the first
+OVER = 12  # vectors of the first product in addition to the factors
 LIKELY = 4  # products that are usually enough
 SLOWEST = 0.9  # assumed rate at which expected gains fall
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.kernels.least_squares import unpacked_triangle
 from streampca.matrix import AxisLabels
@@ -19,7 +17,6 @@ from streampca.models.contract.request import whole_number
 from streampca.models.latent.rows import FactorScores, LatentLikelihood, PosteriorRows
 from streampca.models.results.decomposition import Decomposition, scaled_matrix
 from streampca.models.results.projection import BackProjection
-from streampca.models.results.result import places, shaped
 from streampca.models.results.row_maps import RowOptions
 from streampca.models.results.value_attributes import of_values
 from streampca.solvers import FactorModel
@@ -126,7 +123,7 @@ class LatentDecomposition(Decomposition):
         return scaled_matrix(self.factor_model.covariance(), self.divisors)
 
     def precision(self) -> Array:
-        """(p, p) inverse of the covariance; 0 beside features that the model leaves out.
+        """(p, p) inverse of the covariance; 0 for features that the model leaves out.
 
         Raises InvalidInputError if no variance is left for the noise.
         """
@@ -158,7 +155,7 @@ class LatentModel(LinearModel):
         The covariance of a row depends on which features it observes, not on their values. Units
         are those of ``transform``; of regression scores, whatever ``scores`` says.
         X, dim, remove : as for ``transform``.
-        Cost: one pass; 8 n k (k + 3) / 2 bytes beside a few blocks.
+        Cost: one pass; 8 n k (k + 3) / 2 bytes and a few blocks.
         """
         result = self._fitted()
         matrix, k = self._matrix(X, dim, remove), result.n_components
@@ -215,81 +212,4 @@ class LatentModel(LinearModel):
             [AxisLabels.plain("sample", count), features],
             "sample",
             partial(of_values, result.labels),
-        )
-
-
-def degrees_of_freedom(p: int, k: int) -> int:
-    """((p - k)^2 - p - k) / 2: correlations less parameters. Negative where k is too many."""
-    return ((p - k) ** 2 - p - k) // 2
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class FactorDecomposition(LatentDecomposition, kind="factor model"):
-    """Correlations as L C L' + diag(uniquenesses); ``scale`` has the standard deviations.
-
-    components : (k, p) columns of L with length 1, which are not orthogonal.
-    explained_variance : (k,) their squared lengths, descending (R's "SS loadings");
-        total_variance : how many features vary.
-    uniquenesses : (p,) shares of the variance that no factor explains; 0 in features that the
-        model leaves out.
-    rotation : (k, k), L = unrotated loadings @ rotation.  correlations : C (k, k) of the factors.
-    heywood : numbers of the features whose uniqueness lies at ``lower``, the bound.
-    discrepancy : log|Sigma| - log|S| + tr(S / Sigma) - p, NaN where S is singular or unknown.
-    statistic, freedom, p_value : Bartlett's test that k factors are enough.
-    steps, converged : of the iteration.  gradient : the largest of the likelihood equations at
-        its end.  gain : what the log-likelihood may still lack, estimated.
-    """
-
-    instead: ClassVar[Mapping[str, str]] = {
-        "r2_of": "factors are no orthogonal projection of rows; compare models by score(X), or "
-        "take PCA for the variance of other rows",
-        "reconstruction_error": "factors explain correlations; compare models by score(X)",
-    }
-
-    uniquenesses: Array = shaped("p", empty=0)
-    rotation: Array = shaped("k", "k", empty=(0, 0))
-    correlations: Array = shaped("k", "k", empty=(0, 0))
-    heywood: Array = places()
-    trace: Array = shaped(None, empty=0)
-    lower: float = 0.005
-    discrepancy: float = float("nan")
-    statistic: float = float("nan")
-    freedom: int = 0
-    p_value: float = float("nan")
-    steps: int = 0
-    converged: bool = True
-    gradient: float = 0.0
-    gain: float = 0.0
-
-    def _factor_model(self) -> FactorModel:
-        k = self.n_components
-        plain = np.array_equal(self.correlations, np.eye(k))
-        return FactorModel(self.loadings, self.uniquenesses, None if plain else self.correlations)
-
-    def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
-        """The rotation and the correlations, (k, k), of components that change places or signs."""
-        between = self.correlations[np.ix_(order, order)] * np.multiply.outer(sign, sign)
-        return {"rotation": self.rotation[:, order] * sign, "correlations": between}
-
-    @property
-    def structure(self) -> Array:
-        """(p, k) correlations of features with factors: loadings @ correlations."""
-        return self.loadings @ self.correlations
-
-    @property
-    def communalities(self) -> Array:
-        """(p,) shares of the variance that the factors explain."""
-        return np.asarray(np.sum(self.loadings * self.structure, axis=1))
-
-    @property
-    def n_parameters(self) -> int:
-        """Loadings but for a rotation, uniquenesses, means and standard deviations."""
-        p, k = self.n_features_used, self.n_components
-        return p * k - k * (k - 1) // 2 + 2 * p
-
-    def rotate(self, *_: Any, **__: Any) -> Any:
-        """Raises InvalidInputError: factors are rotated by their fit."""
-        raise InvalidInputError(
-            "factors are rotated by the fit: FactorAnalysis(rotation='varimax'), 'quartimax' or "
-            "'promax'"
         )

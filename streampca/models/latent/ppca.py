@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Real
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.contract import shared_parameters as shared
-from streampca.models.contract.estimator import attach
+from streampca.models.contract.estimator import WeighsSamples
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.preprocessing import warn_of_counts
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import iteration_limits, seed_of, whole_number
-from streampca.models.decompose.assemble import provenance
-from streampca.models.decompose.empty_samples import fit_observed
+from streampca.models.contract.request import iteration_limits, whole_number
+from streampca.models.decompose.empty_samples import LeavesOutEmptySamples
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.ppca_fit import (
     PpcaRequest,
@@ -30,14 +29,13 @@ from streampca.models.latent.ppca_fit import (
 )
 from streampca.models.pca.pca import GENES
 from streampca.models.results.projection import Projection
-from streampca.passes import Candidate, Outcome, Plan, execute
-from streampca.sources import counted
+from streampca.passes import Candidate, Outcome
 
 BIC = "bic"
 
 
 @estimator
-class PPCA(LatentModel):
+class PPCA(LeavesOutEmptySamples, WeighsSamples, LatentModel):
     """Probabilistic PCA: x = mean + V's + e, factors s and noise e Gaussian, e the same everywhere.
 
     Attributes
@@ -48,11 +46,23 @@ class PPCA(LatentModel):
     noise_variance_ is the mean of the p - k variances left out; scikit-learn divides by
     min(n, p) - k, which differs, and is less likely, where n < p.
 
-    Cost: without holes that of a :class:`PCA`; the noise follows from the total variance. With
-    holes a :class:`PCA` of the mean-filled matrix as a start, and one read for each EM step, of
-    about 2 n p k (k + 4) flops, with p (k + 2)^2 float64 of sums.
+    Cost: without holes that of a :class:`PCA`; the noise follows from the total variance. Where
+    there may be holes, the plan has steps of EM; without holes none is made. With holes a
+    :class:`PCA` of the mean-filled matrix as a start, and one read for each EM step, of about
+    2 n p k (k + 4) flops, with p (k + 2)^2 float64 of sums. Warns (AccuracyWarning) where EM
+    has not converged in ``max_passes``.
     Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", J. R. Statist.
     Soc. B 61, sections 3.2, 3.3 and appendix B.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 1)) @ rng.standard_normal((1, 5))
+    >>> model = PPCA(1).fit(X + 0.1 * rng.standard_normal(X.shape))
+    >>> round(model.noise_variance_, 3)
+    0.009
     """
 
     n_components: int | float | str | None = parameter(
@@ -78,7 +88,6 @@ class PPCA(LatentModel):
     missing: str = parameter(
         default="em", meaning=""""em" leaves holes out of the likelihood, exactly; "raise"."""
     )
-    missing_value: float | None = shared.MISSING_VALUE
     tol: float = parameter(
         default=0.01,
         meaning="""EM stops when the log-likelihood of all rows has at most this to gain, by
@@ -89,21 +98,8 @@ class PPCA(LatentModel):
     max_passes: int = parameter(default=100, meaning="steps of EM at most, one read each.")
     random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
     weights: Any = shared.WEIGHTS
     remove: Any = shared.REMOVE
-
-    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
-
-        Steps of EM are planned wherever there may be holes; without holes none is made.
-        Raises MemoryLimitError, naming the smallest limit that would do.
-        """
-        return self._plan_for(X, dim, sample_weight=sample_weight)
 
     def _iterates(self, matrix: ChunkedMatrix) -> bool:
         """Whether EM may be needed: holes are allowed, and there may be some."""
@@ -111,7 +107,7 @@ class PPCA(LatentModel):
         return self.missing == "em" and self.remove is None and possible
 
     def _request(
-        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0, **_: Any
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
     ) -> PpcaRequest:
         """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
         if self.missing not in ("raise", "em"):
@@ -141,44 +137,16 @@ class PPCA(LatentModel):
     def _candidates(self, matrix: ChunkedMatrix, request: PpcaRequest) -> list[Candidate[Any]]:
         return ppca_candidates(matrix, request)
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
-
-        sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
-        Warns (AccuracyWarning) where EM has not converged in ``max_passes``.
-        """
-        self.result_: ProbabilisticDecomposition
-        matrix, seed = self._opened(counted(X), dim), seed_of(self.random_state)
-        result, found_by = fit_observed(
-            matrix,
-            matrix,
-            sample_weight,
-            request_of=lambda weights: self._request(matrix, sample_weight=weights, seed=seed),
-            fit=self._fit,
-            running=self._running,
-        )
-        self.cost_, self.dim_ = found_by + self.cost_, dim
-        return attach(self, result)  # type: ignore[no-any-return]
-
-    def _fit(self, matrix: ChunkedMatrix, request: PpcaRequest) -> ProbabilisticDecomposition:
-        """Fit to this matrix."""
-        planned = self._planned(matrix, request)
+    def _remark(self, matrix: ChunkedMatrix, request: PpcaRequest) -> None:
         if matrix.labels.features.dims == GENES:
             warn_of_counts(matrix)
-        done = execute(planned, self._running)
-        self.plan_, self.cost_ = done.plan, done.costs
-        return self._result(matrix, request, done)
 
     def _result(
         self, matrix: ChunkedMatrix, request: PpcaRequest, done: Outcome[Any]
     ) -> ProbabilisticDecomposition:
+        self.result_: ProbabilisticDecomposition
         found: ProbabilisticDecomposition = done.answer
-        return replace(
-            found,
-            settings=self.stored_params() | {"random_state": request.random_state},
-            plan=done.plan.to_dict(),
-            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
-        )
+        return replace(found, **self._described(matrix, done, random_state=request.random_state))
 
     @property
     def trace_(self) -> Array:

@@ -14,8 +14,15 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted, assemble
 from streampca.models.decompose.routes import pca_candidates
-from streampca.models.latent.around_holes import EmAfter, around_holes, em_after
-from streampca.models.latent.em import EmRequest, EmResult, EmSizes, warn_unless_converged
+from streampca.models.latent.em import (
+    EmAfter,
+    EmRequest,
+    EmResult,
+    EmSizes,
+    around_holes,
+    em_after,
+    warn_unless_converged,
+)
 from streampca.models.latent.latent import LatentDecomposition
 from streampca.models.latent.rows import LatentLikelihood
 from streampca.models.results.decomposition import Decomposition, OrthogonalProjection
@@ -35,9 +42,19 @@ class ProbabilisticDecomposition(
     """Components of the model V'(Lambda - noise I)V + noise I of standardised rows.
 
     explained_variance : (k,) Lambda, variances of the model along the components.
-    noise : variance of the model in every other direction, and in these beside the factors.
+    noise : variance of the model in every other direction, and along the components that of the
+        noise alone.
     trace : (passes,) log-likelihood at each pass of EM; empty where the form is closed.
     converged : whether EM did.  gain : what the log-likelihood may still lack, estimated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PPCA
+    >>> X = np.random.default_rng(0).standard_normal((100, 5))
+    >>> result = PPCA(1).fit(X).result_
+    >>> result.n_parameters  # 5 loadings, 5 means, the noise
+    11
     """
 
     noise: float = 0.0
@@ -138,7 +155,7 @@ def smallest_variance(result: Decomposition) -> float:
 
 
 def noise_of(result: Decomposition, k: int) -> float:
-    """Mean variance of the directions beside the first k, of all that there are."""
+    """Mean variance of all directions but the first k."""
     left = result.n_dimensions - k
     if result.rank <= k:  # what is left is rounding
         return 0.0
@@ -149,8 +166,8 @@ def noise_of(result: Decomposition, k: int) -> float:
 def mean_log_likelihood(result: Decomposition, k: int, rows: Any = None) -> float:
     """Per standardised row, under the first k components of a PCA.
 
-    rows : (captured (k,), residual) mean squares of rows along the components and beside them;
-        None takes the rows of the fit.
+    rows : (captured (k,), residual) mean squares of rows along the components and orthogonal to
+        them; None takes the rows of the fit.
     Without noise, where components are missing, rows of the fit have an infinite density and all
     others none: inf, and -inf.
     """
@@ -256,8 +273,8 @@ def fit_ppca(
     fitted = yield from first.solve(planned)
     if fitted.doubt and planned.then is not None:
         return fitted
-    n, labels = matrix.shape[0], matrix.labels
-    start: Decomposition = assemble("PPCA", fitted, n, labels, request, {}, planned.plan)
+    described = {"method": "PPCA", "n_samples": matrix.shape[0], "labels": matrix.labels}
+    start: Decomposition = assemble(fitted, request, described)
     del fitted
     if after is None or not (yield from after.needed(partly_missing(start))):
         start = leading(start, fewest_by_bic(start)) if request.by_bic else start
@@ -286,7 +303,7 @@ class _Climbs:
         """From a PCA of the mean-filled matrix to the largest likelihood."""
         mean = float(start.total_variance) / max(start.n_dimensions, 1)
         lower = max(LEAST_NOISE * mean, smallest_variance(start))
-        asked = EmRequest(
+        request = EmRequest(
             state=first_state(start),
             scale=start.divisors,
             shared=True,
@@ -296,11 +313,11 @@ class _Climbs:
             weights=self.request.side.sample_weight,
             made=self.made,
         )
-        found = yield from self.after.run(self.planned, asked)
+        found = yield from self.after.run(self.planned, request)
         self.made += found.passes
         made = ProbabilisticDecomposition.of_state(start, found)
         if warn:
-            warn_unless_converged(found, asked)
+            warn_unless_converged(found, request)
         if warn and mean > 0.0 and made.noise <= 10.0 * lower:
             k = start.n_components
             warn_caller(
@@ -315,7 +332,7 @@ class _Climbs:
     def fewest(self, start: Decomposition) -> Steps[int]:
         """The number of components from which one more makes Schwarz's criterion larger.
 
-        Each has an EM of its own, to LOOSE of the log-likelihood, which is little beside the
+        Each has an EM of its own, to LOOSE of the log-likelihood, which is little compared with the
         penalty of a component. The mean-filled matrix, where holes look like directions, would take
         too many.  start : with all components.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,7 +57,11 @@ class LatentRows(RowMap):
         """How many factors."""
         return int(self.model.loadings.shape[1])
 
-    def sums_by_features(self, finish: Callable[[Any, float], Array]) -> FeatureSums:
+    @abstractmethod
+    def _finished(self, total: FeaturePosterior, eps: float) -> Array:
+        """(rows, width) from the sums over blocks of features."""
+
+    def by_features(self) -> FeatureSums:
         """The sums over blocks of features from which posteriors follow."""
         model = self.model
         operands: dict[str, Any] = {
@@ -78,7 +83,7 @@ class LatentRows(RowMap):
             width=self.k,
             columns=0 if self.missing == "raise" else operands["table"].shape[1],
         )
-        return FeatureSums(total, operands, finish)
+        return FeatureSums(total, operands, self._finished)
 
     def information(self, tables: Array, rows: int) -> Array:
         """(rows, k, k) precisions of the factors, from the sums of a pass over features."""
@@ -129,8 +134,8 @@ class LatentRows(RowMap):
         return np.asarray(one + self.jacobian)
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Bytes beside blocks: the loadings three times, a tile and its remainder, the masks and
-        small matrices of its rows."""
+        """Bytes in addition to blocks: the loadings three times, a tile and its remainder, the
+        masks and small matrices of its rows."""
         p, k = self.model.loadings.shape
         pairs = k * (k + 1) // 2
         small = 4 * k * k + 2 * pairs + 4 * k
@@ -159,10 +164,6 @@ class FactorScores(LatentRows):
     def width(self) -> int:
         """k."""
         return self.k
-
-    def by_features(self) -> FeatureSums:
-        """By blocks of features."""
-        return self.sums_by_features(self._finished)
 
     def _finished(self, total: FeaturePosterior, eps: float) -> Array:
         b, _, tables = total.sums()
@@ -222,10 +223,6 @@ class LatentLikelihood(LatentRows):
         """One."""
         return 1
 
-    def by_features(self) -> FeatureSums:
-        """By blocks of features."""
-        return self.sums_by_features(self._finished)
-
     def _finished(self, total: FeaturePosterior, eps: float) -> Array:
         b, squares, tables = total.sums()
         if self.missing == "raise":
@@ -281,10 +278,6 @@ class PosteriorRows(LatentRows):
     def width(self) -> int:
         """k + k (k + 1) / 2."""
         return self.k + self.k * (self.k + 1) // 2
-
-    def by_features(self) -> FeatureSums:
-        """By blocks of features."""
-        return self.sums_by_features(self._finished)
 
     def _finished(self, total: FeaturePosterior, eps: float) -> Array:
         b, _, tables = total.sums()

@@ -24,7 +24,7 @@ from streampca.models.decompose.scatter import solve_accumulator
 from streampca.models.pca.incremental_state import StateRequest, choose_append, state_kind
 from streampca.models.pca.pca import PCA
 from streampca.models.results.decomposition import Decomposition
-from streampca.models.results.result import Result
+from streampca.models.results.result import Result, provenance
 from streampca.models.rows.new_rows import prepared
 from streampca.models.side_data.feature_names import check_same_features, is_xarray, restacked
 from streampca.models.side_data.row_weights import refuse_few, refuse_relative
@@ -86,12 +86,6 @@ class IncrementalPCA(LinearModel):
         choices=("raise", "mean"),
         meaning='"raise", or "mean": a hole holds its column\'s mean.',
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit``, or the next ``partial_fit``, would do with X, (n, p). Reads nothing.
@@ -263,16 +257,14 @@ class IncrementalPCA(LinearModel):
         request.check_state()
         fitted = solve_accumulator(state, request, self._resolution, min(state.count, p))
         warned = self.__dict__.setdefault("_warned", set())  # once, not at every solution
-        return assemble(
-            self.registered_name,
-            fitted,
-            state.count,
-            self._labels,
-            request,
-            self.stored_params() | {"components": True},
-            costs=self.cost_,
-            warned=warned,
-        )
+        described = {
+            "method": self.registered_name,
+            "n_samples": state.count,
+            "labels": self._labels,
+            "settings": self.stored_params() | {"components": True},
+            "provenance": provenance(self.cost_, ""),
+        }
+        return assemble(fitted, request, described, warned=warned)
 
     @classmethod
     def from_result(cls, result: Decomposition) -> PCA:

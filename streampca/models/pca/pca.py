@@ -21,18 +21,17 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.impute import HardImpute
 from streampca.models.contract import shared_parameters as shared
-from streampca.models.contract.estimator import attach
+from streampca.models.contract.estimator import WeighsSamples, attach
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.preprocessing import warn_of_counts
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import Request, iteration_limits, no_tolerance, seed_of
-from streampca.models.decompose.assemble import assemble
-from streampca.models.decompose.empty_samples import ScoresEmptySamples, fit_observed
-from streampca.models.decompose.routes import WarmStart, choose_pca
+from streampca.models.decompose.assemble import Fitted, assemble
+from streampca.models.decompose.empty_samples import ScoresEmptySamples
+from streampca.models.decompose.routes import WarmStart, pca_candidates
 from streampca.models.results.decomposition import Decomposition, PrincipalComponents
-from streampca.passes import Plan, execute
-from streampca.sources import as_matrix, counted
+from streampca.passes import Candidate, Outcome, Plan
 
 GENES = ("var",)  # the axis of the features of an AnnData, and of the terms of texts
 LEAST_PASSES = 60
@@ -71,11 +70,6 @@ def completion_of(pca: Any) -> HardImpute:
     )
 
 
-def plan_of(model: HardImpute, X: Any, dim: Any, sample_weight: Any = None) -> Plan:
-    """The plan of the completion, as that of a PCA."""
-    return replace(model.plan(X, dim=dim, sample_weight=sample_weight), method="PCA")
-
-
 def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> Decomposition:
     """The result of the completion as that of a PCA with these parameters."""
     n = result.weight
@@ -94,10 +88,17 @@ def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> D
 
 def completing(result: Decomposition, pca: Any) -> HardImpute:
     """The fitted completion of such a PCA, which scores and fills rows with holes."""
-    model = completion_of(pca)
-    attach(model, result)
-    model.best_rank_, model.best_penalty_ = result.n_components, 0.0
+    model: HardImpute = attach(completion_of(pca), result)
     return model
+
+
+def iterated(model: Any, solver: str, iterated_power: Any, **fixed: Any) -> Request:
+    """The request of a model whose iteration is bounded by these parameters of scikit-learn's."""
+    tol, max_passes = iteration_limits(model.tol, model.max_passes, iterated_power, solver)
+    bounded = model.max_passes is not None or iterated_power != "auto"
+    iterate = bounded or not no_tolerance(model.tol)
+    limits = {"tol": tol, "max_passes": max_passes, "iterate": iterate}
+    return Request.of(model, svd_solver=solver, may_go_over=not bounded, **limits, **fixed)
 
 
 # The estimator.
@@ -106,7 +107,7 @@ IMPUTE = "impute"
 
 
 @estimator
-class PCA(ScoresEmptySamples, LinearModel):
+class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     """Exact PCA of a matrix that need not fit in memory.
 
     Attributes
@@ -154,7 +155,6 @@ class PCA(ScoresEmptySamples, LinearModel):
             NaN; to find them takes a pass, and the fit begins again, only where a hole was
             met.""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
     components: bool = parameter(
         default=True,
         meaning="""False saves the second pass of a wide fit; it then has scores and spectrum
@@ -175,128 +175,65 @@ class PCA(ScoresEmptySamples, LinearModel):
     power_iteration_normalizer: str = shared.POWER_ITERATION_NORMALIZER
     random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
     weights: Any = shared.WEIGHTS
     remove: Any = shared.REMOVE
     warm_start: bool = shared.WARM_START
 
-    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing.
+    # The flow of every estimator, but for holes that are completed.
 
-        Raises MemoryLimitError, naming the smallest limit that would do.
-        """
-        return self._plan_as("PCA", X, dim, sample_weight)
-
-    def _plan_as(self, method: str, X: Any, dim: Any, sample_weight: Any = None) -> Plan:
-        """The plan of a method that is this PCA."""
-        if self.missing == IMPUTE:
-            return plan_of(completion_of(self), X, dim, sample_weight)
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        return choose_pca(matrix, self._request(matrix, sample_weight), method).plan
-
-    def _request(self, matrix: ChunkedMatrix, sample_weight: Any = None, seed: int = 0) -> Request:
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
+    ) -> Request:
         """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
-        tol, max_passes = iteration_limits(
-            self.tol, self.max_passes, self.iterated_power, self.svd_solver
-        )
-        bounded = self.max_passes is not None or self.iterated_power != "auto"
-        request = Request.of(
-            self,
-            tol=tol,
-            max_passes=max_passes,
-            iterate=bounded or not no_tolerance(self.tol),
-            may_go_over=not bounded,
-            random_state=seed,
-        )
+        request = iterated(self, self.svd_solver, self.iterated_power, random_state=seed)
         if self.remove is not None and not self.center:
             raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
         return request.with_side_data(
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X.
+    def _candidates(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+        return pca_candidates(matrix, request)
 
-        X : NumPy, data frame, Dask, xarray, scipy.sparse, ``zarr.Array``, a path or URL, or what
-            ``streampca.open`` returned; (n, p). A Dask array that does not know its chunk sizes is
-            computed once more, to count them, with a warning.
-        dim : for xarray and N-dimensional arrays, the sample dimension(s).
-        sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or a
-            DataArray over sample dimensions, or the name of a column of the samples): means are sum
-            w x / sum w, variances divide by sum w - ddof, and whole numbers give what repeated rows
-            give. Weights that only compare samples, such as probabilities:
-            :func:`streampca.relative_weights`. A sample of weight 0 adds nothing; ``transform``
-            still scores it.
-        Later, and several beside each other on a cluster: ``dask.delayed(PCA(3).fit)(path)``. (Of
-        a Dask array Dask computes all of it first, for the worker that fits.)
-
-        Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading; ClusterError
-        where workers see another store than this process; NonFiniteError while reading.
-        """
-        return self._fit_as("PCA", X, dim, sample_weight)
-
-    def _fit_as(self, method: str, X: Any, dim: Any, sample_weight: Any = None) -> Self:
-        """Fit to X.  method : what is fitted, for plans and their refusals."""
-        X = counted(X)
-        if self.missing == IMPUTE:
-            return self._fit_completed(X, dim, sample_weight)
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        seed = seed_of(self.random_state)
-        self.result_, found_by = fit_observed(
-            X,
-            matrix,
-            sample_weight,
-            request_of=lambda weights: self._request(matrix, weights, seed),
-            fit=lambda matrix, request: self._fit(matrix, request, seed, method),
-            running=self._running,
-        )
-        self.cost_, self.dim_ = found_by + self.cost_, dim
-        self.n_features_in_ = matrix.shape[1]
-        return self
-
-    def _fit(
-        self, matrix: ChunkedMatrix, request: Request, seed: int, method: str
-    ) -> PrincipalComponents:
-        """Fit to this matrix."""
-        planned = choose_pca(matrix, request, method)
+    def _remark(self, matrix: ChunkedMatrix, request: Request) -> None:
         if request.center and matrix.labels.features.dims == GENES:
             warn_of_counts(matrix)
-        warm = self._carry(matrix, request)
-        recall = None if warm is None else warm.recall
-        done = execute(planned, self._running, start=warm, recall=recall)
-        self.plan_, self.cost_, self.gap_ = done.plan, done.costs, done.answer.gap
-        return assemble(
-            self.registered_name,
-            done.answer,
-            matrix.shape[0],
-            matrix.labels,
-            request,
-            self._stored_parameters(seed),
-            done.plan,
-            done.costs,
-            matrix.fingerprint(),
-            memory=done.memory,
-        )
 
-    def _stored_parameters(self, seed: int) -> dict[str, Any]:
-        """The parameters as they are kept with a result."""
-        kept: dict[str, Any] = {"random_state": seed}
-        if self.iterated_power != "auto":
-            kept["max_passes"] = iteration_limits(iterated_power=self.iterated_power)[1]
-        return self.stored_params() | kept
+    def _warm_start(self, matrix: ChunkedMatrix, request: Request) -> WarmStart | None:
+        self._kept: WarmStart | None = getattr(self, "_kept", None) or WarmStart()
+        if not self.warm_start:
+            self._kept = None
+            return None
+        self._kept.turn_to(matrix, request)
+        return self._kept
 
-    def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
-        """Fit with ``missing="impute"``, by a completion."""
-        model = completion_of(self).fit(X, dim=dim, sample_weight=sample_weight)
-        self.n_features_in_ = model.n_features_in_
+    def _result(
+        self, matrix: ChunkedMatrix, request: Request, done: Outcome[Fitted]
+    ) -> PrincipalComponents:
+        self.gap_ = done.answer.gap
+        described = self._described(matrix, done, **self._resolved(request.random_state))
+        return assemble(done.answer, request, described)
+
+    def _resolved(self, seed: int) -> dict[str, Any]:
+        """Settings as they were used, where that is not as they were set."""
+        if self.iterated_power == "auto":
+            return {"random_state": seed}
+        most = iteration_limits(iterated_power=self.iterated_power)[1]
+        return {"random_state": seed, "max_passes": most}
+
+    def _plan_for(self, X: Any, dim: Any, **side: Any) -> Plan:
+        if self.missing != IMPUTE:
+            return super()._plan_for(X, dim, **side)
+        return replace(completion_of(self).plan(X, dim=dim, **side), method="PCA")
+
+    def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
+        if self.missing != IMPUTE:
+            return super()._fit_to(X, dim, **side)
+        model = completion_of(self).fit(X, dim=dim, **side)
         self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
         self.trace_, self.gap_ = model.trace_, None
-        parameters = self._stored_parameters(seed_of(self.random_state))
-        self.result_ = as_pca(model.result_, self.ddof, parameters)
+        settings = self.stored_params() | self._resolved(seed_of(self.random_state))
+        attach(self, as_pca(model.result_, self.ddof, settings))
         return self
 
     def impute(
@@ -323,15 +260,6 @@ class PCA(ScoresEmptySamples, LinearModel):
         model = completing(self._fitted(), self)
         model.dim_ = self.dim_
         return model
-
-    def _carry(self, matrix: ChunkedMatrix, request: Request) -> WarmStart | None:
-        """The warm start that earlier fits of this matrix left, if one is requested."""
-        self._carried: WarmStart | None = getattr(self, "_carried", None) or WarmStart()
-        if not self.warm_start:
-            self._carried = None
-            return None
-        self._carried.turn_to(matrix, request)
-        return self._carried
 
     @classmethod
     def from_covariance(

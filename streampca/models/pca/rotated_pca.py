@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import AccuracyWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
-from streampca.models.contract.estimator import attach
+from streampca.models.contract.estimator import WeighsSamples, attach
 from streampca.models.contract.linear import LinearModel, decomposition_of, in_words
 from streampca.models.contract.registry import loaded
 from streampca.models.contract.request import whole_number
@@ -18,7 +18,7 @@ from streampca.models.pca.pca import PCA
 from streampca.models.results.decomposition import Decomposition, PrincipalComponents
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
-from streampca.passes import single_threaded_blas
+from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import TracyWidom, rotate_loadings, signs_of_components
 from streampca.solvers.rotation import RESTARTS
 
@@ -225,7 +225,7 @@ def _of_pca(name: str) -> Any:
 
 
 @loaded
-class RotatedPCA(LinearModel):
+class RotatedPCA(WeighsSamples, LinearModel):
     """PCA whose first k components are rotated by varimax, quartimax or promax.
 
     pca : the :class:`PCA` that is fitted first; its settings hold.
@@ -265,9 +265,12 @@ class RotatedPCA(LinearModel):
         model.k = result.n_components
         return model
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, **options: Any) -> Self:
-        """Fit the PCA to X, (n, p), and rotate: cost and further options as ``PCA.fit``."""
-        base = copy.copy(self._base()).fit(X, dim=dim, **options)
+    def _plan_for(self, X: Any, dim: Any, **side: Any) -> Plan:
+        return self._base().plan(X, dim=dim, **side)
+
+    def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
+        """Fit the PCA, whose result is then rotated."""
+        base = copy.copy(self._base()).fit(X, dim=dim, **side)
         self._rotate(base.result_)
         self.plan_, self.cost_, self.dim_ = base.plan_, base.cost_, dim
         return self
@@ -281,8 +284,8 @@ class RotatedPCA(LinearModel):
             power=self.power,
             restarts=self.restarts,
         )
-        self.result_: RotatedDecomposition = rotated
-        self.n_features_in_ = rotated.n_features
+        self.result_: RotatedDecomposition
+        attach(self, rotated)
 
     # -- the settings of the PCA ----------------------------------------------------------------
 
@@ -302,6 +305,7 @@ class RotatedPCA(LinearModel):
     scheduler: Any = _of_pca("scheduler")
     threads: int | None = _of_pca("threads")
     progress: Any = _of_pca("progress")
+    checkpoint: str | None = _of_pca("checkpoint")
 
     def unrotated(self) -> PCA:
         """The PCA that was rotated, fitted, with its first k components."""

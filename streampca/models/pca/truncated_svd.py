@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial, wraps
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
 from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import WeighsSamples
 from streampca.models.contract.linear import LinearModel
-from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.pca.pca import PCA
+from streampca.models.contract.request import Request
+from streampca.models.decompose.assemble import Fitted, assemble
+from streampca.models.decompose.routes import pca_candidates
+from streampca.models.pca.pca import iterated
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.passes import Plan
-from streampca.sources import as_matrix, counted
-from streampca.sources.memory.lazy import postponed, read_later
+from streampca.passes import Candidate, Outcome
 
 ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
 
 
-def _or_later(read: Callable[[Any], Array]) -> Callable[[Any], Array]:
-    """What the fit has; of one that is postponed, a Dask array."""
-
-    @wraps(read)
-    def get(model: TruncatedSVD) -> Any:
-        if "_later" not in vars(model):
-            return read(model)
-        k, p = int(model.n_components), model.n_features_in_
-        shape = (k, p) if read.__name__ == "components_" else (k,)
-        return read_later(model._later, read, shape)
-
-    return get
-
-
 @estimator
-class TruncatedSVD(LinearModel):
+class TruncatedSVD(WeighsSamples, LinearModel):
     """Leading singular vectors, uncentred: latent semantic analysis, sparse counts.
 
     Attributes
@@ -67,99 +53,47 @@ class TruncatedSVD(LinearModel):
     power_iteration_normalizer: str = shared.POWER_ITERATION_NORMALIZER
     tol: float | None = shared.TOL
     max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
-    compute: bool = parameter(
-        default=True,
-        kept=Kept.NOT,
-        process=True,
-        meaning="""False, as in dask-ml: ``fit`` plans and refuses, and ``components_``,
-            ``singular_values_``, ``explained_variance_`` and ``explained_variance_ratio_`` are
-            Dask arrays; those that are computed together share one fit. What else needs the
-            result fits at once.""",
-    )
     random_state: Any = shared.RANDOM_STATE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     missing = "raise"
 
-    def _pca(self) -> PCA:
-        """The PCA that computes the decomposition."""
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
+    ) -> Request:
+        """Of the PCA of the uncentred matrix.  seed : drawn by a fit."""
         if self.algorithm not in ALGORITHMS:
             raise InvalidInputError(f"algorithm={self.algorithm!r}; expected one of {ALGORITHMS}")
         whole = isinstance(self.n_components, (int, np.integer))
         if not whole or isinstance(self.n_components, bool):
             raise InvalidInputError(f"n_components={self.n_components!r}; expected a number")
-        settings = {n: getattr(self, n) for n in TruncatedSVD.parameters if n in PCA.parameters}
-        names: dict[str, Any] = {"svd_solver": self.algorithm, "iterated_power": self.n_iter}
-        return PCA(**names, center=False, ddof=0, **settings)
+        fixed = {"center": False, "ddof": 0, "random_state": seed}
+        request = iterated(self, self.algorithm, self.n_iter, **fixed)
+        side = {"weights": None, "remove": None, "sample_weight": sample_weight}
+        return request.with_side_data(matrix, **side)
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): solver, passes, reads, memory. Reads nothing."""
-        return self._plan_as("TruncatedSVD", X, dim)
+    def _candidates(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+        return pca_candidates(matrix, request)
 
-    def _plan_as(self, method: str, X: Any, dim: Any = None) -> Plan:
-        """The plan of a method that is this decomposition."""
-        return self._pca()._plan_as(method, X, dim)
-
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
-
-        sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
-        """
-        vars(self).pop("_later", None)
-        if not self.compute:
-            return self._postpone(X, dim, sample_weight)
-        return self._fit_as("TruncatedSVD", X, dim, sample_weight)
-
-    def _fit_as(self, method: str, X: Any, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X.  method : what is fitted, for plans and their refusals."""
-        base = self._pca()._fit_as(method, X, dim, sample_weight)
-        settings = {**base.result_.settings, "algorithm": self.algorithm, "n_iter": self.n_iter}
-        self.result_ = replace(base.result_, method="TruncatedSVD", settings=settings)
-        self.plan_ = replace(base.plan_, method="TruncatedSVD")
-        self.cost_, self.dim_ = base.cost_, dim
-        self.n_features_in_ = base.n_features_in_
-        return self
-
-    def _postpone(self, X: Any, dim: Any, sample_weight: Any) -> Self:
-        """A fit that is made where its results are computed."""
-        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        self.plan_, self.dim_ = self.plan(matrix), dim
-        self.n_features_in_ = matrix.shape[1]
-        for name in ("result_", "cost_"):
-            vars(self).pop(name, None)
-        eager = self.__sklearn_clone__().set_params(compute=True)
-        self._later = postponed(partial(eager.fit, X, dim=dim, sample_weight=sample_weight))
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("result_", "cost_") or "_later" not in vars(self):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        done = self._later.compute()
-        self.result_, self.cost_ = done.result_, done.cost_
-        return vars(self)[name]
+    def _result(
+        self, matrix: ChunkedMatrix, request: Request, done: Outcome[Fitted]
+    ) -> PrincipalComponents:
+        fixed = {"center": False, "ddof": 0, "random_state": request.random_state}
+        return assemble(done.answer, request, self._described(matrix, done, **fixed))
 
     # -- as scikit-learn defines them -----------------------------------------------------------
 
     @property
-    @_or_later
     def components_(self) -> Array:
         """(k, p) orthonormal rows."""
         return self._fitted().require_components()
 
     @property
-    @_or_later
     def singular_values_(self) -> Array:
         """(k,) of the matrix."""
         return self._fitted().singular_values
 
     @property
-    @_or_later
     def explained_variance_(self) -> Array:
         """(k,) variance of the scores about their mean, divisor n.
 
@@ -171,7 +105,6 @@ class TruncatedSVD(LinearModel):
         return np.asarray(np.maximum(result.explained_variance - means**2, 0.0))
 
     @property
-    @_or_later
     def explained_variance_ratio_(self) -> Array:
         """(k,) share of the variance of all columns about their means."""
         whole = self._fitted().total_variance - float(np.sum(self._feature_mean() ** 2))

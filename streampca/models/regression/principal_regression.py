@@ -10,7 +10,6 @@ from streampca.accumulators import FoldScatter
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, symmetrize
 from streampca.matrix import ChunkedMatrix
-from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
@@ -43,12 +42,6 @@ class PrincipalComponentRegression(Regression):
         counts_components=True,
         meaning="""k, a number, or "cv": the one of the least held-out error.""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def _specs(self, joint: ChunkedMatrix, p: int) -> tuple[PassSpec, dict[str, int]]:
         n, m = joint.shape

@@ -18,22 +18,21 @@ from streampca.errors import (
 )
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Pair, paired
-from streampca.models.contract.estimator import Estimator, attach
+from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.request import sample_weights
-from streampca.models.decompose.assemble import provenance
 from streampca.models.results.projection import Projection
 from streampca.models.results.result import Result, shaped
 from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions
 from streampca.models.side_data.row_weights import refuse_few, split
 from streampca.passes import (
     Candidate,
+    Outcome,
     Pass,
     PassResult,
     PassSpec,
     Plan,
     Planned,
     Steps,
-    execute,
     single_threaded_blas,
 )
 from streampca.sources import as_pair
@@ -129,10 +128,11 @@ class RegressionResult(Result, kind="regression"):
 
 @dataclass(frozen=True)
 class RegressionRequest:
-    """pair : X and Y.  weights : (n,) of their rows, or None."""
+    """pair : X and Y.  weights : (n,) of their rows, or None.  one_response : y was (n,)."""
 
     pair: Pair
     weights: Array | None = None
+    one_response: bool = False
 
 
 class Regression(Estimator):
@@ -154,10 +154,9 @@ class Regression(Estimator):
         """Fields of the result from the sums."""
         raise NotImplementedError
 
-    def plan(self, X: Any, y: Any = None, *, dim: Any = None) -> Plan:
+    def plan(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X (n, p) and y. Reads nothing. Raises MemoryLimitError."""
-        pair = self._pair(X, y, dim)
-        return self._planned(pair.joint(), RegressionRequest(pair)).plan
+        return self._plan_for((X, y), dim, sample_weight=sample_weight)
 
     def _candidates(
         self, matrix: ChunkedMatrix, request: RegressionRequest
@@ -182,46 +181,49 @@ class Regression(Estimator):
         sample_weight : (n,) how often each row counts; see :func:`streampca.relative_weights`.
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
         """
-        pair = self._pair(X, y, dim)
-        if any(pair.left_out):
-            warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
-        joint, p = pair.joint(), pair.x.shape[1]
-        weights = sample_weights(sample_weight, joint)
-        planned = self._planned(joint, RegressionRequest(pair, weights))
-        least = self._fewest(p)
-        refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
-        if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:
-            raise InvalidInputError(
-                f"{rows} rows have a weight above 0, and X has {p} columns; expected more rows"
-            )
-        done = execute(planned, self._running)
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        attach(
-            self,
-            RegressionResult(
-                method=self.registered_name,
-                n_samples=joint.shape[0],
-                labels=pair.x.labels,
-                settings=self.stored_params(),
-                plan=done.plan.to_dict(),
-                provenance=provenance(self.cost_, joint.fingerprint(), done.memory),
-                left_out_x=pair.left_out[0],
-                left_out_y=pair.left_out[1],
-                one_response=_is_flat(_response(y)),
-                **done.answer,
-            ),
-        )
-        return self
+        return self._fit_to((X, y), dim, sample_weight=sample_weight)
 
-    def _pair(self, X: Any, y: Any, dim: Any) -> Pair:
+    def _opened(self, X: Any, dim: Any) -> tuple[Pair, bool]:
+        """The rows of both, and whether y is one response.  X : (X, y)."""
+        x, y = X
         if y is None:
             raise InvalidInputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: "
                 "fit(X, y), on the command line two sources"
             )
         y = _response(y)
-        y = _as_column(y) if _is_flat(y) else y
-        return paired(*as_pair(X, y, dim=dim, missing_value=self.missing_value))
+        flat = _is_flat(y)
+        views = as_pair(x, _as_column(y) if flat else y, dim=dim, missing_value=self.missing_value)
+        return paired(*views), flat
+
+    def _bound(
+        self, opened: tuple[Pair, bool], *, sample_weight: Any = None
+    ) -> tuple[ChunkedMatrix, RegressionRequest]:
+        pair, one_response = opened
+        joint, p = pair.joint(), pair.x.shape[1]
+        weights, least = sample_weights(sample_weight, joint), self._fewest(p)
+        refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
+        if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:
+            raise InvalidInputError(
+                f"{rows} rows have a weight above 0, and X has {p} columns; expected more rows"
+            )
+        return joint, RegressionRequest(pair, weights, one_response)
+
+    def _remark(self, matrix: ChunkedMatrix, request: RegressionRequest) -> None:
+        if any(request.pair.left_out):
+            warn_caller(request.pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: RegressionRequest, done: Outcome[dict[str, Any]]
+    ) -> RegressionResult:
+        pair = request.pair
+        return RegressionResult(
+            **(self._described(matrix, done) | {"labels": pair.x.labels}),
+            left_out_x=pair.left_out[0],
+            left_out_y=pair.left_out[1],
+            one_response=request.one_response,
+            **done.answer,
+        )
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and predictions for X, (n, q): a second read of X."""
@@ -245,7 +247,7 @@ class Regression(Estimator):
 
         Of a response that does not vary: 1 where it is met, else 0.
         """
-        pair = self._pair(X, y, None)
+        pair, _ = self._opened((X, y), None)
         truth = np.asarray(pair.y.read(0, 0, pair.y.shape[0]), np.float64)
         left = truth - np.asarray(self.predict(pair.x)).reshape(truth.shape)
         weights = sample_weights(split(sample_weight)[0], pair.x)

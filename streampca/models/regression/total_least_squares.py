@@ -12,7 +12,6 @@ from streampca.accumulators import RFactor
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import array_of_numbers
@@ -45,12 +44,6 @@ class TotalLeastSquares(Regression):
             up to one factor. None: all alike.""",
     )
     fit_intercept: bool = parameter(default=True, meaning="subtract the means of X and y.")
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def _specs(self, joint: ChunkedMatrix, p: int) -> tuple[PassSpec, dict[str, int]]:
         n, m = joint.shape

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, weighted_divisors
+from streampca.matrix import AxisLabels, ChunkedMatrix, weighted_divisors
 from streampca.matrix.labels import plain
 from streampca.matrix.places import on_globe
 from streampca.models.results.result import Result, places, shaped
@@ -222,6 +222,10 @@ class LinearResult(Result):
                 "fit again with components=True"
             )
         return self.components
+
+    def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
+        """(further variables of ``to_xarray``: values, labels of their axes; attributes)."""
+        return {}, {}
 
     def of_samples(self) -> dict[str, Array]:
         """Arrays of the samples, (n,), that ``to_xarray`` adds for this kind, by name."""

@@ -12,8 +12,11 @@ cannot answer, it does not have. ::
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -33,7 +36,8 @@ from streampca.matrix import (
 from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
 from streampca.models.results.given_scores import as_transformed
 from streampca.models.results.row_maps import RowMap, RowOptions
-from streampca.passes.memory import own_peak
+from streampca.passes import MemoryUse, PassCost
+from streampca.passes.memory import own_peak, peak_nbytes
 from streampca.report.cards import result_card, settings_line
 from streampca.store import check_fields, check_shapes, read_bundle, understood, write_bundle
 
@@ -300,11 +304,10 @@ class Result:
         Raises SourceError for another kind, and for one that is not known here.
         """
         kind = str(document.pop("kind", None))
-        load_public(str(document.get("method")))  # which defines the kind, and may adopt another
+        load_public(str(document.get("method")))  # which defines the kind
         if kind not in cls.kinds:
             load_public()
-        adopting = (one for one in cls.kinds.values() if one.adopts(kind, document))
-        found = next(adopting, cls.kinds.get(kind))
+        found = cls.kinds.get(kind)
         if found is None or not issubclass(found, cls):
             raise SourceError(
                 f"{where} is not a model: it is a {kind!r:.80}; expected one of "
@@ -314,11 +317,6 @@ class Result:
             made = found(**found.restored_fields(arrays, document))
             made.check(where)
         return made
-
-    @classmethod
-    def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
-        """Whether a result that an older version saved as another kind belongs to this one."""
-        return False
 
     @classmethod
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
@@ -363,3 +361,33 @@ def _check_entries(document: Any, types: dict[str, tuple[type, ...]], where: str
         value = document.get(name)
         if name in document and (not isinstance(value, kinds) or isinstance(value, bool)):
             raise DamagedSourceError(f"{where} is damaged: {name} is {value!r:.80}")
+
+
+def provenance(
+    costs: Sequence[PassCost], source: str, memory: MemoryUse | None = None
+) -> dict[str, Any]:
+    """The source, the cost of reading it, and the versions of libraries.
+
+    ``peak_bytes`` is the most that this process held while the fit ran, ``held_bytes`` of it were
+    there before. Without ``memory``: the peak of this process so far.
+    """
+    names = ("streampca", "numpy", "scipy", "zarr", "dask", "xarray")
+    return {
+        "source": source,
+        "passes": [vars(cost) for cost in costs],
+        "reads": sum(c.reads for c in costs),
+        "bytes": sum(c.nbytes for c in costs),
+        "stored_bytes": sum(c.stored for c in costs),
+        "seconds": sum(c.seconds for c in costs),
+        "peak_bytes": peak_nbytes() if memory is None else memory.peak_nbytes(),
+        "held_bytes": None if memory is None else memory.held,
+        "versions": {"python": platform.python_version(), **{n: _version(n) for n in names}},
+    }
+
+
+@cache
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"

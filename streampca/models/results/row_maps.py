@@ -203,13 +203,9 @@ class MappedRows:
     ) -> Any:
         """The new Zarr array of (n, width) rows, in chunks that no two blocks share."""
         row, n = max(1, np.dtype(dtype).itemsize * width), self.rows.matrix.shape[0]
-
-        def sink_for(edges: Array) -> ZarrSink:
-            # blocks that share a chunk read it again and write it whole: it is not longer than they
-            longest = max(int(np.diff(edges).max(initial=0)), SHARED_NBYTES // row)
-            chunk = chunk_for(edges, most=max(1, min(longest, WRITTEN_NBYTES // row)))
-            return ZarrSink(out, n, width, dtype, chunk=chunk, dims=dims, overwrite=overwrite)
-
+        sink_for = partial(
+            stored_rows, out, (n, width), dtype=dtype, dims=dims, overwrite=overwrite
+        )
         return self._run(sink_for, self._spec(written=row)).array
 
     def _run(self, sink_for: Callable[[Array], SinkOf], spec: PassSpec) -> SinkOf:
@@ -235,6 +231,17 @@ class MappedRows:
         if written:
             scratch = with_writing(scratch, written)
         return PassSpec(self.name, 0, 0, 0, scratch, kept_nbytes=kept, stored=self.stored)
+
+
+def stored_rows(
+    out: str | os.PathLike[str], shape: tuple[int, int], edges: Array, **more: Any
+) -> ZarrSink:
+    """Where the rows of blocks with these edges are written.  more : as :class:`ZarrSink`."""
+    row = max(1, np.dtype(more["dtype"]).itemsize * shape[1])
+    # blocks that share a chunk read it again and write it whole: it is not longer than they
+    longest = max(int(np.diff(edges).max(initial=0)), SHARED_NBYTES // row)
+    chunk = chunk_for(edges, most=max(1, min(longest, WRITTEN_NBYTES // row)))
+    return ZarrSink(out, *shape, chunk=chunk, **more)
 
 
 def with_writing(own: Callable[[int], int], row: int) -> Callable[[int], int]:

@@ -36,6 +36,11 @@ class SparseRequest:
     max_passes: int
 
     @property
+    def missing(self) -> str:
+        """What is done with holes."""
+        return self.pca.missing
+
+    @property
     def thresholds(self) -> bool:
         """Whether loadings follow from products alone, cell by cell."""
         return self.penalties[0].thresholds
@@ -144,7 +149,8 @@ def by_covariance(
     resolution, limit = Resolution.of(matrix.dtype), min(matrix.shape)
     fitted = solve_accumulator(done, pca, resolution, limit)
     with single_threaded_blas():
-        lower = scaled_lower(done.lower(), fitted.scale, np.arange(len(fitted.mean)))
+        features = fitted.features
+        lower = scaled_lower(done.lower(), features.divisors, np.arange(len(features.mean)))
         covariance = symmetrize(np.array(lower))
         covariance /= pca.divisor(fitted.weight)
         return SparseFit(fitted, alternated(covariance, leading_components(fitted), request))

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from streampca.errors import (
-    AccuracyWarning,
-    ConvergenceWarning,
-    InvalidInputError,
-    NonFiniteError,
-    warn_caller,
-)
+from streampca.errors import AccuracyWarning, ConvergenceWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import attach
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import Request, seed_of, side_data, whole_number
-from streampca.models.decompose.assemble import provenance
+from streampca.models.contract.request import Request, side_data, whole_number
 from streampca.models.decompose.covariance import checked_covariance
-from streampca.models.decompose.empty_samples import (
-    ObservedSamples,
-    ScoresEmptySamples,
-    is_field,
-    warn_of_empty,
-)
+from streampca.models.decompose.empty_samples import ObservedSamples, ScoresEmptySamples
 from streampca.models.results.projection import BackProjection
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.models.side_data.by_name import named_column
@@ -43,10 +32,9 @@ from streampca.models.sparse.routes import (
     numbered_groups,
 )
 from streampca.models.sparse.sweeps import sweep_candidates
-from streampca.passes import Candidate, Plan, Rates, execute, single_threaded_blas
+from streampca.passes import Candidate, Outcome, Rates, single_threaded_blas
 from streampca.solvers import eigh_lower, numerical_rank, signs_of_components
 from streampca.solvers.sparse_components import Penalty, adjusted_variances
-from streampca.sources import counted
 
 REGRESSED = 5000  # features up to which regressions are the default
 SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
@@ -124,7 +112,6 @@ class SparsePCA(ScoresEmptySamples):
         meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their
             feature in their place.""",
     )
-    missing_value: float | None = shared.MISSING_VALUE
     tol: float = parameter(
         default=1e-5, meaning="change of a loading up to which it is still; zeros stay, too."
     )
@@ -133,53 +120,6 @@ class SparsePCA(ScoresEmptySamples):
     )
     random_state: Any = shared.RANDOM_STATE
     weights: Any = shared.WEIGHTS
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
-
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads nothing."""
-        return super().plan(counted(X), dim=dim)
-
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost.
-
-        Samples of a field without any observation are left out, with a warning that counts them.
-        """
-        matrix = self._opened(counted(X), dim)
-        try:
-            return self._fit(matrix, dim)
-        except NonFiniteError:
-            field = self.missing == "raise" and is_field(X, matrix.labels)
-            observed = ObservedSamples.of(matrix, self._running) if field else None
-            if observed is None:
-                raise
-        self._fit(observed.matrix, dim)
-        self.cost_ = observed.costs + self.cost_
-        warn_of_empty(matrix.labels.samples, observed.rows)
-        return self
-
-    def _fit(self, matrix: ChunkedMatrix, dim: Any) -> Self:
-        """Fit to this matrix."""
-        request = self._request(matrix, seed=seed_of(self.random_state))
-        done = execute(self._planned(matrix, request), self._running)
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        fitted, several = done.answer.fitted, done.answer.several
-        self._finish(
-            request,
-            several,
-            matrix.labels,
-            matrix.shape[0],
-            mean=fitted.mean,
-            scale=fitted.scale,
-            dropped=fitted.dropped,
-            plan=done.plan.to_dict(),
-            total_variance=fitted.spectrum.total / request.pca.divisor(fitted.weight),
-            provenance=provenance(self.cost_, matrix.fingerprint(), done.memory),
-        )
-        return self
 
     @classmethod
     def from_covariance(
@@ -208,9 +148,17 @@ class SparsePCA(ScoresEmptySamples):
             rank = numerical_rank(spectrum.values, p)
             start = spectrum.vectors[:, : max(rank, 1)]
             found = alternated(covariance, start, request)
-        model._finish(
-            request, found, labels, n or 0, mean=center, total_variance=float(np.trace(covariance))
+        result = model._found(
+            request,
+            found,
+            method=model.registered_name,
+            n_samples=n or 0,
+            labels=labels,
+            settings=model.stored_params(),
+            mean=center,
+            total_variance=float(np.trace(covariance)),
         )
+        attach(model, result)
         return model
 
     def inverse_transform(
@@ -243,7 +191,7 @@ class SparsePCA(ScoresEmptySamples):
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _request(self, matrix: ChunkedMatrix, *, seed: int = 0, **side: Any) -> SparseRequest:
+    def _request(self, matrix: ChunkedMatrix, *, seed: int = 0) -> SparseRequest:
         pca = Request(
             n_components=self.n_components,
             center=self.center,
@@ -333,10 +281,30 @@ class SparsePCA(ScoresEmptySamples):
             )
         return Rates.of(None).timed(matrix, candidates)
 
-    def _finish(
-        self, request: SparseRequest, several: list[Alternated], labels: Labels, n: int, **more: Any
-    ) -> None:
-        """Keep the result, oriented; warn of what is not there."""
+    def _bound_to(
+        self, opened: Any, observed: ObservedSamples, **side: Any
+    ) -> tuple[ChunkedMatrix, SparseRequest]:
+        return self._bound(observed.part(opened), **side)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: SparseRequest, done: Outcome[SparseFit]
+    ) -> SparseResult:
+        self.result_: SparseResult
+        fitted, features = done.answer.fitted, done.answer.fitted.features
+        return self._found(
+            request,
+            done.answer.several,
+            **self._described(matrix, done),
+            mean=features.mean,
+            scale=features.divisors,
+            dropped=features.dropped,
+            total_variance=fitted.spectrum.total / request.pca.divisor(fitted.weight),
+        )
+
+    def _found(
+        self, request: SparseRequest, several: list[Alternated], **more: Any
+    ) -> SparseResult:
+        """The result, oriented; warns of what is not there."""
         k = self.n_components
         path: dict[str, Any] = {}
         variances = [_padded(adjusted_variances(one.inner), k) for one in several]
@@ -364,11 +332,7 @@ class SparsePCA(ScoresEmptySamples):
                 f"{len(moving[-1].changes)} iterations; raise max_passes or tol",
                 ConvergenceWarning,
             )
-        self.result_: SparseResult = SparseResult(
-            method=self.registered_name,
-            n_samples=n,
-            labels=labels,
-            settings=self.stored_params(),
+        return SparseResult(
             components=components,
             explained_variance=_padded(adjusted_variances(found.inner), k),
             objective=np.array(found.trace.objective),
@@ -376,7 +340,6 @@ class SparsePCA(ScoresEmptySamples):
             **path,
             **more,
         )
-        self.n_features_in_ = self.result_.n_features
 
 
 def _nonzero(found: Alternated) -> Array:

@@ -105,7 +105,7 @@ def by_sweeps(
     work, r, chosen = _Products(planned.matrix, passes, fitted, divisor), start.shape[1], None
     if passes.columns is not None:
         size = working_size(planned.matrix.shape[1], request.penalties)
-        chosen = WorkingSet(planned.matrix, passes.columns, size, fitted.scale, divisor)
+        chosen = WorkingSet(planned.matrix, passes.columns, size, fitted.features.divisors, divisor)
     runs = [Alternation(one.of_first(r), Trace(request.tol), total) for one in request.penalties]
     live, a = runs, np.tile(start, len(runs))
     sa = a * np.tile(fitted.spectrum.values[:r] / divisor, len(runs))
@@ -157,9 +157,9 @@ class _Products:
         self.made = self.summed = 0
         self.gathered = 0  # reads of the columns of a working set
         self.dtype = work_dtype(matrix.dtype)
-        self.operands = {"center": np.asarray(fitted.mean, np.float64)}
-        if fitted.scale is not None:
-            self.operands["scale"] = fitted.scale
+        self.operands = {"center": np.asarray(fitted.features.mean, np.float64)}
+        if fitted.features.divisors is not None:
+            self.operands["scale"] = fitted.features.divisors
         self.scored: Array  # (n, k) Z Z'u
 
     @property

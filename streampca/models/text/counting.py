@@ -23,8 +23,7 @@ from streampca.models.text.counting_plan import (
     documents_nbytes,
     plan_of_counts,
 )
-from streampca.models.text.pieces import Pieces
-from streampca.models.text.tokens import Tokens
+from streampca.models.text.splitting import Pieces, Tokens
 from streampca.models.text.vocabulary import Kept, TermCounts
 from streampca.passes import MemoryUse
 from streampca.sources import as_matrix, open
@@ -34,7 +33,7 @@ from streampca.sources.texts.tables import column_of_texts
 from streampca.sources.texts.texts import Texts
 from streampca.store import CompressedGroupSink
 
-NAME_NBYTES = 24  # of a name, beside its characters: in a list, and as a label
+NAME_NBYTES = 24  # of a name without its characters: in a list, and as a label
 CHUNK = 1 << 18  # entries: larger blocks leave a limited fit fewer vectors, and so fewer digits
 
 
@@ -91,6 +90,13 @@ def open_texts(
     MemoryLimitError before reading, or at a record, a stretch without blanks, names or terms that
     have no room; MissingDependencyError without scikit-learn, OccupiedError where something is at
     ``out``.
+
+    Examples
+    --------
+    >>> from streampca import open_texts
+    >>> counts = open_texts(["a cat and a dog", "a dog"])
+    >>> counts.labels.features.names()
+    ['and', 'cat', 'dog']
     """
     tokens = Tokens.checked(
         lowercase=lowercase,
@@ -248,7 +254,7 @@ def _write(
     """Write the counts of all documents over the terms that stay."""
     n = terms.documents
     if not n:
-        skipped = f" beside the {names.skipped} that were skipped" if names.skipped else ""
+        skipped = f" apart from the {names.skipped} that were skipped" if names.skipped else ""
         raise InvalidInputError(f"there is no document{skipped}; expected one or more")
     vocabulary = terms.fixed
     if vocabulary is None:
@@ -259,15 +265,15 @@ def _write(
             f"no term is left of {terms.tokens} tokens in {n} documents: "
             f"min_df={kept.min_df!r}, max_df={kept.max_df!r}, and {tokens}. Widen them"
         )
-    told = asdict(tokens) | kept._asdict() | {"skipped": names.skipped}
-    told |= {} if terms.fixed is None else {"vocabulary": "given"}
+    settings = asdict(tokens) | kept._asdict() | {"skipped": names.skipped}
+    settings |= {} if terms.fixed is None else {"vocabulary": "given"}
     sink = CompressedGroupSink(
         path,
         (n, len(vocabulary)),
         np.uint16 if terms.largest < 1 << 16 else np.int32,
         0,
         (names.names or None, vocabulary),
-        {TOKENS: json.dumps(told)},
+        {TOKENS: json.dumps(settings)},
         overwrite,
         most_entries=terms.tokens,
         chunk=CHUNK,
@@ -283,7 +289,12 @@ def _write(
 
 
 def opened_counts(
-    X: Any, given: Mapping[str, Any], dim: Any = None, terms: Any = None, names: Any = None
+    X: Any,
+    given: Mapping[str, Any],
+    dim: Any = None,
+    terms: Any = None,
+    names: Any = None,
+    missing_value: float | None = None,
 ) -> ChunkedMatrix:
     """X that are counts already, with names of columns and rows.
 
@@ -302,10 +313,10 @@ def opened_counts(
         words = f"streampca.open_texts({path}, column={column!r})" if path else f"X[{column!r}]"
         raise InvalidInputError(
             f"the column {column!r} of {path or 'X'} holds texts, whose words are not counted yet: "
-            f"fit to {words}. To fit to the numbers beside it, as counts of terms: "
+            f"fit to {words}. To fit to the other columns, as counts of terms: "
             f"streampca.open({path or 'X'})"
         )
-    return labelled(as_matrix(X, dim=dim), terms, names)
+    return labelled(as_matrix(X, dim=dim, missing_value=missing_value), terms, names)
 
 
 def labelled(matrix: ChunkedMatrix, terms: Any, names: Any) -> ChunkedMatrix:
@@ -325,6 +336,6 @@ def labelled(matrix: ChunkedMatrix, terms: Any, names: Any) -> ChunkedMatrix:
         dim = "-".join(axis.dims)
         axes.append(axis if given is None else AxisLabels.plain(dim, len(axis), list(given)))
     named = copy.copy(matrix)
-    told = {**labels.attrs, **tokens}
-    named.labels = replace(labels, samples=axes[0], features=axes[1], attrs=told)
+    attrs = {**labels.attrs, **tokens}
+    named.labels = replace(labels, samples=axes[0], features=axes[1], attrs=attrs)
     return named

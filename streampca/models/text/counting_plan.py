@@ -72,7 +72,7 @@ class Budget:
         return cls(min(MOST_TERMS, 2 * share // TERM_NBYTES), batch, 2 * share, share, total)
 
     def kept(self, terms: TermCounts, documents: int) -> int | None:
-        """How many terms may stay beside so many bytes of documents; None: any number."""
+        """How many terms may stay with so many bytes of documents; None: any number."""
         if self.total is None:
             return None
         rest = self.total - documents - WRITING_NBYTES
@@ -190,7 +190,7 @@ class CountingRecord:
     def followed_by(self, peak: int, held: int) -> dict[str, int]:
         """``peak_bytes`` and ``held_bytes`` of counting and a fit after it, as if they were one.
 
-        peak, held : of the fit. What the process took in between is held beside both.
+        peak, held : of the fit. What the process took in between counts in addition to both.
         """
         more = max(0, held - self.ended)
         peak = max(peak, self.peak, min(self.peak + more, peak_nbytes()))

@@ -7,28 +7,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators import FeatureProjection
 from streampca.errors import EmptyDocumentsWarning, InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, FeatureWeights, Preprocessing, RowLengths
+from streampca.matrix import ChunkedMatrix
 from streampca.matrix.join import concat_samples
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import attach
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
-from streampca.models.contract.preprocessing import LogEntropy, Preprocessor, TfIdf
 from streampca.models.contract.registry import estimator
-from streampca.models.decompose.assemble import provenance
-from streampca.models.pca.truncated_svd import TruncatedSVD
-from streampca.models.results.decomposition import PrincipalComponents
-from streampca.models.results.projection import Projection
-from streampca.models.results.row_maps import score_dtype, with_writing
-from streampca.models.rows.line_sums import (
-    columns_planned,
-    row_sums,
-    row_sums_in_memory,
-    rows_planned,
-)
+from streampca.models.contract.request import Request, whole_number
+from streampca.models.pca.pca import iterated
+from streampca.models.pca.truncated_svd import ALGORITHMS
+from streampca.models.rows.line_sums import row_sums, row_sums_in_memory
 from streampca.models.text.counting import (
     Counted,
     count_texts,
@@ -38,19 +29,13 @@ from streampca.models.text.counting import (
     opened_counts,
 )
 from streampca.models.text.counting_plan import planned_opening
+from streampca.models.text.lsa_fit import WeightedCounts, lsa_candidates
 from streampca.models.text.lsa_result import OF_TEXTS, Folded, LSADecomposition, Match
 from streampca.models.text.vocabulary import Kept as KeptTerms
-from streampca.passes import PassCost, PassSpec, Plan, choose_pass, easier_axis, pass_spec
+from streampca.passes import Outcome, Plan, Planned, choose
 from streampca.sources import as_matrix
 from streampca.sources.sparse.anndata import TOKENS
 from streampca.sources.texts.texts import Texts, is_texts
-from streampca.store.sinks import mark_written
-
-WEIGHTINGS: dict[str, type[Preprocessor]] = {"log-entropy": LogEntropy, "tf-idf": TfIdf}
-OF_COLUMNS = {  # passes that find the weights
-    "log-entropy": ("term totals", "term entropies"),
-    "tf-idf": ("document frequencies",),
-}
 
 
 @estimator
@@ -74,6 +59,14 @@ class LSA(LinearModel):
     of documents without a word that counts, which nothing finds; AccuracyWarning as TruncatedSVD.
     Source: Deerwester, Dumais, Furnas, Landauer and Harshman 1990, JASIS 41(6), pages 391 to 407;
     log-entropy: Dumais 1991, Behavior Research Methods 23(2).
+
+    Examples
+    --------
+    >>> from streampca import LSA
+    >>> texts = ["cats and dogs", "dogs and cats play", "stars and a galaxy", "a galaxy has stars"]
+    >>> model = LSA(2).fit(texts)
+    >>> [match.name for match in model.search("galaxy", n=2)]
+    ['3', '2']
     """
 
     n_components: int = parameter(
@@ -116,11 +109,6 @@ class LSA(LinearModel):
     tol: float | None = shared.TOL
     max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
     random_state: Any = shared.RANDOM_STATE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
     missing = "raise"
@@ -139,39 +127,7 @@ class LSA(LinearModel):
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads texts alone."""
-        return self._plan(self._counts(X, dim))
-
-    def _plan(self, matrix: ChunkedMatrix) -> Plan:
-        """The passes for the weights, of the decomposition, and for the coordinates."""
-        weighted, limit = matrix, self.memory_limit
-        if self._weighting() is not None:  # of the size of the weights that are not known yet
-            ones = FeatureWeights(np.ones(matrix.shape[1]), str(self.weighting))
-            steps = (ones, RowLengths()) if self.weighting == "tf-idf" else (ones,)
-            weighted = Preprocessing(steps).apply(matrix, lambda one, _: np.ones(one.shape[0]))
-        svd = self._svd()._plan_as("LSA", weighted)
-        names = OF_COLUMNS.get(self.weighting, ()) if self._named else ()
-        before = [columns_planned(matrix, one, limit).plan for one in names]
-        before += [rows_planned(matrix, False, limit).plan] * (self.weighting == "tf-idf")
-        plans = [*before, svd, self._coordinates_plan(weighted)]
-        memory = {name: terms for plan in plans for name, terms in plan.memory.items()}
-        memory["process"] = svd.memory["process"]
-        memory |= planned_opening(matrix, limit, memory["process"])
-        passes = tuple(one for plan in plans for one in plan.passes)
-        return replace(svd, method="LSA", passes=passes, memory=memory)
-
-    def _coordinates_plan(self, weighted: ChunkedMatrix) -> Plan:
-        """The pass that finds U S, held in memory or written."""
-        (n, p), k = weighted.shape, int(self.n_components)
-        row, written = k * score_dtype(weighted.dtype)().itemsize, self.coordinates is not None
-        kept: dict[str, Any] = {"kept_nbytes": 8 * k * p + n * row * (not written), "stored": True}
-        if easier_axis(weighted):
-            sums = {"total": FeatureProjection(center=None, missing="raise", width=k)}
-            spec = pass_spec("documents", weighted, 1, sums, **kept)
-        else:
-            scratch = Projection.needed(weighted, k)
-            scratch = with_writing(scratch, row) if written else scratch
-            spec = PassSpec("documents", 0, 0, 0, scratch, **kept)
-        return choose_pass(weighted, spec, self._running.memory_limit).plan
+        return self._plan_for(self._counts(X, dim), None)
 
     def fit(
         self, X: Any, y: Any = None, *, dim: Any = None, terms: Any = None, names: Any = None
@@ -183,39 +139,48 @@ class LSA(LinearModel):
         terms, names : of the columns and rows of counts that have none of their own, such as
             ``vectorizer.get_feature_names_out()``.
         """
+        self.result_: LSADecomposition
+        self._fit_to(self._counts(X, dim, terms, names), None)
         self.dim_ = dim
-        return self._fit(self._counts(X, dim, terms, names))
-
-    def _fit(self, matrix: ChunkedMatrix) -> Self:
-        """Fit to counts that carry their names, and how their texts were split."""
-        plan = self._plan(matrix)
-        weighted, costs = self._weighted(matrix)
-        svd = self._svd()._fit_as("LSA", weighted)
-        kept = svd.result_.fields_of(PrincipalComponents)
-        kept |= {"method": "LSA", "settings": self.stored_params(), "scores": None}
-        attach(self, LSADecomposition(**kept, tokens=matrix.labels.attrs.get(TOKENS, "")))
-        costs += [*svd.cost_, *self._keep_coordinates(weighted)]
-        measured = {name: svd.result_.provenance[name] for name in ("peak_bytes", "held_bytes")}
-        if planned_opening(matrix, self.memory_limit, {}):
-            measured = matrix.opening.followed_by(*measured.values())
-        told = provenance(costs, matrix.fingerprint()) | measured
-        attach(self, replace(self._fitted(), plan=plan.to_dict(), provenance=told))
-        self.plan_, self.cost_ = plan, costs
-        self._tell_empty()
         return self
+
+    def _request(self, matrix: ChunkedMatrix, *, seed: int = 0) -> Request:
+        """Of the truncated SVD of the weighted counts.  seed : drawn by a fit."""
+        if self.algorithm not in ALGORITHMS:
+            raise InvalidInputError(f"algorithm={self.algorithm!r}; expected one of {ALGORITHMS}")
+        whole_number("n_components", self.n_components)
+        request = iterated(self, self.algorithm, "auto", center=False, ddof=0, random_state=seed)
+        return request.with_side_data(matrix, weights=None, remove=None, sample_weight=None)
+
+    def _planned(self, matrix: ChunkedMatrix, request: Request) -> Planned[Any]:
+        counts = WeightedCounts.of(matrix, self.weighting)
+        candidates = lsa_candidates(counts, request, self.coordinates)
+        planned = choose(counts.as_if, self.registered_name, candidates, self.memory_limit)
+        plan, limit = planned.plan, self.memory_limit
+        memory = {**plan.memory, **planned_opening(matrix, limit, plan.memory["process"])}
+        return replace(planned, plan=replace(plan, memory=memory))
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: Request, done: Outcome[Any]
+    ) -> LSADecomposition:
+        described = self._described(matrix, done, random_state=request.random_state)
+        del described["labels"]  # those of the weighted counts say how they were weighted
+        if planned_opening(matrix, self.memory_limit, {}):
+            peak, held = (described["provenance"][name] for name in ("peak_bytes", "held_bytes"))
+            described["provenance"] |= matrix.opening.followed_by(peak, held)
+        result: LSADecomposition = replace(done.answer, **described)
+        if empty := result.empty_documents():
+            names = shorten(result.labels.samples.names(empty[:4]), len(empty))
+            warn_caller(
+                f"{len(empty)} of {result.n_documents} documents have no word that counts in these "
+                f"{result.n_components} factors, and no search finds them: {names}",
+                EmptyDocumentsWarning,
+            )
+        return result
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None, **more: Any) -> Array:
         """Fit, and the coordinates of the documents, (n, k) U S."""
         return np.array(self.fit(X, dim=dim, **more)._fitted().document_coordinates[:])
-
-    @property
-    def _named(self) -> bool:
-        return isinstance(self.weighting, str) and self.weighting != "raw"
-
-    def _svd(self) -> TruncatedSVD:
-        """The decomposition of the weighted counts."""
-        names = TruncatedSVD.parameters.keys() & type(self).parameters.keys()
-        return TruncatedSVD(**{name: getattr(self, name) for name in names})
 
     def _counts(self, X: Any, dim: Any = None, terms: Any = None, names: Any = None) -> Any:
         """X as documents x terms: texts are counted, anything else is opened."""
@@ -226,60 +191,7 @@ class LSA(LinearModel):
             raise InvalidInputError("terms= is for counts; X are texts: leave it out")
         defaults = {name: self.parameters[name].default for name in OF_TEXTS}
         given = {name: value for name, value in options.items() if value != defaults[name]}
-        return opened_counts(X, given, dim, terms, names)
-
-    def _weighting(self) -> Preprocessor | None:
-        """What weights the counts, fitted or not; None for raw counts."""
-        if isinstance(self.weighting, Preprocessor):
-            return self.weighting
-        if self.weighting == "raw":
-            return None
-        if not isinstance(self.weighting, str) or self.weighting not in WEIGHTINGS:
-            raise InvalidInputError(
-                f"weighting={self.weighting!r:.60}; expected 'log-entropy', 'tf-idf', 'raw', or a "
-                "fitted streampca.preprocess.LogEntropy or TfIdf"
-            )
-        made: Any = WEIGHTINGS[self.weighting]
-        return made(  # type: ignore[no-any-return]
-            memory_limit=self.memory_limit, scheduler=self.scheduler, progress=self.progress
-        )
-
-    def _weighted(self, matrix: ChunkedMatrix) -> tuple[ChunkedMatrix, list[PassCost]]:
-        """The weighted counts, lazily, and what it cost to find the weights."""
-        weighting = self._weighting()
-        if weighting is None:
-            return matrix, []
-        if matrix.preprocessing and self._named:
-            raise InvalidInputError(
-                f"X has been weighted already ({matrix.preprocessing}); give the counts, or "
-                "weighting='raw'"
-            )
-        if not self._named:
-            return weighting.transform(matrix), []
-        weighted = weighting.fit_transform(matrix)
-        return weighted, weighting.cost_
-
-    def _keep_coordinates(self, weighted: ChunkedMatrix) -> list[PassCost]:
-        """One pass for the coordinates of all documents, into memory or a Zarr array."""
-        result, rows = self._fitted(), self._passes(weighted)
-        scores_of = result.scores_of(rows.options)
-        if self.coordinates is None:
-            attach(self, replace(result, scores=rows.table("documents", scores_of, rows.dtype)))
-        else:
-            rows.written("documents", scores_of, self.coordinates, overwrite=False)
-            mark_written(self.coordinates, result.mark)
-        return rows.costs
-
-    def _tell_empty(self) -> None:
-        """Warn of documents that no search finds."""
-        result = self._fitted()
-        if empty := result.empty_documents():
-            named = shorten(result.labels.samples.names(empty[:4]), len(empty))
-            warn_caller(
-                f"{len(empty)} of {result.n_documents} documents have no word that counts in these "
-                f"{result.n_components} factors, and no search finds them: {named}",
-                EmptyDocumentsWarning,
-            )
+        return opened_counts(X, given, dim, terms, names, self.missing_value)
 
     # -- texts as points ------------------------------------------------------------------------
 
@@ -369,7 +281,7 @@ class LSA(LinearModel):
         if corpus is not None:
             whole = concat_samples(self._more(corpus, None)[0], matrix)
             whole.labels = replace(whole.labels, attrs={TOKENS: self._fitted().tokens})
-            self._fit(whole)
+            self._fit_to(whole, None)
         result = self._fitted()
         rows = self._passes(self._matrix(matrix))
         points = rows.table("documents", result.scores_of(rows.options), rows.dtype)

@@ -17,7 +17,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.contract.request import whole_number
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.models.text.tokens import Tokens
+from streampca.models.text.splitting import Tokens
 from streampca.store.sinks import append_rows, marked, open_written
 
 OF_TEXTS = ("stop_words", "min_df", "max_df", "max_features")  # parameters of a fit to texts
@@ -25,7 +25,7 @@ ROWS = 65536  # documents that are compared at a time
 
 
 class Match(NamedTuple):
-    """A document or a term, its cosine with what was asked, and its number, from 0."""
+    """A document or a term, its cosine with the query, and its number, from 0."""
 
     name: str
     score: float
@@ -208,9 +208,10 @@ class LSADecomposition(PrincipalComponents, kind="latent semantic analysis"):
     ) -> LSADecomposition:
         """This result with further documents at these coordinates (m, k).
 
-        samples : their names; where they only count, they go on.  held, length : sums of squares of
-            the coordinates, and of the weighted counts. Raises InvalidInputError for a name that
-            stands already.
+        samples : their names; where they only count, the numbers continue.
+        held, length : sums of squares of the coordinates, and of the weighted counts.
+
+        Raises InvalidInputError for a name that a document has already.
         """
         n, m = self.n_documents, len(points)
         names = samples.names() if samples.named else [str(i) for i in range(m)]

@@ -50,7 +50,7 @@ class Term(NamedTuple):
 class Batch(NamedTuple):
     """Where the counts of a batch lie: its dictionary, its rows, and its place in the file.
 
-    joined : whether its first row goes on with the last one of the batch before.
+    joined : whether its first row continues the last of the batch before.
     """
 
     dictionary: int
@@ -181,7 +181,7 @@ class TermCounts:
     def _count(self, within: bool = False) -> None:
         """Count the batch that waits, and write its counts.
 
-        within : whether the last of its documents may go on.
+        within : whether the last of its documents may continue.
         """
         if not self._lengths:
             return

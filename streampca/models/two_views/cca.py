@@ -221,12 +221,6 @@ class CCA(TwoViewModel):
     )
     missing: str = MISSING
     remove: Any = REMOVE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def _method(self, pair: Pair) -> Method:
         (n, p), q = pair.x.shape, pair.y.shape[1]

@@ -105,12 +105,6 @@ class MCA(TwoViewModel):
     )
     missing: str = MISSING
     remove: Any = REMOVE
-    missing_value: float | None = shared.MISSING_VALUE
-    memory_limit: int | str | None = shared.MEMORY_LIMIT
-    scheduler: Any = shared.SCHEDULER
-    threads: int | None = shared.THREADS
-    progress: Any = shared.PROGRESS
-    checkpoint: str | None = shared.CHECKPOINT
 
     def _method(self, pair: Pair) -> Method:
         if self.scale not in (None, "std"):

@@ -150,16 +150,16 @@ def by_samples(
     fitted, samples = [], []
     for way in ways:
         one = yield from way.components.solve(planned)
-        refuse_lost_squares(one, planned.plan.work_dtype)
+        refuse_lost_squares(one)
         fitted.append(one)
         r = max(min(one.rank, len(one.spectrum.values)), 1)
         error = float(one.certificate.floor) * (n - 1.0)
         vectors = np.array(one.spectrum.vectors[:, :r])
         samples.append(Samples(vectors, np.sqrt(one.spectrum.values[:r]), error))
         one.scores, one.spectrum = None, one.spectrum.head(0)  # n x n
-    varies = [one.column_variance > 0.0 for one in fitted]
+    varies = [one.features.feature_variance > 0.0 for one in fitted]
     for one, part in zip(fitted, varies, strict=True):
-        part[one.constant] = False
+        part[one.features.constant] = False
     refuse_still(np.concatenate(varies), request.p)
     with single_threaded_blas():
         solved = request.method.of_samples(samples[0], samples[1], n - 1.0)
@@ -183,7 +183,7 @@ def _patterns(spec: PassSpec, request: Request, fitted: Fitted, columns: Array) 
     if (basis := request.side.basis) is not None:
         columns = columns - basis @ (basis.T @ columns)  # so that residuals need not be made
     if spec.axis == 1:
-        products = np.empty((len(fitted.mean), width))
+        products = np.empty((len(fitted.features.mean), width))
         yield Pass(
             spec,
             operands={"u": columns, "s": np.ones(width)},
@@ -192,9 +192,9 @@ def _patterns(spec: PassSpec, request: Request, fitted: Fitted, columns: Array) 
         )
         return products
     changed: dict[str, Any] = {"width": width}
-    operands = {"center": fitted.mean}
-    if fitted.scale is not None:
-        operands["scale"], changed["scale"] = fitted.scale, "scale"
+    operands = {"center": fitted.features.mean}
+    if fitted.features.divisors is not None:
+        operands["scale"], changed["scale"] = fitted.features.divisors, "scale"
     sides = {"u": columns}
     done = yield Pass(spec, changed={"v": changed}, operands=operands, side_inputs=sides)
     found: Array = done.accumulators.pop("v").cross_product()
@@ -213,9 +213,9 @@ def _of_products(
     k, parts = solved.x.shape[1], []
     lengths = [np.linalg.norm(one, axis=0) for one in scores]
     for i, (one, made) in enumerate(zip(fitted, products, strict=True)):
-        deviations = np.sqrt(one.column_variance * (n - 1.0))
-        if one.scale is not None:
-            deviations = deviations * reciprocal(one.scale)
+        deviations = np.sqrt(one.features.feature_variance * (n - 1.0))
+        if one.features.divisors is not None:
+            deviations = deviations * reciprocal(one.features.divisors)
         own, other = lengths[i], lengths[1 - i]
         with np.errstate(divide="ignore", invalid="ignore"):
             loadings = made[:, k : 2 * k] / deviations[:, None] / own
@@ -224,20 +224,20 @@ def _of_products(
     sign = orientation(parts[0][1])
     vectors, loadings, cross = (np.vstack(pair) * sign for pair in zip(*parts, strict=True))
     factor = np.sqrt(n - 1.0) if request.method.weighs else 1.0
-    scales = [one.scale for one in fitted]
+    scales = [one.features.divisors for one in fitted]
     scale = None
     if any(one is not None for one in scales):
-        widths = [len(one.mean) for one in fitted]
+        widths = [len(one.features.mean) for one in fitted]
         known = zip(scales, widths, strict=True)
         scale = np.concatenate([np.ones(w) if s is None else s for s, w in known])
-    absent = [fitted[0].dropped, fitted[1].dropped + request.p]
-    slopes = [one.removed for one in fitted if one.removed is not None]
+    absent = [fitted[0].features.dropped, fitted[1].features.dropped + request.p]
+    slopes = [one.features.removed for one in fitted if one.features.removed is not None]
     return Found(
         solved=solved,
         vectors=vectors * factor,
         loadings=loadings,
         cross_loadings=cross,
-        mean=np.concatenate([one.mean for one in fitted]),
+        mean=np.concatenate([one.features.mean for one in fitted]),
         scale=scale,
         absent=np.concatenate(absent).astype(np.int64),
         removed=np.hstack(slopes) if slopes else None,

@@ -14,7 +14,6 @@ from streampca.errors import (
     AccuracyWarning,
     DroppedFeaturesWarning,
     InvalidInputError,
-    NonFiniteError,
     shorten,
     warn_caller,
 )
@@ -25,11 +24,10 @@ from streampca.matrix.select import select
 from streampca.models.contract.estimator import Estimator, attach
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.request import sample_weights, side_data, whole_number
-from streampca.models.decompose.assemble import provenance
 from streampca.models.decompose.empty_samples import (
+    ObservedSamples,
     ScoresEmptySamples,
     is_field,
-    observed_in_both,
     warn_of_empty,
 )
 from streampca.models.results.result import Result
@@ -46,7 +44,7 @@ from streampca.models.two_views.routes import (
     sums_candidates,
 )
 from streampca.models.two_views.sample_space import sample_candidates
-from streampca.passes import Candidate, Outcome, Plan, Rates, Running, execute
+from streampca.passes import Candidate, Outcome, Plan, Rates, Running
 from streampca.sources import as_pair, same_rows
 
 MISSING = parameter(
@@ -138,8 +136,7 @@ class TwoViewModel(Estimator):
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        matrix, request = self._joint_request(*self._both(X, Y, dim), sample_weight)
-        return self._planned(matrix, request).plan
+        return self._plan_for((X, Y), dim, sample_weight=sample_weight)
 
     def fit(self, X: Any, Y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
@@ -153,32 +150,27 @@ class TwoViewModel(Estimator):
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes;
         InvalidInputError after it where nothing varies in a view.
         """
-        x, y = self._both(X, Y, dim)
-        try:
-            return self._fit(x, y, dim, sample_weight)
-        except NonFiniteError:
-            fields = is_field(X, x.labels) or is_field(Y, y.labels)
-            asked = fields and self.missing == "raise" and self.remove is None
-            pair = paired(x, y)
-            rows = observed_in_both(pair.x, pair.y, self) if asked else None
-            if rows is None:
-                raise
-        weights = sample_weights(sample_weight, pair.x)
-        x, y = (select(one, samples=rows) for one in (pair.x, pair.y))
-        self._fit(x, y, dim, of_some(sample_weight, weights, rows))
-        lost_x, lost_y = pair.left_out
-        self.result_ = replace(self.result_, left_out_x=lost_x, left_out_y=lost_y)
-        warn_of_empty(pair.x.labels.samples, rows)
-        return self
+        return self._fit_to((X, Y), dim, sample_weight=sample_weight)
 
-    def _fit(self, x: ChunkedMatrix, y: ChunkedMatrix, dim: Any, sample_weight: Any) -> Self:
-        """Fit to these matrices."""
-        matrix, request = self._joint_request(x, y, sample_weight)
-        pair, planned = request.pair, self._planned(matrix, request)
-        _warn_of_lost(pair)
-        done = execute(planned, self._running)
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        return attach(self, self._result(matrix, request, done))  # type: ignore[no-any-return]
+    def _remark(self, matrix: ChunkedMatrix, request: ViewRequest) -> None:
+        _warn_of_lost(request.pair)
+
+    def _without_empty(self, X: Any, opened: Pair, request: ViewRequest) -> ObservedSamples | None:
+        pair = opened
+        fields = is_field(X[0], pair.x.labels) or is_field(X[1], pair.y.labels)
+        asked = fields and self.missing == "raise" and self.remove is None
+        return ObservedSamples.of([pair.x, pair.y], self._running) if asked else None
+
+    def _bound_to(
+        self, opened: Pair, observed: ObservedSamples, *, sample_weight: Any = None, **side: Any
+    ) -> tuple[ChunkedMatrix, ViewRequest]:
+        x, y = (select(one, samples=observed.rows) for one in (opened.x, opened.y))
+        weights = of_some(sample_weight, sample_weights(sample_weight, opened.x), observed.rows)
+        return self._bound(replace(opened, x=x, y=y), sample_weight=weights)
+
+    def _of_all(self, result: TwoViewResult, observed: ObservedSamples) -> TwoViewResult:
+        warn_of_empty(observed.everyone.samples, observed.rows)
+        return result
 
     def _result(
         self, matrix: ChunkedMatrix, request: ViewRequest, done: Outcome[Found]
@@ -192,12 +184,7 @@ class TwoViewModel(Estimator):
         if side.design is not None and found.removed is not None:
             removal = Removal(side.design, found.removed)
         return TwoViewResult(
-            method=self.registered_name,
-            n_samples=matrix.shape[0],
-            labels=matrix.labels,
-            settings=self.stored_params(),
-            plan=done.plan.to_dict(),
-            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
+            **self._described(matrix, done),
             values=solved.values[: found.vectors.shape[1]],
             spectrum=solved.values,
             vectors=found.vectors,
@@ -220,19 +207,20 @@ class TwoViewModel(Estimator):
             **solved.more,
         )
 
-    def _both(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
-        if Y is None:
+    def _opened(self, X: Any, dim: Any) -> Pair:
+        """X : (X, Y)."""
+        if X[1] is None:
             raise InvalidInputError(
                 f"a {type(self).__name__} relates two views; expected fit(X, Y), on the command "
                 "line two sources: streampca fit x.zarr y.zarr --model "
                 f"{type(self).__name__.lower()}"
             )
-        return as_pair(X, Y, dim=dim, missing_value=self.missing_value)
+        return paired(*as_pair(*X, dim=dim, missing_value=self.missing_value))
 
-    def _joint_request(
-        self, x: ChunkedMatrix, y: ChunkedMatrix, sample_weight: Any
+    def _bound(
+        self, opened: Pair, *, sample_weight: Any = None
     ) -> tuple[ChunkedMatrix, ViewRequest]:
-        pair = paired(x, y)
+        pair = opened
         (n, p), q, k = pair.x.shape, pair.y.shape[1], self.n_components
         if k is not None:
             why = f", the least of {n} rows, {p} and {q} features"

@@ -66,7 +66,7 @@ def test_without_components_it_is_least_squares(kind: str, tmp_path: Any) -> Non
 def test_the_minimum_with_components(ridge: float) -> None:
     """Nothing near it has less, and the trace knows how much it is."""
     x = levelled(share=0.2)
-    model = biased(2, ridge=ridge).fit(x)
+    model = biased(2, alpha=ridge).fit(x)
     of_rows, of_columns = ridges_of(model)
     a, estimate = model.result_.row_mean, estimate_of(model)
     mean = float(model.mean_.mean())
@@ -118,11 +118,11 @@ def test_whole_weights_are_rows_that_are_repeated(tmp_path: Any) -> None:
     x = levelled(40, 14)
     weights = np.random.default_rng(1).integers(0, 4, 40).astype(float)
     counted = np.flatnonzero(weights)
-    alone = biased(2, ridge=0.4).fit(np.repeat(x, weights.astype(int), axis=0))
+    alone = biased(2, alpha=0.4).fit(np.repeat(x, weights.astype(int), axis=0))
     first = np.searchsorted(np.repeat(np.arange(40), weights.astype(int)), counted)
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(9, 5))
     for source in (x, sparse(x).tocsr(), str(tmp_path / "x.zarr")):
-        model = biased(2, ridge=0.4).fit(source, sample_weight=weights)
+        model = biased(2, alpha=0.4).fit(source, sample_weight=weights)
         np.testing.assert_allclose(ridges_of(model), ridges_of(alone), rtol=1e-10)
         np.testing.assert_allclose(model.mean_, alone.mean_, atol=1e-6)
         np.testing.assert_allclose(model.singular_values_, alone.singular_values_, rtol=1e-6)
@@ -135,7 +135,7 @@ def test_whole_weights_are_rows_that_are_repeated(tmp_path: Any) -> None:
 
 def test_new_rows_have_a_level_of_their_own(tmp_path: Any) -> None:
     x = levelled(200, 22)
-    model = biased(2, ridge=0.5, bounds=None).fit(x)
+    model = biased(2, alpha=0.5, bounds=None).fit(x)
     result, (pull, _) = model.result_, ridges_of(model)
     again = model.transform(x)
     np.testing.assert_allclose(again, result.scores, atol=1e-4)
@@ -173,7 +173,7 @@ def test_rows_and_columns_of_few_cells(kind: str, ridge: float) -> None:
     x[9, 3:5] = np.nan
     source = x if kind == "dense" else sparse(x).tocsr()
     with pytest.warns(DroppedFeaturesWarning, match="predicted by the mean of all cells"):
-        model = biased(2, ridge=ridge, max_passes=60).fit(source)
+        model = biased(2, alpha=ridge, max_passes=60).fit(source)
     result, completed = model.result_, model.impute(source)
     for values in (result.row_mean, result.scores, result.components, completed):
         assert np.isfinite(values).all()
@@ -203,8 +203,8 @@ def test_a_constant_matrix_and_one_without_a_cell() -> None:
 
 def test_single_precision_at_a_large_level() -> None:
     x = levelled(300, 30).astype(np.float32)
-    far = biased(2, ridge=0.5, tol=1e-6, max_passes=200).fit(x + np.float32(4096.0))
-    near = biased(2, ridge=0.5, tol=1e-6, max_passes=200).fit(x.astype(np.float64))
+    far = biased(2, alpha=0.5, tol=1e-6, max_passes=200).fit(x + np.float32(4096.0))
+    near = biased(2, alpha=0.5, tol=1e-6, max_passes=200).fit(x.astype(np.float64))
     np.testing.assert_allclose(far.mean_ - 4096.0, near.mean_, atol=2e-3)
     np.testing.assert_allclose(far.result_.row_mean, near.result_.row_mean, atol=5e-3)
     np.testing.assert_allclose(far.singular_values_, near.singular_values_, rtol=1e-3)

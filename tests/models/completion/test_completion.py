@@ -19,8 +19,8 @@ from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitErro
 from streampca.kernels.columns import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
 from streampca.matrix import Block
-from streampca.models.completion.als import lengths_of_factors
-from streampca.models.completion.trace import LineFactors, SavedSweeps
+from streampca.models.completion.saved import SavedSweeps
+from streampca.models.completion.sweeps import LineFactors, lengths_of_factors
 from streampca.models.completion.withheld import Withhold
 from tests.models.completions import centred, estimate_of, only_in_scratch, with_holes
 
@@ -110,13 +110,11 @@ def test_a_single_entry_beside_a_bias_leaves_no_factors_but_rounding() -> None:
 
 
 def test_sweeps_of_another_fit_are_not_taken_up(tmp_path: Any) -> None:
-    stats = Block(np.ones((3, 2)), 0, 0, 3).stats
-    factors = LineFactors(3, 1, "f8", np.array([0, 3]))
-    SavedSweeps(tmp_path / "sweeps", "mine").write(1, stats, {"v": np.ones((2, 1))}, [], factors)
-    assert SavedSweeps(tmp_path / "sweeps", "another").read(factors) is None
-    found = SavedSweeps(tmp_path / "sweeps", "mine").read(factors)
+    SavedSweeps(tmp_path / "sweeps", "mine").write({"v": np.ones((2, 1))}, {"number": 1})
+    assert SavedSweeps(tmp_path / "sweeps", "another").read() is None
+    found = SavedSweeps(tmp_path / "sweeps", "mine").read()
     assert found is not None
-    assert found[0] == 1
+    assert found[1]["number"] == 1
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
@@ -178,7 +176,7 @@ def held_cells(shape: tuple[int, int], share: float, seed: int = 0) -> np.ndarra
 @pytest.mark.parametrize("shape", [(80, 25), (25, 80)])
 def test_several_ranks_in_the_same_passes(solver: str, shape: tuple[int, int]) -> None:
     x, _ = with_holes(*shape, 3, share=0.2, noise=0.5)
-    more: Any = {"solver": solver, "center": True, "ridge": 0.0, "tol": 0, "max_passes": 12}
+    more: Any = {"solver": solver, "center": True, "alpha": 0.0, "tol": 0, "max_passes": 12}
     model = HardImpute([1, 2, 3, 5], validation=0.1, **more).fit(x)
     assert len(model.cost_) == 12
     assert [one["rank"] for one in model.validation_] == [0, 1, 2, 3, 5]
@@ -202,7 +200,7 @@ def test_ways_to_name_held_out_cells() -> None:
     seen = ~np.isnan(x)
     stored = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape)
     mask = held_cells(x.shape, 0.1)
-    more: Any = {"center": True, "ridge": 0.0, "max_passes": 6}
+    more: Any = {"center": True, "alpha": 0.0, "max_passes": 6}
     expected = HardImpute(2, validation=0.1, **more).fit(x).trace_[-1]
     for source in (x, stored.tocsr(), stored.tocsc()):
         for validation in (0.1, mask, np.nonzero(mask)):
@@ -239,7 +237,7 @@ def test_rows_are_scored_by_what_they_observe() -> None:
     for i, found in enumerate(model.transform(fresh)):
         v = model.components_.T[seen[i]]
         np.testing.assert_allclose(found, np.linalg.lstsq(v, z[i, seen[i]])[0], atol=1e-8)
-    ridged = HardImpute(3, ridge=2.0, tol=1e-10, max_passes=200).fit(x)
+    ridged = HardImpute(3, alpha=2.0, tol=1e-10, max_passes=200).fit(x)
     np.testing.assert_allclose(ridged.transform(x), ridged.result_.scores, atol=1e-4)
     few = np.full((2, 20), np.nan)
     few[1, 4] = 1.0
@@ -304,7 +302,7 @@ def test_labels_come_back() -> None:
 
 def test_saved_and_loaded(tmp_path: Any) -> None:
     x, _ = with_holes(40, 12, 2)
-    for model in (HardImpute([1, 2], ridge=0.1, validation=0.1), SoftImpute(3, 1.0)):
+    for model in (HardImpute([1, 2], alpha=0.1, validation=0.1), SoftImpute(3, 1.0)):
         model.fit(x).save(tmp_path / type(model).__name__)
         again: Any = streampca.load(tmp_path / type(model).__name__)
         assert type(again) is type(model)
@@ -370,7 +368,7 @@ def test_a_fit_interrupted_after_its_last_sweep_has_its_scores(
         raise Interrupted
 
     with monkeypatch.context() as patched:
-        patched.setattr(fit_module._Fit, "completed", interrupted)
+        patched.setattr(fit_module.CompletionFit, "completed", interrupted)
         with pytest.raises(Interrupted):
             make().fit(x)
     whole, model = HardImpute(2, solver=solver, max_passes=5, tol=0.5).fit(x), make().fit(x)
@@ -397,7 +395,7 @@ def test_what_is_not_stored_is_missing_or_zero(tmp_path: Any) -> None:
     cells = scipy.sparse.csr_matrix(np.nan_to_num(x))
     for absent, dense in (("missing", x), ("zero", np.nan_to_num(x))):
         fitted, expected = (
-            HardImpute(2, absent=absent, ridge=1.0, tol=1e-12, max_passes=99).fit(one)
+            HardImpute(2, absent=absent, alpha=1.0, tol=1e-12, max_passes=99).fit(one)
             for one in (cells, dense)
         )
         np.testing.assert_allclose(estimate_of(fitted), estimate_of(expected), atol=1e-8)

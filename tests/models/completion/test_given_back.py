@@ -70,7 +70,7 @@ def test_in_the_end_it_is_the_fit_to_all_cells(fitted: Any) -> None:
     """Of the same rank and ridge, as near as both have come to the minimum."""
     given = ratings()
     alone = HardImpute(
-        fitted.best_rank_, ridge=fitted.best_penalty_, center="biases", tol=1e-5
+        fitted.best_rank_, alpha=fitted.best_penalty_, center="biases", tol=1e-5
     ).fit(given)
     chosen, end = fitted.trace_[-1].chosen, fitted.trace_[-1]
     assert end.fitted == tuple(np.arange(18) == chosen)

@@ -150,7 +150,7 @@ def jester(shared_data: Any) -> Any:
 
 def test_the_chosen_penalty_predicts_better_than_the_classic_iteration(shared_data: Any) -> None:
     """Whose best rank and step, of ranks 1 to 6 and 60 steps of NumPy, leave 4.0915."""
-    model = HardImpute([4, 8], ridge=[50.0, 100.0], validation=0.05, max_passes=8)
+    model = HardImpute([4, 8], alpha=[50.0, 100.0], validation=0.05, max_passes=8)
     model.fit(jester(shared_data))
     assert min(one["held_out"] for one in model.validation_) < 4.0915
     assert (model.best_rank_, model.best_penalty_) == (8, 100.0)
@@ -294,12 +294,12 @@ def test_what_cannot_be_done_is_said() -> None:
         HardImpute(9).fit(x)
     with pytest.raises(InvalidInputError, match=r"rank=-1; expected 'auto', a whole number from 0"):
         HardImpute(-1).fit(x)
-    with pytest.raises(InvalidInputError, match=r"ridge='none'; expected 'auto', a number from 0"):
-        HardImpute(2, ridge="none").fit(x)
+    with pytest.raises(InvalidInputError, match=r"alpha='none'; expected 'auto', a number from 0"):
+        HardImpute(2, alpha="none").fit(x)
     with pytest.raises(InvalidInputError, match=r"add\s+validation=0.05"):
         HardImpute([1, 2]).fit(x)
-    with pytest.raises(InvalidInputError, match="only solver='als' has a ridge"):
-        HardImpute(2, ridge=1.0, solver="exact").fit(x)
+    with pytest.raises(InvalidInputError, match="only solver='als' has this penalty"):
+        HardImpute(2, alpha=1.0, solver="exact").fit(x)
     with pytest.raises(InvalidInputError, match="max_passes=2"):
         HardImpute(2, max_passes=2).fit(x)
     with pytest.raises(MemoryLimitError, match="smallest limit"):
@@ -323,7 +323,7 @@ def test_a_search_by_score_finds_the_rank_of_the_data(sparse):
     X = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 15)) + 0.3 * rng.normal(size=(200, 15))
     hole = rng.random(X.shape) < 0.2
     data = scipy.sparse.csr_array(np.where(hole, 0.0, X)) if sparse else np.where(hole, np.nan, X)
-    search = GridSearchCV(HardImpute(ridge=0.0), {"rank": [1, 3, 5]}, cv=3).fit(data)
+    search = GridSearchCV(HardImpute(alpha=0.0), {"rank": [1, 3, 5]}, cv=3).fit(data)
     assert search.best_params_ == {"rank": 3}
     assert -0.3 < search.best_score_ < -(0.3**2)
     soft = GridSearchCV(SoftImpute(6), {"lambda_": [0.0, 2.0, 100.0]}, cv=3).fit(data)
@@ -334,7 +334,7 @@ def test_a_search_by_score_finds_the_rank_of_the_data(sparse):
 def test_the_score_is_of_hidden_cells_alone():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 12))
-    model = HardImpute(2, ridge=0.0, bounds=None).fit(X[:40])
+    model = HardImpute(2, alpha=0.0, bounds=None).fit(X[:40])
     assert model.score(X[40:]) == pytest.approx(0.0, abs=1e-12)  # exact: nothing but the model
     noisy = X[40:] + rng.normal(size=(20, 12))
     holed = noisy.copy()

@@ -44,7 +44,7 @@ def test_estimates_beyond_the_data_are_told_once(kind: str, turned: bool) -> Non
     seen, source = ~np.isnan(x), x
     if kind == "sparse":
         source = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape).tocsr()
-    with pytest.warns(AccuracyWarning, match=r"larger ridge=, for example ridge=1,") as told:
+    with pytest.warns(AccuracyWarning, match=r"larger alpha=, for example alpha=1,") as told:
         model = HardImpute(5, max_passes=30).fit(source)
     far = [one for one in told if one.category is AccuracyWarning]
     assert len(far) == 1
@@ -63,7 +63,7 @@ def test_estimates_beyond_the_data_are_told_once(kind: str, turned: bool) -> Non
 def test_what_the_cells_determine_is_not_warned_of() -> None:
     few, _ = with_holes(300, 60, 5, share=0.85)
     fits: list[tuple[Any, Any]] = [
-        (HardImpute(5, ridge=1.0, max_passes=30), few),
+        (HardImpute(5, alpha=1.0, max_passes=30), few),
         (SoftImpute(5, 1.0, max_passes=30), few),
         (HardImpute(5, max_passes=30), with_holes(300, 60, 5, share=0.3)[0]),
         (HardImpute(3, max_passes=30), with_holes(300, 100, 3, share=0.8)[0]),

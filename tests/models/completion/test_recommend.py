@@ -162,7 +162,7 @@ def test_errors_and_ranks_beside_a_plain_loop(fitted: Any) -> None:
 def test_later_ratings_of_new_users_are_counted_as_cold() -> None:
     frame = frame_of()  # sorted by user: the last ones are new
     given, unseen = streampca.open_ratings(frame, time="time").split(0.2, by="time")
-    model = streampca.HardImpute(1, ridge=3.0, center="biases", tol=1e-2).fit(given)
+    model = streampca.HardImpute(1, alpha=3.0, center="biases", tol=1e-2).fit(given)
     found = model.evaluate(unseen)
     assert found["relevant"] == pytest.approx(frame["rating"][: given.entries].mean())
     new = frame[~frame["user"].isin(frame["user"][: given.entries])]
@@ -213,7 +213,7 @@ def test_a_saved_model_answers_the_same(fitted: Any, tmp_path: Any) -> None:
 
 def test_a_fit_of_a_matrix_knows_no_ids() -> None:
     x = movielens_like(1, 0, 60, 50, 900)
-    model = streampca.HardImpute(1, ridge=1.0).fit(x)
+    model = streampca.HardImpute(1, alpha=1.0).fit(x)
     assert model.predict([1, 2], [3, 4]).shape == (2,)
     with pytest.raises(InvalidInputError, match="open_ratings"):
         model.recommend(3)

@@ -42,7 +42,7 @@ def test_all_solvers_reach_the_minimum(n: int, p: int) -> None:
 def test_a_ridge_is_the_same_penalty() -> None:
     x, _ = with_holes(30, 12, 2, seed=3)
     soft = SoftImpute(4, 2.5, tol=1e-9, max_passes=60).fit(x)
-    ridge = HardImpute(4, ridge=2.5, tol=1e-9, max_passes=60).fit(x)
+    ridge = HardImpute(4, alpha=2.5, tol=1e-9, max_passes=60).fit(x)
     np.testing.assert_array_equal(estimate_of(soft), estimate_of(ridge))
 
 

@@ -126,7 +126,7 @@ def test_without_components_it_is_the_additive_fit() -> None:
 @pytest.mark.parametrize("scaled", [False, True])
 def test_new_rows_are_centred_by_what_they_observe(scaled: bool, tmp_path: Any) -> None:
     x = uneven(80, 16)
-    model = both(2, scaled, ridge=0.1).fit(x)
+    model = both(2, scaled, alpha=0.1).fit(x)
     fresh = uneven(20, 16, seed=5) + 100.0
     b, g = model.mean_, model.scale_ if scaled else np.ones(16)
     over = np.where(np.isnan(fresh), 0.0, 1.0 / g)
@@ -188,7 +188,7 @@ def test_rows_and_columns_of_few_cells(scaled: bool, sparse: bool) -> None:
         seen = ~np.isnan(x)
         source = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape).tocsr()
     with pytest.warns(streampca.errors.DroppedFeaturesWarning):
-        model = both(2, scaled, ridge=0.1, tol=1e-5).fit(source)
+        model = both(2, scaled, alpha=0.1, tol=1e-5).fit(source)
     result = model.result_
     for values in (result.row_mean, result.components, result.scores, model.impute(source)):
         assert np.isfinite(values).all()
@@ -203,8 +203,8 @@ def test_rows_and_columns_of_few_cells(scaled: bool, sparse: bool) -> None:
 def test_held_out_cells_do_not_enter_the_effects() -> None:
     x = uneven(60, 20)
     held = np.random.default_rng(3).random(x.shape) < 0.1
-    model = both([1, 2], True, validation=held, ridge=0.5, tol=1e-6).fit(x)
-    alone = both(model.best_rank_, True, ridge=0.5, tol=1e-6).fit(np.where(held, np.nan, x))
+    model = both([1, 2], True, validation=held, alpha=0.5, tol=1e-6).fit(x)
+    alone = both(model.best_rank_, True, alpha=0.5, tol=1e-6).fit(np.where(held, np.nan, x))
     np.testing.assert_allclose(model.mean_, alone.mean_, atol=1e-9)
     rows, columns = np.nonzero(held & ~np.isnan(x))
     error = np.sqrt(np.mean((alone.predict(rows, columns) - x[rows, columns]) ** 2))

@@ -22,14 +22,14 @@ def sparse(x: np.ndarray) -> Any:
 
 
 MODELS: dict[str, Any] = {
-    "als": lambda: HardImpute(2, ridge=0.3, tol=1e-8, max_passes=60),
+    "als": lambda: HardImpute(2, alpha=0.3, tol=1e-8, max_passes=60),
     "exact": lambda: HardImpute(2, solver="exact", tol=0, max_passes=12),
     "soft": lambda: SoftImpute(3, 2.0, solver="exact", tol=0, max_passes=12),
-    "scaled": lambda: HardImpute(2, ridge=0.3, scale="std", tol=1e-8, max_passes=60),
+    "scaled": lambda: HardImpute(2, alpha=0.3, scale="std", tol=1e-8, max_passes=60),
     "fitted": lambda: HardImpute(2, center="fitted", tol=1e-10, max_passes=150),
-    "as it is": lambda: HardImpute(2, ridge=0.3, center=False, tol=1e-8, max_passes=60),
+    "as it is": lambda: HardImpute(2, alpha=0.3, center=False, tol=1e-8, max_passes=60),
     "both": lambda: HardImpute(
-        2, ridge=0.3, center="both", scale="both", tol=1e-10, max_passes=240
+        2, alpha=0.3, center="both", scale="both", tol=1e-10, max_passes=240
     ),
 }
 
@@ -68,8 +68,8 @@ def test_weights_with_held_out_cells_and_a_start() -> None:
     x, _ = with_holes(60, 15, 2)
     weights = np.where(np.arange(60) % 3, 1.0, 0.0)
     held = np.random.default_rng(2).random(x.shape) < 0.1
-    model = HardImpute(2, validation=held, ridge=0.1).fit(x, sample_weight=weights)
-    alone = HardImpute(2, validation=held[weights > 0], ridge=0.1).fit(x[weights > 0])
+    model = HardImpute(2, validation=held, alpha=0.1).fit(x, sample_weight=weights)
+    alone = HardImpute(2, validation=held[weights > 0], alpha=0.1).fit(x[weights > 0])
     assert model.trace_[-1].held_out[0] == pytest.approx(alone.trace_[-1].held_out[0], rel=1e-3)
     start = (model.result_.scores, model.components_.T)
     one = HardImpute(2, solver="exact", init=start, tol=0, max_passes=3)

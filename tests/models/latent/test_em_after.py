@@ -49,6 +49,9 @@ def test_a_pca_that_is_in_doubt_goes_over_before_em_begins(holes):
     model = PPCA(8, rates=slow, random_state=0, tol=1e9).fit(Y)
     plan = model.plan_
     assert plan.solver == "krylov"
+    before = [one for one in plan.passes if one.name != "em"]  # EM follows either answer once
+    assert plan.n_passes == sum(one.times for one in before) + plan.then.n_passes
+    assert plan.reads == sum(one.times * one.reads for one in before) + plan.then.reads
     exact = PPCA(8, svd_solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
     names = [cost.name for cost in model.cost_]
     assert names[0] == "look"

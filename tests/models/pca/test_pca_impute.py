@@ -12,9 +12,6 @@ import xarray as xr
 import streampca
 from streampca import PCA, HardImpute, SoftImpute
 from streampca.errors import InvalidInputError
-from streampca.models.completion.result import CompletedDecomposition
-from streampca.models.contract.registry import estimator_of
-from streampca.models.results.result import Result
 from tests.models.completions import with_holes
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
@@ -118,25 +115,6 @@ def test_errors_are_those_of_the_observed_cells() -> None:
 def test_whitening_is_refused_before_reading() -> None:
     with pytest.raises(InvalidInputError, match="whiten"):
         streampca.PCA(2, missing="impute", whiten=True).fit(np.eye(5))
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        PCA(2, missing="impute", progress=False),
-        HardImpute(2, ridge=0.5, progress=False),
-        SoftImpute(2, lambda_=1.0, progress=False),
-    ],
-)
-def test_one_that_an_older_version_saved_as_any_model_opens_as_a_completion(model: Any) -> None:
-    x, _ = with_holes(40, 8, 2, share=0.2)
-    arrays, document = model.fit(x).result_.to_saved()
-    penalty = document.pop("penalty")
-    found = Result.from_saved(arrays, {**document, "kind": "model"}, "it")
-    assert isinstance(found, CompletedDecomposition)
-    assert found.penalty == penalty
-    again = estimator_of(found)
-    np.testing.assert_array_equal(again.transform(x), model.transform(x))
 
 
 @pytest.mark.parametrize("scale", [None, "std"])

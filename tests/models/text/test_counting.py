@@ -18,7 +18,7 @@ import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, OccupiedError, SourceError
 from streampca.models.text import vocabulary
 from streampca.models.text.counting_plan import Budget
-from streampca.models.text.pieces import Pieces
+from streampca.models.text.splitting import Pieces
 from streampca.sources.texts import texts as sources
 
 RNG = np.random.default_rng(5)

@@ -192,8 +192,25 @@ def test_a_fitted_weighting_is_applied_as_it_is() -> None:
     model = LSA(2, weighting=weighting, progress=False).fit(more)
     a = np.log1p(more) * weighting.weights_
     np.testing.assert_allclose(model.singular_values_, np.linalg.svd(a)[1][:2], rtol=1e-6)
-    with pytest.raises(InvalidInputError, match="has been weighted already"):
-        LSA(2).fit(weighting.transform(more))
+    for refuse in (LSA(2).fit, LSA(2).plan):
+        with pytest.raises(InvalidInputError, match="has been weighted already"):
+            refuse(weighting.transform(more))
+
+
+def test_every_pass_of_a_fit_is_planned_and_counted() -> None:
+    """Those for the weights, and for the lengths of the rows, too."""
+    rng = np.random.default_rng(4)
+    corpus, more = rng.poisson(1.0, (60, 12)), rng.poisson(1.0, (30, 12))
+    lengths = TfidfTransformer().fit(corpus)
+    fitted = streampca.preprocess.TfIdf(progress=False).fit(corpus)
+    for weighting in ("raw", "tf-idf", "log-entropy", fitted):
+        model = LSA(2, weighting=weighting, progress=False).fit(more)
+        names = [one.name for one in model.plan_.passes]
+        assert [one.name for one in model.cost_] == names
+        assert names == [one.name for one in LSA(2, weighting=weighting).plan(more).passes]
+        assert ("row sums" in names) == (weighting in ("tf-idf", fitted))
+    expected = np.linalg.svd(lengths.transform(more).toarray())[1][:2]
+    np.testing.assert_allclose(model.singular_values_, expected, rtol=1e-10)
 
 
 # -- what users ask --------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_missing_texts_are_named_or_left_out(tmp_path: Path) -> None:
         with pytest.raises(InvalidTypeError, match="document 0 is missing"):
             LSA(1).fit(texts)
         assert streampca.open_texts(texts, missing="skip").shape == (2, 2)
-    with pytest.raises(InvalidInputError, match="there is no document beside the 1 that were"):
+    with pytest.raises(InvalidInputError, match="there is no document apart from the 1 that were"):
         streampca.open_texts([None], missing="skip")
     with pytest.raises(InvalidInputError, match="there is no document; expected one or more"):
         LSA(2).fit([])
