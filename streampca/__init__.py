@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from streampca.models.two_views.mca import MCA
     from streampca.passes import Advance, Plan
     from streampca.sources import append, commit_rows, open, open_images
-    from streampca.sources.joins import concat_features, concat_samples
-    from streampca.sources.ratings.ratings import open_ratings
+    from streampca.sources.joining import concat_features, concat_samples
+    from streampca.sources.ratings.opening import open_ratings
     from streampca.version import __version__
 else:  # the same, each when it is first used
     __getattr__, __dir__ = on_first_use(
@@ -68,7 +68,7 @@ else:  # the same, each when it is first used
             "streampca.genetics.ld_pruning": "prune_ld",
             "streampca.genetics.projection": "project_samples",
             "streampca.matrix": "Block ChunkedMatrix",
-            "streampca.sources.joins": "concat_features concat_samples",
+            "streampca.sources.joining": "concat_features concat_samples",
             "streampca.models.explore.anndata_results": "write_anndata",
             "streampca.models.eof.variable_weights": "variable_weights",
             "streampca.models.two_views.cca": "CCA",
@@ -102,7 +102,7 @@ else:  # the same, each when it is first used
             "streampca.model_store.model_store": "ModelStore load",
             "streampca.passes": "Advance Plan",
             "streampca.sources": "append commit_rows open open_images",
-            "streampca.sources.ratings.ratings": "open_ratings",
+            "streampca.sources.ratings.opening": "open_ratings",
             "streampca.version": "__version__",
         },
     )

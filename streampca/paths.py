@@ -99,6 +99,14 @@ def read_at(handle: int, into: memoryview, place: int) -> int:
     return len(data)
 
 
+def read_fully(handle: int, into: memoryview, place: int) -> int:
+    """Fill a buffer from a position in an open file. Returns the bytes read: fewer at its end."""
+    done = 0
+    while done < len(into) and (got := read_at(handle, into[done:], place + done)):
+        done += got
+    return done
+
+
 def check_regular(handle: int, shown: str) -> int:
     """The size of an open file. Raises DamagedSourceError if it is not a regular file."""
     about = os.fstat(handle)

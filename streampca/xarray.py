@@ -29,7 +29,18 @@ class StreampcaAccessor:
         self._obj = obj
 
     def plan(self, n_components: Any = None, dim: Any = None, **parameters: Any) -> Plan:
-        """What :meth:`pca` would do: solver, passes, reads, memory. Reads nothing."""
+        """What :meth:`pca` would do: solver, passes, reads, memory. Reads nothing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.plan(2, dim='time').solver
+        'scatter'
+        """
         return PCA(n_components, **parameters).plan(self._obj, dim=self._dim(dim))
 
     def pca(
@@ -40,7 +51,18 @@ class StreampcaAccessor:
         sample_weight: Any = None,
         **parameters: Any,
     ) -> PCA:
-        """A fitted :class:`streampca.PCA`."""
+        """A fitted :class:`streampca.PCA`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.pca(2, dim='time').transform(field).dims
+        ('time', 'component')
+        """
         model = PCA(n_components, **parameters)
         return model.fit(self._obj, dim=self._dim(dim), sample_weight=sample_weight)
 
@@ -63,6 +85,16 @@ class StreampcaAccessor:
 
         For a Dataset, the result has ``eofs_<variable>`` for each variable.
         Cost: that of the fit, and one more pass for the PCs if it streamed the samples.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> list(field.streampca.eof(2, dim='time'))
+        ['eofs', 'pcs', 'eigenvalues', 'variance_fraction', 'north_errors']
         """
         model: Any = self.pca(
             n_components, dim, sample_weight=sample_weight, remove=remove, **parameters
@@ -77,11 +109,33 @@ class StreampcaAccessor:
         return result
 
     def cca(self, Y: Any, n_components: Any = 2, dim: Any = None, **parameters: Any) -> CCA:
-        """A fitted :class:`streampca.CCA` of this and Y, rows paired by label."""
+        """A fitted :class:`streampca.CCA` of this and Y, rows paired by label.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.cca(field[:, 0] + 1.0, 1, dim='time').correlations_.round(6)
+        array([1.])
+        """
         return CCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
 
     def mca(self, Y: Any, n_components: Any = 2, dim: Any = None, **parameters: Any) -> MCA:
-        """A fitted :class:`streampca.MCA` of this and Y, rows paired by label."""
+        """A fitted :class:`streampca.MCA` of this and Y, rows paired by label.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.mca(field[:, 0] + 1.0, 2, dim='time').result_.n_components
+        2
+        """
         return MCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
 
     def _dim(self, dim: Any) -> Any:

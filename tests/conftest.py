@@ -26,7 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # They are the same in every run: what a rare one finds is for whoever searches, with
 # --hypothesis-profile=search, and not for whoever's change is tested that day.
 hypothesis.settings.register_profile(
-    "streampca", max_examples=40, deadline=None, derandomize=True, database=None
+    "streampca", max_examples=20, deadline=None, derandomize=True, database=None
 )
 hypothesis.settings.register_profile(
     "search", max_examples=400, deadline=None, derandomize=False, print_blob=True
@@ -63,7 +63,6 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 def pytest_collection_finish() -> None:
     """The half million objects of the collected tests stay: nothing looks for garbage in them."""
-    gc.collect()
     gc.freeze()
 
 
@@ -95,6 +94,16 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
             return ON_CLUSTERS if file.startswith(ON_CLUSTERS) else file
 
     return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def two_workers() -> Iterator[Any]:
+    """A client of two worker processes of one thread each, which no test harms."""
+    from tests.passes.local_clusters import start_client, stop_client
+
+    client = start_client(2)
+    yield client
+    stop_client(client)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 import streampca
-from streampca.sources.simulate import GenotypeRecipe
+from streampca.sources.genotypes.simulate import GenotypeRecipe
 from tests.evidence import recorded
 
 PICTURE = Path(__file__).parents[1] / "notebooks" / "streampca.png"

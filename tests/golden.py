@@ -177,7 +177,7 @@ def other_cases() -> Cases:
         ("truncated svd", sp.TruncatedSVD, {}),
         ("truncated svd, randomized", sp.TruncatedSVD, {"algorithm": "randomized"}),
         ("incremental", sp.IncrementalPCA, {}),
-        ("incremental by tsqr", sp.IncrementalPCA, {"svd_solver": "tsqr"}),
+        ("incremental by tsqr", sp.IncrementalPCA, {"solver": "tsqr"}),
         ("incremental, truncated", sp.IncrementalPCA, {"state": "truncated"}),
     ]
     for (name, kind, options), dtype, shape in product(kinds, ("f4", "f8"), ((300, 40), (40, 300))):
@@ -215,7 +215,7 @@ def genotype_cases() -> Cases:
         "standardised": {"scale": "std"},
         "filtered": {"maf": 0.2, "max_missing": 0.05},
         "without components": {"components": False},
-        "iterated": {"svd_solver": "randomized"},
+        "iterated": {"solver": "randomized"},
     }
     for name, (n, p) in product(options, ((90, 800), (400, 150))):
         data = partial(stored, x=calls(n, p), chunks=(n, 100))

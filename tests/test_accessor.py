@@ -18,17 +18,17 @@ ASKED = "import sys; print(hasattr(xarray.DataArray, 'streampca'), 'xarray' in s
     "imports",
     [
         "import streampca, importlib.util as u; u.find_spec('xarray'); import xarray",
-        "import streampca.sources.labelled.labelled, xarray",  # as opening a NetCDF file does
+        "import streampca.sources.labelled.opening, xarray",  # as opening a NetCDF file does
         *(
             pytest.param(one, marks=pytest.mark.slow)
             for one in (
                 "import xarray, streampca.xarray, importlib as i; i.reload(streampca)",
-                "import streampca.sources.labelled.labelled, xarray",
+                "import streampca.sources.labelled.opening, xarray",
             )
         ),
     ],
 )
-def test_it_is_there_when_both_are_imported(imports):
+def test_the_accessor_is_registered_once_both_are_imported(imports):
     """That streampca alone does not load xarray is for tests/test_imports.py."""
     code = f"{imports}; {ASKED}; assert not any('AfterX' in repr(f) for f in sys.meta_path)"
     assert in_a_fresh_process(code).split() == ["True", "True"]
@@ -48,7 +48,7 @@ def test_pca_and_plan_are_those_of_the_estimator():
 
 
 @pytest.mark.parametrize("solver", ["gram", "scatter"])
-def test_eof_gives_everything_at_once(solver):
+def test_eof_returns_one_dataset(solver):
     da = field(2)
     found = da.streampca.eof(2, scaling=2, pc_scaling=1, svd_solver=solver)
     model = PCA(2, svd_solver=solver).fit(da, dim="time")
@@ -60,7 +60,7 @@ def test_eof_gives_everything_at_once(solver):
     np.testing.assert_allclose(anomalies, model.reconstruct(2, model.transform(da), mean=False))
 
 
-def test_rotated_and_of_several_variables():
+def test_eof_rotated_and_of_several_variables():
     dataset = xr.Dataset({"sst": field(3), "slp": field(4)})
     found = dataset.streampca.eof(3, rotation="varimax", scaling=2)
     assert set(found) == {"eofs_sst", "eofs_slp", "pcs", "eigenvalues", "variance_fraction"}
@@ -69,7 +69,7 @@ def test_rotated_and_of_several_variables():
     assert dataset[["sst"]].streampca.pca(2).n_features_in_ == 20
 
 
-def test_two_views_are_those_of_the_estimators():
+def test_cca_and_mca_are_those_of_the_estimators():
     rng = np.random.default_rng(0)
     da = field(1)
     times = da.sizes["time"]

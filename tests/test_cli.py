@@ -160,7 +160,7 @@ def test_demo_genotypes_small(tmp_path, capsys):
 
 
 def test_the_recipe_gives_the_same_block_anywhere():
-    from streampca.sources.simulate import GenotypeRecipe
+    from streampca.sources.genotypes.simulate import GenotypeRecipe
 
     recipe = GenotypeRecipe(100, 5000, seed=3)
     block = recipe.block(1024, 2048)
@@ -360,7 +360,7 @@ def test_outputs_in_the_way_are_refused_before_reading(store, tmp_path, capsys):
     assert (tmp_path / "folder" / "mine").read_text() == "x"
 
 
-def test_few_columns_and_numbered_dimensions(tmp_path, capsys):
+def test_fits_of_few_columns_and_of_numbered_dimensions(tmp_path, capsys):
     np.save(tmp_path / "four.npy", np.random.default_rng(0).standard_normal((50, 4)))
     assert main(["fit", str(tmp_path / "four.npy"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["components"] == 4
@@ -729,7 +729,7 @@ def test_options_that_errors_and_warnings_name_are_taken(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", ["PCA", "IncrementalPCA", "TruncatedSVD"])
-def test_components_of_other_models_are_turned(kind, store, tmp_path, capsys):
+def test_rotation_of_components_of_other_models(kind, store, tmp_path, capsys):
     path, X = store
     model = str(tmp_path / "model")
     words = ["--model", option_name(kind), "-k", "3", "--rotate", "quartimax"]
@@ -739,7 +739,7 @@ def test_components_of_other_models_are_turned(kind, store, tmp_path, capsys):
     np.testing.assert_allclose(streampca.load(model).components_, expected.components_, atol=1e-7)
 
 
-def test_components_that_are_not_turned_are_refused_by_name(store, capsys):
+def test_models_that_cannot_be_rotated_are_refused_by_name(store, capsys):
     words = [store[0], "-k", "2", "--rotate", "varimax", "--model"]
     for command in ("fit", "plan"):
         assert main([command, *words, "ppca"]) == 65

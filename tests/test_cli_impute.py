@@ -32,7 +32,7 @@ def ratings(tmp_path: Path) -> tuple[np.ndarray, np.ndarray]:
     return x, whole
 
 
-def test_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) -> None:
+def test_impute_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) -> None:
     x, whole = ratings
     out = {name: str(tmp_path / name) for name in ("model", "full.zarr", "scores.zarr")}
     command = [
@@ -94,7 +94,7 @@ def test_ratings_by_a_config_file(tmp_path: Path, ratings: Any, capsys: Any) -> 
     assert "choose one" in capsys.readouterr().err
 
 
-def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
+def test_impute_takes_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
     x, _ = ratings
     hole = np.isnan(x)
     for given, low, high in (
@@ -135,7 +135,7 @@ def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(("seed", "less"), [(2, True), (3, False)])
-def test_the_report_says_why_rank_0_is_kept_beside_a_lesser_error(seed: int, less: bool) -> None:
+def test_the_report_says_why_rank_0_is_kept_despite_a_smaller_error(seed: int, less: bool) -> None:
     x = np.random.default_rng(seed).standard_normal((60, 20))
     x[np.random.default_rng(seed + 100).random(x.shape) < 0.2] = np.nan
     model = streampca.HardImpute([1, 2], alpha=20.0, validation=0.1, max_passes=20).fit(x)

@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "r.csv")
 
 
-def test_from_a_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) -> None:
+def test_ratings_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) -> None:
     model = str(tmp_path / "model")
     fit = ["impute", path, *COLUMNS, "--rank", "2", "--validation", "0.1", "--tol", "1e-2"]
     assert main([*fit, "--test", "0.1", "--test-by", "time", "--time", "day", "-o", model]) == 0
@@ -60,7 +60,7 @@ def test_from_a_file_to_recommendations(path: str, tmp_path: Path, capsys: Any) 
     ]
 
 
-def test_what_is_wrong_is_said(path: str, tmp_path: Path, capsys: Any) -> None:
+def test_errors_of_ratings_name_the_repair(path: str, tmp_path: Path, capsys: Any) -> None:
     named = str(tmp_path / "named.csv")
     Path(named).write_text("userId,movieId,rating\n1,2,3\n")
     short = str(tmp_path / "short.csv")

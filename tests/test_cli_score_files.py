@@ -89,7 +89,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_other_ends_are_refused(
+def test_unknown_suffixes_of_score_files_are_refused(
     tmp_path: Path, model: Any, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = {"model": tmp_path / "model", "x": tmp_path / "x.zarr", "out": tmp_path / "out"}

@@ -9,18 +9,24 @@ import sklearn.decomposition
 
 import streampca
 from streampca.models.contract.parameters import Kept
-from tests.benchmarks.drop_in import SUITES, outcome
+from tests.benchmarks.drop_in import SUITES, outcomes
 
 CLASSES = ("PCA", "IncrementalPCA", "TruncatedSVD", "FactorAnalysis")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SUITES)
-def test_as_many_pass_as_are_promised(name: str) -> None:
-    suite = SUITES[name]
-    found = outcome(suite)
-    assert found.passed + len(found.failed) >= suite.of
-    assert found.promised(suite), found
+# of 216 fits of sparse data, by format, density, scale and solver, those that show every pair
+PAIRS = "not (test_pca_sparse[ and (csc_matrix or csr_array or -0.1]))"
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [pytest.param(PAIRS, marks=pytest.mark.slow), pytest.param("", marks=pytest.mark.soak)],
+)
+def test_no_more_of_scikit_learns_tests_fail_than_are_known(chosen: str) -> None:
+    suites = [*SUITES.values()]
+    for suite, found in zip(suites, outcomes(suites, chosen=chosen), strict=True):
+        assert chosen or found.ran >= suite.of
+        assert found.promised(suite), found
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -47,7 +53,7 @@ def test_the_defaults_of_scikit_learn_fit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_what_cannot_change_the_answer_says_so_and_is_not_kept(name: str) -> None:
+def test_inert_parameters_say_so_and_are_not_saved(name: str) -> None:
     kind = getattr(streampca, name)
     inert = {n for n, one in kind.parameters.items() if one.inert}
     assert {"copy", "power_iteration_normalizer"} & set(kind.parameters) <= inert

@@ -17,6 +17,7 @@ from streampca import GenotypePCA
 from streampca.errors import MemoryLimitError
 from streampca.matrix import ReadCount
 from streampca.sources.stacked import Reader, StackedMatrix
+from tests.forks import forked
 from tests.genotypes import random_calls, write_plink
 
 
@@ -104,21 +105,14 @@ print((peak_nbytes() - before) / 1e6)
 def test_resident_memory_does_not_grow_with_the_file(tmp_path) -> None:
     """A mapped .bed would count as resident: 100 MB here."""
     path = write_noise(tmp_path / "x", 4000, 100_000)
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, path],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(streampca.__file__).parents[1],
-    )
-    assert float(done.stdout) < 30
+    assert float(forked(CHILD, path)) < 30
 
 
 STREAMED = """
 import sys
 import streampca
 from streampca.passes.memory import peak_nbytes
-streampca.GenotypePCA(60, loadings=sys.argv[2], svd_solver="gram").fit(sys.argv[1])
+streampca.GenotypePCA(60, loadings=sys.argv[2], solver="gram").fit(sys.argv[1])
 print(peak_nbytes())
 """
 
@@ -128,17 +122,10 @@ def test_streamed_components_take_no_memory(tmp_path) -> None:
     """They would take 288 MB; what is left is within the plan."""
     path, out = write_noise(tmp_path / "x", 100, 600_000), tmp_path / "v.zarr"
     held, streamed = (
-        GenotypePCA(60, svd_solver="gram", loadings=to).plan(path).peak_nbytes for to in (None, out)
+        GenotypePCA(60, solver="gram", loadings=to).plan(path).peak_nbytes for to in (None, out)
     )
     assert held - streamed > 200e6
-    done = subprocess.run(
-        [sys.executable, "-c", STREAMED, path, str(out)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(streampca.__file__).parents[1],
-    )
-    assert int(done.stdout) <= streamed
+    assert int(forked(STREAMED, path, str(out))) <= streamed
 
 
 WHOLE = """

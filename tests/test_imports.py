@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
         "solvers",
         "store",
     },
-    "plots": {"errors", "html", "matrix", "models.results", "models.text"},
+    "plots": {"errors", "html", "matrix", "report", "models.text"},
     "genetics": {
         "errors",
         "kernels",

@@ -1,41 +1,22 @@
-"""Measured peak <= projected, and projected <= 1.5 x measured, in fresh processes.
-
-Both are compared above what the process holds after its imports and a tiny run of the same kind
-(which loads what is loaded lazily), so that the plan's generous term for the interpreter hides
-nothing. That term itself is compared with what was measured.
-"""
+"""Measured peak <= projected, and projected <= 1.5 x measured: :mod:`tests.peaks` says of what."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import subprocess
-import sys
 import tempfile
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 
 import streampca
-from streampca.passes.memory import peak_nbytes
-from tests.peaks import runs_until
+from tests.peaks import above_rest, check, measured, needs_proc, runs_until
 
-SCRIPT = """
-import json, sys
-import streampca
-from streampca.passes.memory import peak_nbytes, resident_nbytes
-from streampca.passes.memory import code_nbytes
-from tests.peaks import recorded_plans
-
-ask = json.loads(sys.argv[1])
-plans = recorded_plans()
-
+PROGRAM = """
 def opened(path):
     if ask["kind"] == "dask":
         import dask.array as da
@@ -73,21 +54,12 @@ model = loaded(ask["model"])  # its components are in the base, and in the plan'
 held = 0 if model is None else model.components_.nbytes
 before = resident_nbytes()
 if ask["numba"]:  # what small integers load when features are streamed
-    import numpy as np
     streampca.PCA(2, svd_solver="gram").fit(np.arange(300, dtype="i1").reshape(10, 30) % 7)
 plans.clear()
 base = resident_nbytes()
 reads = act(ask["path"], ask["k"], model, ask["out"])
-largest = max(plans, key=lambda plan: plan.peak_nbytes)
-print(json.dumps({
-    "base": base, "held": held, "numba": base - before, "peak": peak_nbytes(), "reads": reads,
-    "projected": largest.peak_nbytes,
-    "rest": code_nbytes(largest.memory["process"]) + largest.memory["process"]["compiled kernels"],
-    "memory": {phase: dict(terms) for phase, terms in largest.memory.items()},
-}))
+report(base, held=held, numba=base - before, reads=reads)
 """
-
-needs_proc = pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
 
 
 def store(path, shape, chunks, dtype):
@@ -102,8 +74,8 @@ def store(path, shape, chunks, dtype):
     return str(path)
 
 
-def measured(path, action="fit", limit=None, kind="zarr", rows=(), k=5, model=None, **more):
-    """What a fresh process measured and planned."""
+def run(path, action="fit", limit=None, kind="zarr", rows=(), k=5, model=None, **more):
+    """What a fit, or an action of a model, took and planned."""
     folder = tempfile.mkdtemp(dir=Path(path).parent)
     whole = zarr.open_array(path)
     tall = whole.shape[0] >= whole.shape[1]
@@ -130,31 +102,12 @@ def measured(path, action="fit", limit=None, kind="zarr", rows=(), k=5, model=No
         "tiny_out": f"{folder}/tiny-out",
         "state": "scatter",
         "solver": "auto",
-        "numba": whole.dtype == np.int8,
-        **more,
+        "numba": bool(whole.dtype == np.int8),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(ask)], capture_output=True, text=True, check=False
-    )
-    assert not done.returncode, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return measured(PROGRAM, **ask | more)
 
 
-def above_rest(found: dict[str, Any]) -> tuple[int, int]:
-    """Bytes above the process at rest: (used, planned)."""
-    used = found["peak"] - found["base"]
-    return used, found["projected"] - found["rest"] - found["held"]
-
-
-def check(found: dict[str, Any]) -> None:
-    """The plan's terms bound what was measured above the process at rest."""
-    used, planned = above_rest(found)
-    assert used <= planned, f"used {used >> 20} MiB, planned {planned >> 20} MiB, {found['memory']}"
-    rest = found["base"] - found["held"] - found["numba"]
-    assert rest <= found["rest"], f"{rest >> 20} MiB at rest"
-
-
-def is_tight(found: dict[str, Any]) -> bool:
+def is_tight(found):
     """Whether the plan's terms are not far above what was measured."""
     used, planned = above_rest(found)
     return planned <= 1.5 * used
@@ -194,7 +147,7 @@ def test_peak_is_as_projected(tmp_path, form, layout, dtype, k):
     chunks = whole if layout == "aligned" else grid
     path = store(tmp_path / "x.zarr", shape, chunks, dtype)
     solver = "scatter" if tall else "gram"
-    runs = runs_until(is_tight, lambda: measured(path, k=k, solver=solver))
+    runs = runs_until(is_tight, lambda: run(path, k=k, solver=solver))
     for found in runs:
         check(found)
     assert is_tight(found), [above_rest(found) for found in runs]
@@ -211,7 +164,7 @@ def test_peak_is_as_projected(tmp_path, form, layout, dtype, k):
 )
 def test_an_iterative_fit_stays_under_its_plan(tmp_path, shape, chunks, dtype):
     path = store(tmp_path / "x.zarr", shape, chunks, dtype)
-    check(measured(path, solver="randomized", k=10))
+    check(run(path, solver="randomized", k=10))
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +207,7 @@ def rows_for(tmp_path_factory):
 )
 def test_use_of_a_model_stays_under_its_plan(rows_for, models, form, dtype, action):
     model = str(models / ("700" if form == "tall" else "20000"))
-    check(measured(rows_for(form, dtype), action, model=model))
+    check(run(rows_for(form, dtype), action, model=model))
 
 
 @needs_proc
@@ -263,7 +216,7 @@ def test_use_of_a_model_stays_under_its_plan(rows_for, models, form, dtype, acti
 def test_reconstruction_stays_under_its_plan(tmp_path, models, p):
     rows = 40_000 if p == 700 else 2000
     path = store(tmp_path / "scores.zarr", (rows, 60), (1000, 60), "f4")
-    check(measured(path, "inverse_transform", model=str(models / str(p))))
+    check(run(path, "inverse_transform", model=str(models / str(p))))
 
 
 @needs_proc
@@ -272,7 +225,7 @@ def test_reconstruction_stays_under_its_plan(tmp_path, models, p):
 def test_appending_stays_under_its_plan(tmp_path, state):
     rows = 6_000 if state == "truncated" else 16_000  # that one takes a QR of every block
     path = store(tmp_path / "x.zarr", (rows, 900), (2048, 900), "f4")
-    check(measured(path, "incremental", state=state, k=60))
+    check(run(path, "incremental", state=state, k=60))
 
 
 @needs_proc
@@ -286,9 +239,9 @@ def test_peak_does_not_grow_with_the_rows(tmp_path):
     for i in range(590):  # the chunks of the small one, again and again, as links
         (tmp_path / f"large.zarr/c/{i}").mkdir(parents=True)
         os.link(tmp_path / f"small.zarr/c/{i % 59}/0", tmp_path / f"large.zarr/c/{i}/0")
-    many = measured(str(tmp_path / "large.zarr"))
+    many = run(str(tmp_path / "large.zarr"))
     assert many["reads"] == [large.nchunks] == [590]
-    few = runs_until(lambda few: many["peak"] < 1.1 * few["peak"], lambda: measured(small))
+    few = runs_until(lambda few: many["peak"] < 1.1 * few["peak"], lambda: run(small))
     assert many["peak"] < 1.1 * max(found["peak"] for found in few)
 
 
@@ -296,9 +249,9 @@ def test_peak_does_not_grow_with_the_rows(tmp_path):
 @pytest.mark.slow
 def test_a_limit_holds(tmp_path):
     path = store(tmp_path / "x.zarr", (100_000, 400), (1000, 400), "f4")
-    generous = measured(path)
+    generous = run(path)
     limit = f"{generous['projected'] // 2**20 - 20}MiB"
-    found = measured(path, limit=limit)
+    found = run(path, limit=limit)
     check(found)
     assert found["peak"] <= found["projected"] <= int(limit[:-3]) * 2**20
 
@@ -307,6 +260,6 @@ def test_a_limit_holds(tmp_path):
 @pytest.mark.slow
 def test_misaligned_dask_chunks_are_read_once_and_planned(tmp_path):
     path = store(tmp_path / "x.zarr", (60_000, 300), (1000, 300), "f4")
-    found = measured(path, kind="dask", rows=(1500, 70))
+    found = run(path, kind="dask", rows=(1500, 70))
     assert found["reads"] == [60]
     check(found)

@@ -1,10 +1,7 @@
-"""Measured peak <= projected for completions, in fresh processes (see ``test_memory``)."""
+"""Measured peak <= projected for completions (see ``test_memory``)."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +10,11 @@ import pytest
 import scipy.sparse
 import zarr
 
-from streampca.passes.memory import peak_nbytes
+from tests.peaks import Found, above_rest, measured, needs_proc
 
-SCRIPT = """
-import json, sys, warnings
+PROGRAM = """
 import scipy.sparse
 warnings.simplefilter("ignore")
-import streampca
-from streampca.passes.memory import peak_nbytes, resident_nbytes
-from streampca.passes.memory import code_nbytes
-
-ask = json.loads(sys.argv[1])
 
 def act(path, rank, limit):
     source = scipy.sparse.load_npz(path) if path.endswith("npz") else path
@@ -37,19 +28,12 @@ def act(path, rank, limit):
 
 act(ask["tiny"], 2, None)
 model, base = act(ask["path"], ask["rank"], ask["limit"])
-terms = model.plan_.memory["process"]
-print(json.dumps({
-    "base": base, "peak": peak_nbytes(), "projected": model.plan_.peak_nbytes,
-    "rest": code_nbytes(terms) + terms["compiled kernels"], "passes": len(model.cost_),
-    "reads": [c.reads for c in model.cost_], "scratch": model.plan_.sizes["scratch"],
-    "memory": {phase: dict(terms) for phase, terms in model.plan_.memory.items()},
-}))
+costs = model.cost_
+report(base, model.plan_, passes=len(costs), reads=[c.reads for c in costs],
+       scratch=model.plan_.sizes["scratch"])
 """
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with"),
-]
+pytestmark = [pytest.mark.slow, needs_proc]
 
 
 def dense(path: Path, n: int, p: int, chunk: int = 2000) -> str:
@@ -74,31 +58,12 @@ def ratings(path: Path, n: int, p: int, cells: int) -> str:
     return str(path)
 
 
-def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
-    """What a fresh process measured and planned; checked against each other."""
-    asked = {
-        "path": path,
-        "tiny": tiny,
-        "solver": "als",
-        "rank": 10,
-        "limit": None,
-        "out": "",
-        "more": {},
-        "alpha": 0.0,
-        **ask,
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(asked)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    used, planned = found["peak"] - found["base"], found["projected"] - found["rest"]
-    words = f"used {used >> 20} MiB, planned {planned >> 20} MiB, {found['memory']}"
-    print(words)
-    assert used <= planned, words
+def run(path: str, tiny: str, **ask: Any) -> Found:
+    """What a completion took and planned; checked against each other."""
+    asked = {"solver": "als", "rank": 10, "limit": None, "out": "", "more": {}, "alpha": 0.0}
+    found = measured(PROGRAM, path=path, tiny=tiny, **asked | ask)
+    used, planned = above_rest(found)
+    assert used <= planned, f"used {used >> 20} MiB, planned {planned >> 20} MiB, {found['memory']}"
     return found
 
 
@@ -107,7 +72,7 @@ def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
 )
 def test_a_dense_completion_stays_under_its_plan(tmp_path: Path, solver: str) -> None:
     path, tiny = dense(tmp_path / "x.zarr", 24_000, 600), dense(tmp_path / "t.zarr", 300, 20)
-    found = measured(path, tiny, solver=solver, limit="300MiB", out="-full")
+    found = run(path, tiny, solver=solver, limit="300MiB", out="-full")
     assert found["peak"] <= 300 << 20
     assert found["passes"] == 6
     assert set(found["reads"]) == {12}  # every chunk once in every pass
@@ -121,7 +86,7 @@ def test_a_dense_completion_stays_under_its_plan(tmp_path: Path, solver: str) ->
 def test_ratings_are_never_made_dense(tmp_path: Path, more: dict[str, Any]) -> None:
     path = ratings(tmp_path / "x.npz", 60_000, 20_000, 2_000_000)  # 4.8 GB as float32
     tiny = ratings(tmp_path / "t.npz", 300, 20, 2000)
-    found = measured(path, tiny, rank=8, alpha=1.0, more=more)
+    found = run(path, tiny, rank=8, alpha=1.0, more=more)
     assert found["peak"] < 700 << 20
     assert found["passes"] == 6
 
@@ -133,12 +98,12 @@ def test_candidates_and_biases_stay_under_their_plan(tmp_path: Path) -> None:
         ratings(tmp_path / "x.npz", 60_000, 5_000, 1_000_000),
         dense(tmp_path / "x.zarr", 24_000, 400),
     ):
-        found = measured(path, tiny, rank=[2, 4, 8], alpha="auto", more={"validation": 0.05})
+        found = run(path, tiny, rank=[2, 4, 8], alpha="auto", more={"validation": 0.05})
         assert found["passes"] == 6
 
 
 def test_factors_that_do_not_fit_go_to_a_scratch_store(tmp_path: Path) -> None:
     path, tiny = dense(tmp_path / "x.zarr", 300_000, 24, 10_000), dense(tmp_path / "t.zarr", 300, 9)
-    found = measured(path, tiny, solver="impute", limit="200MiB", rank=20)
+    found = run(path, tiny, solver="impute", limit="200MiB", rank=20)
     assert found["scratch"] == 1
     assert found["peak"] <= 200 << 20

@@ -1,5 +1,8 @@
-"""Measured peak <= planned <= limit, for the smallest limit that a refusal names: of fits in fresh
-processes, each measured whole, with its imports and an X in memory."""
+"""Measured peak <= planned <= limit, for the smallest limit that a refusal names.
+
+Of whole processes, with their imports and an X in memory. Those that need no other libraries than
+their neighbours are forks (:mod:`tests.forks`), the others are interpreters of their own.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ import scipy.sparse
 import xarray as xr
 import zarr
 
-from streampca.passes.memory import peak_nbytes
+from tests.forks import forked
 from tests.genotypes import variant_names
+from tests.peaks import needs_proc
 
-# Told on standard input: path, and a program that defines fit(limit) -> the plans that were made.
+# Its arguments are a path and a program that defines fit(limit) -> the plans that were made.
 CHILD = """
 import json, re, sys, warnings
 warnings.simplefilter("ignore")
@@ -31,7 +35,7 @@ from streampca.errors import MemoryLimitError, MemoryPlanWarning
 from streampca.passes.memory import peak_nbytes
 warnings.simplefilter("error", MemoryPlanWarning)
 
-path, program = json.loads(sys.stdin.read())
+path, program = sys.argv[1:]
 exec(program)
 limit = "1MiB"
 for refusals in range(4):
@@ -47,8 +51,6 @@ terms = {phase: {k: round(v / 2**20, 1) for k, v in t.items() if v > 2**19}
 print(json.dumps({"peak": peak_nbytes(), "planned": largest.peak_nbytes, "limit": limit,
                   "refusals": refusals, "memory": terms}))
 """
-
-needs_proc = pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
 
 PCA = "fit = lambda limit: [streampca.PCA({}, memory_limit=limit, progress=False).fit({}).plan_]"
 NOISE = np.random.default_rng(0).standard_normal((1 << 22), dtype=np.float32)
@@ -186,11 +188,12 @@ def npz(path: Path) -> str:
 
 
 class Layout(NamedTuple):
-    """How X lies, and the program that fits it."""
+    """How X lies, and the program that fits it.  fork : whether its imports are those of others."""
 
     make: Callable[[Path], str]
     suffix: str
     program: str
+    fork: bool = False
 
 
 def zarr_of(shape: tuple[int, int], chunks: tuple[int, int], dtype: str = "f4", **more: Any) -> Any:
@@ -339,11 +342,28 @@ SHOWN = (
     "remove",
 )
 
+# what needs no other libraries than "tall float32"
+FORKED = (
+    "genotypes, loadings to Zarr",
+    "wide float64, all components",
+    "wide, stored by samples",
+    "tall, R factor",
+    "shards",
+    "tiny chunks",
+    "NumPy in memory",
+    "completion",
+    "batches",
+    "square, iterated",
+    "means in holes",
+    "factor analysis",
+)
+
 
 def layouts() -> list[Any]:
     """Every layout; those that others show take their turn in the long run."""
+    marks = {True: pytest.mark.soak, False: pytest.mark.slow}
     return [
-        pytest.param(one, id=name, marks=pytest.mark.soak if name in SHOWN else pytest.mark.slow)
+        pytest.param(one._replace(fork=name in FORKED), id=name, marks=marks[name in SHOWN])
         for name, one in LAYOUTS.items()
     ]
 
@@ -356,7 +376,11 @@ def test_a_process_takes_what_was_planned_and_no_more_than_its_limit(
     arrow = layout.program.startswith((DASK_FRAME, PARQUET, ARROW))
     if arrow or layout.make in (parquet, delimited):
         pytest.importorskip("pyarrow")
-    found = measured(layout.make(tmp_path / f"x{layout.suffix}"), layout.program)
+    path = layout.make(tmp_path / f"x{layout.suffix}")
+    if layout.fork:
+        found = json.loads(forked(CHILD, path, layout.program).splitlines()[-1])
+    else:
+        found = measured(path, layout.program)
     check(found)
     # what it names does; of batches, the first, and then the next beside what the first left
     assert found["refusals"] <= (3 if layout.program is IN_BATCHES else 1)
@@ -389,8 +413,7 @@ def measured(path: str, program: str, *places: Path) -> dict[str, Any]:
     """What a fresh process planned and measured.  places : of more packages."""
     paths = [str(one) for one in (*places, os.environ.get("PYTHONPATH")) if one]
     done = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        input=json.dumps([path, program]),
+        [sys.executable, "-c", CHILD, path, program],
         capture_output=True,
         text=True,
         check=False,

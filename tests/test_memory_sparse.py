@@ -1,10 +1,7 @@
-"""Measured peak <= projected for sparse sources, in fresh processes (see ``test_memory``)."""
+"""Measured peak <= projected for sparse sources (see ``test_memory``)."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,20 +12,10 @@ import pytest
 import scipy.sparse
 import zarr
 
-from streampca.passes.memory import peak_nbytes
-from tests.peaks import runs_until
+from tests.peaks import Found, check, measured, needs_proc, runs_until
 
-SCRIPT = """
-import json, sys, warnings
-import numpy as np
+PROGRAM = """
 warnings.simplefilter("ignore")
-import streampca
-from streampca.passes.memory import peak_nbytes, resident_nbytes
-from streampca.passes.memory import code_nbytes
-from tests.peaks import recorded_plans
-
-ask = json.loads(sys.argv[1])
-plans = recorded_plans()
 
 def made(path, k):
     settings = {"svd_solver": ask["solver"], "max_passes": 4, "memory_limit": ask["limit"]}
@@ -52,15 +39,8 @@ model = made(ask["path"], ask["k"])
 plans.clear()
 base = resident_nbytes()
 act(ask["path"], model)
-largest = max(plans, key=lambda plan: plan.peak_nbytes)
-print(json.dumps({
-    "base": base, "peak": peak_nbytes(), "projected": largest.peak_nbytes,
-    "rest": code_nbytes(largest.memory["process"]) + largest.memory["process"]["compiled kernels"],
-    "memory": {phase: dict(terms) for phase, terms in largest.memory.items()},
-}))
+report(base)
 """
-
-needs_proc = pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
 
 
 @lru_cache(maxsize=1)
@@ -106,36 +86,10 @@ def write(root: Any, lines: Any, shape: tuple[int, int], format_: str) -> None:
             root.create_dataset(name, data=array, chunks=chunks, **fast)
 
 
-def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
-    """What a fresh process measured and planned."""
-    asked = {
-        "path": path,
-        "tiny": tiny,
-        "k": 10,
-        "action": "fit",
-        "solver": "randomized",
-        "limit": None,
-        **ask,
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(asked)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def check(found: dict[str, Any]) -> None:
-    """The plan's terms bound what was measured above the process at rest."""
-    used = found["peak"] - found["base"]
-    planned = found["projected"] - found["rest"]
-    words = f"used {used >> 20} MiB, planned {planned >> 20} MiB, {found['memory']}"
-    print(words)
-    assert used <= planned, words
-    assert found["base"] <= found["rest"], f"{found['base'] >> 20} MiB at rest"
+def run(path: str, tiny: str, **ask: Any) -> Found:
+    """What a fit, or scores of a model, took and planned."""
+    asked = {"k": 10, "action": "fit", "solver": "randomized", "limit": None}
+    return measured(PROGRAM, path=path, tiny=tiny, **asked | ask)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +121,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_an_iterative_fit_stays_under_its_plan(
     stored: Any, suffix: str, format_: str, action: str
 ) -> None:
-    check(measured(*stored(suffix, format_), action=action))
+    check(run(*stored(suffix, format_), action=action))
 
 
 @needs_proc
@@ -176,14 +130,14 @@ def test_an_iterative_fit_stays_under_its_plan(
 def test_expanded_tiles_stay_under_their_plan(tmp_path: Path, solver: str, format_: str) -> None:
     shape = (60_000, 1500) if format_ == "csr" else (1500, 60_000)
     path = store(tmp_path / "x.zarr", *shape, format_)
-    check(measured(path, store(tmp_path / "t.zarr", 300, 200, format_), solver=solver))
+    check(run(path, store(tmp_path / "t.zarr", 300, 200, format_), solver=solver))
 
 
 @needs_proc
 @pytest.mark.slow
 def test_a_dense_end_is_planned(tmp_path: Path) -> None:
     path = store(tmp_path / "x.zarr", 60_000, 4000, "csr", last=15.0)
-    check(measured(path, store(tmp_path / "t.zarr", 300, 200, "csr")))
+    check(run(path, store(tmp_path / "t.zarr", 300, 200, "csr")))
 
 
 @needs_proc
@@ -196,10 +150,9 @@ def test_peak_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     for path, times in zip(paths, (1, 10), strict=True):
         whole = scipy.sparse.vstack([once] * times, format="csr")
         write(zarr.create_group(path), whole, whole.shape, "csr")
-    many = measured(paths[1], tiny, limit="380MiB")
+    many = run(paths[1], tiny, limit="380MiB")
     assert many["memory"]["step"]["blocks"] <= 20 << 20
     few = runs_until(
-        lambda few: many["peak"] < 1.1 * few["peak"],
-        lambda: measured(paths[0], tiny, limit="380MiB"),
+        lambda few: many["peak"] < 1.1 * few["peak"], lambda: run(paths[0], tiny, limit="380MiB")
     )
     assert many["peak"] < 1.1 * max(found["peak"] for found in few)

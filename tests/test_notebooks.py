@@ -18,7 +18,7 @@ each = pytest.mark.parametrize("path", notebooks.PATHS, ids=lambda path: path.st
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_kernel")
 @each
-def test_it_runs_and_shows_what_is_stored(path: Path) -> None:
+def test_a_guide_runs_and_shows_its_stored_outputs(path: Path) -> None:
     import nbformat
     from jupyter_client.kernelspec import KernelSpecManager
 
@@ -30,7 +30,7 @@ def test_it_runs_and_shows_what_is_stored(path: Path) -> None:
 
 
 @each
-def test_it_is_stored_with_its_outputs(path: Path) -> None:
+def test_a_guide_is_stored_with_its_outputs(path: Path) -> None:
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
@@ -48,7 +48,7 @@ def test_it_is_stored_with_its_outputs(path: Path) -> None:
 
 
 @each
-def test_it_begins_with_a_question_and_ends_with_an_exercise(path: Path) -> None:
+def test_a_guide_begins_with_a_question_and_ends_with_an_exercise(path: Path) -> None:
     import nbformat
 
     text = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown"]
@@ -62,7 +62,7 @@ def test_the_index_has_every_guide() -> None:
     assert sorted(re.findall(r"\]\(([\w-]+\.ipynb)\)", INDEX)) == [p.name for p in notebooks.PATHS]
 
 
-def test_together_they_are_small() -> None:
+def test_all_guides_take_five_megabytes_at_most() -> None:
     assert sum(path.stat().st_size for path in notebooks.PATHS) < notebooks.LARGEST_OF_ALL
 
 
@@ -84,7 +84,7 @@ def test_together_they_are_small() -> None:
         ("x2", "x3", False),  # a name, no number
     ],
 )
-def test_what_counts_as_the_same(stored: str, fresh: str, same: bool) -> None:
+def test_outputs_are_equal_within_rounding(stored: str, fresh: str, same: bool) -> None:
     cells = [notebook_of(stream(text)) for text in (stored, fresh)]
     assert (notebooks.differences(*cells) == []) == same
 

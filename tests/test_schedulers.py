@@ -40,7 +40,7 @@ def unit(name: str) -> configparser.ConfigParser:
     return parser
 
 
-def test_the_units(tmp_path: Path) -> None:
+def test_systemd_units_run_the_job(tmp_path: Path) -> None:
     service, timer = unit("nightly.service"), unit("nightly.timer")
     check_command(shlex.split(service["Service"]["ExecStart"]))
     assert service["Service"]["Type"] == "oneshot"
@@ -118,7 +118,7 @@ def test_the_cron_job_is_admitted_to_a_restricted_namespace() -> None:
     assert {places[name] for name in ("NUMBA_CACHE_DIR", "TMPDIR", "HOME")} <= written
 
 
-def test_the_codes_are_those_that_we_return() -> None:
+def test_schedulers_know_our_exit_codes() -> None:
     comments = (FOLDER.parent / "nightly.yaml").read_text()
     table = {int(code) for code in re.findall(r"^#   (\d+) ", comments, re.M)}
     assert table == CODES | {0, 130}

@@ -41,7 +41,7 @@ def refused(capsys, *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_without_words_it_shows_five_things_that_one_can_do(capsys):
+def test_without_arguments_it_shows_five_commands(capsys):
     assert printed(capsys).strip() == WELCOME.strip()
     lines = [line.split("  ")[1] for line in WELCOME.splitlines() if line.startswith("  ")]
     assert len(lines) == 5
@@ -84,7 +84,7 @@ def test_the_nearest_of_what_is_mistyped_is_named(words, meant, capsys):
     assert len(text.splitlines()) == 2
 
 
-def test_a_word_that_is_like_none_is_not_guessed(capsys):
+def test_a_word_unlike_all_commands_is_not_corrected(capsys):
     text = refused(capsys, "fit", "x.zarr", "--zzyzx")
     assert "--zzyzx" in text
     assert "did you mean" not in text

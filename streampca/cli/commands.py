@@ -207,7 +207,6 @@ IN_MESSAGES = re.compile(
     rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
 )
 ELSEWHERE = {  # parameter -> option
-    "svd_solver": "solver",
     "chromosomes": "chr",
     "n_autosomes": "chr_set",
     "max_missing": "geno",

@@ -326,7 +326,7 @@ def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca
     """The unfitted PCA of the arguments."""
     return streampca.PCA(
         components_wanted(arguments, matrix),
-        svd_solver=arguments.solver,
+        solver=arguments.solver,
         center=not arguments.no_center,
         scale=scale_wanted(arguments, None),
         ddof=arguments.ddof,

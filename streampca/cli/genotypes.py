@@ -221,7 +221,7 @@ def genotype_model(
         components=not arguments.no_components,
         loadings=arguments.loadings,
         relationship=arguments.relationship,
-        svd_solver=arguments.solver,
+        solver=arguments.solver,
         **settings_of_fit(arguments),
     )
 
@@ -308,7 +308,9 @@ def run_project(arguments: argparse.Namespace) -> int:
     )
     model = streampca.load(arguments.model)
     every = streampca.VariantFilter(chromosomes="all")
-    matrix = filter_genotypes(open_source(arguments), every, arguments.keep, arguments.remove)
+    matrix = filter_genotypes(
+        open_source(arguments), every, arguments.keep, arguments.remove, option="remove"
+    )
     result = model.result_
     if not isinstance(result, streampca.PrincipalComponents):
         raise InvalidInputError(f"{arguments.model} holds a {result.kind}; expected components")

@@ -34,7 +34,7 @@ ROTATED = ("PCA", "IncrementalPCA", "TruncatedSVD")  # whose scores are those of
 UNSET = object()  # the value of an absent option, since None is a value
 TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
 # options of all commands, and what a command does anyhow
-ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "threads", "progress", "compute")
+ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "threads", "progress")
 
 
 def option_name(kind: str) -> str:

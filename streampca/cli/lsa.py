@@ -19,8 +19,8 @@ from streampca.matrix.labels import json_of
 from streampca.models.text.lsa_result import Match
 from streampca.operations.sections import scalar
 from streampca.paths import PARQUET
-from streampca.sources.texts.tables import TABLES, column_of_texts
-from streampca.sources.texts.texts import is_texts
+from streampca.sources.texts.documents import is_texts
+from streampca.sources.texts.records import TABLES, column_of_texts
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix.labels import json_of
 from streampca.model_store.history import History
 from streampca.model_store.model_store import Version
-from streampca.models.explore.drift import compare
+from streampca.models.results.drift import compare
 from streampca.operations.scores import mark_of
 from streampca.store.sinks import copy_rows, mark_written, marked, open_written
 

@@ -18,9 +18,9 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, RowTotals, select
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
-from streampca.sources.files.images import are_images
-from streampca.sources.ratings.tables import recognised
-from streampca.sources.several import TABLES, TABULAR
+from streampca.sources.images import are_images
+from streampca.sources.opening import TABLES, TABULAR
+from streampca.sources.ratings.recognition import recognised
 
 # The source.
 

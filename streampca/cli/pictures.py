@@ -34,11 +34,12 @@ from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import AxisLabels
 from streampca.matrix.labels import json_of
 from streampca.models.explore.r2_baselines import RECONSTRUCTIONS
+from streampca.models.two_views.result import TwoViewResult
 from streampca.passes import size
 from streampca.report.document import report_of
-from streampca.sources.files.encodings import read_text
 from streampca.sources.side_data import named_column, read_panel
 from streampca.sources.sparse.anndata import stored_scores
+from streampca.sources.text_files import read_text
 from streampca.store.bundle import whole_file
 
 OF_SAMPLES = ("scores", "projected", "pairs", "biplot", "pcs")
@@ -172,7 +173,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
     result = model.result_
     chosen = arguments.components
     options: dict[str, Any] = {}
-    if kind in OF_SAMPLES and getattr(result, "kind", "") == "two-view":
+    if kind in OF_SAMPLES and isinstance(result, TwoViewResult):
         options = two_views_of(arguments, kind, labels)
     elif kind in OF_SAMPLES:
         kind, options = _samples_of(arguments, result, labels, kind)
@@ -272,7 +273,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     labels = None if arguments.labels is None else read_labels(arguments.labels)
     result = streampca.load(arguments.model).result_
     scores, samples = None, result.labels.samples
-    if arguments.scores and getattr(result, "kind", "") == "two-view":
+    if arguments.scores and isinstance(result, TwoViewResult):
         scores = scores_of_both(arguments.scores)
     elif arguments.scores:
         samples, scores = read_scores(arguments.scores, samples, result)
@@ -303,7 +304,7 @@ def read_labels(path: str) -> Any:
 def run_demo(arguments: argparse.Namespace) -> int:
     """``streampca demo``: analyse data with known structure, and check the result."""
     from streampca.operations.convert import digits_demo, genotype_demo
-    from streampca.sources.simulate import GenotypeRecipe
+    from streampca.sources.genotypes.simulate import GenotypeRecipe
 
     folder = Path(arguments.output)
     progress = progress_of(arguments)

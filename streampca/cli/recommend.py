@@ -11,8 +11,8 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
-from streampca.sources.files.encodings import read_text
-from streampca.sources.ratings.tables import DELIMITERS
+from streampca.sources.ratings.recognition import DELIMITERS
+from streampca.sources.text_files import read_text
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ class Selection:
             "max_sample_missing": arguments.mind,
             "variants": variant_filter(arguments),
             "keep": arguments.keep,
-            "remove": left_out_samples(arguments),
+            "exclude": left_out_samples(arguments),
         }
         if self.pruning is not None:
             rules = {name: self.pruning.settings[name] for name in ("r2", "window", "step")}
@@ -141,7 +141,9 @@ def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
     (samples, variants), dropped = matrix.shape, matrix.multiallelic
     matrix = with_missing_calls(matrix)
     leave_out = left_out_samples(arguments)
-    listed = filter_genotypes(matrix, variant_filter(arguments), arguments.keep, leave_out)
+    listed = filter_genotypes(
+        matrix, variant_filter(arguments), arguments.keep, leave_out, option="remove"
+    )
     if getattr(arguments, "allele_wts", False):
         refuse_repeated_ids(listed.labels.features, "a table of loadings (--allele-wts)")
     return Selection(listed, (samples, variants + dropped), listed.shape, dropped)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,15 @@ class Embedding:
     filtered : what the filters left.  quality : what the picture keeps of the neighbourhoods.
     plan : what was planned.  method : of the layout, with its settings.
     samples : labels of the rows.  seconds : by stage.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, embed
+    >>> X = np.random.default_rng(0).standard_normal((60, 8))
+    >>> picture = embed(X, n_components=4, method=PCA(2))
+    >>> picture.coordinates.shape, picture.transform(X[:5]).shape
+    ((60, 2), (5, 2))
     """
 
     coordinates: Array
@@ -67,6 +76,7 @@ class Embedding:
     seed: int
     samples: AxisLabels
     seconds: Mapping[str, float] = field(default_factory=dict)
+    picture: ClassVar[str] = "embedding"  # of ``streampca.plots``
 
     def transform(self, X: Any, *, dim: Any = None) -> Array:
         """The places of other rows in the picture, (m, 2) float32, by the library's transform.
@@ -151,6 +161,17 @@ def embed(
     anything is read where that can be known.
     Source: McInnes, Healy and Melville 2018, arXiv:1802.03426; Policar, Strazar and Zupan 2024,
     J. Stat. Softw. 109(3); Wang, Huang, Rudin and Shaposhnik 2021, JMLR 22:201.
+
+    Examples
+    --------
+    Any object with ``fit_transform`` and ``transform`` lays rows out, here a PCA:
+
+    >>> import numpy as np
+    >>> from streampca import PCA, embed
+    >>> X = np.random.default_rng(0).standard_normal((60, 8))
+    >>> picture = embed(X, filter="variance:5", n_components=4, method=PCA(2))
+    >>> print(picture.filtered)
+    8 features; variance:5 leaves 5
     """
     wanted = _wanted(
         X,
@@ -203,6 +224,15 @@ def plan_embedding(X: Any, **options: Any) -> EmbeddingPlan:
     """What :func:`embed` would do with X, (n, p), and the same options; reads no data.
 
     Raises what it would raise before it reads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> from streampca.embedding import plan_embedding
+    >>> plan = plan_embedding(np.ones((60, 8)), n_components=4, method=PCA(2))
+    >>> plan.landmarks, plan.fit.solver
+    (60, 'scatter')
     """
     options.pop("n_queries", None)
     return _wanted(X, **options).plan()
@@ -248,7 +278,7 @@ class _Wanted:
         k = int(k) if isinstance(k, (int, np.integer)) else min(first.shape)
         kept, row = kept_terms(matrix, k, self.layout), self.layout.row_nbytes(k)
         m = landmarks_wanted(self.landmarks, kept, n, row, self.layout.needs_rows, self.limit)
-        fitting = {"layout library": self.layout.loaded_nbytes, "fit": fit.peak_nbytes}
+        fitting = {"layout library": self.layout.library.loaded_nbytes, "fit": fit.peak_nbytes}
         laying = {**kept, "landmarks": m * row, "placing, comparing": beside_nbytes(kept, n)}
         at_once = placed_at_once(self.layout.placed_nbytes(k, m))
         return EmbeddingPlan(
@@ -290,7 +320,7 @@ def _wanted(
     filters, seed = parse_filters(filter), seed_of(random_state)
     layout = layout_of(method, n_neighbors=n_neighbors, min_dist=min_dist, perplexity=perplexity)
     limit = parse_nbytes(memory_limit)
-    rest = None if limit is None else max(1, limit - layout.loaded_nbytes)
+    rest = None if limit is None else max(1, limit - layout.library.loaded_nbytes)
     running = {"memory_limit": rest, "scheduler": scheduler, "progress": progress}
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
     if matrix.shape[0] < FEWEST:

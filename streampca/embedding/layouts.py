@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -15,38 +15,32 @@ from streampca.errors import InvalidInputError, InvalidTypeError, MissingDepende
 from streampca.kernels import Array
 from streampca.passes.memory import MiB
 
-
-@dataclass(frozen=True)
-class Numbers:
-    """Parameters of neighbourhoods; each library takes some of them."""
-
-    n_neighbors: float = 0.0
-    min_dist: float = 0.0
-    perplexity: float = 0.0
+Settings = Mapping[str, float]  # n_neighbors, min_dist, perplexity: each library takes some
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library that lays points out.
+    """A library that lays points out, and the memory that it takes: measured, and rounded up.
 
     module, package : to import, and to install.
-    make : (its module, numbers, seed) -> an object with ``fit_transform`` and ``transform``.
+    make : (its module, settings, seed) -> an object with ``fit_transform`` and ``transform``.
     defaults : of the settings that it takes.
-    needs_rows : of the numbers, the fewest rows that it can lay out.
+    needs_rows : of the settings, the fewest rows that it can lay out.
+    row_nbytes : of (settings, components), bytes for each row that it lays out at once, the row
+        itself included.
     loaded_nbytes : of the library.  working_nbytes : of what it compiles on first use, and its
-        tables.  row_nbytes : of (numbers, components), bytes for each row that it lays out at
-        once, the row itself included. All were measured, and rounded up.
+        tables.
     dense_below : so few rows that were laid out are compared with each row that is placed.
     """
 
-    module: str
-    package: str
-    make: Callable[[Any, Numbers, int], Any]
-    defaults: Mapping[str, float]
-    needs_rows: Callable[[Numbers], int]
-    loaded_nbytes: int
-    working_nbytes: int
-    row_nbytes: Callable[[Numbers, int], int]
+    module: str = ""
+    package: str = ""
+    make: Callable[[Any, Settings, int], Any] = lambda module, of, seed: module
+    defaults: Settings = field(default_factory=dict)
+    needs_rows: Callable[[Settings], int] = lambda of: 2
+    row_nbytes: Callable[[Settings, int], int] = lambda of, k: 16 * k
+    loaded_nbytes: int = 0
+    working_nbytes: int = 0
     dense_below: int = 0
 
 
@@ -54,21 +48,30 @@ class Library:
 class Layout:
     """A layout that was asked for: a library and its settings, or the caller's own object.
 
-    name : of the method.  settings : that the library was given.
+    name : of the method.  module : of the library, imported; or the object.
     """
 
     name: str
-    settings: Mapping[str, float]
-    make: Callable[[int], Any]
-    needs_rows: int = 2
-    loaded_nbytes: int = 0
-    working_nbytes: int = 0
-    row_nbytes: Callable[[int], int] = lambda k: 16 * k
-    dense_below: int = 0
+    module: Any
+    library: Library = Library()
+    settings: Settings = field(default_factory=dict)
+
+    def make(self, seed: int) -> Any:
+        """An object with ``fit_transform`` and ``transform``."""
+        return self.library.make(self.module, self.settings, seed)
+
+    @property
+    def needs_rows(self) -> int:
+        """The fewest rows that can be laid out."""
+        return self.library.needs_rows(self.settings)
+
+    def row_nbytes(self, k: int) -> int:
+        """Bytes for each row (k,) that is laid out at once."""
+        return self.library.row_nbytes(self.settings, k)
 
     def placed_nbytes(self, k: int, landmarks: int) -> int:
         """Bytes for each row (k,) that is placed among landmarks."""
-        distances = 16 * landmarks if landmarks < self.dense_below else 0
+        distances = 16 * landmarks if landmarks < self.library.dense_below else 0
         return self.row_nbytes(k) + distances
 
     def __str__(self) -> str:
@@ -100,19 +103,7 @@ def layout_of(method: Any, **settings: float | None) -> Layout:
         least = LEAST[name]
         if not isinstance(value, (int, float, np.number)) or not value >= least:
             raise InvalidInputError(f"{name}={value!r}; expected a number from {least:g}")
-    chosen = {**library.defaults, **given}
-    numbers = Numbers(**chosen)
-    module = _imported(library, method)
-    return Layout(
-        method,
-        chosen,
-        lambda seed: library.make(module, numbers, seed),
-        library.needs_rows(numbers),
-        library.loaded_nbytes,
-        library.working_nbytes,
-        lambda k: library.row_nbytes(numbers, k),
-        library.dense_below,
-    )
+    return Layout(method, _imported(library, method), library, {**library.defaults, **given})
 
 
 def _own(method: Any, given: Mapping[str, float]) -> Layout:
@@ -125,7 +116,7 @@ def _own(method: Any, given: Mapping[str, float]) -> Layout:
             )
     if given:
         raise InvalidInputError(f"method is an object: give {', '.join(given)} to {name} itself")
-    return Layout(name, {}, lambda seed: method)
+    return Layout(name, method)
 
 
 def _imported(library: Library, method: str) -> Any:
@@ -143,10 +134,10 @@ def _imported(library: Library, method: str) -> Any:
 # -- the libraries --------------------------------------------------------------------------------
 
 
-def _umap(module: Any, of: Numbers, seed: int) -> Any:
+def _umap(module: Any, of: Settings, seed: int) -> Any:
     return module.UMAP(
-        n_neighbors=int(of.n_neighbors),
-        min_dist=float(of.min_dist),
+        n_neighbors=int(of["n_neighbors"]),
+        min_dist=float(of["min_dist"]),
         random_state=seed,
         transform_seed=seed,
         n_jobs=1,  # what a seed makes it anyway, with a warning
@@ -168,8 +159,8 @@ class _OpenTSNE:
         return np.asarray(self.fitted.transform(rows))
 
 
-def _tsne(module: Any, of: Numbers, seed: int) -> _OpenTSNE:
-    return _OpenTSNE(module.TSNE(perplexity=of.perplexity, random_state=seed, n_jobs=1))
+def _tsne(module: Any, of: Settings, seed: int) -> _OpenTSNE:
+    return _OpenTSNE(module.TSNE(perplexity=of["perplexity"], random_state=seed, n_jobs=1))
 
 
 @dataclass
@@ -187,9 +178,9 @@ class _PaCMAP:
         return np.asarray(self.pacmap.transform(rows, basis=self.basis))
 
 
-def _pacmap(module: Any, of: Numbers, seed: int) -> _PaCMAP:
+def _pacmap(module: Any, of: Settings, seed: int) -> _PaCMAP:
     logging.getLogger("pacmap.pacmap").setLevel(logging.ERROR)  # it warns of every seed
-    count = int(of.n_neighbors)
+    count = int(of["n_neighbors"])
     return _PaCMAP(module.PaCMAP(n_neighbors=count, random_state=seed, save_tree=True))
 
 
@@ -200,30 +191,30 @@ LIBRARIES = {
         "umap-learn",
         _umap,
         {"n_neighbors": 15, "min_dist": 0.1},
-        lambda of: int(of.n_neighbors) + 1,
-        310 * MiB,
-        600 * MiB,
-        lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors),
-        4096,
+        needs_rows=lambda of: int(of["n_neighbors"]) + 1,
+        row_nbytes=lambda of, k: 16 * k + 700 + 250 * int(of["n_neighbors"]),
+        loaded_nbytes=310 * MiB,
+        working_nbytes=600 * MiB,
+        dense_below=4096,
     ),
     "tsne": Library(
         "openTSNE",
         "openTSNE",
         _tsne,
         {"perplexity": 30.0},
-        lambda of: int(3 * of.perplexity) + 2,
-        180 * MiB,
-        200 * MiB,
-        lambda of, k: 16 * k + 700 + 100 * int(3 * of.perplexity),
+        needs_rows=lambda of: int(3 * of["perplexity"]) + 2,
+        row_nbytes=lambda of, k: 16 * k + 700 + 100 * int(3 * of["perplexity"]),
+        loaded_nbytes=180 * MiB,
+        working_nbytes=200 * MiB,
     ),
     "pacmap": Library(
         "pacmap",
         "pacmap",
         _pacmap,
         {"n_neighbors": 10},
-        lambda of: 6 * int(of.n_neighbors),
-        310 * MiB,
-        60 * MiB,
-        lambda of, k: 16 * k + 700 + 250 * int(of.n_neighbors),
+        needs_rows=lambda of: 6 * int(of["n_neighbors"]),
+        row_nbytes=lambda of, k: 16 * k + 700 + 250 * int(of["n_neighbors"]),
+        loaded_nbytes=310 * MiB,
+        working_nbytes=60 * MiB,
     ),
 }

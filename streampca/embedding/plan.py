@@ -28,6 +28,17 @@ class EmbeddingPlan:
     layout : the method and its settings.  landmarks : rows that are laid out; the others are
         placed among them, so many ``at_once``.
     memory : bytes by phase and term.  memory_limit : bytes, if there is one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> from streampca.embedding import plan_embedding
+    >>> plan = plan_embedding(np.ones((60, 8)), n_components=4, method=PCA(2))
+    >>> print(str(plan).splitlines()[0])
+    source    60 x 8
+    >>> plan.peak_nbytes == sum(plan.memory["layout"].values())
+    True
     """
 
     shape: tuple[int, int]
@@ -69,8 +80,8 @@ def kept_terms(matrix: ChunkedMatrix, k: int, layout: Layout) -> dict[str, int]:
     labels = matrix.labels.samples.nbytes + matrix.labels.features.nbytes
     return {
         "process": INTERPRETER_NBYTES + labels + matrix.resident_nbytes,
-        "layout library": layout.loaded_nbytes,
-        "its work": layout.working_nbytes,
+        "layout library": layout.library.loaded_nbytes,
+        "its work": layout.library.working_nbytes,
         "X in memory": matrix.given_nbytes,
         "scores": 12 * n * k,  # as the fit gives them, and as float32
         "picture": 8 * n,

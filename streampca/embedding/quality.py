@@ -25,6 +25,15 @@ class Quality:
     trustworthiness_error, knn_error : standard errors, by the rows that were looked at.
     n_neighbors : how many are nearest.  n_queries : rows whose neighbours were compared, among all
         n_rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca.embedding import quality
+    >>> rows = np.random.default_rng(0).standard_normal((50, 2))
+    >>> found = quality(rows, rows, np.arange(50))
+    >>> found.trustworthiness, found.knn_preservation
+    (1.0, 1.0)
     """
 
     trustworthiness: float
@@ -57,6 +66,14 @@ def quality(rows: Array, picture: Array, queries: Array, n_neighbors: int = NEIG
         the trustworthiness is scikit-learn's. Neighbours are sought among all rows.
     Cost: n q (k + 2) differences, n q n_neighbors comparisons; :func:`judging_nbytes`.
     Source: Venna and Kaski 2001, ICANN, LNCS 2130:485, eq. 1 (trustworthiness).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca.embedding import quality
+    >>> rows = np.random.default_rng(0).standard_normal((50, 3))
+    >>> quality(rows, rows[:, :2], np.arange(50)).n_neighbors
+    15
     """
     n, near = len(rows), min(n_neighbors, (len(rows) - 1) // 2)
     batch = min(len(queries), max(1, DISTANCES_NBYTES // (8 * (n + min(n, ROWS)))))

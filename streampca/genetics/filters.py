@@ -271,19 +271,20 @@ def filter_genotypes(
     matrix: ChunkedMatrix,
     variants: VariantFilter,
     keep: Names | None = None,
-    remove: Names | None = None,
+    exclude: Names | None = None,
+    option: str = "exclude",
 ) -> ChunkedMatrix:
     """The variants and samples to use, as a matrix that reads only those.
 
-    keep, remove : samples, as in :func:`sample_mask`.
+    keep, exclude : samples, as in :func:`sample_mask`.  option : what the user calls the latter.
     """
     samples = np.ones(matrix.shape[0], dtype=bool)
     if keep is not None:
         samples &= sample_mask(matrix.labels.samples, keep, "keep")
-    if remove is not None:
-        samples &= ~sample_mask(matrix.labels.samples, remove, "remove")
+    if exclude is not None:
+        samples &= ~sample_mask(matrix.labels.samples, exclude, option)
     if not samples.any():
-        options = "remove" if keep is None else "keep and remove"
+        options = option if keep is None else f"keep and {option}"
         raise InvalidInputError(f"no samples are left of {len(samples)} after {options}")
     return select(matrix, samples, variants.mask(matrix.labels.features))
 

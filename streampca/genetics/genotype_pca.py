@@ -132,7 +132,7 @@ class GenotypePCA(LinearModel):
         needs_data=True,
         meaning="samples to use: ids, or a file of them.",
     )
-    remove: Names | None = parameter(
+    exclude: Names | None = parameter(
         default=None,
         kept=Kept.RECORD,
         needs_data=True,
@@ -171,7 +171,7 @@ class GenotypePCA(LinearModel):
         meaning="""path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship`` (n,
             n) of the fitted samples, with their labels. The solver is then "gram".""",
     )
-    svd_solver: str = parameter(
+    solver: str = parameter(
         default="auto",
         meaning="""as in :class:`PCA`; "auto" iterates only where the exact solver does not fit.""",
     )
@@ -188,7 +188,7 @@ class GenotypePCA(LinearModel):
     def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
         """The samples and variants to use, before any call is read."""
         matrix = with_missing_calls(super()._opened(X, dim))
-        return filter_genotypes(matrix, self.variants, self.keep, self.remove)
+        return filter_genotypes(matrix, self.variants, self.keep, self.exclude)
 
     def _preparation(self, opened: ChunkedMatrix) -> Planned[Any] | None:
         """The pass that counts the calls of samples, where some may have too few."""
@@ -245,7 +245,6 @@ class GenotypePCA(LinearModel):
             everyone = outputs.cohort.everyone
             described["labels"] = Labels(everyone.labels.samples, matrix.labels.features)
         result = assemble(done.answer, request, described, GenotypeComponents)
-        assert isinstance(result, GenotypeComponents)
         if outputs.cohort is not None:
             fitted = np.zeros(everyone.shape[0], np.bool_)
             fitted[outputs.cohort.rows] = True

@@ -13,7 +13,7 @@ from streampca.errors import AbsentNamesWarning, InvalidInputError, shorten, war
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, is_among, pieces, repeated, textual
-from streampca.sources.files.encodings import read_text
+from streampca.sources.text_files import read_text
 
 Names = Iterable[str] | str | os.PathLike[str]
 

@@ -86,7 +86,7 @@ class GenotypeProjection:
 
     def to_xarray(self) -> Any:
         """``scores`` (sample, component) and ``coverage`` (sample), as an xarray.Dataset."""
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         k = self.scores.shape[1]
         component = AxisLabels.plain("component", k, list(range(1, k + 1)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import SourceError
 from streampca.kernels import Array
-from streampca.sources.files.encodings import read_text
+from streampca.sources.text_files import read_text
 from streampca.store.bundle import whole_file
 
 ROWS = 4096  # formatted at once

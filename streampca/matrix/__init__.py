@@ -15,7 +15,7 @@ from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.matrix.location import Location, SpotCheck, spot_checks
 from streampca.matrix.mapped import FeatureMap, FourierFeatures, MappedMatrix, RowFunction
-from streampca.matrix.pair import VIEWS, Pair, paired
+from streampca.matrix.pair import VIEWS, Pair, PairedMatrix, paired
 from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.select import ChosenFeatures, select
 from streampca.matrix.standardize import (
@@ -48,6 +48,7 @@ __all__ = [
     "Logarithm",
     "MappedMatrix",
     "Pair",
+    "PairedMatrix",
     "Preprocessing",
     "ReadCount",
     "Resolution",

@@ -84,7 +84,7 @@ class ChunkedMatrix(ABC):
     given_nbytes: int = 0  # of X, where the caller holds it in memory
     carried_nbytes: int = 0  # of values in this process that are sent with tasks
     computes: bool = False  # whether reading a chunk may cost more than its size suggests
-    beside: Any = None  # annotations in the source: has ``column`` and ``names``, by axis
+    annotations: Any = None  # columns in the source, by axis and name: ``sources.annotations``
     note: str = ""  # a remark about the source, for the plan
     opening: Any = None  # what it took in this process to make the source (texts: counting)
     multiallelic: int = 0  # variants of the source that have more alleles and were left out
@@ -250,13 +250,17 @@ class ChunkedMatrix(ABC):
         is none. Workers have no access to columns of the source.
         """
         found = self.labels.axis(axis).coordinate(name)
-        return found if found is not None or self.beside is None else self.beside.column(axis, name)
+        return (
+            found
+            if found is not None or self.annotations is None
+            else self.annotations.column(axis, name)
+        )
 
     def column_names(self, axis: int) -> list[str]:
         """The names that :meth:`column` knows."""
         labels = self.labels.axis(axis)
         own = [*labels.coords, *labels.extra, *labels.grids]
-        return own + ([] if self.beside is None else self.beside.names(axis))
+        return own + ([] if self.annotations is None else self.annotations.names(axis))
 
     def arranged(self, features: AxisLabels) -> ChunkedMatrix:
         """The same matrix, its features stacked in the order of these dimensions.

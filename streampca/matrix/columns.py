@@ -28,10 +28,14 @@ def label_array(names: Any) -> Text:
 
 
 def as_text(names: Any) -> Text:
-    """Any names as an array of text."""
-    if getattr(names, "dtype", np.dtype("O")).kind in "TU":
-        return np.asarray(names, dtype=np.dtypes.StringDType())
-    return np.array([str(name) for name in names], dtype=np.dtypes.StringDType())
+    """Any names as an array of text, of the same shape. Bytes are UTF-8."""
+    kind, text = getattr(getattr(names, "dtype", None), "kind", "O"), np.dtypes.StringDType()
+    if kind in "TUS":
+        return np.asarray(np.strings.decode(names, "utf-8") if kind == "S" else names, dtype=text)
+    shape = names.shape if isinstance(names, np.ndarray) else (-1,)
+    every = names.flat if isinstance(names, np.ndarray) else names
+    found = [name.decode() if isinstance(name, bytes) else str(name) for name in every]
+    return np.array(found, dtype=text).reshape(shape)
 
 
 def is_number(text: str) -> bool:

@@ -110,7 +110,7 @@ class JoinedMatrix(ChunkedMatrix):
         if all(new is old for new, old in zip(parts, self.parts, strict=True)):
             return self
         arranged = JoinedMatrix(parts, self.joined, names)
-        arranged.beside = self.beside
+        arranged.annotations = self.annotations
         return arranged
 
     def column(self, axis: int, name: str) -> Any:

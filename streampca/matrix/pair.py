@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, shorten
+from streampca.errors import AbsentNamesWarning, InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array
 from streampca.matrix.alignment import axis_names
 from streampca.matrix.chunked_matrix import ChunkedMatrix
@@ -28,6 +28,10 @@ class PairedMatrix(JoinedMatrix):
     Where the chunks of the two seldom end at the same row, blocks end with those of the larger
     matrix, and some chunks of the other are read twice.
     """
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__((pair.x, pair.y), joined=1, variables=VIEWS)
+        self.pair, self.note = pair, pair.note
 
     def chunk_edges(self, axis: int) -> Array | None:
         common = super().chunk_edges(axis)
@@ -115,11 +119,14 @@ class Pair:
     left_out: tuple[int, int]
     note: str
 
-    def joint(self) -> ChunkedMatrix:
+    def joint(self) -> PairedMatrix:
         """[X, Y], one read of both. Costs nothing."""
-        joined = PairedMatrix((self.x, self.y), joined=1, variables=VIEWS)
-        joined.note = self.note
-        return joined
+        return PairedMatrix(self)
+
+    def warn_of_lost_rows(self) -> None:
+        """Warn the caller where rows have no partner."""
+        if any(self.left_out):
+            warn_caller(self.note.partition("; rows of Y")[0], AbsentNamesWarning)
 
 
 def paired(x: ChunkedMatrix, y: ChunkedMatrix) -> Pair:

@@ -134,7 +134,7 @@ class StoredVersion:
 
 
 @dataclass(frozen=True)
-class Written:
+class TextOptions:
     """The files of a version that is being written, without the manifest.
 
     files : name -> digest and size.  pack : digest and size of the archive.
@@ -145,18 +145,18 @@ class Written:
     pack: Mapping[str, Any]
 
 
-def write_parts(backend: Backend, version: str, parts: Mapping[str, Part]) -> Written:
+def write_parts(backend: Backend, version: str, parts: Mapping[str, Part]) -> TextOptions:
     """Write all files of a version except the manifest. Raises OSError."""
     folder = f"{FOLDER}{version}/"
     packer = Packer(lambda name, data: backend.put(folder + name, data))
     for part, (arrays, document) in parts.items():
         write_files(partial(_add, packer, part), arrays, document)
     pack = packer.finish()
-    return Written(version, packer.files, pack)
+    return TextOptions(version, packer.files, pack)
 
 
 def write_manifest(
-    backend: Backend, written: Written, record: Mapping[str, Any], entry: Mapping[str, Any]
+    backend: Backend, written: TextOptions, record: Mapping[str, Any], entry: Mapping[str, Any]
 ) -> str:
     """Write the manifest of a version, its last file. Returns its digest.
 

@@ -32,7 +32,7 @@ from streampca.passes import (
 from streampca.passes.records import Map
 from streampca.sources import as_matrix
 from streampca.sources.genotypes.allele_counts import MISSING_CALL, PLOIDY
-from streampca.sources.simulate import GenotypeRecipe, write_genotypes
+from streampca.sources.genotypes.simulate import GenotypeRecipe, write_genotypes
 from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink
 from streampca.store.places import refuse_inside
 

@@ -16,7 +16,7 @@ from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.kept_spans import Rows, Span
 from streampca.operations.config import Job
 from streampca.operations.state import State, digest_of
-from streampca.sources.zarr.ledger import APPENDED, CHANGED, Ledger
+from streampca.sources.ledger import APPENDED, CHANGED, Ledger
 from streampca.store import is_bundle, read_bundle, understood, write_bundle
 
 EVERY = 60.0  # seconds between saves of finished spans

@@ -9,8 +9,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
-from streampca.models.explore.drift import align, compare
 from streampca.models.results.decomposition import Decomposition
+from streampca.models.results.drift import align, compare
 from streampca.models.results.result import Result
 
 # The outcome of a refresh, as one line of JSON.

@@ -49,8 +49,8 @@ from streampca.operations.state import (
 from streampca.operations.work_folder import WorkFolder, check_store, only_one
 from streampca.passes import started
 from streampca.paths import full_disk_noted
-from streampca.sources.reading import files_checksum
-from streampca.sources.zarr.ledger import APPENDED, NOTHING, Ledger
+from streampca.sources.ledger import APPENDED, NOTHING, Ledger
+from streampca.sources.local_files import files_checksum
 from streampca.store.places import left_over
 
 TRIALS = 4  # of one refresh, if a writer changes the source meanwhile

@@ -28,10 +28,11 @@ from streampca.model_store.model_store import ModelStore, Version
 from streampca.models.contract.registry import kind_named
 from streampca.operations.config import Job
 from streampca.sources import open as open_source
-from streampca.sources.reading import files_checksum
+from streampca.sources.ledger import NOTHING, RELAID, VANISHED, Ledger, Seen
+from streampca.sources.local_files import files_checksum
 from streampca.sources.tables.ledger import FileLedger, FileSource
 from streampca.sources.zarr.chunks import carries_checksum
-from streampca.sources.zarr.ledger import NOTHING, RELAID, VANISHED, Ledger, LedgerSource, Seen
+from streampca.sources.zarr.ledger import LedgerSource
 from streampca.sources.zarr.looks import Look, look_at
 from streampca.sources.zarr.watermark import Rows, declaring, rows_written
 from streampca.store import check_fields, understood

@@ -60,8 +60,8 @@ class PassSpec:
 
     name: str
     axis: int
-    total_nbytes: int
-    partial_nbytes: int
+    total_nbytes: int = 0
+    partial_nbytes: int = 0
     scratch: Callable[[int], int] = no_scratch
     accumulators: Mapping[str, Accumulator] = field(default_factory=dict)
     kept_nbytes: int = 0
@@ -196,7 +196,10 @@ class Pass:
         return replace(
             self,
             spec=PassSpec(
-                spec.name, spec.axis, 0, spec.partial_nbytes, accumulators=self.accumulators()
+                spec.name,
+                spec.axis,
+                partial_nbytes=spec.partial_nbytes,
+                accumulators=self.accumulators(),
             ),
             changed={},
             matrix=self.matrix.without(None).streamed(plan.axis, plan.edges),

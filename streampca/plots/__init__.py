@@ -1,16 +1,10 @@
 """Pictures of a fitted result. Matplotlib loads when the first one is drawn."""
 
+from streampca.plots.arrows import biplot, correlation_circle, texts
 from streampca.plots.curves import baselines, r2, sweeps, validation
 from streampca.plots.embedding import embedding, embedding_page
-from streampca.plots.features import (
-    biplot,
-    correlation_circle,
-    loadings,
-    loadings_table,
-    manhattan,
-    texts,
-)
 from streampca.plots.images import images
+from streampca.plots.loadings import loadings, loadings_table, manhattan
 from streampca.plots.maps import map
 from streampca.plots.scores import pairs, projected, scores
 from streampca.plots.series import pcs

@@ -8,42 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError, MissingDependencyError
+from streampca.errors import InvalidTypeError, MissingDependencyError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# Checks of the input, before anything is drawn.
-
-
-def component_index(number: Any, result: Any) -> int:
-    """Index from 0 of a component that is numbered from 1. Raises InvalidInputError."""
-    k = result.n_components
-    have = "1 component" if k == 1 else f"components 1 to {k}"
-    if not _is_count(number):
-        raise InvalidInputError(f"component={number!r}; expected a whole number from 1")
-    if number < 1:
-        raise InvalidInputError(
-            f"component={number}; components are numbered from 1, and the result has {have}"
-        )
-    if number > k:
-        raise InvalidInputError(
-            f"component={number} is not there; the result has {have}. "
-            f"Fit again with n_components={number}, or choose another."
-        )
-    return int(number) - 1
-
-
-def at_most(n: Any, available: int, what: str) -> int:
-    """The smaller of n and what is available. Raises InvalidInputError."""
-    if not _is_count(n) or n < 1:
-        raise InvalidInputError(f"n={n!r}; expected how many {what} to show, 1 or more")
-    return min(int(n), available)
-
-
-def _is_count(number: Any) -> bool:
-    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-
 
 # Matplotlib, loaded on first use, and one style.
 
@@ -82,8 +50,14 @@ def checked_axes(ax: Any, *, dimensions: int = 2) -> None:
         )
 
 
-def drawing_axes(ax: Any, size: tuple[float, float], *, dimensions: int = 2) -> Axes:
-    """``ax``, or the Axes of a new figure of ``size`` inches, in the style of this package."""
+def drawing_axes(
+    ax: Any, size: tuple[float, float], *, dimensions: int = 2, grid: str = ""
+) -> Axes:
+    """``ax``, or the Axes of a new figure of ``size`` inches, in the style of this package.
+
+    grid : "x" or "y", the axis of its lines. Raises InvalidTypeError for another ``ax``.
+    """
+    checked_axes(ax, dimensions=dimensions)
     if ax is None:
         plt = pyplot()
         figure = plt.figure(figsize=size, layout="constrained")
@@ -98,6 +72,8 @@ def drawing_axes(ax: Any, size: tuple[float, float], *, dimensions: int = 2) -> 
     for side, spine in ax.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(MUTED)
+    if grid:
+        ax.grid(axis=grid, color=FAINT, linewidth=0.7)
     drawn: Axes = ax
     return drawn
 
@@ -136,8 +112,15 @@ def logarithmic(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def beside(ax: Axes, handles: Any, names: Sequence[str], **options: Any) -> Any:
-    """A legend to the right of the picture, whose names are text and not mathematics."""
+def legend_beside(
+    ax: Axes, handles: Any = None, names: Sequence[str] | None = None, **options: Any
+) -> Any:
+    """A legend to the right of the picture, whose names are text and not mathematics.
+
+    handles, names : None takes everything that was drawn with a label.
+    """
+    if handles is None or names is None:
+        handles, names = ax.get_legend_handles_labels()
     look: dict[str, Any] = {
         "loc": "upper left",
         "bbox_to_anchor": (1.02, 1.0),
@@ -178,3 +161,17 @@ def sheet(
         for row, column in places
     ]
     return ax, panels
+
+
+def outlined() -> list[Any]:
+    """The effects of text that stays legible over points."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=2.5, foreground="white")]
+
+
+def style_bar(bar: Any, label: str, **options: Any) -> None:
+    """The look of a colourbar, and what it means."""
+    bar.set_label(label, color=INK, parse_math=False, **options)
+    bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
+    bar.outline.set_visible(False)

@@ -9,22 +9,21 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.plots.canvas import (
-    FAINT,
     INK,
     MUTED,
     PALETTE,
-    beside,
-    checked_axes,
     counting_ticks,
     drawing_axes,
+    legend_beside,
     logarithmic,
     state,
 )
-from streampca.plots.subjects import has_result, result_of
+from streampca.plots.presented import is_model, presented, refuse_other
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Array = np.ndarray[Any, Any]
 
 # R^2 over the number of components, for one or several sets of rows.
 
@@ -41,6 +40,16 @@ def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
 
     For new rows a curve may fall below 0. Lengths may differ.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> new = np.random.default_rng(1).normal(size=(20, 6))
+    >>> plots.r2({'fit': model, 'new rows': model.r2_curve(new)})
+    <Axes: ...>
     """
     named = dict(curve) if isinstance(curve, Mapping) else {"": curve}
     if held_out is not None:
@@ -49,10 +58,8 @@ def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
     if not named:
         raise InvalidInputError("no curve; expected one or more: {'new': pca.r2_curve(X)}")
     curves = {str(name): _checked(one, str(name)) for name, one in named.items()}
-    checked_axes(ax)
 
-    drawn = drawing_axes(ax, (6.0, 4.0))
-    drawn.grid(axis="y", color=FAINT, linewidth=0.7)
+    drawn = drawing_axes(ax, (6.0, 4.0), grid="y")
     last = max(len(values) for values in curves.values()) - 1
     lines = []
     for i, values in enumerate(curves.values()):
@@ -77,12 +84,12 @@ def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
     drawn.set_xlabel("Number of components")
     drawn.set_ylabel("R² (share of variance carried)")
     if len(named) > 1 or "" not in named:
-        beside(drawn, lines, list(curves))
+        legend_beside(drawn, lines, list(curves))
     state(drawn, _said(curves))
     return drawn
 
 
-def _said(curves: Mapping[str, np.ndarray[Any, Any]]) -> str:
+def _said(curves: Mapping[str, Array]) -> str:
     """What the first curve reaches, and where another is best."""
     (name, values), *others = curves.items()
     of = f" of {name}" if name else ""
@@ -99,11 +106,16 @@ def baselines(found: Any, ax: Axes | None = None) -> Axes:
     found : what :func:`streampca.r2_baselines` returned. A band of one standard deviation lies
         around what was drawn at random.
     Returns the Axes. Raises InvalidTypeError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import plots, r2_baselines
+    >>> X = np.random.default_rng(0).normal(size=(50, 6))
+    >>> plots.baselines(r2_baselines(X, 3, n_draws=2)).get_title('left')
+    'Rows made again by projection'
     """
-    if not hasattr(found, "curves") or not hasattr(found, "spread"):
-        raise InvalidTypeError(
-            f"found is a {type(found).__name__}; expected what r2_baselines(X) returns"
-        )
+    refuse_other(found, "baselines", "r2_baselines(X)")
     drawn = r2(found.curves, ax)
     for i, (name, curve) in enumerate(found.curves.items()):
         if name in found.spread:
@@ -116,11 +128,13 @@ def baselines(found: Any, ax: Axes | None = None) -> Axes:
     return drawn
 
 
-def _checked(curve: Any, name: str) -> np.ndarray[Any, Any]:
+def _checked(curve: Any, name: str) -> Array:
     """One curve as float64. Raises InvalidInputError, InvalidTypeError, NotFittedError."""
     said = f"curve {name!r}" if name else "curve"
-    if has_result(curve):
-        return np.concatenate([[0.0], np.cumsum(result_of(curve).explained_variance_ratio)])
+    if is_model(curve) or hasattr(curve, "result_"):
+        shown = presented(curve)
+        shares = shown.required(shown.shares, "shares of a variance")
+        return np.concatenate([[0.0], np.cumsum(shares)])
     values = np.asarray(curve)
     if values.dtype.kind not in "iuf":
         raise InvalidTypeError(
@@ -153,22 +167,29 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
     A dashed line shows the error without components, by means or biases alone. The chosen candidate
     is marked.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import HardImpute, plots
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.outer(rng.normal(size=40), rng.normal(size=8)) + 0.1 * rng.normal(size=(40, 8))
+    >>> X[::5, 2] = np.nan
+    >>> model = HardImpute([1, 2], validation=0.1, tol=0.1, random_state=0).fit(X)
+    >>> plots.validation(model).get_xlabel()
+    'Rank'
     """
-    result = result_of(source)
-    curve = result.provenance.get("validation") or []
-    if not curve or any(one["held_out"] != one["held_out"] for one in curve):
+    candidates = presented(source).candidates
+    if not candidates:
         raise InvalidInputError(
             "no cells were held out of this fit; fit with HardImpute([1, 2, 3], validation=0.05)"
         )
-    checked_axes(ax)
-    kept = _kept(result, curve)
-    without = next((one for one in curve if one["rank"] == 0), None)
-    some = [one for one in curve if one["rank"]]
+    chosen, without = candidates[0], next((one for one in candidates if not one["rank"]), None)
+    some = [one for one in candidates if one["rank"]]
     by_rank = len({one["rank"] for one in some}) != 1 or len(some) == 1
     along, group_by = ("rank", "penalty") if by_rank else ("penalty", "rank")
 
-    drawn = drawing_axes(ax, (6.0, 4.0))
-    drawn.grid(axis="y", color=FAINT, linewidth=0.7)
+    drawn = drawing_axes(ax, (6.0, 4.0), grid="y")
     groups = sorted({one[group_by] for one in some})
     for i, group in enumerate(groups):
         line = sorted((one[along], one["held_out"]) for one in some if one[group_by] == group)
@@ -184,26 +205,21 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
         drawn.axhline(
             without["held_out"], color=INK, linewidth=1.0, linestyle="--", label="no components"
         )
-    drawn.plot([kept[along]], [kept["held_out"]], "o", markersize=11, fillstyle="none", color=INK)
+    drawn.plot(
+        [chosen[along]], [chosen["held_out"]], "o", markersize=11, fillstyle="none", color=INK
+    )
     if by_rank:
-        drawn.set_xticks(sorted({one["rank"] for one in curve}))
+        drawn.set_xticks(sorted({one["rank"] for one in candidates}))
     drawn.set_xlabel("Rank" if by_rank else "Penalty")
     drawn.set_ylabel("Root mean square error, held-out cells")
     if len(groups) > 1 or without is not None:
-        beside(drawn, *drawn.get_legend_handles_labels())
+        legend_beside(drawn)
     state(
         drawn,
-        f"The held-out error is least, {kept['held_out']:.4g}, at rank {kept['rank']}, "
-        f"penalty {kept['penalty']:.4g}",
+        f"The held-out error is least, {chosen['held_out']:.4g}, at rank {chosen['rank']}, "
+        f"penalty {chosen['penalty']:.4g}",
     )
     return drawn
-
-
-def _kept(result: Any, curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """The candidate that the fit chose."""
-    kept = (result.settings["rank"], result.penalty)
-    least = min(curve, key=lambda one: one["held_out"])
-    return next((one for one in curve if (one["rank"], one["penalty"]) == kept), least)
 
 
 # The sweeps of a completion.
@@ -220,43 +236,42 @@ def sweeps(source: Any, ax: Axes | None = None) -> Axes:
     cells have been given back are not shown.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import HardImpute, plots
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.outer(rng.normal(size=40), rng.normal(size=8)) + 0.1 * rng.normal(size=(40, 8))
+    >>> X[::5, 2] = np.nan
+    >>> plots.sweeps(HardImpute(1, tol=0.01).fit(X)).get_xlabel()
+    'Sweep'
     """
-    result = result_of(source)
-    trace = result.provenance.get("trace") or []
-    if not trace:
+    found = presented(source).sweeps
+    if found is None:
         raise InvalidInputError(
             "this fit made no sweeps; plots.sweeps shows a completion: HardImpute(5).fit(X)"
         )
-    checked_axes(ax)
-    chosen = int(trace[-1]["chosen"])
-    trace = [one for one in trace if one["held_out"][chosen] == one["held_out"][chosen]] or trace
-    numbers = [one["number"] for one in trace]
-    lines = {
-        "objective": [one["penalised"][chosen] for one in trace],
-        "held-out error": [one["held_out"][chosen] for one in trace],
-    }
-    drawn = drawing_axes(ax, (6.0, 4.0))
-    drawn.grid(axis="y", color=FAINT, linewidth=0.7)
+    drawn = drawing_axes(ax, (6.0, 4.0), grid="y")
     logarithmic(drawn)
-    for i, (name, values) in enumerate(lines.items()):
-        share = np.asarray(values, dtype=np.float64)
-        if np.isfinite(share).all() and share[0] > 0:
-            drawn.plot(
-                numbers,
-                share / share[0],
-                color=PALETTE[4 * i],
-                marker="o",
-                markersize=4,
-                linewidth=1.6,
-                linestyle=STYLES[i],
-                label=name,
-            )
-    drawn.set_xticks(counting_ticks(1, max(numbers)))
+    for i, (name, shares) in enumerate(found.shares.items()):
+        drawn.plot(
+            found.numbers,
+            shares,
+            color=PALETTE[4 * i],
+            marker="o",
+            markersize=4,
+            linewidth=1.6,
+            linestyle=STYLES[i],
+            label=name,
+        )
+    drawn.set_xticks(counting_ticks(1, max(found.numbers)))
     drawn.set_xlabel("Sweep")
     drawn.set_ylabel("Share of the value after the first sweep")
-    beside(drawn, *drawn.get_legend_handles_labels())
-    change = trace[-1]["change"][chosen]
+    legend_beside(drawn)
     state(
-        drawn, f"{len(trace)} sweeps; the last one changed the estimate by {change:.1g} of its norm"
+        drawn,
+        f"{len(found.numbers)} sweeps; the last one changed the estimate by {found.change:.1g} of "
+        "its norm",
     )
     return drawn

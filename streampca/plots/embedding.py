@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import InvalidTypeError
 from streampca.html import text
-from streampca.plots.canvas import MUTED, PALETTE, checked_axes, drawing_axes, state
+from streampca.plots.canvas import MUTED, PALETTE, drawing_axes, state
 from streampca.plots.colours import colouring
+from streampca.plots.presented import refuse_other
 from streampca.plots.scores import MOST_POINTS, RASTERIZED_FROM
 
 if TYPE_CHECKING:
@@ -32,11 +32,16 @@ def embedding(result: Any, *, labels: Any = None, ax: Axes | None = None) -> Axe
 
     Of more than 200,000 rows a fixed sample is drawn; the title says so.
     Raises InvalidInputError, InvalidTypeError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> from streampca import embed, plots
+    >>> plots.embedding(embed("cells.zarr"), labels=clusters)  # doctest: +SKIP
     """
-    points = _coordinates(result).T
+    refuse_other(result, "embedding", "streampca.embed(X)")
+    points = np.asarray(result.coordinates).T
     n = points.shape[1]
     colours = None if labels is None else colouring(labels, result.samples)
-    checked_axes(ax)
     random = np.random.default_rng(0)
     order = random.choice(n, min(n, MOST_POINTS), replace=False)  # shuffled: no group on top
     drawn = drawing_axes(ax, (6.4, 5.4))
@@ -70,7 +75,13 @@ def small_print(result: Any) -> str:
 
 
 def embedding_page(result: Any, path: str | os.PathLike[str], *, labels: Any = None) -> None:
-    """Write the picture as one HTML file that needs no network, with a text for it."""
+    """Write the picture as one HTML file that needs no network, with a text for it.
+
+    Examples
+    --------
+    >>> from streampca import embed, plots
+    >>> plots.embedding_page(embed("cells.zarr"), "cells.html")  # doctest: +SKIP
+    """
     found = io.BytesIO()
     figure: Any = embedding(result, labels=labels).get_figure()
     figure.savefig(found, dpi=150, bbox_inches="tight")
@@ -90,13 +101,5 @@ def embedding_page(result: Any, path: str | os.PathLike[str], *, labels: Any = N
 
 def _title(result: Any, shown: int) -> str:
     n = len(result.coordinates)
-    told = f"{result.method}: {n:,} rows on {result.scores.shape[1]} components, seed {result.seed}"
-    return told if shown == n else f"{told}; {shown:,} drawn"
-
-
-def _coordinates(result: Any) -> np.ndarray[Any, Any]:
-    if not hasattr(result, "coordinates") or not hasattr(result, "quality"):
-        raise InvalidTypeError(
-            f"got {type(result).__name__}; expected what streampca.embed(X) returns"
-        )
-    return np.asarray(result.coordinates)
+    what = f"{result.method}: {n:,} rows on {result.scores.shape[1]} components, seed {result.seed}"
+    return what if shown == n else f"{what}; {shown:,} drawn"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.plots.canvas import INK, MUTED, PALETTE, at_most, drawing_axes, pyplot
-from streampca.plots.subjects import result_of
+from streampca.plots.canvas import INK, MUTED, PALETTE, drawing_axes, pyplot
+from streampca.plots.presented import at_most, presented
+from streampca.report.presentation import Presentation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,8 +43,16 @@ def images(
     of both ends is bright says nothing.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Turk and Pentland 1991, J. Cogn. Neurosci. 3(1):71.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(30, 12))
+    >>> plots.images(PCA(4).fit(X), shape=(3, 4), n=4)
+    <Figure size ...>
     """
-    found = result_of(model)
+    found = presented(model)
     size = _shape(found, shape)
     rows = None if X is None else _rows(X, found.n_features)
     if rows is not None and not hasattr(model, "inverse_transform"):
@@ -77,18 +86,17 @@ def components_for(shares: Array, wanted: float) -> int | None:
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def _sheet(part: Any, found: Any, size: tuple[int, ...], shown: int) -> None:
+def _sheet(part: Any, found: Presentation, size: tuple[int, ...], shown: int) -> None:
     deep = math.ceil((shown + 1) / ACROSS)
     axes = part.subplots(deep, ACROSS, squeeze=False).ravel()
     for ax in axes:
         ax.set_axis_off()
-    _draw(axes[0], np.asarray(found.mean), size, "mean")
-    components = found.require_components()
+    _draw(axes[0], np.asarray(found.required(found.mean, "mean of its features")), size, "mean")
     for i in range(shown):
-        row = np.asarray(components[i], dtype=np.float64)
+        row = np.asarray(found.components[i], dtype=np.float64)
         largest = float(np.abs(row).max()) or 1.0
-        share = 100 * found.explained_variance_ratio[i]
-        _draw(axes[i + 1], row / (2 * largest) + 0.5, size, f"{i + 1}: {share:.1f} %", (0, 1))
+        title = f"{i + 1}: {found.remarks[i]}" if found.remarks else f"{i + 1}"
+        _draw(axes[i + 1], row / (2 * largest) + 0.5, size, title, (0, 1))
 
 
 def _reconstructions(
@@ -109,9 +117,9 @@ def _reconstructions(
         ax.set_axis_off()
 
 
-def _curve(part: Any, found: Any) -> None:
+def _curve(part: Any, found: Presentation) -> None:
     ax = drawing_axes(part.subplots(), (6, 3))
-    shares = np.asarray(found.explained_variance_ratio)
+    shares = found.required(found.shares, "shares of a variance")
     curve = np.concatenate([[0.0], np.cumsum(shares)])
     ax.plot(np.arange(len(curve)), curve, color=PALETTE[0], linewidth=1.6)
     for i, share in enumerate(SHARES):
@@ -150,7 +158,7 @@ def _draw(
     ax.set_title(title, fontsize=7, color=INK, pad=2)
 
 
-def _shape(found: Any, shape: Sequence[int] | None) -> tuple[int, ...]:
+def _shape(found: Presentation, shape: Sequence[int] | None) -> tuple[int, ...]:
     """(h, w) or (h, w, 3). Raises InvalidInputError where the features are no pixels."""
     size = tuple(found.labels.features.sizes if shape is None else map(int, shape))
     colour = len(size) == 3 and size[2] == 3

@@ -13,23 +13,15 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels
 from streampca.matrix.places import Grid, grid_of, latitude, longitude
-from streampca.plots.canvas import (
-    INK,
-    MUTED,
-    checked_axes,
-    component_index,
-    drawing_axes,
-    sheet,
-    state,
-)
-from streampca.plots.subjects import Subject, carried, component_name, result_of
+from streampca.plots.canvas import INK, drawing_axes, sheet, state, style_bar
+from streampca.plots.presented import indices_of, presented
+from streampca.report.presentation import FeatureMap, Presentation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = np.ndarray[Any, Any]
 LAND = "#d9d9d9"  # features without observation
-KINDS = ("eof", "correlation", "covariance")
 COLUMNS = 2  # of a sheet of maps
 # argument -> names of the dimension that it takes a value of, in lower case
 EXTRA = {
@@ -84,21 +76,28 @@ def map(
     ever downloaded. Two dimensions that are not latitude and longitude are drawn as a picture.
     Returns the Axes; of a sheet its frame: ``ax.child_axes`` are the maps, and the colourbar.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from streampca import PCA, plots
+    >>> field = np.random.default_rng(0).normal(size=(30, 3, 4))
+    >>> coords = {'lat': [0.0, 10, 20], 'lon': [0.0, 5, 10, 15]}
+    >>> sst = xr.DataArray(field, coords, ('time', 'lat', 'lon'), 'sst')
+    >>> plots.map(PCA(2).fit(sst, dim='time'), 1, kind='correlation')
+    <Axes: ...>
     """
-    found = result_of(result, view)
-    indices = [
-        component_index(number, found) for number in np.atleast_1d(np.asarray(mode)).tolist()
-    ]
+    shown = presented(result, view)
+    indices = indices_of(mode, shown)
+    kind, field_map = _map_of(shown, kind)
     chosen = {"level": level, "lag": lag, "member": member, **(at or {})}
-    values, kind = _fields(found, indices, kind)
-    grid, where, place = _grid_of(
-        found, variable, {k: v for k, v in chosen.items() if v is not None}
-    )
-    fields = values[:, where]
+    known = {name: value for name, value in chosen.items() if value is not None}
+    grid, where, place = _grid_of(shown, variable, known)
+    fields = field_map.values(indices)[:, where]
     limits, colours = _scale(fields, kind)
     panels: list[Axes] = []
     if len(indices) == 1:
-        checked_axes(ax)
         drawn = drawing_axes(ax, _size(grid))
     else:
         size, gap = _panel(grid, len(indices))
@@ -106,12 +105,27 @@ def map(
     for index, field, panel in zip(indices, fields, panels or [drawn], strict=True):
         image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(field), limits, colours)
         if panels:
-            name = component_name(index, found, "EOF" if kind == "eof" else "PC")
+            name = shown.name(index, _called(shown, kind))
             panel.set_title(name, loc="left", fontsize="small", color=INK)
-    _draw_bar(drawn, image, _meaning(found, kind, variable))
-    pad = 20.0 if panels else 6.0
-    state(drawn, _said(found, indices, fields[0], kind, variable, place), pad)
+    _draw_bar(drawn, image, field_map.meaning(variable))
+    title = _title(shown, indices, fields[0], kind, [one for one in (variable, place) if one])
+    state(drawn, title, 20.0 if panels else 6.0)
     return drawn
+
+
+def _map_of(shown: Presentation, kind: str | None) -> tuple[str, FeatureMap]:
+    """The kind of the map, by default the first one, and what it shows."""
+    if not shown.maps:
+        raise InvalidInputError(f"a {shown.method} has no maps; draw {shown.pictures}")
+    kind = next(iter(shown.maps)) if kind is None else kind
+    if kind not in shown.maps:
+        raise InvalidInputError(f"kind={kind!r}; expected one of {tuple(shown.maps)}")
+    return kind, shown.maps[kind]
+
+
+def _called(shown: Presentation, kind: str) -> str | None:
+    """What a component is called on its map; None: by its own name."""
+    return "EOF" if kind == "eof" and shown.component == "PC" else None
 
 
 def _scale(fields: Array, kind: str) -> tuple[tuple[float, float], str]:
@@ -129,19 +143,17 @@ def _draw_bar(ax: Axes, image: Any, meaning: str) -> None:
     high = figure.get_size_inches()[1] * ax.get_position().height
     lines = textwrap.wrap(meaning, max(20, int(12 * high)))
     text = "\n".join([*lines[:2], *(["..."] if len(lines) > 2 else [])])
-    bar.set_label(text, color=INK, parse_math=False, fontsize="small")
-    bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
-    bar.outline.set_visible(False)
+    style_bar(bar, text, fontsize="small")
 
 
 def _grid_of(
-    found: Any, variable: str | None, chosen: Mapping[str, Any]
+    shown: Presentation, variable: str | None, chosen: Mapping[str, Any]
 ) -> tuple[Grid, Array, str]:
     """(the grid of a variable, the numbers of its features, what was chosen in words).
 
     Raises InvalidInputError.
     """
-    axis, first = found.labels.features, 0
+    axis, first = shown.labels.features, 0
     if axis.parts:
         name = next(iter(axis.parts)) if variable is None else variable
         if name not in axis.parts:
@@ -212,33 +224,6 @@ def _at(axis: AxisLabels, chosen: Mapping[str, Any]) -> tuple[AxisLabels, Array,
             grids={k: v for k, v in axis.grids.items() if dim not in v[0]},
         )
     return axis, numbers.reshape(-1), ", ".join(words)
-
-
-def _fields(found: Any, indices: list[int], kind: str | None) -> tuple[Array, str]:
-    """((modes, p) values, NaN without observation; the kind, by default the first one)."""
-    if isinstance(found, Subject):
-        if not found.fields:
-            raise InvalidInputError(f"a {found.method} has no maps; draw {found.instead}")
-        kind = next(iter(found.fields)) if kind is None else kind
-        if kind not in found.fields:
-            raise InvalidInputError(f"kind={kind!r}; expected one of {tuple(found.fields)}")
-        return np.array(found.fields[kind][0][indices], dtype=np.float64), kind
-    kind = KINDS[0] if kind is None else kind
-    if kind not in KINDS:
-        raise InvalidInputError(f"kind={kind!r}; expected one of {KINDS}")
-    fields = np.array(found.require_components()[indices], dtype=np.float64)
-    if kind != "eof":
-        fields = np.array(found.structure[:, indices].T)
-        fields *= 1.0 if found.divisors is None else found.divisors
-    if kind == "correlation":
-        if found.feature_variance is None:
-            raise InvalidInputError("this model has no variances of its features; fit it again")
-        deviation = np.sqrt(np.maximum(np.asarray(found.feature_variance), 0.0))
-        deviation[found.constant] = 0.0
-        undefined = np.full_like(fields, np.nan)
-        fields = np.divide(fields, deviation, out=undefined, where=deviation > 0)
-    fields[:, found.dropped] = np.nan
-    return fields, kind
 
 
 def _size(grid: Grid) -> tuple[float, float]:
@@ -355,31 +340,14 @@ def _coastline_files() -> list[Path]:
     return [path for path in found if path.is_file()][:1]
 
 
-def _meaning(found: Any, kind: str, variable: str | None) -> str:
-    if isinstance(found, Subject):
-        what = found.fields[kind][1]
-        return what[:1].upper() + what[1:]
-    name = variable or found.labels.name or "the data"
-    units = found.labels.attrs_of(str(variable)).get("units")
-    if kind == "eof":
-        return "EOF (unit vector)"
-    if kind == "correlation":
-        return f"Correlation of the PC with {name}"
-    return f"{name}, per standard deviation of the PC" + (f" [{units}]" if units else "")
-
-
-def _said(
-    found: Any, indices: list[int], field: Array, kind: str, variable: str | None, place: str
+def _title(
+    shown: Presentation, indices: list[int], field: Array, kind: str, places: list[str]
 ) -> str:
-    of = "".join(f", {one}" for one in (variable, place) if one)
+    eofs = _called(shown, kind) is not None
+    of = "".join(f", {one}" for one in ([] if eofs else [f"{kind} map"]) + places)
     if len(indices) > 1:
-        what = carried(found, indices)
-        if isinstance(found, Subject):
-            return f"{len(indices)} {kind} maps{of}: {what}"
-        return f"{len(indices)} modes{of} carry {what}"
+        what = f"{len(indices)} {'EOFs' if eofs else shown.plural}"
+        return f"{what}{of}: {shown.carries(indices)}".rstrip(": ")
     gone = int(np.isnan(field).sum())
     land = f"; {gone:,} cells without observation are grey" if gone else ""
-    if isinstance(found, Subject):
-        return f"{component_name(indices[0], found)}, {kind} map{of}{land}"
-    name = "EOF " if kind == "eof" else "PC"
-    return f"{name}{indices[0] + 1}{of} carries {carried(found, indices)}{land}"
+    return f"{shown.name(indices[0], _called(shown, kind))}{of}{land}"

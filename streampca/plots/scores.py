@@ -8,22 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.errors import InvalidInputError
 from streampca.matrix.alignment import rows_of
 from streampca.plots.canvas import (
     FAINT,
     INK,
     PALETTE,
-    beside,
     checked_axes,
-    component_index,
     drawing_axes,
+    legend_beside,
     sheet,
     state,
 )
-from streampca.plots.colours import Categories, Continuous, colouring, draw_density, draw_ellipses
-from streampca.plots.samples import both_scores, column_of, has_scores, scores_of
-from streampca.plots.subjects import VIEWS, carried, component_name, is_pair, result_of
+from streampca.plots.colours import Categories, Continuous, colouring
+from streampca.plots.density import draw_density, draw_ellipses
+from streampca.plots.presented import (
+    VIEWS,
+    count_of,
+    indices_of,
+    plane_of,
+    points_of,
+    presented,
+    scores_of,
+    scores_of_views,
+)
+from streampca.report.presentation import Presentation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,22 +77,29 @@ def scores(
 
     Cost: reads only the columns that it draws, and computes them if the scores are lazy. A million
     samples draw in about a second.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> groups = np.where(X[:, 0] > 0, 'east', 'west')
+    >>> ax = plots.scores(model, model.transform(X), labels=groups)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['east', 'west']
     """
-    found = has_scores(result_of(result_or_model, view))
-    both = is_pair(result_or_model) and view is None
-    indices = _component_indices(components, found, 1 if both else 2)
+    shown = presented(result_or_model, view)
+    both = shown.other is not None
     if both:
-        indices = indices[:1]
-        sides = both_scores(result_or_model, scores)
-        source, scores = sides[0], None
+        indices = indices_of(np.atleast_1d(np.asarray(components))[:1].tolist(), shown)
     else:
-        source = scores_of(found, scores)
-    n = int(np.prod(source.shape[:-1]))
+        indices = plane_of(components, shown, 3)
     checked_axes(ax, dimensions=2 if both else len(indices))
-    colours = None if labels is None else _colours(found, labels, scores, n)
-    points = np.stack(
-        [column_of(one, index) for one in (sides if both else [source]) for index in indices]
-    )
+    sources = scores_of_views(shown, scores)
+    n = count_of(sources[0])
+    colours = _colours(shown, labels, None if both else scores, n)
+    points = points_of(sources, indices)
     flat = len(points) == 2
     if ellipses and (not isinstance(colours, Categories) or not flat):
         raise InvalidInputError(
@@ -97,18 +113,14 @@ def scores(
         _draw_points(drawn, points, colours)
     if ellipses and isinstance(colours, Categories):
         draw_ellipses(drawn, points, colours)
-    names = [component_name(index, found) for index in indices]
     if both:
-        pair, _, what = names[0].partition(" (")
-        names = [f"{pair}: scores of {one.upper()}" for one in VIEWS]
-        state(
-            drawn,
-            f"{n:,} samples; {pair.lower()} ({what}, correlation of the scores "
-            f"{_correlation(points):.2f}",
-        )
+        pair, remark = shown.short_name(indices[0]), shown.remarks[indices[0]]
+        _name_axes(drawn, [f"{pair}: scores of {one.upper()}" for one in VIEWS])
+        r = f"correlation of the scores {_correlation(points):.2f}"
+        state(drawn, f"{n:,} samples; {pair.lower()} ({remark}, {r})")
     else:
-        state(drawn, _title(n, dense, colours, carried(found, indices)))
-    _name_axes(drawn, names)
+        _name_axes(drawn, [shown.name(index) for index in indices])
+        state(drawn, _title(n, dense, colours, shown, indices))
     return drawn
 
 
@@ -135,14 +147,17 @@ def _draw_points(ax: Axes, points: Array, colours: Colours) -> None:
         colours.draw(ax, points, style)
 
 
-def _title(n: int, dense: bool, colours: Colours, carries: str) -> str:
+def _title(
+    n: int, dense: bool, colours: Colours, shown: Presentation, indices: Sequence[int]
+) -> str:
     groups = f" of {len(colours.names)} groups" if isinstance(colours, Categories) else ""
     many = f"{n:,} samples{groups}"
     if dense:
         many = f"Density of {many}"
     elif n > MOST_POINTS:
         many = f"{MOST_POINTS:,} of {many} drawn"
-    if not carries or carries.startswith("canonical"):
+    carries = shown.carries(indices)
+    if not carries or shown.bars is not None:
         return f"{many}; {carries}".rstrip("; ")
     return f"{many}; these components carry {carries}"
 
@@ -169,31 +184,34 @@ def projected(
     new_labels : (m,) those of the new samples, which then have the colours of their categories.
     scores : (n, k) of the fit, where it kept none.  view : "x" (None) or "y" of a model of two.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> ax = plots.projected(model, model.transform(X[:5] + 1), scores=model.transform(X))
+    >>> ax.get_title('left')
+    '5 new samples over the 50 samples of the fit'
     """
-    found = has_scores(result_of(result_or_model, view))
-    indices = _component_indices(components, found)
-    if len(indices) != 2:
-        raise InvalidInputError(f"components={tuple(components)}; expected two numbers: (1, 2)")
+    shown = presented(result_or_model, view)
+    indices = plane_of(components, shown)
     new_names = getattr(new_scores, "samples", None)  # of a GenotypeProjection
     new_scores = new_scores if new_names is None else new_scores.scores
-    panel = scores_of(found, scores)
-    source = scores_of(found, new_scores, "new_scores")
-    n, m = (int(np.prod(one.shape[:-1])) for one in (panel, source))
-    checked_axes(ax)
-    colours = None if labels is None else _colours(found, labels, scores, n)
-    own = None
+    panel, source = scores_of(shown, scores), scores_of(shown, new_scores, "new_scores")
+    n, m = count_of(panel), count_of(source)
+    colours, own = _colours(shown, labels, scores, n), None
     if new_labels is not None:
-        rows = rows_of(found.labels.samples, new_scores, m) if new_names is None else new_names
+        rows = rows_of(shown.labels.samples, new_scores, m) if new_names is None else new_names
         colours, own = _same_colours(colours, colouring(new_labels, rows), n)
-    behind = np.stack([column_of(panel, index) for index in indices])
-    points = np.stack([column_of(source, index) for index in indices])
-    drawn = drawing_axes(ax, (6.4, 4.8))
-    (draw_density if n > MANY else _draw_points)(drawn, behind, colours)
+    drawn, points = drawing_axes(ax, (6.4, 4.8)), points_of([source], indices)
+    (draw_density if n > MANY else _draw_points)(drawn, points_of([panel], indices), colours)
     legend = drawn.get_legend()
     _draw_new(drawn, points, own)
     if legend is not None:
         drawn.add_artist(legend)
-    _name_axes(drawn, [component_name(index, found) for index in indices])
+    _name_axes(drawn, [shown.name(index) for index in indices])
     lost = int(np.isnan(points).any(axis=0).sum())
     gone = f"; {lost:,} without scores left out" if lost else ""
     state(drawn, f"{m - lost:,} new samples over the {n:,} samples of the fit{gone}")
@@ -227,7 +245,7 @@ def _draw_new(ax: Axes, points: Array, colours: Categories | None) -> None:
         order = np.random.default_rng(0).permutation(m)
         colours.take(order).draw(ax, points[:, order], style, legend=False)
         mark = ax.scatter([], [], s=style["s"], color="none", edgecolors=INK, linewidths=0.9)
-    beside(ax, [mark], ["new samples"], loc="lower left", bbox_to_anchor=(1.02, 0.0))
+    legend_beside(ax, [mark], ["new samples"], loc="lower left", bbox_to_anchor=(1.02, 0.0))
 
 
 # Pairs: every two of several components.
@@ -249,16 +267,24 @@ def pairs(
 
     Returns the Axes that frames the panels; these are ``ax.child_axes``, row by row of the lower
     triangle. Raises InvalidInputError and as :func:`scores`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> ax = plots.pairs(model, model.transform(X), components=(1, 2, 3))
+    >>> len(ax.child_axes)
+    6
     """
-    found = has_scores(result_of(result_or_model, view))
-    chosen = range(1, min(4, found.n_components) + 1) if components is None else components
-    indices = [component_index(number, found) for number in chosen]
-    if len(indices) < 2 or len(set(indices)) < len(indices):
-        raise InvalidInputError(f"components={tuple(chosen)}; expected two or more different ones")
-    source = scores_of(found, scores)
-    n, count = int(np.prod(source.shape[:-1])), len(indices)
-    colours = None if labels is None else _colours(found, labels, scores, n)
-    points = np.stack([column_of(source, index) for index in indices])
+    shown = presented(result_or_model, view)
+    if components is None:
+        components = range(1, min(4, shown.n_components) + 1)
+    indices = plane_of(components, shown, most=max(2, shown.n_components))
+    source = scores_of(shown, scores)
+    n, count = count_of(source), len(indices)
+    colours, points = _colours(shown, labels, scores, n), points_of([source], indices)
     frame, panels = sheet(ax, count * count, (2.0, 1.8), count, (0.08, 0.08))
     for i, panel in enumerate(panels):
         row, column = divmod(i, count)
@@ -272,15 +298,15 @@ def pairs(
         else:
             _draw_pair(panel, points[[column, row]], colours)
         if row == count - 1:
-            panel.set_xlabel(component_name(indices[column], found), fontsize="small")
+            panel.set_xlabel(shown.name(indices[column]), fontsize="small")
         if column == 0 and row > 0:
-            panel.set_ylabel(component_name(indices[row], found), fontsize="small")
+            panel.set_ylabel(shown.name(indices[row]), fontsize="small")
     if isinstance(colours, Categories):
         colours.draw_legend(frame)
         legend: Any = frame.get_legend()
         legend.set_loc("upper right")
         legend.set_bbox_to_anchor((1.0, 1.0), transform=frame.transAxes)
-    state(frame, _title(n, n > MANY, colours, carried(found, indices)), pad=10.0)
+    state(frame, _title(n, n > MANY, colours, shown, indices), pad=10.0)
     return frame
 
 
@@ -318,22 +344,8 @@ def _draw_distribution(ax: Axes, values: Array, colours: Colours) -> None:
 # What all of them read and how they look.
 
 
-def _component_indices(components: Sequence[int], found: Any, least: int = 2) -> list[int]:
-    """Indices of two or three different components; of as few as ``least`` those that are there."""
-    if least == 1:
-        chosen = np.atleast_1d(np.asarray(components)).tolist()
-        return [component_index(number, found) for number in chosen[:1]]
-    if isinstance(components, str) or not hasattr(components, "__len__"):
-        raise InvalidTypeError(f"components={components!r}; expected two or three numbers: (1, 2)")
-    if len(components) not in (2, 3) or len(set(components)) != len(components):
-        raise InvalidInputError(
-            f"components={tuple(components)}; expected two or three different numbers: (1, 2)"
-        )
-    return [component_index(number, found) for number in components]
-
-
-def _colours(found: Any, labels: Any, scores: Any, n: int) -> Colours:
-    return None if labels is None else colouring(labels, rows_of(found.labels.samples, scores, n))
+def _colours(shown: Presentation, labels: Any, scores: Any, n: int) -> Colours:
+    return None if labels is None else colouring(labels, rows_of(shown.labels.samples, scores, n))
 
 
 def _style(n: int) -> dict[str, Any]:

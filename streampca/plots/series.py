@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.plots.canvas import (
-    FAINT,
-    INK,
-    MUTED,
-    PALETTE,
-    beside,
-    checked_axes,
-    component_index,
-    drawing_axes,
-    sheet,
-    state,
-)
-from streampca.plots.samples import both_scores, column_of, scores_of
-from streampca.plots.subjects import carried, component_name, is_pair, result_of
+from streampca.plots.canvas import INK, MUTED, PALETTE, drawing_axes, legend_beside, sheet, state
+from streampca.plots.presented import column_of, indices_of, presented, scores_of_views
+from streampca.report.presentation import Presentation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,62 +38,71 @@ def pcs(
     such as (member, time), have a line for each member.
     Returns the Axes; of several modes the frame, whose series are ``ax.child_axes``.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> ax = plots.pcs(model, (1, 2), model.transform(X))
+    >>> len(ax.child_axes)
+    2
     """
-    found = result_of(result, view)
-    numbers = np.atleast_1d(np.asarray(mode)).tolist()
-    if not isinstance(mode, (int, np.integer)):
-        numbers = [one for one in numbers if one <= found.n_components] or numbers
-    indices = [component_index(number, found) for number in numbers]
-    given = found.scores if scores is None else scores  # refused where such a model has none
-    both = is_pair(result) and view is None
-    sources = both_scores(result, scores) if both else [scores_of(found, given)]
-    shape = _shape(found, sources[0], scores)
-    times, label = _times(found, None if both else scores, shape)
-    panels: list[Axes] = []
+    shown = presented(result, view)
+    if not isinstance(mode, (int, np.integer)):  # those of them that it has
+        mode = [one for one in mode if one <= shown.n_components] or mode
+    indices = indices_of(mode, shown)
+    both = shown.other is not None
+    sources = scores_of_views(shown, scores)
+    shape = _shape(shown, sources[0], scores)
+    times, label = _times(shown, None if both else scores, shape)
     if len(indices) == 1:
-        checked_axes(ax)
         drawn = drawing_axes(ax, (8.0, 2.8))
+        panels = [drawn]
     else:
         drawn, panels = sheet(ax, len(indices), (8.0, 1.7), 1, (0.0, 0.25))
-    for index, panel in zip(indices, panels or [drawn], strict=True):
-        lines = _lines(found, sources, index, shape)
-        _draw(drawing_axes(panel, (1, 1)), times, lines)
-        panel.set_ylabel(component_name(index, found), fontsize="small")
-        panel.tick_params(labelbottom=panel is (panels or [drawn])[-1])
-    (panels or [drawn])[-1].set_xlabel(label)
-    _legend((panels or [drawn])[0], found, shape, both, bool(np.iscomplexobj(sources[0])))
-    names = [component_name(one, found).split(" (")[0] for one in indices]
-    what = f"{names[0]} carries" if len(indices) == 1 else f"{len(indices)} PCs carry"
-    said = carried(found, indices)
-    if both or not said:
-        what = f"{len(indices)} series" if not both else "Both views"
-    state(drawn, f"{what}{': ' if both else ' '}{said}; in standard deviations".replace(" ;", ";"))
+    for index, panel in zip(indices, panels, strict=True):
+        _draw(drawing_axes(panel, (1, 1), grid="y"), times, _lines(shown, sources, index, shape))
+        panel.set_ylabel(shown.name(index), fontsize="small")
+        panel.tick_params(labelbottom=panel is panels[-1])
+    panels[-1].set_xlabel(label)
+    _legend(panels[0], shown, shape, bool(np.iscomplexobj(sources[0])))
+    state(drawn, f"{_what(shown, indices)}; in standard deviations")
     return drawn
 
 
-def _shape(found: Any, source: Any, scores: Any) -> tuple[int, ...]:
+def _what(shown: Presentation, indices: list[int]) -> str:
+    carries = shown.carries(indices)
+    if not carries:
+        return f"{len(indices)} series"
+    if shown.view is not None:
+        which = "Both views" if shown.other is not None else f"Scores of {shown.view.upper()}"
+        return f"{which}: {carries}"
+    if len(indices) == 1:
+        return f"{shown.short_name(indices[0])} carries {carries}"
+    return f"{len(indices)} {shown.plural} carry {carries}"
+
+
+def _shape(shown: Presentation, source: Any, scores: Any) -> tuple[int, ...]:
     """(lines, times) of samples of two dimensions, in this order or turned; else (n,)."""
-    dims = tuple(str(one) for one in getattr(scores, "dims", ()))[:-1]
     own = tuple(int(one) for one in source.shape[:-1])
-    if len(own) == 2 and dims:
+    if len(own) == 2 and hasattr(scores, "dims"):
         return own
-    axis = found.labels.samples
-    return (
-        axis.sizes
-        if len(axis.dims) == 2 and len(axis) == int(np.prod(own))
-        else (int(np.prod(own)),)
-    )
+    axis, n = shown.labels.samples, int(np.prod(own))
+    return axis.sizes if len(axis.dims) == 2 and len(axis) == n else (n,)
 
 
-def _times(found: Any, scores: Any, shape: tuple[int, ...]) -> tuple[Array, str]:
+def _times(shown: Presentation, scores: Any, shape: tuple[int, ...]) -> tuple[Array, str]:
     """Dates or numbers along the samples, and what they are."""
-    axis = found.labels.samples
+    axis = shown.labels.samples
     coords = getattr(scores, "coords", None)
     known = axis.coords if coords is None else coords
     if scores is not None and coords is None and len(shape) == 1:  # rows of an array: of any time
         known = {}
     dims = axis.dims if coords is None else tuple(str(one) for one in scores.dims[:-1])
-    dim, n = dims[_time_dim(dims, known, shape)], shape[_time_dim(dims, known, shape)]
+    along = _time_dim(dims, known, shape)
+    dim, n = dims[along], shape[along]
     times = known.get(dim)
     values = None if times is None or len(dims) != len(shape) else np.asarray(times)
     if values is None or values.shape != (n,):
@@ -128,36 +126,40 @@ def _time_dim(dims: Sequence[str], known: Any, shape: tuple[int, ...]) -> int:
     return len(shape) - 1
 
 
-def _lines(found: Any, sources: list[Any], index: int, shape: tuple[int, ...]) -> list[Array]:
+def _lines(
+    shown: Presentation, sources: list[Any], index: int, shape: tuple[int, ...]
+) -> list[Array]:
     """(times,) each, in standard deviations."""
     lines = []
     for source in sources:
         values = np.asarray(source[..., index]).ravel()
         if np.iscomplexobj(values):
-            deviation = np.sqrt(found.explained_variance[index]) or 1.0
-            return [values.real / deviation, np.abs(values) / deviation]
+            values = values / _deviation(shown, index, values)
+            return [values.real, np.abs(values)]
         values = column_of(source, index)
-        if len(sources) == 2 or "homogeneous" in getattr(found, "fields", {}):
-            deviation = float(np.nanstd(values, ddof=1)) or 1.0
-        else:
-            deviation = np.sqrt(found.explained_variance[index]) or 1.0
-        values = values / deviation
+        values = values / _deviation(shown, index, values)
         if len(shape) == 1:
             lines.append(values)
             continue
-        axis = found.labels.samples
+        axis = shown.labels.samples
         along = _time_dim(axis.dims, axis.coords, shape)
         lines += [*np.moveaxis(values.reshape(shape), along, -1)]
     return lines
 
 
+def _deviation(shown: Presentation, index: int, values: Array) -> float:
+    if shown.deviations is None:
+        return float(np.nanstd(values, ddof=1)) or 1.0
+    return float(shown.deviations[index]) or 1.0
+
+
 def _draw(ax: Axes, times: Array, lines: list[Array]) -> None:
     """One series filled by its sign, or several as lines of their own."""
+    ax.axhline(0.0, color=MUTED, linewidth=0.8)
+    ax.margins(x=0.01)
     if len(lines) == 1:
         _draw_series(ax, times, lines[0])
         return
-    ax.grid(axis="y", color=FAINT, linewidth=0.7)
-    ax.axhline(0.0, color=MUTED, linewidth=0.8)
     for i, values in enumerate(lines):
         ax.plot(
             times,
@@ -168,25 +170,24 @@ def _draw(ax: Axes, times: Array, lines: list[Array]) -> None:
             alpha=0.9 if len(lines) < 9 else 0.5,
             rasterized=len(values) > 20_000,
         )
-    ax.margins(x=0.01)
 
 
-def _legend(ax: Axes, found: Any, shape: tuple[int, ...], both: bool, imaginary: bool) -> None:
+def _legend(ax: Axes, shown: Presentation, shape: tuple[int, ...], imaginary: bool) -> None:
     """Names of several lines, where they are few."""
     own = [line for line in ax.get_lines() if len(np.atleast_1d(line.get_xdata())) > 2]
     names: list[str] = []
-    if both:
+    if shown.other is not None:
         names = ["scores of X", "scores of Y"]
     elif imaginary:
         names = ["real part", "amplitude"]
     elif len(shape) == 2:
-        axis = found.labels.samples
+        axis = shown.labels.samples
         if len(axis.dims) == 2:
             other = axis.dims[1 - _time_dim(axis.dims, axis.coords, shape)]
             values = axis.coords.get(other, np.arange(1, len(own) + 1))
             names = [f"{other} {one}" for one in np.asarray(values).tolist()]
     if len(names) == len(own) and 1 < len(names) <= 9:
-        beside(ax, own, names)
+        legend_beside(ax, own, names)
 
 
 def _year(date: Any) -> float:
@@ -196,26 +197,8 @@ def _year(date: Any) -> float:
 
 def _draw_series(ax: Axes, times: Array, values: Array) -> None:
     """A line, filled by its sign where it is short enough to show that."""
-    ax.grid(axis="y", color=FAINT, linewidth=0.7)
-    ax.axhline(0.0, color=MUTED, linewidth=0.8)
     if len(values) <= 2000:
-        ax.fill_between(
-            times,
-            values,
-            where=values > 0,
-            color=PALETTE[4],
-            alpha=0.6,
-            linewidth=0,
-            interpolate=True,
-        )
-        ax.fill_between(
-            times,
-            values,
-            where=values < 0,
-            color=PALETTE[0],
-            alpha=0.6,
-            linewidth=0,
-            interpolate=True,
-        )
+        for sign, colour in ((values > 0, PALETTE[4]), (values < 0, PALETTE[0])):
+            look: dict[str, Any] = {"color": colour, "alpha": 0.6, "linewidth": 0}
+            ax.fill_between(times, values, where=sign, interpolate=True, **look)
     ax.plot(times, values, color=INK, linewidth=0.7, rasterized=len(values) > 20_000)
-    ax.margins(x=0.01)

@@ -6,21 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.errors import InvalidInputError
 from streampca.plots.canvas import (
-    FAINT,
     INK,
     MUTED,
     PALETTE,
-    at_most,
-    beside,
-    checked_axes,
     counting_ticks,
     drawing_axes,
+    legend_beside,
     logarithmic,
     state,
 )
-from streampca.plots.subjects import Subject, carried, result_of
+from streampca.plots.presented import at_most, presented, refuse_other
+from streampca.report.presentation import Presentation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,61 +44,55 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
 
     Source: Cattell 1966, "The scree test for the number of factors".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> plots.scree(model).get_title('left')
+    'The first 3 components carry 89.3 % of the variance'
     """
     from matplotlib.ticker import PercentFormatter
 
-    found, count = _shown(result, n)
-    checked_axes(ax)
-    shares, name = _shares(found)
-    shares = shares[:count]
-    correlations = name.endswith("correlation")
-    bars = drawing_axes(ax, (7.0, 4.0))
-    bars.grid(axis="y", color=FAINT, linewidth=0.7)
-    bars.bar(np.arange(1, count + 1), shares, width=0.75, color=PALETTE[0])
-    largest = shares.max(initial=0.0)
+    shown, count = _shown(result, n)
+    values, name, add_up = shown.scree
+    values = values[:count]
+    bars = drawing_axes(ax, (7.0, 4.0), grid="y")
+    bars.bar(np.arange(1, count + 1), values, width=0.75, color=PALETTE[0])
+    largest = values.max(initial=0.0)
     top = next((top for top in SHARE_TOPS if top >= largest > 0), 1.0)
     bars.set_ylim(0.0, top)
     bars.set_yticks(np.linspace(0.0, top, 6))
-    if not correlations:
-        bars.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
-    _name_components(bars, found, count)
+    _name_components(bars, shown, count)
     bars.set_ylabel(name)
-    if correlations:
-        state(bars, f"{found.method}: the largest canonical correlation is {largest:.3f}")
+    if not add_up:
+        state(bars, f"{shown.method}: the largest {name.lower()} is {largest:.3f}")
         return bars
-    things = "pairs" if "covariance" in name else "components"
-    many = f"The first {count} {things} carry" if count > 1 else f"The first {things[:-1]} carries"
-    rest = " that levels of rows and columns leave" * (getattr(found, "row_mean", None) is not None)
-    state(bars, f"{many} {carried(found, list(range(count)))}{rest}")
+    bars.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
+    first = f"{count} {shown.plural} carry" if count > 1 else f"{shown.plural[:-1]} carries"
+    state(bars, f"The first {first} {shown.carries(range(count))}")
     return bars
 
 
-def _shares(found: Any) -> tuple[Array, str]:
-    """(k,) heights of the bars, and what they are. Refused where there is no total."""
-    if isinstance(found, Subject) and found.shares is not None:
-        return found.shares
-    return found.explained_variance_ratio, "Share of total variance"
-
-
-def _shown(result: Any, n: int | None) -> tuple[Any, int]:
-    """The result, and how many of its components to show. Raises InvalidInputError."""
-    found = result_of(result)
-    count = at_most(SHOWN if n is None else n, found.n_components, "components")
+def _shown(result: Any, n: int | None) -> tuple[Presentation, int]:
+    """The presentation, and how many of its components to show. Raises InvalidInputError."""
+    shown = presented(result)
+    count = at_most(SHOWN if n is None else n, shown.n_components, "components")
     if not count:
         raise InvalidInputError(
             "the result has no components to show; fit with n_components=1 or more. For a "
             "completion, plots.validation shows why it keeps none"
         )
-    return found, count
+    return shown, count
 
 
-def _name_components(ax: Axes, found: Any, count: int) -> None:
+def _name_components(ax: Axes, shown: Presentation, count: int) -> None:
     ax.set_xlim(0.4, count + 0.6)
     ax.set_xticks(counting_ticks(1, count))
-    all_shown = count == found.n_components
-    ax.set_xlabel(
-        "Component" if all_shown else f"Component (first {count} of {found.n_components:,})"
-    )
+    some = "" if count == shown.n_components else f" (first {count} of {shown.n_components:,})"
+    ax.set_xlabel(f"Component{some}")
 
 
 # Variances, how certain they are, and the noise below them.
@@ -120,24 +112,31 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
 
     Source: for the bounds, :class:`streampca.solvers.Certificate`; for the noise, Tipping and
     Bishop 1999, "Probabilistic principal component analysis", eq. 3.8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, plots
+    >>> X = np.random.default_rng(0).normal(size=(50, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> model = PCA(3).fit(X)
+    >>> plots.spectrum(model)
+    <Axes: ...>
     """
-    found, count = _shown(result, n)
-    checked_axes(ax)
-    axes = drawing_axes(ax, (7.0, 4.0))
-    axes.grid(axis="y", color=FAINT, linewidth=0.7)
+    shown, count = _shown(result, n)
+    variance = shown.required(shown.variances, "variances")[:count]
+    axes = drawing_axes(ax, (7.0, 4.0), grid="y")
     logarithmic(axes)
-    numbers, variance = np.arange(1, count + 1), found.explained_variance[:count]
-    certain, shown = _certain(found)[:count], variance > 0
-    axes.plot(numbers[shown], variance[shown], color=PALETTE[0], linewidth=1.2, zorder=2)
-    handles = []
+    numbers, positive, sure = np.arange(1, count + 1), variance > 0, shown.certainty
+    certain = np.ones(count, np.bool_) if sure is None else np.asarray(sure.determined[:count])
+    axes.plot(numbers[positive], variance[positive], color=PALETTE[0], linewidth=1.2, zorder=2)
     for own, face, name in (
-        (certain, PALETTE[0], "direction determined"),
-        (~certain, "white", "direction not determined"),
+        (certain & positive, PALETTE[0], "direction determined"),
+        (~certain & positive, "white", "direction not determined"),
     ):
-        if (own & shown).any():
-            handles += axes.plot(
-                numbers[own & shown],
-                variance[own & shown],
+        if own.any():
+            axes.plot(
+                numbers[own],
+                variance[own],
                 "o",
                 markersize=6,
                 color=PALETTE[0],
@@ -145,33 +144,24 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
                 zorder=3,
                 label=name,
             )
-    handles += _draw_bounds(axes, found, numbers[shown], variance[shown])
-    handles += _draw_levels(axes, found, variance[shown])
-    _name_components(axes, found, count)
-    axes.set_ylabel(found.value if isinstance(found, Subject) else "Variance")
-    beside(axes, handles, [str(one.get_label()) for one in handles])
-    certificate = found.certificate
-    none = f"{found.n_components} components; this result has no certificate"
-    state(axes, none if certificate is None else certificate.in_words())
+    if sure is not None and positive.any():
+        _draw_bounds(axes, numbers[positive], variance[positive], sure.bounds[:count][positive])
+    floor = 0.0 if sure is None else sure.floor
+    _draw_levels(axes, shown.noise_variance, floor, float(variance[positive].min(initial=np.inf)))
+    _name_components(axes, shown, count)
+    axes.set_ylabel(shown.variances_name)
+    legend_beside(axes)
+    none = f"{shown.n_components} components; this result has no certificate"
+    state(axes, none if sure is None else sure.words)
     return axes
 
 
-def _certain(found: Any) -> Array:
-    """(k,) whether the direction of each component is determined; all, without a certificate."""
-    if found.certificate is None:
-        return np.ones(found.n_components, dtype=np.bool_)
-    return np.asarray(found.certificate.determined)
-
-
-def _draw_bounds(ax: Axes, found: Any, numbers: Array, variance: Array) -> list[Any]:
-    if found.certificate is None or not len(variance):
-        return []
-    bound = found.certificate.variance_bound[numbers - 1]
-    below = np.minimum(bound, variance * (1 - 1e-3))  # a logarithmic axis has no 0
-    bars = ax.errorbar(
+def _draw_bounds(ax: Axes, numbers: Array, variance: Array, bounds: Array) -> None:
+    below = np.minimum(bounds, variance * (1 - 1e-3))  # a logarithmic axis has no 0
+    ax.errorbar(
         numbers,
         variance,
-        yerr=[below, bound],
+        yerr=[below, bounds],
         fmt="none",
         ecolor=PALETTE[4],
         elinewidth=1.4,
@@ -179,27 +169,15 @@ def _draw_bounds(ax: Axes, found: Any, numbers: Array, variance: Array) -> list[
         zorder=2.5,
         label="bound on its error",
     )
-    return [bars]
 
 
-def _draw_levels(ax: Axes, found: Any, variance: Array) -> list[Any]:
-    """Lines of the noise, and of the rounding where it is not far below."""
-    lines, noise = [], found.noise_variance
-    least = float(variance.min(initial=np.inf))
-    if noise > 0:
-        lines.append(
-            ax.axhline(
-                noise, color=INK, linewidth=1.0, linestyle="--", label=f"noise variance {noise:.3g}"
-            )
-        )
-    floor = 0.0 if found.certificate is None else found.certificate.floor
+def _draw_levels(ax: Axes, noise: float, floor: float, least: float) -> None:
+    """Lines of the noise, and of the rounding where it is not far below the least variance."""
+    lines = [(noise, f"noise variance {noise:.3g}", INK, "--")] if noise > 0 else []
     if floor > 1e-3 * min(least, noise or least):
-        lines.append(
-            ax.axhline(
-                floor, color=MUTED, linewidth=1.0, linestyle=":", label=f"rounding {floor:.2g}"
-            )
-        )
-    return lines
+        lines.append((floor, f"rounding {floor:.2g}", MUTED, ":"))
+    for level, name, colour, style in lines:
+        ax.axhline(level, color=colour, linewidth=1.0, linestyle=style, label=name)
 
 
 # The spectrum, with the numbers of dimensions of the flat space and of the data.
@@ -210,15 +188,19 @@ def dimension(found: Any, ax: Axes | None = None) -> Axes:
 
     found : what :func:`streampca.intrinsic_dimension` returned; its verdict is the title.
     Returns the Axes. Raises InvalidTypeError, InvalidInputError; MissingDependencyError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import intrinsic_dimension, plots
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) @ np.ones((2, 5))
+    >>> X[:, 0] += np.linspace(0, 9, 200)
+    >>> plots.dimension(intrinsic_dimension(X, 'rank'))
+    <Axes: ...>
     """
-    if not hasattr(found, "verdict"):
-        raise InvalidTypeError(
-            f"found is a {type(found).__name__}; expected what intrinsic_dimension(X) returns"
-        )
-    checked_axes(ax)
+    refuse_other(found, "dimension", "intrinsic_dimension(X)")
     variance = found.explained_variance[found.explained_variance > 0]
-    axes = drawing_axes(ax, (7.0, 4.0))
-    axes.grid(axis="y", color=FAINT, linewidth=0.7)
+    axes = drawing_axes(ax, (7.0, 4.0), grid="y")
     axes.semilogy(
         np.arange(1, len(variance) + 1),
         variance,
@@ -236,7 +218,6 @@ def dimension(found: Any, ax: Axes | None = None) -> Axes:
             axes.axvline(place, color=colour, linewidth=1.2, linestyle=style, label=name)
     axes.set_xlabel("Component")
     axes.set_ylabel("Variance")
-    handles, names = axes.get_legend_handles_labels()
-    beside(axes, handles, names)
+    legend_beside(axes)
     state(axes, found.verdict)
     return axes

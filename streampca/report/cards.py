@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from streampca.html import card, memory_bar, preformatted, sparkline, text
 from streampca.passes import size
+from streampca.report.presentation import Presentation
 
 SHOWN = 16  # characters of a fingerprint
 
 
 def result_card(result: Any, name: str, settings: str = "") -> str:
     """A fitted result.  name : what it is.  settings : of the estimator, as text."""
+    shown = result.presentation()
     rows = [
         (
             "model",
@@ -25,9 +25,9 @@ def result_card(result: Any, name: str, settings: str = "") -> str:
             ),
         ),
         ("settings", text(settings)),
-        ("spectrum", spectrum_line(result)),
-        ("certificate", text(certainty(result))),
-        ("features", text(left_out(result))),
+        ("spectrum", spectrum_line(shown)),
+        ("certificate", text(certainty(shown))),
+        ("features", text(left_out(shown))),
         ("solver", _solver(result.plan)),
         ("memory", memory_line(result)),
         ("source", text(source_line(result))),
@@ -52,34 +52,28 @@ def rows_of(result: Any) -> str:
     return f"{result.n_samples:,}" if result.n_samples else "an unknown number of"
 
 
-def spectrum_line(result: Any) -> str:
+def spectrum_line(shown: Presentation) -> str:
     """A sparkline of the shares of the variance, and their sum; empty without a spectrum."""
-    shares = getattr(result, "explained_variance_ratio", None)
-    if shares is None or not len(shares):
+    if shown.shares is None or not len(shown.shares):
         return ""
-    said = f"{len(shares)} components carry {carried(result)}"
-    found = getattr(result, "certificate", None)
-    return f"{sparkline(shares, said, () if found is None else found.determined)} {text(said)}"
+    words = f"{shown.n_components} components carry {carried(shown)}"
+    certain = [] if shown.certainty is None else shown.certainty.determined.tolist()
+    return f"{sparkline(shown.shares.tolist(), words, certain)} {text(words)}"
 
 
-def carried(result: Any) -> str:
-    """The share of the variance that the components carry, in words."""
-    share = f"{100 * float(np.sum(result.explained_variance_ratio)):.1f} % of the variance"
-    own = getattr(result, "row_mean", None) is not None  # completions by biases
-    return share + " that levels of rows and columns leave" * own
+def carried(shown: Presentation) -> str:
+    """What all components carry, in words."""
+    return shown.carries(range(shown.n_components))
 
 
-def certainty(result: Any) -> str:
+def certainty(shown: Presentation) -> str:
     """What the certificate says, in words; empty without one."""
-    found = getattr(result, "certificate", None)
-    return "" if found is None else found.in_words()
+    return "" if shown.certainty is None else shown.certainty.words
 
 
-def left_out(result: Any) -> str:
+def left_out(shown: Presentation) -> str:
     """Features that the model does not use, by cause; empty where it uses all."""
-    causes = {"dropped": "without observation", "constant": "constant", "filtered": "filtered"}
-    counts = [(len(getattr(result, one, ())), words) for one, words in causes.items()]
-    gone = [f"{number:,} {words}" for number, words in counts if number]
+    gone = [f"{len(where):,} {cause}" for cause, where in shown.left_out.items() if len(where)]
     return f"left out: {', '.join(gone)}" if gone else ""
 
 
@@ -90,12 +84,12 @@ def _solver(plan: Mapping[str, Any]) -> str:
 
 
 def memory_line(result: Any) -> str:
-    """The peak of the fit beside what was announced; empty where it was not measured."""
+    """The measured peak of the fit and the planned one; empty where it was not measured."""
     peak, planned = result.peak_nbytes, result.plan.get("peak_bytes")
     if not peak:
         return ""
-    said = f"{size(peak)} at its peak" + (f", {size(planned)} planned" if planned else "")
-    return memory_bar({"peak": peak}, planned, said)
+    words = f"{size(peak)} at its peak" + (f", {size(planned)} planned" if planned else "")
+    return memory_bar({"peak": peak}, planned, words)
 
 
 def source_line(result: Any) -> str:

@@ -23,6 +23,7 @@ from streampca.matrix.alignment import along, rows_of
 from streampca.passes import size
 from streampca.report import cards
 from streampca.report.figures import feature_figures, spectrum_figure, sweep_figure
+from streampca.report.presentation import Presentation
 from streampca.store.bundle import whole_file
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -68,7 +69,8 @@ def report_of(
     Raises InvalidInputError for scores or labels that do not fit.
     """
     title = title or f"{result.method} of {cards.rows_of(result)} samples"
-    sections = [one for one in _sections(result, scores, labels, path) if one[1]]
+    shown = result.presentation()
+    sections = [one for one in _sections(result, shown, scores, labels, path) if one[1]]
     links = "".join(f'<a href="#{_anchor(head)}">{text(head)}</a>' for head, _ in sections)
     body = "".join(
         f'<section id="{_anchor(head)}"><h2>{text(head)}</h2>{inside}</section>'
@@ -83,7 +85,8 @@ def report_of(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{text(title)}</title><style>{style}</style></head>"
-        f'<body><main><h1>{text(title)}</h1>{_summary(result)}<nav aria-label="Sections">{links}'
+        f"<body><main><h1>{text(title)}</h1>{_summary(result, shown)}"
+        f'<nav aria-label="Sections">{links}'
         f"</nav>{body}</main>{script}</body></html>\n"
     )
     return Report(title, whole.encode(errors="replace").decode())  # names of files may be no text
@@ -93,33 +96,35 @@ def _anchor(head: str) -> str:
     return head.lower().replace(" ", "-")
 
 
-def _summary(result: Any) -> str:
-    shares = getattr(result, "explained_variance_ratio", None)
+def _summary(result: Any, shown: Presentation) -> str:
     lines = [
         f"{result.n_components} components of {cards.rows_of(result)} samples x "
         f"{result.n_features:,} features."
     ]
-    if shares is not None and len(shares):
-        lines.append(f"They carry {cards.carried(result)}.")
-    if found := _by_held_out(result):
+    if shown.shares is not None and len(shown.shares):
+        lines.append(f"They carry {cards.carried(shown)}.")
+    if found := shown.candidates:
         kept, without = found[0], [one["held_out"] for one in found if not one["rank"]]
         lines.append(f"Held-out cells have a root mean square error of {kept['held_out']:.4g}")
         lines[-1] += f"; without components {without[0]:.4g}." if without else "."
-    if sentence := cards.certainty(result):
+    if sentence := cards.certainty(shown):
         lines.append(f"{sentence}.")
     return f'<p class="lead">{text(" ".join(lines))}</p>'
 
 
-def _sections(result: Any, scores: Any, labels: Any, path: str) -> Iterator[Section]:
-    yield "Worth knowing", "".join(f'<p class="warning">{text(one)}</p>' for one in notices(result))
-    yield "Spectrum", spectrum_figure(result)
-    yield "Scores", _scores(result, scores, labels)
-    yield "Features", feature_figures(result)
-    yield "Held-out error", _held_out(result)
-    yield "Sweeps", sweep_figure(result)
-    yield "Certificate", _certificate(result)
+def _sections(
+    result: Any, shown: Presentation, scores: Any, labels: Any, path: str
+) -> Iterator[Section]:
+    warnings = "".join(f'<p class="warning">{text(one)}</p>' for one in notices(result, shown))
+    yield "Worth knowing", warnings
+    yield "Spectrum", spectrum_figure(shown)
+    yield "Scores", _scores(shown, scores, labels)
+    yield "Features", feature_figures(shown)
+    yield "Held-out error", _held_out(shown)
+    yield "Sweeps", sweep_figure(shown.sweeps)
+    yield "Certificate", _certificate(shown)
     yield "Plan and cost", _costs(result)
-    yield "Columns left out", _left_out(result)
+    yield "Columns left out", _left_out(shown)
     yield "Provenance", _provenance(result)
     yield (
         "Load it again",
@@ -129,62 +134,56 @@ def _sections(result: Any, scores: Any, labels: Any, path: str) -> Iterator[Sect
     )
 
 
-def notices(result: Any) -> list[str]:
+def notices(result: Any, shown: Presentation) -> list[str]:
     """What a reader should know before trusting the numbers, from the result itself."""
-    said = []
-    found = getattr(result, "certificate", None)
-    if found is not None and not found.determined.all():
-        numbers = (np.flatnonzero(~found.determined) + 1).tolist()
+    lines, sure = [], shown.certainty
+    if sure is not None and not sure.determined.all():
+        numbers = (np.flatnonzero(~sure.determined) + 1).tolist()
         which = ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
-        said.append(
+        lines.append(
             f"The direction of component {which} is not determined: its variance is too near to a "
             "neighbour's. Together such components span a plane that is; one by one they may turn."
         )
-    if gone := cards.left_out(result):
-        said.append(f"Features {gone}. They have no part in the components.")
-    variance = getattr(result, "feature_variance", None)
-    if variance is not None and not result.standardised and not result.weighted and len(variance):
-        share = float(np.max(variance)) / (float(np.sum(variance)) or 1.0)
-        if share > 0.5:
-            name = result.labels.features.name(int(np.argmax(variance)))
-            said.append(f"The feature {name} holds {100 * share:.0f} % of the total variance.")
-    trace = result.provenance.get("trace") or []
+    if gone := cards.left_out(shown):
+        lines.append(f"Features {gone}. They have no part in the components.")
+    if shown.largest_feature is not None and shown.largest_feature[1] > 0.5:
+        name, share = shown.largest_feature
+        lines.append(f"The feature {name} holds {100 * share:.0f} % of the total variance.")
     allowed = sum(one.get("times_at_most", 1) for one in result.plan.get("passes", ()))
-    if trace and trace[-1]["passes"] >= allowed:
-        change = trace[-1]["change"][int(trace[-1]["chosen"])]
-        said.append(
-            f"The completion used all {trace[-1]['passes']} passes that it was allowed "
-            f"(max_passes); its last sweep still moved the estimate by {change:.2g} of its norm."
+    if shown.sweeps is not None and shown.sweeps.passes >= allowed:
+        lines.append(
+            f"The completion used all {shown.sweeps.passes} passes that it was allowed "
+            "(max_passes); its last sweep still moved the estimate by "
+            f"{shown.sweeps.last_change:.2g} of its norm."
         )
-    return said
+    return lines
 
 
-def _scores(result: Any, scores: Any, labels: Any) -> str:
+def _scores(shown: Presentation, scores: Any, labels: Any) -> str:
     """The interactive figure, its description and its table."""
-    values = scores_of(result, scores)
+    views = [shown] if shown.other is None else [shown, shown.other]
+    values = scores_of(shown, scores)
     if values is not None and not values.shape[1]:
         return '<p class="soft">This fit kept no component, so that there are no scores.</p>'
     if values is None:
-        given = "X, Y" if result.kind == "two-view" else "X"
+        made = shown.makes_scores or "scores=model.transform(X)"
         return (
             '<p class="soft">This fit kept no scores, since it streamed the samples. Give them: '
-            f"model.report(scores=model.transform({given})), or --scores FILE.</p>"
+            f"model.report({made}), or --scores FILE.</p>"
         )
     n, rows = len(values), thinned(len(values))
     named = {} if labels is None else labels if isinstance(labels, Mapping) else {"label": labels}
-    first = scores[0] if result.kind == "two-view" and scores is not None else scores
-    samples = rows_of(result.labels.samples, first, n)
+    first = scores[0] if len(views) > 1 and scores is not None else scores
+    samples = rows_of(shown.labels.samples, first, n)
     named = {name: along(one, samples, f"labels {name!r}") for name, one in named.items()}
     names = samples.names(rows.tolist()) if samples.named and len(samples) == n else None
     if names and np.asarray(samples.coords.get(samples.dims[0], ())).dtype.kind == "M":
         names = [one.removesuffix(".000000000").removesuffix("T00:00:00") for one in names]
-    shares = getattr(result, "explained_variance_ratio", None)
     titles = [
-        f"PC{j + 1}" if shares is None else f"PC{j + 1} ({100 * shares[j]:.1f} %)"
-        for j in range(result.n_components)
+        shown.name(j) if len(views) == 1 else f"{str(one.view).upper()} {j + 1}"
+        for j in range(shown.n_components)
+        for one in views
     ]
-    if result.kind == "two-view":
-        titles = [f"{one} {j + 1}" for j in range(result.n_components) for one in "XY"]
     points = packed(values, rows, names, named, titles)
     drawn = (
         f"All {n:,} samples are drawn."
@@ -203,16 +202,9 @@ def _scores(result: Any, scores: Any, labels: Any) -> str:
     )
 
 
-def _by_held_out(result: Any) -> list[dict[str, Any]]:
-    """The candidates of a completion with their errors in held-out cells; that kept comes first."""
-    found = [x for x in result.provenance.get("validation") or () if np.isfinite(x["held_out"])]
-    kept = (result.n_components, getattr(result, "penalty", None))
-    return sorted(found, key=lambda x: ((x["rank"], x["penalty"]) != kept, x["held_out"]))
-
-
-def _held_out(result: Any) -> str:
+def _held_out(shown: Presentation) -> str:
     """A table of the candidates of a completion; empty for other fits."""
-    found = _by_held_out(result)
+    found = shown.candidates
     if not found:
         return ""
     rows = [(x["rank"], f"{x['penalty']:.4g}", f"{x['held_out']:.4g}") for x in found]
@@ -247,22 +239,17 @@ def _table(head: tuple[str, ...], rows: list[Any]) -> str:
     return f"<details><summary>as a table</summary>{inside}</details>"
 
 
-def _certificate(result: Any) -> str:
-    found = getattr(result, "certificate", None)
-    if found is None:
+def _certificate(shown: Presentation) -> str:
+    sure = shown.certainty
+    if sure is None or sure.angles is None or shown.variances is None:
         return '<p class="soft">This kind of model has no certificate.</p>'
-    bounds = zip(found.variance_bound, found.angle_bound, found.determined, strict=True)
+    columns = zip(shown.variances, sure.bounds, sure.angles, sure.determined, strict=True)
     rows = [
-        (
-            i,
-            f"{result.explained_variance[i - 1]:.6g}",
-            f"{bound:.1e}",
-            f"{angle:.1e}" if sure else "not determined",
-        )
-        for i, (bound, angle, sure) in enumerate(bounds, 1)
+        (i, f"{value:.6g}", f"{bound:.1e}", f"{angle:.1e}" if known else "not determined")
+        for i, (value, bound, angle, known) in enumerate(columns, 1)
     ]
     words = (
-        f"{found.in_words()}. The bounds hold for the numbers that were read, whatever the order "
+        f"{sure.words}. The bounds hold for the numbers that were read, whatever the order "
         "in which they were added; how far a sample stands for its population is another question."
     )
     head = ("component", "variance", "its error is at most", "angle to the true one (radians)")
@@ -294,19 +281,14 @@ def _costs(result: Any) -> str:
 MOST_NAMES = 40
 
 
-def _left_out(result: Any) -> str:
+def _left_out(shown: Presentation) -> str:
     parts = []
-    for field, words in (
-        ("dropped", "without any observation"),
-        ("constant", "constant"),
-        ("filtered", "filtered"),
-    ):
-        places = np.asarray(getattr(result, field, ()))
+    for cause, places in shown.left_out.items():
         if len(places):
-            names = ", ".join(result.labels.features.names(places[:MOST_NAMES].tolist()))
+            names = ", ".join(shown.labels.features.names(places[:MOST_NAMES].tolist()))
             more = f" and {len(places) - MOST_NAMES:,} more" if len(places) > MOST_NAMES else ""
             parts.append(
-                f"<p>{len(places):,} {words}: <span class=soft>{text(names + more)}</span></p>"
+                f"<p>{len(places):,} {cause}: <span class=soft>{text(names + more)}</span></p>"
             )
     return "".join(parts) or "<p>None: all features have a part in the model.</p>"
 
@@ -333,27 +315,43 @@ MOST_GROUPS = 24
 NO_VALUE = -32768  # of the 16-bit integers; the others run from -32767 to 32767
 
 
-def scores_of(result: Any, scores: Any) -> Array | None:
-    """(n, k) scores to draw, or None where there are none. Raises InvalidInputError."""
-    if scores is None:
-        scores = getattr(result, "scores", None)
-    if result.kind == "two-view":
-        both = result.both_scores(scores)
-        return None if both is None else np.dstack(both).reshape(len(both[0]), -1)
+def scores_of(shown: Presentation, scores: Any) -> Array | None:
+    """(n, k) scores to draw, of two views (n, 2k) with those of X and of Y in turn; None where
+    there are none. Raises InvalidInputError."""
+    if shown.other is None:
+        return _checked(shown, shown.scores if scores is None else shown.arrange(scores))
+    both = [shown.scores, shown.other.scores] if scores is None else scores
+    if not isinstance(both, (tuple, list)) or len(both) != 2:
+        raise InvalidInputError(
+            f"scores of a {shown.method} are those of X and of Y; got {type(both).__name__}: "
+            f"{shown.makes_scores}"
+        )
+    x, y = (_checked(shown, one) for one in both)
+    if x is None or y is None:
+        return None
+    if x.shape != y.shape:
+        raise InvalidInputError(
+            f"scores of X have shape {x.shape} and those of Y {y.shape}; expected the same "
+            f"samples: {shown.makes_scores}"
+        )
+    return np.dstack([x, y]).reshape(len(x), -1)
+
+
+def _checked(shown: Presentation, scores: Any) -> Array | None:
     if scores is None:
         return None
-    values = np.asarray(result.given_scores(scores))
-    if values.ndim < 2 or values.shape[-1] != result.n_components:
+    values, k = np.asarray(scores), shown.n_components
+    if values.ndim < 2 or values.shape[-1] != k:
         raise InvalidInputError(
-            f"scores has shape {values.shape}; expected (n, {result.n_components}), one column per "
-            "component: scores=model.transform(X)"
+            f"scores has shape {values.shape}; expected (n, {k}), one column per component: "
+            f"{shown.makes_scores}"
         )
     if values.dtype.kind not in "biuf" or not len(values):
         raise InvalidInputError(
             f"scores are {values.dtype} of shape {values.shape}; expected real numbers of one "
             "sample or more"
         )
-    return values.reshape(int(np.prod(values.shape[:-1])), values.shape[-1])
+    return values.reshape(int(np.prod(values.shape[:-1])), k)
 
 
 def thinned(n: int) -> Array:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import StreamPCAError
+from streampca.errors import InvalidInputError, StreamPCAError
 from streampca.html import table, text
 from streampca.matrix.places import Grid, genome_of, grid_of
+from streampca.report.presentation import Presentation, Sweeps
 
 SHOWN = 50  # components
 MODES = 4  # with a map or a genome each
@@ -27,83 +28,78 @@ def _figure(inside: str, caption: str, head: Sequence[str], rows: Sequence[Any])
     )
 
 
-def spectrum_figure(result: Any) -> str:
+def spectrum_figure(shown: Presentation) -> str:
     """Variances of the components; empty for a kind without them."""
-    variance = getattr(result, "explained_variance", None)
-    if variance is None or not np.any(np.asarray(variance) > 0):
+    if shown.variances is None or shown.shares is None or not np.any(shown.variances > 0):
         return ""
-    shown, shares = variance[:SHOWN], result.explained_variance_ratio[:SHOWN]
-    found = result.certificate
-    certain = np.ones(len(shown), np.bool_) if found is None else found.determined[:SHOWN]
+    values, shares = shown.variances[:SHOWN], shown.shares[:SHOWN]
+    sure, noise = shown.certainty, shown.noise_variance
+    certain = np.ones(len(values), np.bool_) if sure is None else sure.determined[:SHOWN]
     alt = (
-        f"Variance of {len(shown)} components on a logarithmic axis, from {shown[0]:.3g} to "
-        f"{shown[-1]:.3g}; the noise variance is {result.noise_variance:.3g}."
+        f"Variance of {len(values)} components on a logarithmic axis, from {values[0]:.3g} to "
+        f"{values[-1]:.3g}; the noise variance is {noise:.3g}."
     )
-    numbers = zip(shown, shares, np.cumsum(shares), strict=True)
+    numbers = zip(values, shares, np.cumsum(shares), strict=True)
     rows = [
         (i, f"{value:.6g}", f"{share:.2%}", f"{total:.2%}")
         for i, (value, share, total) in enumerate(numbers, 1)
     ]
     hollow = "" if certain.all() else "Hollow points: the direction is not determined. "
-    dashed = "Dashed: the mean variance left out." if result.noise_variance > 0 else ""
+    dashed = "Dashed: the mean variance left out." if noise > 0 else ""
     caption = f"Points: the variance of each component. {hollow}{dashed}".strip()
-    drawn = bars(shown, certain, result.noise_variance, alt, "Variance")
+    drawn = bars(values, certain, noise, alt, "Variance")
     return _figure(drawn, caption, ("component", "variance", "share", "cumulative"), rows)
 
 
-def feature_figures(result: Any) -> str:
+def feature_figures(shown: Presentation) -> str:
     """Maps, loadings along the genome, or the largest loadings by name."""
-    if getattr(result, "components", None) is None and not getattr(result, "streamed_to", None):
+    if shown.components_of is None:
         return ""
-    axis = result.labels.features
     try:
-        components = np.asarray(result.require_components())
+        count = min(MODES, len(shown.components))
+    except InvalidInputError:  # a fit without them
+        return ""
     except StreamPCAError as error:  # streamed to a place that is not here
         return f'<p class="soft">{text(error)}</p>'
-    count = min(MODES, result.n_components)
+    axis = shown.labels.features
     grid, genome = grid_of(axis), genome_of(axis)
     if grid is not None:
-        return "".join(_map(result, components[j], j, grid) for j in range(count))
+        return "".join(_map(shown, j, grid) for j in range(count))
     if genome is not None:
-        return "".join(_along(result, components[j], j, genome) for j in range(count))
-    every = "".join(_largest(result, components[j], j) for j in range(count))
+        return "".join(_along(shown, j, genome) for j in range(count))
+    every = "".join(_largest(shown, j) for j in range(count))
     return f'<div class="beside">{every}</div>'
 
 
-def _top(result: Any, row: Any, j: int) -> list[tuple[str, str]]:
+def _top(shown: Presentation, j: int) -> list[tuple[str, str]]:
     """The features with the largest loadings, and these."""
-    values = np.asarray(row, dtype=np.float64) * np.sqrt(result.explained_variance[j])
+    values = shown.loadings(j)
     order = np.argsort(-np.abs(values), kind="stable")[:NAMED]
-    names = result.labels.features.shown(order.tolist())
+    names = shown.labels.features.shown(order.tolist())
     return [(name, f"{values[i] + 0.0:+.4g}") for name, i in zip(names, order, strict=True)]
 
 
-def _share(result: Any, j: int) -> str:
-    return f"{100 * result.explained_variance_ratio[j]:.1f} %"
-
-
-def _map(result: Any, row: Any, j: int, grid: Any) -> str:
-    values = np.array(row, dtype=np.float64)
-    values[result.dropped] = np.nan
-    alt = f"Map of mode {j + 1}, which carries {_share(result, j)} of the variance."
+def _map(shown: Presentation, j: int, grid: Any) -> str:
+    (values,) = next(iter(shown.maps.values())).values([j])
+    alt = f"Map of mode {j + 1}, which carries {shown.carries([j])}."
     image = field_image(grid.field(values), grid, alt)
-    return _figure(image, alt, ("largest loadings", "loading"), _top(result, row, j))
+    return _figure(image, alt, ("largest loadings", "loading"), _top(shown, j))
 
 
-def _along(result: Any, row: Any, j: int, genome: Any) -> str:
-    values = np.abs(np.asarray(row, dtype=np.float64)) * np.sqrt(result.explained_variance[j])
-    name = result.labels.features.name(int(np.argmax(values)))
+def _along(shown: Presentation, j: int, genome: Any) -> str:
+    values, pc = np.abs(shown.loadings(j)), shown.short_name(j)
+    name = shown.labels.features.name(int(np.argmax(values)))
     alt = (
-        f"Largest |loading| on PC{j + 1} in each stretch of the genome, {len(genome.names)} "
+        f"Largest |loading| on {pc} in each stretch of the genome, {len(genome.names)} "
         f"chromosomes; the highest is {name}."
     )
-    drawn = genome_points(genome, values, alt, f"|loading| on PC{j + 1}")
-    return _figure(drawn, alt, ("largest loadings", "loading"), _top(result, row, j))
+    drawn = genome_points(genome, values, alt, f"|loading| on {pc}")
+    return _figure(drawn, alt, ("largest loadings", "loading"), _top(shown, j))
 
 
-def _largest(result: Any, row: Any, j: int) -> str:
+def _largest(shown: Presentation, j: int) -> str:
     """Bars of the largest loadings, by name: a table that is a figure."""
-    top = _top(result, row, j)
+    top = _top(shown, j)
     most = max((abs(float(value)) for _, value in top), default=0.0) or 1.0
     body = ""
     for name, value in top:
@@ -115,27 +111,18 @@ def _largest(result: Any, row: Any, j: int) -> str:
             f'<rect width="{width:.1f}" height="12" '
             f'fill="{colour}"/></svg></td></tr>'
         )
-    caption = f"Largest loadings on PC{j + 1} ({_share(result, j)} of the variance)"
+    caption = f"Largest loadings on {shown.short_name(j)} ({shown.carries([j])})"
     inside = f'<div class="wide"><table>{body}</table></div>'
     return f"<figure><figcaption>{text(caption)}</figcaption>{inside}</figure>"
 
 
-def sweep_figure(result: Any) -> str:
+def sweep_figure(sweeps: Sweeps | None) -> str:
     """The objective of a completion by sweeps, with the held-out error; empty for other fits."""
-    trace = result.provenance.get("trace") or []
-    if not trace:
+    if sweeps is None or not sweeps.shares:
         return ""
-    chosen = int(trace[-1]["chosen"])  # of the sweeps with held-out cells, where there are any
-    trace = [one for one in trace if one["held_out"][chosen] == one["held_out"][chosen]] or trace
-    series = {}
-    for name, key in (("objective", "penalised"), ("held-out error", "held_out")):
-        values = np.array([one[key][chosen] for one in trace], dtype=np.float64)
-        if np.isfinite(values).all() and (values > 0).all():
-            series[name] = values / values[0]
-    if not series:
-        return ""
-    alt = f"Objective of the completion after each of {len(trace)} sweeps, as a share of the first."
-    rows = [(i + 1, *(f"{one[i]:.4g}" for one in series.values())) for i in range(len(trace))]
+    series, many = sweeps.shares, len(sweeps.numbers)
+    alt = f"Objective of the completion after each of {many} sweeps, as a share of the first."
+    rows = [(i + 1, *(f"{one[i]:.4g}" for one in series.values())) for i in range(many)]
     drawn = lines(series, alt, "Sweep", "Share of the first value", log=True)
     return _figure(drawn, alt, ("sweep", *series), rows)
 

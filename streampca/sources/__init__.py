@@ -48,7 +48,7 @@ store with Zarr and hand over the array.
 head of `main` by default) and read to the end, whoever commits meanwhile.
 """
 
-from streampca.sources.files.images import open_images
+from streampca.sources.images import open_images
 from streampca.sources.opening import as_matrix, counted, open
 from streampca.sources.pairs import as_pair, same_rows
 from streampca.sources.zarr.appending import append, commit_rows

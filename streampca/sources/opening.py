@@ -16,6 +16,7 @@ import zarr
 from streampca.errors import (
     InvalidInputError,
     InvalidTypeError,
+    MissingDependencyError,
     SourceError,
     UncountedRowsWarning,
     hide_secrets,
@@ -24,78 +25,46 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
-from streampca.paths import PLINK, check_readable, paths_end, plain_errors, refuse_special
-from streampca.sources.files.array_files import NpyReader
-from streampca.sources.files.images import are_images, open_images
+from streampca.paths import (
+    PARQUET,
+    PLINK,
+    TEXTS,
+    check_readable,
+    paths_end,
+    plain_errors,
+    refuse_special,
+)
+from streampca.sources.dask.lazy import is_dask_frame
 from streampca.sources.genotypes.plink import open_plink
+from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
+from streampca.sources.images import are_images, open_images
+from streampca.sources.joining import expand, join_files
 from streampca.sources.memory.arrays import from_array
-from streampca.sources.memory.lazy import LazyReader, is_dask_frame
-from streampca.sources.several import (
-    TABLES,
-    expand,
-    from_table,
-    join_files,
-    refuse_options,
-    table_of,
+from streampca.sources.npy import NpyReader
+from streampca.sources.sparse.anndata import (
+    AnnDataColumns,
+    from_anndata,
+    is_anndata,
+    is_sparse_group,
+    open_group,
+    open_h5ad,
 )
-from streampca.sources.sparse.anndata import from_anndata, open_h5ad
-from streampca.sources.sparse.feature_types import of_feature_types
-from streampca.sources.sparse.files import open_matrix_market, open_npz
-from streampca.sources.sparse.sparse import from_sparse
-from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
+from streampca.sources.sparse.feature_types import TenxColumns, of_feature_types
+from streampca.sources.sparse.matrices import from_sparse
+from streampca.sources.sparse.matrix_market import open_matrix_market
+from streampca.sources.sparse.npz import open_npz
+from streampca.sources.stacked import Dim, StackedMatrix, stack, with_code
+from streampca.sources.suggestions import how_to_convert, suggestion
 from streampca.sources.tables.frames import is_frame
-from streampca.sources.zarr.nodes import from_zarr
-from streampca.sources.zarr.opening import (
-    Snapshots,
-    Which,
-    how_to_convert,
-    is_repository,
-    metadata_errors,
-    open_array,
-    suggestion,
-)
+from streampca.sources.tables.text_options import TEXT_OPTIONS
+from streampca.sources.zarr.icechunk import Snapshots, Which
+from streampca.sources.zarr.opening import from_zarr, group_in, open_array, up_to_date
 from streampca.sources.zarr.reader import ZarrReader
+from streampca.sources.zarr.stores import is_repository, metadata_errors
 
-# The format of a path, a URL or a Zarr node.
-
-
-def open_path(
-    path: str,
-    variable: str | None,
-    dim: Dim,
-    policy: tuple[str, str, float | None],
-    storage_options: dict[str, Any] | None,
-    external_links: bool = False,
-    group: str | None = None,
-) -> ChunkedMatrix:
-    remote, name = "://" in path, path.lower()
-    check_readable(path)
-    if not remote and not os.path.exists(path):
-        whole, _, _inner = path.rpartition(".zarr/")
-        if not (whole and os.path.isdir(whole + ".zarr")):
-            raise SourceError(f"{path}: no such file or directory{suggestion(path)}")
-    if group and name.endswith((".npy", ".mtx", ".mtx.gz", ".npz")):
-        raise InvalidInputError(f"{path} has no groups; leave group= out")
-    if name.endswith(".npy"):
-        return stack(NpyReader(path), dim)
-    if name.endswith((".mtx", ".mtx.gz")):
-        return open_matrix_market(path, dim)
-    if name.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
-        return open_h5ad(path, variable, external_links, dim, group)
-    if name.endswith(".npz"):
-        return open_npz(path, variable, dim)
-    if name.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
-        from streampca.sources.labelled.labelled import from_netcdf
-
-        return from_netcdf(path, variable, dim, group)
-    if not remote and os.path.isfile(path) and not name.endswith(".zip"):
-        raise SourceError(f"{path}: {how_to_convert(path)}")
-    node = open_array(path, storage_options, external_links=external_links)
-    with metadata_errors(path):
-        return from_zarr(node, variable, dim, policy, path, group)
-
-
-# ``streampca.open``: any source as a ChunkedMatrix.
+TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
+STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
 @weighing()
@@ -174,90 +143,137 @@ def open(
     Cost: metadata only, and one column of a Dask data frame that does not know its number of rows
     (Parquet does).
     Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (absent, unreadable).
+
+    Examples:
+        >>> import numpy as np
+        >>> x = np.arange(24.0).reshape(4, 3, 2)
+        >>> streampca.open(x, dim=1)
+        <StackedMatrix 3 samples x 8 features, float64>
     """
-    number = isinstance(missing_value, numbers.Real) and not isinstance(missing_value, bool)
-    if missing_value is not None and not number:
+    options = dict(locals())  # all but the source and its variable, for the parts of a source
+    del options["source"], options["variable"]
+    if missing_value is not None and (
+        isinstance(missing_value, bool) or not isinstance(missing_value, numbers.Real)
+    ):
         raise InvalidTypeError(f"missing_value={missing_value!r}; expected a number such as -9")
-    options: dict[str, Any] = {
-        "dim": dim,
-        "missing_value": missing_value,
-        "missing_chunks": missing_chunks,
-        "multiallelic": multiallelic,
-        "storage_options": storage_options,
-        "branch": branch,
-        "tag": tag,
-        "snapshot": snapshot,
-        "external_links": external_links,
-        "columns": columns,
-        "index": index,
-        "categorical": categorical,
-        "join": join,
-        "header": header,
-        "na_values": na_values,
-        "decimal": decimal,
-        "thousands": thousands,
-        "strip": strip,
-        "comment": comment,
-        "delimiter": delimiter,
-        "encoding": encoding,
-        "feature_types": feature_types,
-        "group": group,
-    }
-    which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
         parts = [open(source, variable=name, **options) for name in variable]
         return concat_features(*parts, variables=variable)
     if is_path := isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
-    if not paths_end(source, (".zarr",)) and are_images(source):
-        refuse_options(source, options)
-        return of_feature_types(open_images(source), feature_types, "a folder of images")
-    paths = None if paths_end(source, PLINK) else _several_paths(source)
-    if (table := table_of(source, paths, options)) is not None:
-        return of_feature_types(from_table(table, options), feature_types, "a table")
-    if paths is not None:
+    images = not paths_end(source, (".zarr",)) and are_images(source)
+    paths = None if images or paths_end(source, PLINK) else _several_paths(source)
+    table = None if images else table_of(source, paths, options)
+    if table is None and paths is not None:
         parts = [open(path, variable=variable, **options) for path in paths]
         return join_files(paths, parts, join)
-    refuse_options(source, options)
+    if table is None:
+        refuse_options(source, options)
     if isinstance(source, ChunkedMatrix):
         if variable is not None or dim is not None:
             raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
         return with_code(source, missing_value)
-    if is_path and not paths_end(source, PLINK):
-        path = os.fspath(source)
+    if is_path and not (images or table or paths_end(source, PLINK)):
+        path, which = os.fspath(source), {"branch": branch, "tag": tag, "snapshot": snapshot}
         if any(which.values()) or is_repository(path):
             return _open_repository(path, which, options, variable)
-    matrix = _of_one(source, variable, options)
-    if matrix is None:
-        return of_feature_types(from_array(source, dim, missing_value), feature_types, "an array")
-    shown = hide_secrets(str(source)) if is_path else "the source"
-    matrix = of_feature_types(matrix, feature_types, shown)
+    if images:
+        matrix = open_images(source)
+    elif table is not None:
+        matrix = _of_table(table, options)
+    else:
+        matrix = _of_one(source, variable, options)
+    if feature_types is not None or isinstance(matrix.annotations, (TenxColumns, AnnDataColumns)):
+        shown = hide_secrets(str(source)) if is_path else f"a {type(source).__name__}"
+        matrix = of_feature_types(matrix, feature_types, shown)
+    return matrix
+
+
+def _of_one(source: Any, variable: str | None, options: dict[str, Any]) -> ChunkedMatrix:
+    """The matrix of one file, store or object."""
+    dim, missing_value = options["dim"], options["missing_value"]
+    if paths_end(source, PLINK):
+        matrix = open_plink(source)
+    elif isinstance(source, (str, os.PathLike)):
+        matrix = _of_path(os.fspath(source), variable, options)
+    elif isinstance(source, zarr.Array | zarr.Group):
+        matrix = _of_node(source, variable, options, str(source.store))
+    elif (found := _of_object(source, variable, dim)) is not None:
+        matrix = found
+    else:
+        return from_array(source, dim, missing_value)
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix
 
 
-def _of_one(source: Any, variable: str | None, options: dict[str, Any]) -> ChunkedMatrix | None:
-    """The matrix of one file, store or object; None of plain arrays, and what is like them."""
-    dim, group = options["dim"], options["group"]
-    policy = (options["missing_chunks"], options["multiallelic"], options["missing_value"])
-    if paths_end(source, PLINK):
-        return open_plink(source)
-    if isinstance(source, (str, os.PathLike)):
-        storage, links = options["storage_options"], options["external_links"]
-        return open_path(os.fspath(source), variable, dim, policy, storage, links, group)
-    if isinstance(source, zarr.Array | zarr.Group):
-        return from_zarr(source, variable, dim, policy, str(source.store), group)
+def _of_path(path: str, variable: str | None, options: dict[str, Any]) -> ChunkedMatrix:
+    """The matrix of a file or store, by the end of its name."""
+    remote, name, dim, group = "://" in path, path.lower(), options["dim"], options["group"]
+    check_readable(path)
+    if not remote and not os.path.exists(path):
+        whole, _, _inner = path.rpartition(".zarr/")
+        if not (whole and os.path.isdir(whole + ".zarr")):
+            raise SourceError(f"{path}: no such file or directory{suggestion(path)}")
+    if group and name.endswith((".npy", ".mtx", ".mtx.gz", ".npz")):
+        raise InvalidInputError(f"{path} has no groups; leave group= out")
+    if name.endswith(".npy"):
+        return stack(NpyReader(path), dim)
+    if name.endswith((".mtx", ".mtx.gz")):
+        return open_matrix_market(path, dim)
+    if name.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
+        return open_h5ad(path, variable, options["external_links"], dim, group)
+    if name.endswith(".npz"):
+        return open_npz(path, variable, dim)
+    if name.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
+        from streampca.sources.labelled.opening import from_netcdf
+
+        return from_netcdf(path, variable, dim, group)
+    if not remote and os.path.isfile(path) and not name.endswith(".zip"):
+        raise SourceError(f"{path}: {how_to_convert(path)}")
+    node = open_array(path, options["storage_options"], external_links=options["external_links"])
+    with metadata_errors(path):
+        return _of_node(node, variable, options, path)
+
+
+def _of_node(
+    node: Any, variable: str | None, options: dict[str, Any], source: str
+) -> ChunkedMatrix:
+    """The matrix of a Zarr array or group, which may be an AnnData or a VCF Zarr."""
+    dim, missing_chunks = options["dim"], options["missing_chunks"]
+    if options["group"]:
+        node = group_in(node, options["group"], source)
+    if isinstance(node, zarr.Group):
+        if is_sparse_group(node) or (is_anndata(node) and dim in (None, 0)):
+            found = (node.get(name) for name in (variable or "X", "X/data", "data"))
+            array = next((one for one in found if isinstance(one, zarr.Array)), None)
+            node = up_to_date(node, array, source)
+            return open_group(node, variable, dim, hide_secrets(source), missing_chunks)
+        if variable is None and is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
+            node = up_to_date(node, node[GENOTYPES], source)
+            multiallelic = options["multiallelic"]
+            return open_vcf_zarr(
+                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
+            )
+    return from_zarr(node, variable, dim, missing_chunks, options["missing_value"], source)
+
+
+def _of_object(source: Any, variable: str | None, dim: Dim) -> ChunkedMatrix | None:
+    """The matrix of an object of another library; None of plain arrays, and what is like them."""
     if _is(source, "xarray"):
-        from streampca.sources.labelled.labelled import from_xarray
+        from streampca.sources.labelled.opening import from_xarray
 
         return from_xarray(source, variable, dim)
-    if "distributed" in sys.modules and (found := _of_futures(source, dim)) is not None:
-        return found
-    if _is(source, "dask"):
-        from streampca.sources.dask.frame import from_dask_collection
+    if "distributed" in sys.modules:
+        from streampca.sources.dask.arrays import from_futures, futures_in
 
-        return from_dask_collection(source, is_dask_frame(source), dim)
+        if futures := futures_in(source):
+            return from_futures(futures, dim)
+    if _is(source, "dask"):
+        from streampca.sources.dask.arrays import from_dask
+        from streampca.sources.dask.frame import from_dask_frame
+
+        return (from_dask_frame if is_dask_frame(source) else from_dask)(source, dim)
     if is_sparse(source):
         return from_sparse(source, dim)
     return from_anndata(source, variable, open) if _is(source, "anndata") else None
@@ -279,21 +295,11 @@ def _open_repository(
     return matrix
 
 
-def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
-    """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
-    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
-    if path.lower().endswith(TABLES) if path else is_frame(source):
-        from streampca.sources.ratings.tables import refuse_ratings
-
-        refuse_ratings(source)
-    matrix = open(source, dim=dim, missing_value=missing_value)
-    for size, name in zip(matrix.shape, ("sample(s)", "feature(s)"), strict=True):
-        if size == 0:
-            raise InvalidInputError(
-                f"Found array with 0 {name} (shape={matrix.shape}) while a minimum of 1 is "
-                "required."
-            )
-    return matrix
+def _is(source: Any, package: str) -> bool:
+    """Whether an object comes from a package, without importing that package."""
+    return package in sys.modules and any(
+        base.__module__.split(".")[0] == package for base in type(source).__mro__
+    )
 
 
 def _several_paths(source: Any) -> list[str] | None:
@@ -311,18 +317,83 @@ def _several_paths(source: Any) -> list[str] | None:
     return expand(path) if pattern else None
 
 
-def _of_futures(source: Any, dim: Dim) -> ChunkedMatrix | None:
-    """The matrix of a future, or of a list of them; None of anything else."""
-    from streampca.sources.dask.arrays import from_futures, futures_given
-
-    return from_futures(futures, dim) if (futures := futures_given(source)) else None
+# Tables: which sources are such, and what only they take.
 
 
-def _is(source: Any, package: str) -> bool:
-    """Whether an object comes from a package, without importing that package."""
-    return package in sys.modules and any(
-        base.__module__.split(".")[0] == package for base in type(source).__mro__
+def holds_parquet(path: str) -> bool:
+    """Whether a folder holds Parquet files, or folders of them."""
+    for _, folders, names in os.walk(path):
+        if any(name.lower().endswith(PARQUET) for name in names):
+            return True
+        folders[:] = [name for name in sorted(folders) if "=" in name]
+    return False
+
+
+def table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
+    """The paths of a table, or a query or frame to be read as one; None for other sources.
+
+    paths : that the source stands for, if several.
+    """
+    if paths is not None:
+        one_table = all(path.lower().endswith(PARQUET) for path in paths)
+        return paths if one_table and options["join"] != "features" else None
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        folder = not stored and os.path.isdir(path) and holds_parquet(path)
+        return [path] if folder or path.rstrip("/").lower().endswith(TABLES) else None
+    kind, named = type(source), any(options[name] is not None for name in TABULAR)
+    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
+        kind.__name__.endswith(("Dataset", "LazyFrame"))
     )
+    return source if query or (named and is_frame(source)) else None
+
+
+def refuse_options(source: Any, options: dict[str, Any]) -> None:
+    """Refuse options of tables, and of files with groups, for anything else."""
+    if stated := [name for name in TABULAR if options[name] is not None]:
+        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
+        why = f"{hide_secrets(str(what))} is not a table (Parquet, Arrow, CSV, data frame)"
+        raise InvalidInputError(f"{stated[0]}=: {why}; leave {stated[0]}= out")
+    files = isinstance(source, (str, os.PathLike, zarr.Group)) and not paths_end(source, PLINK)
+    if options["group"] is not None and not files:
+        raise InvalidInputError(f"group=: a {type(source).__name__} has none; leave group= out")
+
+
+def _of_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
+    """The matrix of a table, by its paths or in memory.  options : of ``streampca.open``."""
+    try:
+        from streampca.sources.tables.opening import open_table
+    except ImportError as error:
+        if "pyarrow" not in str(error):
+            raise
+        raise MissingDependencyError(
+            "tables (Parquet, Arrow, CSV) need pyarrow: pip install 'streampca[tables]'"
+        ) from None
+    wanted = {name: options[name] for name in TABULAR}
+    matrix = open_table(table, **wanted, dim=options["dim"], options=options["storage_options"])
+    matrix.missing_value = options["missing_value"]
+    return matrix
+
+
+# What estimators open.
+
+
+def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
+    """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
+    if path.lower().endswith(TABLES) if path else is_frame(source):
+        from streampca.sources.ratings.recognition import refuse_ratings
+
+        refuse_ratings(source)
+    matrix = open(source, dim=dim, missing_value=missing_value)
+    for size, name in zip(matrix.shape, ("sample(s)", "feature(s)"), strict=True):
+        if size == 0:
+            raise InvalidInputError(
+                f"Found array with 0 {name} (shape={matrix.shape}) while a minimum of 1 is "
+                "required."
+            )
+    return matrix
 
 
 def counted(X: Any) -> Any:
@@ -340,20 +411,3 @@ def counted(X: Any) -> Any:
         UncountedRowsWarning,
     )
     return copy.copy(X).compute_chunk_sizes()
-
-
-def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
-    """The shape and labels of a lazy X, without traversing its graph or computing anything.
-
-    dim : as for ``streampca.open``, which raises the same errors.
-    """
-    if not type(X).__module__.startswith("xarray."):
-        if any(math.isnan(n) for n in X.shape):
-            raise InvalidInputError(
-                f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
-                "Use X = X.compute_chunk_sizes(), which reads it once."
-            )
-        return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
-    from streampca.sources.labelled.labelled import from_xarray
-
-    return from_xarray(X, dim=dim, lazily=True)

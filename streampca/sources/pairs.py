@@ -13,11 +13,10 @@ from streampca.matrix import ChunkedMatrix
 from streampca.matrix.names import counts, whole_numbers
 from streampca.matrix.pair import Pair, ReorderedMatrix, paired
 from streampca.matrix.select import SelectedMatrix
-from streampca.sources.memory.lazy import is_dask_frame
+from streampca.sources.dask.lazy import is_dask_frame
 from streampca.sources.opening import as_matrix, counted
 from streampca.sources.tables.frames import Array, is_frame, row_names, row_numbers
-from streampca.sources.tables.identifiers import known_features
-from streampca.sources.tables.row_keys import named_rows
+from streampca.sources.tables.row_names import known_features, named_rows
 
 
 def as_pair(
@@ -98,10 +97,10 @@ def _by_numbers(
 # -- frames in memory -----------------------------------------------------------------------------
 
 
-def _numbers(one: Any, beside: Any) -> Array | None:
+def _numbers(one: Any, other: Any) -> Array | None:
     """The integers of the index of a frame: those that it holds, or has as text where the other
     frame holds the same."""
-    numbers, others = row_numbers(one), row_numbers(beside)
+    numbers, others = row_numbers(one), row_numbers(other)
     if numbers is not None or others is None:
         return numbers
     text = whole_numbers(row_names(one))

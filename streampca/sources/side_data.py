@@ -13,9 +13,10 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, repeated
-from streampca.sources.columns import AnnDataColumns, DatasetColumns, GroupColumns
-from streampca.sources.files.encodings import read_text
-from streampca.sources.sparse.anndata import axis_names, is_anndata
+from streampca.sources.annotations import Annotations
+from streampca.sources.sparse.anndata import AnnDataColumns, axis_names, is_anndata
+from streampca.sources.text_files import read_text
+from streampca.sources.zarr.labels import GroupColumns
 from streampca.sources.zarr.opening import open_array
 
 # Side data from a file or by name: weights, covariates, batches.
@@ -77,8 +78,8 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _of_netcdf(path: str, name: str | None) -> Any:
-    from streampca.sources.labelled.labelled import pick_variable
     from streampca.sources.labelled.netcdf import open_netcdf
+    from streampca.sources.labelled.opening import pick_variable
 
     with open_netcdf(path) as dataset:
         return pick_variable(dataset, name, list(dataset.data_vars), path, repr(path)).load()
@@ -99,9 +100,11 @@ def _of_source(name: str, source: str, axis: AxisLabels, option: str) -> Any:
     )
 
 
-def _columns_of(source: str) -> AnnDataColumns | GroupColumns | DatasetColumns | None:
+def _columns_of(source: str) -> Annotations | None:
     """The annotations of the matrix at a path; None if it has none."""
     if source.lower().endswith(NETCDF):
+        from streampca.sources.labelled.netcdf import DatasetColumns
+
         return DatasetColumns(source)
     if source.lower().endswith(".h5ad"):
         return AnnDataColumns(source)
@@ -158,7 +161,8 @@ def _names(cells: list[str], axis: AxisLabels, path: str) -> Array:
         return np.asarray(cells).astype(known.dtype)
     except (TypeError, ValueError):
         raise InvalidInputError(
-            f"{path}: {cells[0]!r} is no name along {axis.dims[0]!r}; expected such as {known[0]}"
+            f"{path}: {cells[0]!r} is not a name along {axis.dims[0]!r}; expected names such "
+            f"as {known[0]}"
         ) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -13,48 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.kinds import check_dtype
-from streampca.paths import BINARY
-from streampca.sources.reading import Tally
-
-# Files as locations, compared by their length and a digest of a few of their bytes.
-
-HEAD_NBYTES = 4096  # bytes to hash at the beginning, in the middle and at the end
-
-
-class FileLocation(Location):
-    """One local file."""
-
-    def __init__(self, path: str) -> None:
-        self.name = path
-
-    def sample(self) -> Sequence[str]:
-        return (self.name,)
-
-    def look(self, names: Sequence[str]) -> dict[str, str]:
-        return {name: _seen(name) for name in names}
-
-
-def _seen(path: str) -> str:
-    """The length of a file and a digest of parts of it."""
-    try:
-        handle = os.open(path, os.O_RDONLY | BINARY)
-    except OSError as error:
-        return "absent" if isinstance(error, FileNotFoundError) else f"unreadable ({error})"
-    try:
-        size = os.fstat(handle).st_size
-        digest = hashlib.sha256()
-        for start in (0, size // 2, max(0, size - HEAD_NBYTES)):
-            os.lseek(handle, start, os.SEEK_SET)
-            digest.update(os.read(handle, HEAD_NBYTES))
-    except OSError as error:
-        return f"unreadable ({error})"
-    finally:
-        os.close(handle)
-    return f"{size} bytes, digest {digest.hexdigest()[:12]}"
-
+from streampca.sources.local_files import FileLocation
 
 # The sample dimensions of an array.
 
@@ -109,7 +71,7 @@ def _number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None) -> tuple
         ):
             found.append(int(one) % ndim)
         else:
-            raise InvalidInputError(f"dim={one!r} is not there; the array has dimensions {known}")
+            raise InvalidInputError(f"dim={one!r} does not exist; the array has dimensions {known}")
     if not found or len(set(found)) != len(found) or len(found) == ndim:
         raise InvalidInputError(
             f"dim={dim!r} must name each sample dimension once and leave at least one of {known} "
@@ -131,6 +93,92 @@ def check_rank(shape: Sequence[int], what: str = "X") -> None:
         f"Expected a 2-D {what} of samples x features, got shape {tuple(shape)}. Name the sample "
         "dimension, streampca.open(X, dim=0), and the rest is stacked into features."
     )
+
+
+class Tally:
+    """The reads of a source, shared by its readers. An unpickled copy starts at zero.
+
+    checksums : crc32c of every chunk that was read whole, by its key; None where nobody needs them.
+    blank : notes about chunks with blank rows, by their keys: see ``zarr.reader.note_of``.
+    """
+
+    def __init__(self, checksums: bool = False) -> None:
+        self.lock = threading.Lock()
+        self.count = ReadCount()
+        self.checksums: dict[str, int] | None = {} if checksums else None
+        self.blank: dict[str, int] = {}
+
+    def __reduce__(self) -> Any:
+        return Tally, (self.checksums is not None,)
+
+    def keep_checksums(self, found: Mapping[str, int]) -> None:
+        """Add checksums. Raises ChangingSourceError where a chunk differs from an earlier read,
+        because passes over different data give no result."""
+        with self.lock:
+            kept = self.checksums
+            if kept is None:
+                return
+            for key, checksum in found.items():
+                if kept.setdefault(key, checksum) != checksum:
+                    raise ChangingSourceError(
+                        f"chunk {key!r} was changed while it was read; start again"
+                    )
+
+    def keep_blank(self, found: Mapping[str, int]) -> None:
+        """Add notes about blank rows."""
+        with self.lock:
+            for key, note in found.items():
+                self.blank[key] = self.blank.get(key, 0) | note
+
+    def add(self, count: ReadCount) -> None:
+        """Add to the counts."""
+        with self.lock:
+            self.count = self.count + count
+
+    def restart(self) -> None:
+        """Reset the counts."""
+        with self.lock:
+            self.count = ReadCount()
+
+
+class ThreadBuffers:
+    """Named byte arrays of each thread, which are not pickled."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def __reduce__(self) -> Any:
+        return ThreadBuffers, ()
+
+    def take(self, name: str, size: int, spare: int = 0) -> np.ndarray[Any, Any]:
+        """(size,) uint8, uninitialised; overwrites the previous buffer of this thread and name.
+
+        spare : extra bytes of a new allocation, for a later request that is slightly larger.
+        """
+        held = getattr(self._local, name, None)
+        if held is None or len(held) < size:
+            held = np.empty(size + spare, np.uint8)
+            setattr(self._local, name, held)
+        return np.asarray(held[:size])
+
+    def free(self) -> None:
+        """Free the buffers of this thread."""
+        vars(self._local).clear()
+
+
+MOST_CHUNKS = 1 << 26  # of one array: each is an entry of tables in this process
+
+
+def check_grid(shape: Sequence[int], chunks: Sequence[int], where: str) -> None:
+    """Raises InvalidInputError for an array of more than MOST_CHUNKS chunks."""
+    if any(step < 1 for step in chunks):
+        raise InvalidInputError(f"{where}: chunks {tuple(chunks)}; expected lengths from 1 on")
+    number = math.prod(-(-n // step) for n, step in zip(shape, chunks, strict=True))
+    if number > MOST_CHUNKS:
+        raise InvalidInputError(
+            f"{where} has {number} chunks of {tuple(chunks)}; expected at most {MOST_CHUNKS}. "
+            "Write it again with larger chunks: streampca convert"
+        )
 
 
 # A source is a :class:`Reader`: shape, dtype, chunk boundaries per dimension, and a read of one
@@ -260,11 +308,8 @@ class StackedMatrix(ChunkedMatrix):
         if order != tuple(range(len(order))):
             values = values.transpose(order)
         rows = math.prod(values.shape[: len(self.dims[0])])
-        values = (
-            values.reshape(rows, -1)
-            if values.size
-            else values.reshape(rows, self._width(axis, start, stop))
-        )
+        none = stop - start if axis == 1 else self.shape[1]
+        values = values.reshape(rows, -1 if values.size else none)
         if values.shape[axis] != stop - start:
             keep = slice(skip, skip + stop - start)
             values = values[:, keep] if axis == 1 else values[keep]
@@ -282,9 +327,6 @@ class StackedMatrix(ChunkedMatrix):
         turned.labels = replace(self.labels, features=replace(own, dims=features.dims, sizes=sizes))
         return turned
 
-    def _width(self, axis: int, start: int, stop: int) -> int:
-        return stop - start if axis == 1 else self.shape[1]
-
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         dims, inner = self.dims[axis], self._inner(axis)
         if not dims:
@@ -301,11 +343,7 @@ class StackedMatrix(ChunkedMatrix):
         count = 1
         for dim, part in enumerate(index):
             edges = self.reader.edges(dim)
-            if edges is None:
-                continue
-            first = int(np.searchsorted(edges, part.start, side="right")) - 1
-            last = int(np.searchsorted(edges, part.stop, side="left"))
-            count *= max(last - first, 0)
+            count *= 1 if edges is None else crossed(edges, part.start, part.stop)
         return count
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
@@ -370,7 +408,7 @@ def stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None = None) -
 
 
 def with_code(matrix: ChunkedMatrix, missing_value: float | None) -> ChunkedMatrix:
-    """The same matrix, in which this number is missing too. Refuses another one."""
+    """The matrix, in which this number means missing. Raises where another number does already."""
     if missing_value is None or missing_value == matrix.missing_value:
         return matrix
     if matrix.missing_value is not None:
@@ -388,3 +426,9 @@ def room_for(shape: Sequence[int], dtype: np.dtype[Any], buffer: Any) -> np.ndar
     size = math.prod(shape) * dtype.itemsize
     raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
     return np.asarray(raw.view(dtype).reshape(shape))
+
+
+def crossed(edges: np.ndarray[Any, Any], start: int, stop: int) -> int:
+    """How many chunks with these boundaries hold [start, stop)."""
+    first, last = np.searchsorted(edges, start, "right"), np.searchsorted(edges, stop, "left")
+    return max(int(last - first) + 1, 0) if start < stop else 0

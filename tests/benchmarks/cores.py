@@ -36,7 +36,7 @@ import zarr
 import streampca as sp
 from streampca.kernels import band, blas
 from streampca.passes import execution, limited_threads
-from streampca.sources.simulate import GenotypeRecipe
+from streampca.sources.genotypes.simulate import GenotypeRecipe
 from tests.benchmarks.genotypes import absent, plink, timed, write
 from tests.benchmarks.measure import child, measure, record, recordable
 

@@ -26,7 +26,7 @@ import numpy as np
 import scipy.linalg
 
 from streampca.sources.genotypes.allele_counts import MISSING_CALL
-from streampca.sources.simulate import GenotypeRecipe
+from streampca.sources.genotypes.simulate import GenotypeRecipe
 from tests.benchmarks.measure import plink2_blas, record, recordable
 
 K = 10

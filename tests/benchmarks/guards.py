@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import streampca
-from streampca.sources.zarr.guard import GuardedStore
 from streampca.sources.zarr.ledger import LedgerSource
+from streampca.sources.zarr.stores import GuardedStore
 from streampca.store import write_bundle
 from tests.benchmarks.refresh import made
 from tests.passes.pass_matrices import by_hand

@@ -174,7 +174,7 @@ def elements() -> None:
 def packing() -> None:
     import xarray
 
-    from streampca.sources.labelled.cf import Decoding, decode_coordinate
+    from streampca.sources.cf import Decoding, decode_coordinate
 
     rng = np.random.default_rng(0)
     stored = rng.integers(-20000, 20000, (64, 361, 720)).astype(np.int16)  # 33 MB

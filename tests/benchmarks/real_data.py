@@ -76,7 +76,7 @@ def pit_props(folder: Path) -> Any:
 
     s = table(folder / "pitprops" / "pitprops_corr.csv", 1)
     penalties = (0.06, 0.16, 0.1, 0.5, 0.5, 0.5)
-    model = streampca.SparsePCA.from_covariance(s, 6, n=180, alpha=penalties)
+    model = streampca.SparsePCA.from_covariance(s, n_components=6, n_samples=180, alpha=penalties)
     return 100 * model.explained_variance_ratio_
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.sources.simulate import GenotypeRecipe
+from streampca.sources.genotypes.simulate import GenotypeRecipe
 from tests.benchmarks.genotypes import (
     VARIANTS_AT_ONCE,
     absent,

@@ -103,7 +103,7 @@ def cca(folder: str) -> dict[str, Any]:
 def cca_held_out(folder: str) -> dict[str, Any]:
     import streampca
 
-    model = streampca.CCA(K, regularization="cv", progress=False)
+    model = streampca.CCA(K, alpha="cv", progress=False)
     seconds, _ = timed(lambda: model.fit(*paths(folder)))
     return {"seconds": seconds, "passes": len(model.cost_)}
 

@@ -65,7 +65,7 @@ def main() -> None:
     if arguments.child:
         child(CANDIDATES[arguments.child[0]], arguments.child[1])
         return
-    from streampca.sources.simulate import GenotypeRecipe, write_genotypes
+    from streampca.sources.genotypes.simulate import GenotypeRecipe, write_genotypes
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "wide.zarr")

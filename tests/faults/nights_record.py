@@ -1,6 +1,6 @@
 """What a soak of nights knows of a source: every value written, and what of it may be served.
 
-Written from the help texts alone (``help(streampca.operations)``), so that it can disagree with
+TextOptions from the help texts alone (``help(streampca.operations)``), so that it can disagree with
 the package.
 """
 

@@ -16,7 +16,8 @@ from streampca.cli import main
 from streampca.errors import DamagedSourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
-from streampca.sources.zarr.ledger import Ledger, LedgerSource
+from streampca.sources.ledger import Ledger
+from streampca.sources.zarr.ledger import LedgerSource
 
 N, P, ROWS = 60, 6, 20
 CODECS: dict[str, Any] = {

@@ -21,7 +21,7 @@ from zarr.codecs import ZstdCodec
 import streampca
 from streampca.cli import main
 from streampca.errors import DamagedSourceError, MemoryLimitError, StreamPCAError
-from streampca.sources.zarr import guard
+from streampca.sources.zarr import stores
 
 N, P = 20, 6
 BOMB = numcodecs.Zstd().encode(np.zeros(10**9, np.uint8))  # 30 kB
@@ -204,10 +204,10 @@ def test_metadata_are_refused_at_their_bound(tmp_path: Path, monkeypatch: Any) -
     size = (tmp_path / "x/zarr.json").stat().st_size
     places = [str(tmp_path / "x"), str(tmp_path / "x.zip"), f"file://{tmp_path}/x"]
     for place in places:
-        monkeypatch.setattr(guard, "MOST_METADATA_BYTES", size)
+        monkeypatch.setattr(stores, "MOST_METADATA_BYTES", size)
         found = streampca.PCA(2).fit(streampca.open(place))
         np.testing.assert_array_equal(found.components_, expected)
-        monkeypatch.setattr(guard, "MOST_METADATA_BYTES", size - 1)
+        monkeypatch.setattr(stores, "MOST_METADATA_BYTES", size - 1)
         with pytest.raises(DamagedSourceError, match=r"'zarr.json' in .* is not opened"):
             streampca.open(place)
     trusted = streampca.open(zarr.open_array(str(tmp_path / "x"), mode="r"))

@@ -112,7 +112,7 @@ def test_a_killed_refresh_is_made_good_by_the_next(tmp_path: Path, server: Any) 
 @pytest.mark.parametrize(
     ("how", "kills"),
     [
-        slow(signal.SIGKILL, 6),
+        slow(signal.SIGKILL, 3),
         soak(signal.SIGKILL, 200),
         soak(signal.SIGTERM, 20),
         soak(signal.SIGINT, 20),
@@ -137,16 +137,17 @@ def race(folder: Path, server: Any, rounds: int, locked: bool) -> None:
         job.append(40)
 
 
-def test_of_eight_at_once_one_publishes(tmp_path: Path, server: Any) -> None:
-    race(tmp_path, server, 1, locked=False)
+@pytest.mark.parametrize("locked", [slow(True), False], ids=["with a lock", "by the log alone"])
+def test_of_eight_at_once_one_publishes(locked: bool, tmp_path: Path, server: Any) -> None:
+    race(tmp_path, server, 1, locked)
 
 
-@pytest.mark.parametrize("rounds", [slow(2), soak(100)])
+@pytest.mark.soak
 @pytest.mark.parametrize("locked", [True, False], ids=["with a lock", "by the log alone"])
 def test_of_eight_at_once_one_publishes_every_time(
-    locked: bool, rounds: int, tmp_path: Path, server: Any
+    locked: bool, tmp_path: Path, server: Any
 ) -> None:
-    race(tmp_path, server, rounds, locked)
+    race(tmp_path, server, 100, locked)
 
 
 @pytest.mark.soak
@@ -174,7 +175,12 @@ def test_a_full_disk_leaves_the_old_version(limit: int, tmp_path: Path, server: 
 
 @pytest.mark.parametrize(
     ("kind", "stride"),
-    [("fails once", 9), slow("fails once", 1), slow("fails for ever", 1), slow("fails after", 1)],
+    [
+        ("fails once", 9),
+        slow("fails for ever", 4),
+        slow("fails after", 4),
+        *(soak(kind, 1) for kind in ("fails once", "fails for ever", "fails after")),
+    ],
 )
 def test_every_step_of_the_store_may_fail(
     kind: str, stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -91,7 +91,7 @@ def test_calls_coded_minus_one_to_one_are_refused(scale, dtype):
     for wrong in (9, -9):
         nines = np.where(np.arange(60) == np.arange(40)[:, None], wrong, calls)
         with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
-            GenotypePCA(2, scale="hwe", svd_solver="scatter").fit(nines.astype(dtype))
+            GenotypePCA(2, scale="hwe", solver="scatter").fit(nines.astype(dtype))
     right = GenotypePCA(2, scale=scale).fit(calls.astype(dtype))
     assert right.result_.missing.sum() == 0  # the line that the message gives
     with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
@@ -105,7 +105,7 @@ def test_calls_coded_minus_one_to_one_are_refused(scale, dtype):
 def test_haploid_calls_in_an_array_are_refused_unless_that_is_said(solver):
     calls = (random_calls(n=60, p=40, missing=0.03) > 0).astype(np.int8)
     with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
-        GenotypePCA(2, svd_solver=solver).fit(calls)
+        GenotypePCA(2, solver=solver).fit(calls)
     f, _ = eigenvalues(calls, 1, 2)
     np.testing.assert_allclose(GenotypePCA(2, ploidy=1).fit(calls).frequencies_, f, rtol=1e-6)
     stated = streampca.open(calls, missing_value=-1)  # rare alleles of diploids, says the user

@@ -70,7 +70,7 @@ def test_streamed_components_are_those_in_memory(tmp_path, monkeypatch) -> None:
 def test_streaming_the_components_takes_them_out_of_the_plan(tmp_path) -> None:
     path = write_plink(tmp_path / "x", random_calls(20, 60_000))
     held, streamed = (
-        GenotypePCA(10, svd_solver="gram", loadings=one).plan(path).memory["loadings"]
+        GenotypePCA(10, solver="gram", loadings=one).plan(path).memory["loadings"]
         for one in (None, tmp_path / "v.zarr")
     )
     assert held["components"] == 10 * 60_000 * 8

@@ -94,7 +94,7 @@ def oracle(calls: np.ndarray, scale: str, keep: np.ndarray | None = None) -> tup
 def test_eigenvalues_and_counts(scale: str, solver: str) -> None:
     calls = simulated(p=300 if solver == "scatter" else 900)
     with pytest.warns(UserWarning, match="no observation"):
-        model = GenotypePCA(4, scale=scale, svd_solver=solver).fit(genotypes(calls))
+        model = GenotypePCA(4, scale=scale, solver=solver).fit(genotypes(calls))
     values, z, used = oracle(calls, scale)
     np.testing.assert_allclose(model.eigenvalues_, values[:4], rtol=2e-6)
     assert model.n_features_used_ == used.sum()
@@ -137,7 +137,7 @@ def test_limits_are_met_exactly_and_alike_for_both_alleles() -> None:
     calls[:, 1], calls[:, 3] = 2 - calls[:, 0], 2 - calls[:, 2]
     calls[:29, 4], calls[:30, 5] = -1, -1
     for solver in ("gram", "scatter"):
-        model = GenotypePCA(2, maf=0.1, max_missing=0.29, svd_solver=solver)
+        model = GenotypePCA(2, maf=0.1, max_missing=0.29, solver=solver)
         assert model.fit(genotypes(calls)).result_.filtered.tolist() == [2, 3, 5]
     for n, p in ((1000, 0.01), (977, 0.05), (3000, 0.001)):
         for share in (p, 1 - p):
@@ -190,10 +190,8 @@ def test_fit_on_some_score_all(solver: str) -> None:
     calls = simulated(p=300, missing=0.02)
     calls[:, 5] = 1
     chosen = [f"s{i}" for i in range(0, 60, 2)]
-    model = GenotypePCA(3, fit_samples=chosen, svd_solver=solver).fit(genotypes(calls))
-    alone = GenotypePCA(3, svd_solver=solver).fit(
-        select(genotypes(calls), samples=np.arange(0, 60, 2))
-    )
+    model = GenotypePCA(3, fit_samples=chosen, solver=solver).fit(genotypes(calls))
+    alone = GenotypePCA(3, solver=solver).fit(select(genotypes(calls), samples=np.arange(0, 60, 2)))
     np.testing.assert_allclose(model.eigenvalues_, alone.eigenvalues_, rtol=1e-12)
     np.testing.assert_allclose(model.components_, alone.components_, atol=1e-12)
     assert model.scores_.shape == (60, 3)
@@ -214,7 +212,7 @@ def test_all_are_scored_by_a_pass_of_samples_or_of_features(axis, monkeypatch) -
     calls = simulated(p=300, missing=0.02)
     calls[:, 5] = 1
     chosen = [f"s{i}" for i in range(40)]
-    model = GenotypePCA(3, fit_samples=chosen, svd_solver="scatter").fit(genotypes(calls))
+    model = GenotypePCA(3, fit_samples=chosen, solver="scatter").fit(genotypes(calls))
     np.testing.assert_array_equal(model.result_.missing_by_sample, (calls < 0).sum(axis=1))
     np.testing.assert_allclose(model.scores_, model.transform(genotypes(calls)), atol=1e-4)
 
@@ -226,7 +224,7 @@ def test_missing_calls_by_sample_where_samples_are_streamed(tmp_path) -> None:
     calls[:, 5] = 1
     path = str(tmp_path / "x.zarr")
     zarr.create_array(path, shape=calls.shape, chunks=(20, 30_000), dtype="i1")[:] = calls
-    model = GenotypePCA(2, svd_solver="gram", memory_limit="140MiB").fit(path)
+    model = GenotypePCA(2, solver="gram", memory_limit="140MiB").fit(path)
     assert model.plan_.solver == "gram by panels"
     np.testing.assert_array_equal(model.result_.missing_by_sample, (calls < 0).sum(axis=1))
 
@@ -368,8 +366,8 @@ def test_bad_words_are_refused() -> None:
         GenotypePCA(1, variants=VariantFilter(chromosomes="7")).fit(matrix)
     with pytest.raises(InvalidInputError, match="no features are left of 3 after exclude;"):
         VariantFilter(exclude=["v0", "v1", "v2"]).mask(matrix.labels.features)
-    with pytest.raises(InvalidInputError, match="no samples are left of 3 after remove"):
-        GenotypePCA(1, remove=["s0", "s1", "s2"]).fit(matrix)
+    with pytest.raises(InvalidInputError, match="no samples are left of 3 after exclude"):
+        GenotypePCA(1, exclude=["s0", "s1", "s2"]).fit(matrix)
     for bad in ({"maf": 0.6}, {"max_missing": 2}, {"ploidy": 0}, {"max_sample_missing": -1}):
         with pytest.raises(InvalidInputError, match="expected"):
             GenotypePCA(1, **bad).fit(matrix)
@@ -381,7 +379,7 @@ def test_values_that_are_no_counts(solver: str) -> None:
     calls[:, 5] = 1
     calls[:, 8] = 9
     with pytest.raises(InvalidInputError, match="missing_value=9"):
-        GenotypePCA(2, svd_solver=solver).fit(genotypes(calls))
+        GenotypePCA(2, solver=solver).fit(genotypes(calls))
 
 
 def test_a_haploid_matrix() -> None:
@@ -415,7 +413,7 @@ def test_relationship_matrix(tmp_path) -> None:
     calls = simulated(n=20, p=200, missing=0.02)
     calls[:, 5] = 1
     path = tmp_path / "grm.zarr"
-    GenotypePCA(2, relationship=path, svd_solver="gram").fit(genotypes(calls))
+    GenotypePCA(2, relationship=path, solver="gram").fit(genotypes(calls))
     _, z, used = oracle(calls, "hwe")
     stored = zarr.open_group(str(path))["relationship"]
     np.testing.assert_allclose(stored[:], z @ z.T / used.sum(), atol=1e-5)
@@ -425,8 +423,8 @@ def test_relationship_matrix(tmp_path) -> None:
             refused(matrix)
     assert matrix.reads().chunks == 0
     other = tmp_path / "other.zarr"
-    with pytest.raises(InvalidInputError, match="use svd_solver='gram'"):
-        GenotypePCA(2, relationship=other, svd_solver="scatter").plan(matrix)
+    with pytest.raises(InvalidInputError, match="use solver='gram'"):
+        GenotypePCA(2, relationship=other, solver="scatter").plan(matrix)
     tall = GenotypePCA(2, relationship=other).fit(genotypes(simulated(40, 12, 0.0)[:, 6:]))
     assert tall.plan_.solver == "gram"
     assert other.exists()
@@ -471,7 +469,7 @@ def test_children_of_fitted_parents_are_warned_of(tmp_path) -> None:
         GenotypePCA(2).fit(path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        GenotypePCA(2, remove=["s0"]).fit(path)
+        GenotypePCA(2, exclude=["s0"]).fit(path)
         GenotypePCA(2, fit_samples=["s0", *(f"s{i}" for i in range(2, 12))]).fit(path)
 
 
@@ -528,7 +526,7 @@ def test_save_and_load(tmp_path) -> None:
 
 def test_the_plan_reads_nothing_and_names_its_passes() -> None:
     matrix = genotypes(simulated())
-    plan = GenotypePCA(3, max_sample_missing=0.5, svd_solver="gram").plan(matrix)
+    plan = GenotypePCA(3, max_sample_missing=0.5, solver="gram").plan(matrix)
     assert [one.name for one in plan.passes] == ["calls by sample", "gram", "loadings"]
     assert matrix.reads().chunks == 0
     assert plan.method == "GenotypePCA"

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -177,7 +177,6 @@ def test_samples_of_the_fit_keep_their_scores(study):
         project_samples(model, matrix, shrinkage="oadp")
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_blocks_do_not_matter(study, data):
     """Any chunks, blocks, tiles, lanes and streamed axis."""

@@ -25,7 +25,7 @@ def shared(tmp_path):
 
 def test_an_individual_id_of_several_samples_is_refused_wherever_samples_are_chosen(shared):
     whom = r"a is f1:a; f2:a; f3:a\. Name family and individual: f1:a, or in a file 'f1 a'"
-    for chosen in ("keep", "remove", "fit_samples"):
+    for chosen in ("keep", "exclude", "fit_samples"):
         with pytest.raises(InvalidInputError, match=rf"^{chosen}: 1 of 2 ids .*{whom}"):
             GenotypePCA(2, **{chosen: ["b", "a"]}).plan(shared)
         GenotypePCA(1, **{chosen: ["b", "c", "f2:a", "f3 a"]}).plan(shared)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.errors import InvalidInputError, MemoryLimitError
@@ -166,7 +166,6 @@ def cases(draw):
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_any_blocks_keep_what_the_rules_keep(case):
     expected = oracle(
@@ -297,23 +296,6 @@ def test_the_step_is_a_tenth_of_the_window():
         assert found.settings["step"] == step
         np.testing.assert_array_equal(found.kept, prune_ld(matrix, window=window, step=step).kept)
     assert prune_ld(matrix).settings["window"] == 500
-
-
-@pytest.fixture(scope="module")
-def two_workers():
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 @pytest.mark.slow

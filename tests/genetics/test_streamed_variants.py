@@ -116,7 +116,7 @@ def test_ten_times_the_variants_add_little_to_the_plan(tmp_path, monkeypatch, un
         calls = np.zeros((4, p), np.int8)
         source = write_plink(tmp_path / f"p{p}", calls)
         plans[p] = GenotypePCA(3, loadings=tmp_path / "v.zarr").plan(source)
-        held = GenotypePCA(3, svd_solver="gram").plan(source).memory
+        held = GenotypePCA(3, solver="gram").plan(source).memory
         assert held["loadings"]["components"] == 3 * p * 8
         assert held["gram"]["statistics of features"] == 48 * p
         assert held["solver"]["statistics of features"] == 48 * p

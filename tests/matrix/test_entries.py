@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca.kernels.sparse as kernels
@@ -43,7 +43,6 @@ def standardised(x: np.ndarray, center: np.ndarray, scale: np.ndarray, code: Any
     return np.where(hole, 0.0, z)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 40),
     st.integers(1, 30),
@@ -150,7 +149,6 @@ def test_nothing_is_compiled_twice_for_a_literal() -> None:
         assert "Literal" not in str(getattr(kernels, name).signatures), name
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(0, 40),
     st.integers(1, 20),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,19 +13,6 @@ Resumed = Callable[[str, Callable[[], Any]], Any]
 
 class Interrupted(Exception):
     """Stands for a power failure."""
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    """Two worker processes."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 @pytest.fixture

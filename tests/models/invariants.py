@@ -23,3 +23,10 @@ def check_invariants(model: Any, X: Any, tolerance: float = 1e-10) -> None:
     dropped = model.result_.total_variance - variance.sum()
     np.testing.assert_allclose(left, dropped, atol=tolerance * model.result_.total_variance * k)
     assert np.all(np.diff(variance) <= 1e-12 * scale)
+
+
+def same(found: Any, expected: np.ndarray, atol: float = 1e-8) -> None:
+    """Up to the signs of the columns."""
+    found = np.asarray(found)
+    signs = np.sign((found * expected).sum(axis=0))
+    np.testing.assert_allclose(found * signs, expected, atol=atol * np.abs(expected).max())

@@ -112,7 +112,7 @@ def test_nutrimouse_is_that_of_rcc(shared_data: Path) -> None:
     lipid = table(shared_data / "cca" / "nutrimouse_lipid.csv", 1)
     expected = rcc(gene, lipid, 0.1, 0.2)[:3]
     for solver in ("auto", "samples", *SOLVERS):
-        model = quiet(regularization=(0.1, 0.2), solver=solver).fit(gene, lipid)
+        model = quiet(alpha=(0.1, 0.2), solver=solver).fit(gene, lipid)
         np.testing.assert_allclose(model.correlations_, expected, atol=1e-8)
         assert np.all(model.correlation_bound_ < 1e-9)
     with pytest.raises(InvalidInputError, match="X has 120 features and 40 rows"):
@@ -225,10 +225,10 @@ def test_held_out_choice_in_the_same_read(tmp_path: Path) -> None:
     y = h @ rng.standard_normal((2, 40)) + 3.0 * rng.standard_normal((120, 40))
     for name, values in (("x", x), ("y", y)):
         zarr.create_array(str(tmp_path / name), data=values, chunks=(17, values.shape[1]))
-    model = quiet(2, regularization="cv").fit(str(tmp_path / "x"), str(tmp_path / "y"))
+    model = quiet(2, alpha="cv").fit(str(tmp_path / "x"), str(tmp_path / "y"))
     assert len(model.cost_) == 1
     assert model.cost_[0].reads == model.plan_.reads == 16
-    l1, l2 = model.regularization_
+    l1, l2 = model.alpha_
     np.testing.assert_allclose(model.correlations_, rcc(x, y, l1, l2)[:2], atol=1e-10)
     trials = model.held_out_
     assert trials is not None
@@ -241,14 +241,14 @@ def test_held_out_choice_in_the_same_read(tmp_path: Path) -> None:
 def test_held_out_correlations_are_those_of_refitting() -> None:
     from streampca.kernels.columns import line_keys
 
-    model = quiet(1, regularization="cv").fit(X, Y)
+    model = quiet(1, alpha="cv").fit(X, Y)
     fold = line_keys(np.arange(200), 0, 0) % np.uint32(5)
     assert model.held_out_ is not None
     for l1, l2, found in model.held_out_[[0, 7, 24]]:
         sums = np.zeros(3)
         for f in range(5):
             rest, held = fold != f, fold == f
-            part = quiet(1, regularization=(l1, l2)).fit(X[rest], Y[rest])
+            part = quiet(1, alpha=(l1, l2)).fit(X[rest], Y[rest])
             a = X[held] @ part.x_weights_[:, 0]
             b = Y[held] @ part.y_weights_[:, 0]
             a, b = a - a.mean(), b - b.mean()
@@ -257,12 +257,12 @@ def test_held_out_correlations_are_those_of_refitting() -> None:
 
 
 def test_penalties_have_units_unless_columns_are_scaled() -> None:
-    by_scale = [quiet(regularization=0.3, scale="std").fit(x, Y) for x in (X, 100.0 * X)]
+    by_scale = [quiet(alpha=0.3, scale="std").fit(x, Y) for x in (X, 100.0 * X)]
     np.testing.assert_allclose(by_scale[0].correlations_, by_scale[1].correlations_, atol=1e-12)
     z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
     w = (Y - Y.mean(axis=0)) / Y.std(axis=0, ddof=1)
     np.testing.assert_allclose(by_scale[0].correlations_, rcc(z, w, 0.3, 0.3)[:3], atol=1e-12)
-    plain = [quiet(regularization=0.3).fit(x, Y).correlations_[0] for x in (X, 0.01 * X)]
+    plain = [quiet(alpha=0.3).fit(x, Y).correlations_[0] for x in (X, 0.01 * X)]
     assert plain[0] > plain[1] + 0.1
 
 
@@ -272,7 +272,7 @@ def test_many_features_in_sample_space(layout: tuple[int, int], tmp_path: Path) 
     x, y = rng.standard_normal((50, 90)) + 7.0, rng.standard_normal((50, 70))
     x[:, :5] += y[:, :5]
     zarr.create_array(str(tmp_path / "x"), data=x, chunks=layout)
-    for parameters in ({"regularization": (0.5, 0.2)}, {"pca": (8, 5)}):
+    for parameters in ({"alpha": (0.5, 0.2)}, {"pca": (8, 5)}):
         models = [
             quiet(solver=solver, **parameters).fit(str(tmp_path / "x"), y)
             for solver in ("scatter", "samples", "tsqr")
@@ -351,11 +351,11 @@ def test_chunks_do_not_count(rows: int, tmp_path: Path) -> None:
 
 
 def test_a_saved_model_keeps_its_pairs(tmp_path: Path) -> None:
-    model = quiet(regularization=(0.1, 0.2)).fit(X, Y)
+    model = quiet(alpha=(0.1, 0.2)).fit(X, Y)
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.x_weights_, model.x_weights_)
-    np.testing.assert_array_equal(loaded.regularization_, [0.1, 0.2])
+    np.testing.assert_array_equal(loaded.alpha_, [0.1, 0.2])
     again = loaded.fit(X, Y)
     np.testing.assert_array_equal(again.correlations_, model.correlations_)
 
@@ -368,13 +368,13 @@ def test_a_saved_model_keeps_its_pairs(tmp_path: Path) -> None:
     [
         ({"k": 5}, "n_components=5; expected None or a number from 1 to 4"),
         ({"k": 0.5}, "n_components=0.5; expected None or a number"),
-        ({"regularization": -1.0}, "regularization=-1.0; expected None, 'cv', a number"),
-        ({"regularization": (1, 2, 3)}, "expected None, 'cv', a number from 0, or two"),
-        ({"regularization": "best"}, "regularization='best'"),
+        ({"alpha": -1.0}, "alpha=-1.0; expected None, 'cv', a number"),
+        ({"alpha": (1, 2, 3)}, "expected None, 'cv', a number from 0, or two"),
+        ({"alpha": "best"}, "alpha='best'"),
         ({"pca": (3, 9)}, r"pca=\(3, 9\): that of Y=9; expected a number from 1 to 4"),
-        ({"pca": (3, 2), "regularization": 1.0}, "exclude each other"),
+        ({"pca": (3, 2), "alpha": 1.0}, "exclude each other"),
         ({"solver": "samples"}, "solver='samples' needs pca"),
-        ({"regularization": "cv", "solver": "tsqr"}, "give numbers"),
+        ({"alpha": "cv", "solver": "tsqr"}, "give numbers"),
         ({"scale": "max"}, "scale='max'; expected None or 'std'"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ import zarr
 from streampca import cross_correlation
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.models.two_views import cross_correlation as module
+from tests.forks import forked
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((80, 30)) + 100.0
@@ -96,12 +95,10 @@ def test_a_fresh_process_takes_what_was_planned(limit, tmp_path):
     code = (
         "import warnings; warnings.simplefilter('error')\n"
         "import streampca\n"
+        f"import os; os.chdir({str(tmp_path)!r})\n"
         f"streampca.cross_correlation('x.zarr', 'y.zarr', out='r.zarr', memory_limit='{limit}')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    forked(code)
 
 
 @pytest.mark.parametrize("dtypes", [("f4", "f8"), ("f8", "f4"), ("i4", "f4"), ("f2", "i8")])

@@ -16,6 +16,7 @@ import streampca
 from streampca import PCA, KernelPCA, map_features, random_fourier
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.matrix.mapped import code_of
+from tests.models.invariants import same
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((400, 3)) @ RNG.standard_normal((3, 3))
@@ -30,13 +31,6 @@ def quadratic(x: np.ndarray) -> np.ndarray:
 
 def quiet(k: int = 4, **parameters: Any) -> PCA:
     return PCA(k, progress=False, **parameters)
-
-
-def same(found: Any, expected: np.ndarray, atol: float = 1e-8) -> None:
-    """Up to the signs of the columns."""
-    found = np.asarray(found)
-    signs = np.sign((found * expected).sum(axis=0))
-    np.testing.assert_allclose(found * signs, expected, atol=atol * np.abs(expected).max())
 
 
 def test_a_pca_of_a_feature_map_is_its_kernel_pca(tmp_path: Path) -> None:
@@ -166,8 +160,8 @@ def test_functions_that_differ_in_what_they_hold_are_told_apart() -> None:
 
         return rows
 
-    for one, same, other in (
+    for one, alike, other in (
         (Scaled(2.0).rows, Scaled(2.0).rows, Scaled(3.0).rows),
         (with_power(2), with_power(2), with_power(3)),
     ):
-        assert code_of(one) == code_of(same) != code_of(other)
+        assert code_of(one) == code_of(alike) != code_of(other)

@@ -16,8 +16,9 @@ import streampca
 from streampca import KernelPCA
 from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
 from streampca.models.decompose import panels, routes
-from streampca.models.kernel import plan as kernel_plan
 from streampca.models.kernel import scratch as kernel_scratch
+from streampca.models.kernel import tiles as kernel_tiles
+from tests.forks import forked
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
 
@@ -99,7 +100,7 @@ def test_panels_of_rows(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_small_space_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_plan, "BASES", (2,))
+    monkeypatch.setattr(kernel_tiles, "BASES", (2,))
     model = quiet(kernel="laplacian", gamma=0.05, tol=1e-8, max_passes=40).fit(X)
     assert sum(one.name.startswith("step") for one in model.cost_) > 2
     exact = KernelPCA(4, kernel="laplacian", gamma=0.05, solver="exact", progress=False).fit(X)
@@ -243,7 +244,8 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 
 
 MEMORY = """
-import sys, streampca
+import sys, warnings, streampca
+warnings.simplefilter("error", UserWarning)
 from streampca.passes.memory import peak_nbytes
 path, limit, kernel = sys.argv[1:]
 asked = {"kernel": kernel, "solver": "matrix-free", "progress": False, "memory_limit": limit}
@@ -261,9 +263,7 @@ def test_memory_is_kept(n: int, p: int, limit: str, kernel: str, tmp_path: Path)
     centres = rng.standard_normal((5, p), dtype=np.float32)
     x = centres[rng.integers(0, 5, n)] + 0.3 * rng.standard_normal((n, p), dtype=np.float32)
     path = stored(tmp_path, x, 200)
-    words = [sys.executable, "-W", "error::UserWarning", "-c", MEMORY, path, limit, kernel]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    pieces, peak, planned = map(int, said)
+    pieces, peak, planned = map(int, forked(MEMORY, path, limit, kernel).split())
     assert (pieces > 1) == (kernel == "cosine")
     assert peak <= planned <= 2 * peak
 
@@ -279,14 +279,14 @@ def test_memory_is_kept(n: int, p: int, limit: str, kernel: str, tmp_path: Path)
     ],
 )
 def test_the_same_bits_on_a_cluster_and_on_any_number_of_threads(
-    solver: str, dtype: str, tmp_path: Path, client: Any
+    solver: str, dtype: str, tmp_path: Path, two_workers: Any
 ) -> None:
     path = stored(tmp_path, clusters(1, 3000).astype(dtype))
     asked = {"kernel": "rbf", "gamma": "median", "solver": solver}
     if solver == "scratch":
         asked["scratch"] = str(tmp_path / "scratch")
     expected = quiet(scheduler="threads", threads=1, **asked).fit(path).eigenvectors_
-    for more in ({"scheduler": client}, {"scheduler": "threads", "threads": 3}):
+    for more in ({"scheduler": two_workers}, {"scheduler": "threads", "threads": 3}):
         found = quiet(**asked, **more).fit(path).eigenvectors_
         np.testing.assert_array_equal(found, expected)
 

@@ -26,6 +26,7 @@ from streampca.models.kernel.functions import Kernel
 from streampca.passes import Running, choose, execute
 from streampca.sources import as_matrix
 from tests.each import each
+from tests.models.invariants import same
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
 RNG = np.random.default_rng(0)
@@ -41,13 +42,6 @@ def stored(folder: Path, values: np.ndarray, chunks: tuple[int, int], name: str 
 
 def quiet(k: int | None = 4, **parameters: Any) -> KernelPCA:
     return KernelPCA(k, progress=False, **parameters)
-
-
-def same(found: Any, expected: np.ndarray, atol: float = 1e-8) -> None:
-    """Up to the signs of the columns."""
-    found = np.asarray(found)
-    signs = np.sign((found * expected).sum(axis=0))
-    np.testing.assert_allclose(found * signs, expected, atol=atol * np.abs(expected).max())
 
 
 def laplace(a: np.ndarray, b: np.ndarray, **_: Any) -> float:

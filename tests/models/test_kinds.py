@@ -255,9 +255,9 @@ def test_an_interrupted_fit_goes_on(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @every
-def test_the_same_bits_on_a_cluster(kind: str, tmp_path: Path, client: Any) -> None:
+def test_the_same_bits_on_a_cluster(kind: str, tmp_path: Path, two_workers: Any) -> None:
     paths = stored(kind, tmp_path)
-    here, there = made(kind, scheduler="threads"), made(kind, scheduler=client)
+    here, there = made(kind, scheduler="threads"), made(kind, scheduler=two_workers)
     expected = scored(here.fit(*paths), *paths)
     np.testing.assert_array_equal(scored(there.fit(*paths), *paths), expected)
 
@@ -328,7 +328,7 @@ def test_options_are_those_parameters(kind: str, capsys: Any) -> None:
         main(["fit", "--model", option_name(kind), "--help"])
     shown = capsys.readouterr().out
     for name, one in KINDS[kind].parameters.items():
-        if name not in ("progress", "compute"):
+        if name != "progress":
             first = "--no-" if one.default is True else "--"
             first = "--model-" if (kind, name) == ("FactorAnalysis", "scores") else first
             option = f" {first}{name.strip('_').replace('_', '-')}"
@@ -497,12 +497,3 @@ def test_a_kind_has_only_what_it_can_answer() -> None:
         factors.reconstruction_error(x)
     with pytest.raises(InvalidInputError, match=r"a HardImpute of .* fit streampca\.PPCA"):
         completed.get_covariance()
-
-
-def test_fields_that_every_kind_had_before_are_left_out() -> None:
-    model = streampca.FactorAnalysis(2, progress=False).fit(data("PCA"))
-    arrays, document = model.result_.to_saved()
-    old = {"total_squares": float("nan"), "feature_mean": None, "fitted": None}
-    counted = {"missing_by_sample": np.zeros(60, np.int64)}
-    again = streampca.Decomposition.from_saved(arrays | counted, document | old, "here")
-    np.testing.assert_array_equal(again.loadings, model.result_.loadings)

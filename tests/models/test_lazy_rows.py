@@ -14,7 +14,7 @@ import xarray as xr
 import streampca
 from streampca import preprocess
 from streampca.errors import InvalidInputError
-from streampca.sources.memory import lazy as lazy_module
+from streampca.sources.dask import lazy as lazy_module
 
 N, LAT, LON = 48, 4, 5
 RNG = np.random.default_rng(11)
@@ -222,7 +222,7 @@ def test_wide_rows_come_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_merged_tiles_come_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streampca.sources.memory import lazy
+    from streampca.sources.dask import lazy
 
     monkeypatch.setattr(lazy, "ROWS_NBYTES", 8 * LAT * LON * 10)
     model = streampca.PCA(2).fit(field())

@@ -18,6 +18,7 @@ from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.models.kernel.functions import Kernel
 from streampca.models.kernel.landmarks import METHODS, candidate_rows
+from tests.models.invariants import same
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 5)) @ RNG.standard_normal((5, 5))
@@ -29,13 +30,6 @@ methods = pytest.mark.parametrize("method", METHODS)
 
 def quiet(k: int = 3, **parameters: Any) -> NystroemPCA:
     return NystroemPCA(k, **{"gamma": 0.1, "progress": False, **parameters})
-
-
-def same(found: Any, expected: np.ndarray, atol: float = 1e-8) -> None:
-    """Up to the signs of the columns."""
-    found = np.asarray(found)
-    signs = np.sign((found * expected).sum(axis=0))
-    np.testing.assert_allclose(found * signs, expected, atol=atol * np.abs(expected).max())
 
 
 @methods

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfTransformer
 
@@ -172,7 +172,6 @@ def test_the_transform_is_part_of_the_fingerprint() -> None:
     assert preprocess.log1p(x).fingerprint() == prints[1]
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(1, 20), st.integers(1, 9), st.sampled_from(list(KINDS)), st.integers(0, 999))
 def test_missing_codes_become_nan_and_are_left_out(n: int, p: int, kind: str, seed: int) -> None:
     draw = np.random.default_rng(seed)

@@ -116,7 +116,7 @@ def test_check_estimator(kind):
     assert left_out - {"check_array_api_input"} == set(expected)
 
 
-@pytest.mark.parametrize("estimator", [PCA(6), IncrementalPCA(6), PCA(6, svd_solver="gram")])
+@pytest.mark.parametrize("estimator", [PCA(6), IncrementalPCA(6), PCA(6, solver="gram")])
 @pytest.mark.filterwarnings("ignore")
 def test_sample_weights_are_repeated_rows(estimator):
     check_sample_weight_equivalence_on_dense_data("PCA", estimator)

@@ -15,7 +15,7 @@ from streampca.errors import InvalidInputError
 from streampca.models.sparse import sweeps as sparse_sweeps
 from streampca.models.sparse.sweeps import WorkingSet
 from streampca.solvers.sparse_components import Penalty
-from tests.models.test_sparse_pca import FREE, planted, quiet
+from tests.models.test_sparse_pca import FREE, quiet, spiked
 
 GROUPS = np.repeat(np.arange(15), 4)
 
@@ -38,12 +38,12 @@ def test_a_finite_ridge_needs_no_covariance_of_all(
     monkeypatch.setattr(sparse_sweeps, "WORKING", 25)
     monkeypatch.setattr(sparse_sweeps, "SPARE", 1)
     for seed, scale in ((0, None), (2, "std")):
-        x = planted(seed)
+        x = spiked(seed)
         more = {"ridge": ridge, "tol": 1e-6, **asked}
         if scale:  # a spike is a share of variances that are all 1
             more |= {"scale": scale} | ({"alpha": 0.8} if "alpha" in asked else {})
-        held = quiet(algorithm="covariance", **more).fit(x)
-        read = quiet(algorithm="sweeps", max_passes=400, **more).fit(blocks(x))
+        held = quiet(solver="covariance", **more).fit(x)
+        read = quiet(solver="sweeps", max_passes=400, **more).fit(blocks(x))
         assert read.plan_.memory["columns"]["covariance of some features"] == 4 * 25**2 * 8
         np.testing.assert_allclose(read.components_, held.components_, atol=1e-10)
         assert np.array_equal(read.components_ == 0, held.components_ == 0)
@@ -99,13 +99,13 @@ def test_features_that_were_left_out_are_taken_up(asked: str) -> None:
 
 @pytest.mark.parametrize("ridge", [FREE, 0.5])
 def test_a_path_is_its_penalties_in_the_same_reads(ridge: float) -> None:
-    x, alphas = planted(0), [4.0, 2.0, (1.0, 1.5)]
+    x, alphas = spiked(0), [4.0, 2.0, (1.0, 1.5)]
     more = {"ridge": ridge, "tol": 1e-6}
-    read = quiet(path=alphas, algorithm="sweeps", max_passes=300, **more).fit(blocks(x))
-    held = quiet(path=alphas, algorithm="covariance", **more).fit(x)
+    read = quiet(path=alphas, solver="sweeps", max_passes=300, **more).fit(blocks(x))
+    held = quiet(path=alphas, solver="covariance", **more).fit(x)
     reads = []
     for alpha, a, b in zip(alphas, read.path_, held.path_, strict=True):
-        alone = quiet(alpha=alpha, algorithm="sweeps", max_passes=300, **more).fit(blocks(x))
+        alone = quiet(alpha=alpha, solver="sweeps", max_passes=300, **more).fit(blocks(x))
         reads.append(len(alone.cost_))
         for point in (a, b):
             np.testing.assert_array_equal(point.alpha, np.broadcast_to(alpha, 2))
@@ -120,7 +120,7 @@ def test_a_path_is_its_penalties_in_the_same_reads(ridge: float) -> None:
 
 
 def test_of_a_path_the_sparsest_that_explains_enough_is_taken(tmp_path: Path) -> None:
-    x, alphas = planted(0), [8.0, 4.0, 0.1]
+    x, alphas = spiked(0), [8.0, 4.0, 0.1]
     sums = [one.explained_variance.sum() for one in quiet(path=alphas).fit(x).path_]
     assert sums == sorted(sums)
     share = (sums[1] / sums[2] + sums[0] / sums[2]) / 2
@@ -133,17 +133,19 @@ def test_of_a_path_the_sparsest_that_explains_enough_is_taken(tmp_path: Path) ->
     loaded = streampca.load(tmp_path / "m")
     assert [p.objective for p in loaded.path_] == [p.objective for p in model.path_]
     S = np.cov(x.T)
-    alone = SparsePCA.from_covariance(S, 2, path=alphas, path_share=share, n=150)
+    alone = SparsePCA.from_covariance(
+        S, n_components=2, path=alphas, path_share=share, n_samples=150
+    )
     np.testing.assert_allclose(alone.components_, model.components_, atol=1e-8)
 
 
 @pytest.mark.parametrize("asked", [{"alpha": 1.0}, {"n_nonzero": 5}, {"path": [3.0, 1.0]}])
 def test_groups_are_in_or_out_as_a_whole(asked: dict[str, Any]) -> None:
     for seed in (1, 2):
-        x = planted(seed)
+        x = spiked(seed)
         names = np.array([f"group {i % 7}{i}" for i in range(15)])[GROUPS]
-        held = quiet(groups=names, algorithm="covariance", **asked).fit(x)
-        read = quiet(groups=GROUPS, algorithm="sweeps", max_passes=300, **asked).fit(blocks(x))
+        held = quiet(groups=names, solver="covariance", **asked).fit(x)
+        read = quiet(groups=GROUPS, solver="sweeps", max_passes=300, **asked).fit(blocks(x))
         np.testing.assert_allclose(read.components_, held.components_, atol=1e-12)
         assert read.objective_[-1] == pytest.approx(held.objective_[-1], rel=1e-12)
         on = held.components_.reshape(2, 15, 4) != 0
@@ -175,7 +177,7 @@ def test_a_group_threshold_is_the_proximal_point() -> None:
 
 
 def test_what_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = planted(6)
+    x = spiked(6)
     for parameters, words in (
         ({"path": [1.0], "alpha": 1.0}, "alpha= and path= are given"),
         ({"path": 3.0}, "expected a sequence of alphas"),
@@ -191,4 +193,4 @@ def test_what_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
             quiet(**parameters).fit(x)
     monkeypatch.setattr("streampca.models.sparse.sweeps.easier_axis", lambda matrix: 1)
     with pytest.raises(InvalidInputError, match="takes chunks that hold whole samples"):
-        quiet(algorithm="sweeps", ridge=0.5).plan(x)
+        quiet(solver="sweeps", ridge=0.5).plan(x)

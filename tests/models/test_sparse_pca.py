@@ -25,7 +25,7 @@ def quiet(k: int = 2, **parameters: Any) -> SparsePCA:
     return SparsePCA(k, progress=False, **parameters)
 
 
-def planted(seed: int, n: int = 150, p: int = 60, dtype: str = "f8") -> np.ndarray:
+def spiked(seed: int, n: int = 150, p: int = 60, dtype: str = "f8") -> np.ndarray:
     """Two spikes of eight features each, far from the origin."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, p)) + 2.0
@@ -42,14 +42,18 @@ def test_pit_props(shared_data: Path) -> None:
     names = rows[0].split(",")[1:]
     S = np.array([[float(v) for v in row.split(",")[1:]] for row in rows[1:]])
     penalties = (0.06, 0.16, 0.1, 0.5, 0.5, 0.5)
-    model = SparsePCA.from_covariance(S, 6, n=180, names=names, alpha=penalties)
+    model = SparsePCA.from_covariance(
+        S, n_components=6, n_samples=180, names=names, alpha=penalties
+    )
     assert model.result_.nonzero.tolist() == [7, 4, 4, 1, 1, 1]
     published = [28.0, 14.0, 13.3, 7.4, 6.8, 6.2]
     np.testing.assert_allclose(100 * model.explained_variance_ratio_, published, atol=0.051)
     assert np.all(np.diff(model.objective_) < 1e-9)
     # The published shares are those of penalties. By counts, of which the article says nothing, the
     # third and sixth are .2 off, and the sum is larger.
-    counted = SparsePCA.from_covariance(S, 6, n=180, n_nonzero=(7, 4, 4, 1, 1, 1))
+    counted = SparsePCA.from_covariance(
+        S, n_components=6, n_samples=180, n_nonzero=(7, 4, 4, 1, 1, 1)
+    )
     by_counts = [28.11, 13.95, 13.11, 7.44, 6.84, 6.32]
     np.testing.assert_allclose(100 * counted.explained_variance_ratio_, by_counts, atol=0.006)
     assert counted.result_.nonzero.tolist() == [7, 4, 4, 1, 1, 1]
@@ -64,8 +68,8 @@ def test_the_example_of_three_factors() -> None:
     which = np.repeat([0, 1, 2], [4, 4, 2])
     S = between[np.ix_(which, which)] + np.eye(10)
     for model in (
-        SparsePCA.from_covariance(S, 2, n_nonzero=4, ridge=0.0),
-        SparsePCA.from_covariance(S, 2, n_nonzero=4, ridge=FREE),
+        SparsePCA.from_covariance(S, n_components=2, n_nonzero=4, ridge=0.0),
+        SparsePCA.from_covariance(S, n_components=2, n_nonzero=4, ridge=FREE),
         quiet(2, n_nonzero=4, ridge=FREE).fit(
             np.random.default_rng(0).multivariate_normal(np.zeros(10), S, 1000)
         ),
@@ -84,10 +88,10 @@ def test_both_routes_minimise_the_same(asked: dict[str, Any], dtype: str) -> Non
         scipy.sparse.csr_array,
     )
     for seed, source in enumerate(sources):
-        x = planted(seed, dtype=dtype)
+        x = spiked(seed, dtype=dtype)
         more = {"ridge": FREE, "tol": 1e-6, **asked}
-        held = quiet(algorithm="covariance", **more).fit(x)
-        read = quiet(algorithm="sweeps", max_passes=300, **more).fit(source(x))
+        held = quiet(solver="covariance", **more).fit(x)
+        read = quiet(solver="sweeps", max_passes=300, **more).fit(source(x))
         within = 1e-12 if dtype == "f8" else 2e-6
         np.testing.assert_allclose(read.components_, held.components_, atol=within)
         assert np.array_equal(read.components_ == 0, held.components_ == 0)
@@ -102,12 +106,12 @@ def test_streamed_features_give_the_same(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streampca.models.sparse.sweeps.easier_axis", lambda matrix: 1)
-    x = planted(2)
+    x = spiked(2)
     if asked:
         x[::7, 3] = np.nan
     more = {"ridge": FREE, "tol": 1e-6, "n_nonzero": 8, **asked}
-    held = quiet(algorithm="covariance", **more).fit(x)
-    read = quiet(algorithm="sweeps", max_passes=300, **more).fit(da.from_array(x, (150, 13)))
+    held = quiet(solver="covariance", **more).fit(x)
+    read = quiet(solver="sweeps", max_passes=300, **more).fit(da.from_array(x, (150, 13)))
     assert {"scores 1", "product 1"} <= {one.name for one in read.cost_}
     np.testing.assert_allclose(read.components_, held.components_, atol=1e-12)
     np.testing.assert_allclose(read.explained_variance_, held.explained_variance_, rtol=1e-11)
@@ -120,7 +124,7 @@ def test_a_planted_support_is_found_in_few_reads(tmp_path: Path) -> None:
     x[:, where] += rng.normal(size=(200, 1)).astype("f4") * np.float32(np.sqrt(100 / 20))
     for name, chunks in (("samples", (20, 5000)), ("features", (200, 500))):
         zarr.create_array(str(tmp_path / name), data=x, chunks=chunks)
-        model = quiet(1, n_nonzero=20, algorithm="sweeps").fit(tmp_path / name)
+        model = quiet(1, n_nonzero=20, solver="sweeps").fit(tmp_path / name)
         assert np.array_equal(np.flatnonzero(model.components_[0]), where), name
         assert sum(one.reads for one in model.cost_) <= 30 * 10
         assert len(model.cost_) <= 30
@@ -128,7 +132,7 @@ def test_a_planted_support_is_found_in_few_reads(tmp_path: Path) -> None:
 
 
 def test_without_penalty_it_is_a_pca() -> None:
-    x = planted(2)
+    x = spiked(2)
     dense, sparse = PCA(2).fit(x), quiet(2, n_nonzero=60, ridge=0.0).fit(x)
     np.testing.assert_allclose(np.abs(np.sum(dense.components_ * sparse.components_, 1)), 1)
     np.testing.assert_allclose(sparse.explained_variance_, dense.explained_variance_, rtol=1e-9)
@@ -161,7 +165,7 @@ def test_adjusted_variances_are_those_of_qr() -> None:
 
 
 def test_scores_rows_and_labels() -> None:
-    x = planted(3)
+    x = spiked(3)
     field = xr.DataArray(x.reshape(150, 6, 10), dims=("time", "lat", "lon"))
     field = field.assign_coords(lat=np.arange(6.0))
     model = quiet(n_nonzero=8, scale="std").fit(field)
@@ -182,20 +186,20 @@ def test_scores_rows_and_labels() -> None:
 
 
 def test_holes_hold_the_mean() -> None:
-    x = planted(4)
+    x = spiked(4)
     holes = np.random.default_rng(0).random(x.shape) < 0.02
     filled = np.where(holes, np.nan, x)
     with pytest.raises(NonFiniteError):
         quiet().fit(filled)
     means = np.where(holes, np.nanmean(filled, axis=0), filled)
     for algorithm in ("covariance", "sweeps"):
-        more = {"n_nonzero": 8, "ridge": FREE, "algorithm": algorithm}
+        more = {"n_nonzero": 8, "ridge": FREE, "solver": algorithm}
         model = quiet(missing="mean", **more).fit(filled)
         expected = quiet(**more).fit(means)
         np.testing.assert_allclose(model.components_, expected.components_, atol=1e-10)
 
 
-@pytest.mark.parametrize("more", [{}, {"ridge": FREE}, {"ridge": FREE, "algorithm": "sweeps"}])
+@pytest.mark.parametrize("more", [{}, {"ridge": FREE}, {"ridge": FREE, "solver": "sweeps"}])
 @pytest.mark.parametrize("asked", [{"n_nonzero": 5}, {"alpha": 0.1}, {"n_nonzero": 30}])
 def test_components_beyond_the_rank_are_zero(asked: dict[str, Any], more: dict[str, Any]) -> None:
     """Rounding has no loadings: an alternation between these never ends."""
@@ -210,7 +214,7 @@ def test_components_beyond_the_rank_are_zero(asked: dict[str, Any], more: dict[s
     assert model.transform(x).shape == (100, 4)
     with pytest.warns(AccuracyWarning, match="rank 2"):
         alone = SparsePCA.from_covariance(
-            np.cov(x.T), 4, tol=1e-3, ridge=more.get("ridge"), **asked
+            np.cov(x.T), n_components=4, tol=1e-3, ridge=more.get("ridge"), **asked
         )
     assert not alone.components_[2:].any()
 
@@ -236,7 +240,7 @@ def test_counts_end_a_path_as_in_elasticnet(seed: int) -> None:
 
 
 def test_saved_and_described(tmp_path: Path) -> None:
-    model = quiet(n_nonzero=(8, 4)).fit(planted(5))
+    model = quiet(n_nonzero=(8, 4)).fit(spiked(5))
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")
     assert loaded.result_.table() == model.result_.table()
@@ -245,7 +249,7 @@ def test_saved_and_described(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_used_is_refused() -> None:
-    x = planted(6)
+    x = spiked(6)
     for parameters, words in (
         ({"n_nonzero": 0}, "n_nonzero=0; expected a number from 1 to 60"),
         ({"n_nonzero": 61}, "n_nonzero=61"),
@@ -255,7 +259,7 @@ def test_what_cannot_be_used_is_refused() -> None:
         ({"alpha": -1.0}, "alpha=-1.0"),
         ({"alpha": "much"}, "alpha='much'"),
         ({"ridge": -1.0}, "ridge=-1.0"),
-        ({"algorithm": "lars"}, "algorithm='lars'"),
+        ({"solver": "lars"}, "solver='lars'"),
         ({"max_passes": 2}, "5 passes or more"),
     ):
         with pytest.raises(InvalidInputError, match=words):
@@ -265,7 +269,7 @@ def test_what_cannot_be_used_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="n_components=0"):
         quiet(0).fit(x)
     with pytest.warns(ConvergenceWarning, match="still moved"):
-        quiet(alpha=1.0, ridge=FREE, algorithm="sweeps", max_passes=7).fit(planted(19))
+        quiet(alpha=1.0, ridge=FREE, solver="sweeps", max_passes=7).fit(spiked(19))
 
 
 @pytest.mark.parametrize("settings", [{"ridge": None}, {"ridge": float("inf")}])
@@ -277,7 +281,7 @@ def test_the_objective_of_a_penalty_falls_and_numbers_of_loadings_end(settings, 
     X = rng.standard_normal((60, 4)) @ rng.standard_normal((4, 12)) + 0.5 * X
     falling = SparsePCA(3, alpha=0.3, tol=1e-3, **settings).fit(X).objective_
     assert np.all(np.diff(falling) <= 1e-12 * falling[0])
-    model = SparsePCA(3, n_nonzero=4, algorithm="covariance", **settings).fit(X)
+    model = SparsePCA(3, n_nonzero=4, solver="covariance", **settings).fit(X)
     assert model.result_.converged
     assert np.all(np.count_nonzero(model.components_, axis=1) <= 4)
 
@@ -290,7 +294,7 @@ def test_held_features_are_those_of_both_routes(monkeypatch):
     )
     for ridge in (None, float("inf")):
         one, other = (
-            SparsePCA(3, n_nonzero=4, ridge=ridge, algorithm=name, max_passes=900).fit(X)
+            SparsePCA(3, n_nonzero=4, ridge=ridge, solver=name, max_passes=900).fit(X)
             for name in ("covariance", "sweeps")
         )
         assert one.n_iter_ > 8

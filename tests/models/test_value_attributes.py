@@ -158,7 +158,7 @@ def same_attributes(made: xr.DataArray, source: xr.DataArray) -> None:
 def test_rows_keep_name_units_and_attributes(tmp_path: Path) -> None:
     one, ds = field(), dataset()
     half = np.arange(9) < 4
-    models = [PCA(2, svd_solver="gram"), TruncatedSVD(2), IncrementalPCA(2)]
+    models = [PCA(2, solver="gram"), TruncatedSVD(2), IncrementalPCA(2)]
     for number, model in enumerate(models):
         model.fit(one, dim="time").save(tmp_path / str(number))
         for each in (model, streampca.load(tmp_path / str(number))):

@@ -52,7 +52,7 @@ def test_dependent_columns_do_not_count(solver: str) -> None:
         assert model.test_.chi2_p_value[0] == pytest.approx(p_value, rel=1e-6)
 
 
-@pytest.mark.parametrize("model", [CCA(2, scale="std"), CCA(2, regularization=1e-3)])
+@pytest.mark.parametrize("model", [CCA(2, scale="std"), CCA(2, alpha=1e-3)])
 @pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")
 def test_solvers_agree_where_columns_depend(model: Any) -> None:
     for seed in (0, HARD[0]):

@@ -56,7 +56,7 @@ def alike(found: Any, expected: Any, names: tuple[str, ...], atol: float = 1e-9)
 @pytest.mark.parametrize("solver", ["scatter", "tsqr", "samples"])
 def test_partial_canonical_correlations(solver: str, scale: str | None, dtype: Any) -> None:
     x, y = X_TOLD.astype(dtype), Y_TOLD.astype(dtype)
-    more = {"regularization": (0.2, 0.1)} if solver == "samples" else {}
+    more = {"alpha": (0.2, 0.1)} if solver == "samples" else {}
     found = cca(solver=solver, scale=scale, remove=COVARIATES, **more).fit(x, y)
     plain = cca(solver="tsqr", scale=scale, **more).fit(*map(residuals, map(np.float64, (x, y))))
     alike(found, plain, NAMES, 1e-9 if dtype == np.float64 or solver != "samples" else 1e-5)
@@ -114,8 +114,8 @@ def test_cycles_are_removed_by_name_and_come_back_saved(tmp_path: Path) -> None:
 
 
 def test_penalties_are_chosen_on_residuals() -> None:
-    found = cca(regularization="cv", remove=COVARIATES).fit(X_TOLD, Y_TOLD)
-    plain = cca(regularization="cv").fit(residuals(X_TOLD), residuals(Y_TOLD))
+    found = cca(alpha="cv", remove=COVARIATES).fit(X_TOLD, Y_TOLD)
+    plain = cca(alpha="cv").fit(residuals(X_TOLD), residuals(Y_TOLD))
     np.testing.assert_allclose(found.held_out_, plain.held_out_, atol=1e-9)
     alike(found, plain, NAMES)
 
@@ -152,7 +152,7 @@ def test_holes_hold_the_mean(solver: str, chunks: tuple[int, int], tmp_path: Pat
     paths = str(tmp_path / "x"), holed[1]
     found = mca(solver=solver, missing="mean").fit(*paths)
     alike(found, mca(solver=solver).fit(*filled), PATTERNS)
-    more = {"regularization": (0.2, 0.1)} if solver == "samples" else {}
+    more = {"alpha": (0.2, 0.1)} if solver == "samples" else {}
     canonical = cca(solver=solver, missing="mean", **more).fit(*paths)
     expected = cca(solver=solver, **more).fit(*filled)
     alike(canonical, expected, NAMES)
@@ -182,8 +182,8 @@ def test_features_without_observation_are_left_out() -> None:
     [
         (np.ones((N, 3)), {"solver": "scatter"}),
         (np.full((N, 3), 0.1), {"solver": "tsqr"}),
-        (np.zeros((N, 3)), {"regularization": 0.1, "solver": "samples"}),
-        (np.zeros((N, 3)), {"regularization": "cv"}),
+        (np.zeros((N, 3)), {"alpha": 0.1, "solver": "samples"}),
+        (np.zeros((N, 3)), {"alpha": "cv"}),
         (np.full((N, 2), 1e6 + 0.1), {"pca": (2, 2)}),
         (COVARIATES * 7.0, {"remove": COVARIATES}),
     ],
@@ -206,7 +206,7 @@ def test_nothing_covaries_with_a_still_view(solver: str) -> None:
     [
         (cca(missing="zero"), {}, "missing='zero'; expected 'raise' or 'mean'"),
         (cca(missing="mean", solver="tsqr"), {}, "does not take missing='mean'; leave it out, or"),
-        (cca(missing="mean", regularization="cv"), {}, "summed without holes; give numbers"),
+        (cca(missing="mean", alpha="cv"), {}, "summed without holes; give numbers"),
         (cca(missing="mean", remove=COVARIATES), {}, r"fill the holes first, such as X = X.fillna"),
         (mca(solver="samples"), {"sample_weight": np.ones(N)}, "does not take sample_weight="),
         (mca(solver="krylov", missing="mean"), {}, "solver='krylov' does not take missing='mean'"),

@@ -325,13 +325,15 @@ def variances(X: Any) -> Any:
 
 
 def cases() -> list[Any]:
-    """Every row under both checks; by default those of the check and the model that are usual."""
+    """Every row under both checks; by default those of the check and the model that are usual, and
+    by hand those of neither."""
+    marks = {(I, "stat"): (), (O, "full"): pytest.mark.soak}
     return [
         pytest.param(
             row,
             verify,
             id=f"{row.source}-{row.model}-{row.change}-{verify}",
-            marks=[] if row.model == I and verify == "stat" else [pytest.mark.slow],
+            marks=marks.get((row.model, verify), pytest.mark.slow),
         )
         for row in TABLE
         for verify in ("stat", "full")

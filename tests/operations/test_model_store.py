@@ -15,7 +15,7 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import InvalidInputError, SourceError
-from streampca.models.explore.drift import align, compare, permuted, principal_angles
+from streampca.models.results.drift import align, compare, permuted, principal_angles
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

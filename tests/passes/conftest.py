@@ -68,6 +68,33 @@ def new_client() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
+def two_threads() -> Iterator[Any]:
+    """A client of two workers of one thread each.
+
+    In this process: tests patch what workers run, set their status, and read what they keep.
+    """
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(  # without a limit of memory: nothing ends a pause
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            memory_limit=0,
+            dashboard_address="127.0.0.1:0",
+        ) as inside,
+        Client(inside, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small data in many blocks. The plan is made here, so that workers need not know."""
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * 1024)
+
+
+@pytest.fixture
 def everywhere(two_processes: Any) -> Callable[..., dict[str, Any]]:
     """Runs a program on one lane, two lanes and two processes, and demands the same bits."""
     places = {

@@ -25,12 +25,6 @@ from streampca.passes.cluster.clients import find_client
 N, P = 2000, 24
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small data in many blocks."""
-    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * 1024)
-
-
 def data(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(N, P)) * np.linspace(4, 1, P)
 

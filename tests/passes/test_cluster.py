@@ -34,12 +34,6 @@ from streampca.passes.records import KEPT
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: Any) -> None:
-    """Small data in many blocks. The plan is made here, so that workers need not know."""
-    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * 1024)
-
-
-@pytest.fixture
 def submitted(monkeypatch: Any) -> list[str]:
     """Keys of all tasks that any client submits."""
     from distributed import Client

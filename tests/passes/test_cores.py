@@ -19,6 +19,7 @@ from streampca.errors import InvalidInputError
 from streampca.passes import limited_threads, memory, settings, thread_count
 from streampca.passes.cluster import parcel
 from streampca.passes.records import Pass
+from tests.forks import forked
 from tests.passes.local_clusters import start_client, stop_client
 
 
@@ -74,14 +75,12 @@ def test_cpu_quotas(cgroups: Any, lines: str, files: dict[str, str], wanted: int
 @pytest.mark.parametrize(
     ("words", "wanted"), [("1", 1), ("3,2", 3), ("99", 8), ("0", 8), ("", 8), ("x", 8)]
 )
-def test_threads_follow_omp_num_threads(
-    cgroups: Any, monkeypatch: Any, words: str, wanted: int
-) -> None:
+def test_openmp_is_heeded(cgroups: Any, monkeypatch: Any, words: str, wanted: int) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", words)
     assert thread_count() == wanted
 
 
-def test_a_requested_number_of_threads_takes_precedence(cgroups: Any, monkeypatch: Any) -> None:
+def test_what_is_asked_goes_before(cgroups: Any, monkeypatch: Any) -> None:
     import dask.config
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -98,7 +97,7 @@ def test_a_requested_number_of_threads_takes_precedence(cgroups: Any, monkeypatc
         thread_count()
 
 
-def test_cores_of_a_system_without_affinity(cgroups: Any, monkeypatch: Any) -> None:
+def test_without_affinity(cgroups: Any, monkeypatch: Any) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert settings.usable_cores() == 1
@@ -138,7 +137,7 @@ def test_small_accumulators_have_a_lane_for_each_thread(started: set[str], threa
     assert of_kind(started, "reader") == (0 if threads == 1 else 1)  # all readers are called 0
 
 
-def test_large_accumulators_have_two_lanes_with_helpers(started: set[str]) -> None:
+def test_large_accumulators_are_two_and_helped(started: set[str]) -> None:
     x = np.random.default_rng(0).integers(0, 3, (2300, 4000)).astype(np.int8)
     with limited_threads(5):
         PCA(2, svd_solver="gram", progress=False, components=False).fit(x)
@@ -154,7 +153,7 @@ print(thread_count())
 
 
 @pytest.mark.parametrize("how", ["taskset", "openmp"])
-def test_threads_of_a_process_with_few_cores(how: str) -> None:
+def test_a_process_that_is_confined(how: str) -> None:
     def confine() -> None:
         if how == "taskset":
             os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
@@ -190,13 +189,7 @@ def test_memory_hardly_grows_with_threads(tmp_path: Path) -> None:
     """By blocks that are read ahead, and what each thread has in any case."""
     x = np.random.default_rng(0).integers(0, 3, (3192, 14_000)).astype(np.int8)
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(3192, 1000))
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path / "x.zarr")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    peak, planned, of_two, blocks = map(int, done.stdout.split())
+    peak, planned, of_two, blocks = map(int, forked(MEMORY, str(tmp_path / "x.zarr")).split())
     assert peak <= planned <= 1.15 * (of_two + blocks)
 
 

@@ -344,27 +344,6 @@ def test_a_span_that_another_version_got_is_sent_again(monkeypatch: Any, error: 
 # -- workers of this process -------------------------------------------------------------------
 
 
-@pytest.fixture
-def two_threads() -> Iterator[Any]:
-    """A client of two workers of one thread each.
-
-    In this process: tests set the status of the workers, and events that reads wait for.
-    """
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(  # without a limit of memory: nothing ends a pause
-            n_workers=2,
-            threads_per_worker=1,
-            processes=False,
-            memory_limit=0,
-            dashboard_address="127.0.0.1:0",
-        ) as inside,
-        Client(inside, set_as_default=False) as client,
-    ):
-        yield client
-
-
 answered = threading.Event()  # what hangs goes on when it is set
 asked: list[int] = []
 

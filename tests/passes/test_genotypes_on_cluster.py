@@ -17,7 +17,7 @@ def test_the_same_bits_on_two_processes(two_processes: Any, tmp_path) -> None:
     path = write_plink(tmp_path / "x", random_calls(600, 40_000))
     chosen = [f"s{i}" for i in range(0, 600, 2)]
     here, there = (
-        GenotypePCA(4, fit_samples=chosen, scheduler=scheduler, svd_solver="gram").fit(path)
+        GenotypePCA(4, fit_samples=chosen, scheduler=scheduler, solver="gram").fit(path)
         for scheduler in ("threads", two_processes)
     )
     assert here.plan_.passes[0].n_blocks > 1

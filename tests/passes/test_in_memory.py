@@ -21,11 +21,6 @@ def values() -> Any:
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * 1024)
-
-
-@pytest.fixture
 def scattered(monkeypatch: Any) -> list[Any]:
     """What any client scatters."""
     from distributed import Client
@@ -41,7 +36,7 @@ def scattered(monkeypatch: Any) -> list[Any]:
     return found
 
 
-def test_arrays_in_memory_are_folded_here_with_an_ambient_client(
+def test_beside_an_ambient_client_they_stay_here(
     two_processes: Any, values: Any, monkeypatch: Any
 ) -> None:
     def submit(*args: Any, **more: Any) -> Any:
@@ -57,7 +52,7 @@ def test_arrays_in_memory_are_folded_here_with_an_ambient_client(
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("sparse", [False, True])
-def test_arrays_in_memory_are_sent_once_to_a_named_cluster(
+def test_on_a_named_cluster_they_are_sent_once(
     two_processes: Any, values: Any, sparse: bool, scattered: list[Any]
 ) -> None:
     X = scipy.sparse.csr_array(np.where(np.abs(values) > 0.1, values, 0)) if sparse else values
@@ -75,7 +70,7 @@ def test_arrays_in_memory_are_sent_once_to_a_named_cluster(
     assert {one["workers"][0] for one in parts} == set(two_processes.nthreads())
 
 
-def test_a_single_pass_leaves_no_parts_on_workers(two_processes: Any, values: Any) -> None:
+def test_one_pass_keeps_nothing(two_processes: Any, values: Any) -> None:
     matrix = streampca.open(values)
     assert in_memory(matrix)
     assert not worth_keeping(two_processes, matrix, 1)
@@ -84,7 +79,7 @@ def test_a_single_pass_leaves_no_parts_on_workers(two_processes: Any, values: An
     assert not worth_keeping(two_processes, matrix, 2)
 
 
-def test_stored_matrices_are_not_in_memory(values: Any, tmp_path: Any) -> None:
+def test_what_lies_elsewhere_is_not_in_memory(values: Any, tmp_path: Any) -> None:
     np.save(tmp_path / "x.npy", values)
     assert not in_memory(streampca.open(tmp_path / "x.npy"))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,27 +29,6 @@ from streampca.passes.cluster.worker_memory import memory_used_where_room
 from streampca.passes.lanes import SpanResult
 
 SPANS = 24  # of two blocks
-
-
-@pytest.fixture
-def workers() -> Iterator[Any]:
-    """A client of two workers of one thread each.
-
-    In this process: tests patch what workers run, and read what they keep.
-    """
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=False,
-            memory_limit=0,
-            dashboard_address="127.0.0.1:0",
-        ) as inside,
-        Client(inside, set_as_default=False) as client,
-    ):
-        yield client
 
 
 class Log:
@@ -111,30 +89,30 @@ def state(done: PassResult) -> dict[str, Any]:
     return done["s"].state() | {name: getattr(done.cost, name) for name in ("reads", "blocks")}
 
 
-def test_traffic_to_the_client_does_not_grow_with_the_matrix(workers: Any, log: Log) -> None:
+def test_traffic_to_the_client_does_not_grow_with_the_matrix(two_threads: Any, log: Log) -> None:
     """The last spans in flight, and the total once, however long the pass is."""
     lengths = (8, 24, 72)
     for spans in lengths:
-        assert same_bits(state(summed("threads", spans)), state(summed(workers, spans)))
+        assert same_bits(state(summed("threads", spans)), state(summed(two_threads, spans)))
     assert log.merged == [i for spans in lengths for i in range(spans - 4)]
     assert log.came == [i for spans in lengths for i in range(spans - 4, spans)]
     assert log.brought == len(lengths)
 
 
-def test_a_short_pass_is_merged_here(workers: Any, log: Log) -> None:
-    assert same_bits(state(summed("threads", 4)), state(summed(workers, 4)))
+def test_a_short_pass_is_merged_here(two_threads: Any, log: Log) -> None:
+    assert same_bits(state(summed("threads", 4)), state(summed(two_threads, 4)))
     assert not log.merged
     assert log.came == [0, 1, 2, 3]
 
 
-def test_the_total_is_fetched_once_an_interval(workers: Any, log: Log, tmp_path: Path) -> None:
+def test_the_total_is_fetched_once_an_interval(two_threads: Any, log: Log, tmp_path: Path) -> None:
     """And goes on where it is; a checkpoint is written each time."""
     seen: list[int] = []
 
     def progress(advance: Advance) -> None:
         seen.append(advance.blocks_done)
 
-    done = summed(workers, checkpoint=str(tmp_path), every=0.0, progress=progress)
+    done = summed(two_threads, checkpoint=str(tmp_path), every=0.0, progress=progress)
     assert same_bits(state(summed("threads")), state(done))
     assert log.brought == SPANS - 4 + 1
     assert len(log.keepers) == 1
@@ -155,7 +133,7 @@ class FailsThere(Sum):
         super().merge(other)
 
 
-def test_a_merge_that_fails_on_a_worker_is_done_here(workers: Any, log: Log) -> None:
+def test_a_merge_that_fails_on_a_worker_is_done_here(two_threads: Any, log: Log) -> None:
     """Spans that were merged or in flight are folded again; each is counted and told once."""
     failures.clear()
     seen: list[int] = []
@@ -163,7 +141,7 @@ def test_a_merge_that_fails_on_a_worker_is_done_here(workers: Any, log: Log) -> 
     def progress(advance: Advance) -> None:
         seen.append(advance.blocks_done)
 
-    done = summed(workers, accumulator=FailsThere(), progress=progress)
+    done = summed(two_threads, accumulator=FailsThere(), progress=progress)
     assert same_bits(state(summed("threads")), state(done))
     first = failures[0] // 20  # spans that were in it
     assert log.merged[:first] == list(range(first))
@@ -182,14 +160,14 @@ class Refuses(Sum):
         super().merge(other)
 
 
-def test_an_error_of_ours_is_raised_as_it_is(workers: Any, log: Log) -> None:
+def test_an_error_of_ours_is_raised_as_it_is(two_threads: Any, log: Log) -> None:
     with pytest.raises(InvalidInputError, match="no more than a hundred rows"):
-        summed(workers, accumulator=Refuses())
+        summed(two_threads, accumulator=Refuses())
     assert log.merged
     assert not log.came
 
 
-def test_ctrl_c_keeps_what_was_merged(workers: Any, log: Log, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_merged(two_threads: Any, log: Log, tmp_path: Path) -> None:
     stop_at = 20
 
     def progress(advance: Advance) -> None:
@@ -197,15 +175,15 @@ def test_ctrl_c_keeps_what_was_merged(workers: Any, log: Log, tmp_path: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        summed(workers, checkpoint=str(tmp_path), progress=progress)
+        summed(two_threads, checkpoint=str(tmp_path), progress=progress)
     assert log.brought == 1
-    done = summed(workers, checkpoint=str(tmp_path))
+    done = summed(two_threads, checkpoint=str(tmp_path))
     assert done.cost.resumed_blocks == stop_at
     assert same_bits(summed("threads")["s"].state(), done["s"].state())
 
 
 def test_ctrl_c_while_a_span_is_merged_keeps_it(
-    workers: Any, log: Log, tmp_path: Path, monkeypatch: Any
+    two_threads: Any, log: Log, tmp_path: Path, monkeypatch: Any
 ) -> None:
     merge = RemoteTotal.merge
 
@@ -218,14 +196,14 @@ def test_ctrl_c_while_a_span_is_merged_keeps_it(
     with monkeypatch.context() as patch:
         patch.setattr(RemoteTotal, "merge", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            summed(workers, checkpoint=str(tmp_path))
-    done = summed(workers, checkpoint=str(tmp_path))
+            summed(two_threads, checkpoint=str(tmp_path))
+    done = summed(two_threads, checkpoint=str(tmp_path))
     assert done.cost.resumed_blocks == 20
     assert same_bits(summed("threads")["s"].state(), done["s"].state())
 
 
 def test_a_worker_that_lost_a_total_gets_none_again(
-    workers: Any, log: Log, monkeypatch: Any
+    two_threads: Any, log: Log, monkeypatch: Any
 ) -> None:
     lost: list[str] = []
     merge = RemoteTotal.merge
@@ -237,13 +215,13 @@ def test_a_worker_that_lost_a_total_gets_none_again(
         return merge(self, number, span)
 
     monkeypatch.setattr(RemoteTotal, "merge", fails)
-    assert same_bits(state(summed("threads")), state(summed(workers)))
-    assert sorted(lost) == sorted(workers.nthreads())
+    assert same_bits(state(summed("threads")), state(summed(two_threads)))
+    assert sorted(lost) == sorted(two_threads.nthreads())
     assert not log.merged
 
 
 def test_a_disk_that_is_full_does_not_hide_the_first_error(
-    workers: Any, log: Log, tmp_path: Path, monkeypatch: Any
+    two_threads: Any, log: Log, tmp_path: Path, monkeypatch: Any
 ) -> None:
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -255,12 +233,12 @@ def test_a_disk_that_is_full_does_not_hide_the_first_error(
     monkeypatch.setattr(Checkpoint, "save", full)
     monkeypatch.setattr(Checkpoint, "save_if_due", full)
     with pytest.raises(InvalidInputError, match="the first error") as caught:
-        summed(workers, checkpoint=str(tmp_path), progress=progress)
+        summed(two_threads, checkpoint=str(tmp_path), progress=progress)
     assert "no checkpoint could be written" in caught.value.__notes__[0]
 
 
 def test_a_span_that_comes_here_alone_is_merged_here(
-    workers: Any, log: Log, monkeypatch: Any
+    two_threads: Any, log: Log, monkeypatch: Any
 ) -> None:
     """The worker that merges does not reach the one that has it; nobody is blamed for it."""
 
@@ -269,7 +247,7 @@ def test_a_span_that_comes_here_alone_is_merged_here(
 
     monkeypatch.setattr(parcel, "_brought", nothing)
     with dask.config.set({"streampca.pause-timeout": 0.1}):
-        done = summed(workers)
+        done = summed(two_threads)
     assert same_bits(state(summed("threads")), state(done))
     assert not log.merged
 
@@ -278,7 +256,9 @@ class KilledWorker(Exception):
     """As Dask says that workers died of a task."""
 
 
-def test_the_span_that_workers_die_of_is_named(workers: Any, log: Log, monkeypatch: Any) -> None:
+def test_the_span_that_workers_die_of_is_named(
+    two_threads: Any, log: Log, monkeypatch: Any
+) -> None:
     """Though the total was lost with them, and the pass is back at its beginning."""
     taken = Flight._taken
 
@@ -293,7 +273,7 @@ def test_the_span_that_workers_die_of_is_named(workers: Any, log: Log, monkeypat
     monkeypatch.setattr(Flight, "_taken", dies)
     monkeypatch.setattr(RemoteTotal, "fetched", gone)
     with pytest.raises(ClusterError, match="blocks 6 to 7: every worker that folded them died"):
-        summed(workers)
+        summed(two_threads)
     assert log.merged == [0, 1, 2]
 
 
@@ -329,9 +309,9 @@ def held(
     return total, futures
 
 
-def test_spans_are_taken_in_order_and_once(workers: Any) -> None:
-    keeper = min(workers.nthreads())
-    total, (first, second) = held(workers, keeper)
+def test_spans_are_taken_in_order_and_once(two_threads: Any) -> None:
+    keeper = min(two_threads.nthreads())
+    total, (first, second) = held(two_threads, keeper)
     with pytest.raises(LostError, match="waits for span 0, and 1 came"):
         total.merge(1, second)
     assert total.merge(0, first).n_blocks == 0  # type: ignore[union-attr]
@@ -348,22 +328,22 @@ def test_spans_are_taken_in_order_and_once(workers: Any) -> None:
         total.fetched(2)  # not kept
 
 
-def test_a_span_that_its_worker_has_not_is_not_merged(workers: Any) -> None:
-    total, (first, _) = held(workers, min(workers.nthreads()), patience=0.5)
+def test_a_span_that_its_worker_has_not_is_not_merged(two_threads: Any) -> None:
+    total, (first, _) = held(two_threads, min(two_threads.nthreads()), patience=0.5)
 
     def forget(key: str, dask_worker: Any) -> None:
         dask_worker.data.pop(key, None)
 
-    workers.run(forget, first.key)
+    two_threads.run(forget, first.key)
     assert total.merge(0, first) is None
     assert total.fetched(0)[0]["s"].rows == 0
 
 
-def test_a_worker_that_is_gone_has_lost_it(workers: Any, monkeypatch: Any) -> None:
+def test_a_worker_that_is_gone_has_lost_it(two_threads: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(merging, "TOTAL_LOOK_SECONDS", 0.1)
-    keeper = min(workers.nthreads())
-    total, (first, _) = held(workers, keeper)
-    workers.retire_workers([keeper])
+    keeper = min(two_threads.nthreads())
+    total, (first, _) = held(two_threads, keeper)
+    two_threads.retire_workers([keeper])
     with pytest.raises(LostError, match=f"the total on worker {keeper}"):
         total.merge(0, first)
 
@@ -378,12 +358,12 @@ class Hangs(Sum):
         goes_on.wait(30)
 
 
-def test_a_worker_that_is_not_heard_of_has_lost_it(workers: Any, monkeypatch: Any) -> None:
+def test_a_worker_that_is_not_heard_of_has_lost_it(two_threads: Any, monkeypatch: Any) -> None:
     """It does not answer, and its connection is still there."""
-    keeper = min(workers.nthreads())
+    keeper = min(two_threads.nthreads())
     monkeypatch.setattr(merging, "TOTAL_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(merging, "running", lambda client: {keeper: "silent"})
-    total, (first, _) = held(workers, keeper, Hangs())
+    total, (first, _) = held(two_threads, keeper, Hangs())
     try:
         with pytest.raises(LostError, match="not heard of"):
             total.merge(0, first)
@@ -396,10 +376,10 @@ def kept() -> set[str]:
     return set().union(*list(parcel._totals.values()))
 
 
-def test_a_total_that_nobody_wants_is_dropped(workers: Any, monkeypatch: Any) -> None:
+def test_a_total_that_nobody_wants_is_dropped(two_threads: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(parcel, "EXPIRY_SECONDS", 0.02)
     before = kept()
-    total, (first, _) = held(workers, min(workers.nthreads()))
+    total, (first, _) = held(two_threads, min(two_threads.nthreads()))
     total.merge(0, first)
     time.sleep(0.1)
     (mine,) = kept() - before
@@ -410,7 +390,7 @@ def test_a_total_that_nobody_wants_is_dropped(workers: Any, monkeypatch: Any) ->
         time.sleep(0.01)
 
 
-def test_nothing_is_left_on_the_workers(workers: Any, log: Log) -> None:
+def test_nothing_is_left_on_the_workers(two_threads: Any, log: Log) -> None:
     """Neither a total nor the spans that were brought to it."""
 
     def spans(dask_worker: Any) -> int:
@@ -418,17 +398,17 @@ def test_nothing_is_left_on_the_workers(workers: Any, log: Log) -> None:
 
     before = kept()
     for _ in range(3):
-        summed(workers)
+        summed(two_threads)
         assert kept() <= before
     deadline = time.monotonic() + 60
-    while any(workers.run(spans).values()):  # those that were let go of last
+    while any(two_threads.run(spans).values()):  # those that were let go of last
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_a_span_on_its_way_is_not_in_what_is_fetched(workers: Any, monkeypatch: Any) -> None:
+def test_a_span_on_its_way_is_not_in_what_is_fetched(two_threads: Any, monkeypatch: Any) -> None:
     """Whoever waited for it gave up; it arrives afterwards."""
-    total, (first, _) = held(workers, min(workers.nthreads()))
+    total, (first, _) = held(two_threads, min(two_threads.nthreads()))
     begun, arrives, brought = threading.Event(), threading.Event(), parcel._brought
 
     async def late(*args: Any) -> Any:
@@ -461,11 +441,11 @@ class Waits(Sum):
         super().merge(other)
 
 
-def test_a_span_that_is_being_merged_is_in_what_is_fetched(workers: Any) -> None:
+def test_a_span_that_is_being_merged_is_in_what_is_fetched(two_threads: Any) -> None:
     """It is waited for, and what it gave comes with it."""
     goes_on.clear()
     half_way.clear()
-    total, (first, _) = held(workers, min(workers.nthreads()), Waits())
+    total, (first, _) = held(two_threads, min(two_threads.nthreads()), Waits())
     with ThreadPoolExecutor(2) as pool:
         merging = pool.submit(total.merge, 0, first)
         assert half_way.wait(60)
@@ -480,9 +460,9 @@ def test_a_span_that_is_being_merged_is_in_what_is_fetched(workers: Any) -> None
     assert ahead.n_blocks == 0
 
 
-def test_a_worker_of_another_version_does_not_merge(workers: Any, monkeypatch: Any) -> None:
+def test_a_worker_of_another_version_does_not_merge(two_threads: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(parcel, "our_version", lambda: "0.0.8")
-    total, (first, _) = held(workers, min(workers.nthreads()))
+    total, (first, _) = held(two_threads, min(two_threads.nthreads()))
     with pytest.raises(LostError, match=r"it has streampca 0.0.8, and the client \d"):
         total.merge(0, first)
 
@@ -528,9 +508,9 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
 
 
 def test_all_spans_are_merged_here_where_no_worker_has_room(
-    workers: Any, log: Log, monkeypatch: Any
+    two_threads: Any, log: Log, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("streampca.passes.cluster.merging.memory_used_where_room", lambda *args: {})
-    assert same_bits(state(summed("threads")), state(summed(workers)))
+    assert same_bits(state(summed("threads")), state(summed(two_threads)))
     assert not log.merged
     assert log.came == list(range(SPANS))

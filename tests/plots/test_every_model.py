@@ -129,6 +129,20 @@ def test_every_picture_is_drawn_or_says_what_to_draw(name: str) -> None:
             assert re.search(SAYS, str(error)), (picture, str(error))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [one if one == "SparsePCA" else pytest.param(one, marks=pytest.mark.slow) for one in FITS],
+)
+def test_every_kind_of_model_has_a_report_and_a_card(name: str) -> None:
+    model = fitted(name)[0]
+    if not hasattr(model, "result_"):
+        return
+    page = model.report().html
+    assert model.result_.method in page
+    assert ("% of the variance" in page) == (model.result_.presentation().shares is not None)
+    assert "fitted" in model.result_._repr_html_()
+
+
 def test_an_unfitted_model_says_so_and_a_view_of_one_matrix_is_refused() -> None:
     with pytest.raises(StreamPCAError, match="not fitted yet"):
         plots.scree(streampca.CCA(2))

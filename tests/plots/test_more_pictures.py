@@ -14,13 +14,14 @@ import pytest
 import xarray as xr
 from pictures import GROUPS, NAMES, K, N, saved
 
+import streampca
 from streampca import LSA, PCA, HardImpute, plots
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.places import genome_of, grid_of
+from streampca.plots.arrows import _draw_arrows
 from streampca.plots.canvas import drawing_axes
-from streampca.plots.colours import CELLS
-from streampca.plots.features import _draw_arrows
+from streampca.plots.density import CELLS
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +253,17 @@ def test_the_spectrum_shows_bounds_and_noise(pca: PCA) -> None:
     np.testing.assert_allclose(lengths, 0.2 * pca.explained_variance_)
     noise = [line for line in ax.lines if line.get_linestyle() == "--"]
     assert noise[0].get_ydata()[0] == pca.noise_variance_
+
+
+def test_correlations_with_oblique_factors_are_those_of_the_scores() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 7)) + 0.5 * rng.normal(size=(200, 7))
+    model = streampca.rotate(PCA(3).fit(x), "promax")
+    assert abs(model.result_.correlations[0, 1]) > 0.01
+    scores = np.asarray(model.transform(x))
+    expected = np.corrcoef(x.T, scores.T)[:7, 7:9]
+    tips = np.asarray(plots.correlation_circle(model).collections[0].get_offsets())
+    np.testing.assert_allclose(np.sort(tips, axis=0), np.sort(expected, axis=0), atol=1e-9)
 
 
 def test_correlations_lie_in_the_unit_circle(pca: PCA, frame: pd.DataFrame, projected: Any) -> None:

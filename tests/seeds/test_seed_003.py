@@ -122,10 +122,14 @@ def test_curve_in_a_plane(solver: str) -> None:
 
 def test_gap_in_the_spectrum() -> None:
     """Real-world scenarios: cut at the gap; without one nothing says where to cut."""
-    model = PCA.from_covariance(np.diag([9.0, 8.5, 8.0, 0.4, 0.3, 0.2]), n_components="gap", n=500)
+    model = PCA.from_covariance(
+        np.diag([9.0, 8.5, 8.0, 0.4, 0.3, 0.2]), n_components="gap", n_samples=500
+    )
     assert model.n_components_ == 3
     with pytest.warns(NoGapWarning):
-        PCA.from_covariance(np.diag([6.0, 5.5, 5.0, 4.5, 4.0, 3.5]), n_components="gap", n=500)
+        PCA.from_covariance(
+            np.diag([6.0, 5.5, 5.0, 4.5, 4.0, 3.5]), n_components="gap", n_samples=500
+        )
 
 
 @pytest.mark.parametrize("share", [0.45, 0.95])

@@ -154,7 +154,7 @@ def posterior_of(W: np.ndarray, psi: np.ndarray, rows: np.ndarray) -> tuple[np.n
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_closed_form_and_marginal(solver: str) -> None:
     """1.8, Psi = sigma^2 I: x ~ N(mu, WW' + sigma^2 I), W = V (L - sigma^2 I)^(1/2)."""
-    model = PPCA(2, ddof=0, svd_solver=solver, missing="raise").fit(X)
+    model = PPCA(2, ddof=0, solver=solver, missing="raise").fit(X)
     values, V = spectrum(Z.T @ Z / n)
     noise = values[2:].mean()
     assert model.noise_variance_ == pytest.approx(noise)
@@ -183,7 +183,7 @@ def test_maximum_of_the_likelihood() -> None:
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_conditional_and_posterior(solver: str) -> None:
     """1.8: x | z ~ N(Wz + mu, sigma^2 I), and what x says of z by the joint Gaussian."""
-    model = PPCA(2, ddof=0, whiten=True, svd_solver=solver, missing="raise")
+    model = PPCA(2, ddof=0, whiten=True, solver=solver, missing="raise")
     of_fit = model.fit_transform(X)
     z = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     W = (model.inverse_transform(z)[1:] - model.mean_).T

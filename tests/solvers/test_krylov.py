@@ -102,7 +102,7 @@ def iterate(
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(5), pytest.param(range(5, 25), marks=pytest.mark.slow)], ids=["few", "all"]
+    "seeds", [range(5), pytest.param(range(5, 25), marks=pytest.mark.soak)], ids=["few", "all"]
 )
 @pytest.mark.parametrize("kind", SPECTRA)
 @pytest.mark.parametrize("multiply", [False, True])

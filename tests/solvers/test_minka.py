@@ -75,7 +75,7 @@ def test_refused_where_the_spectrum_is_not_known():
     with pytest.raises(InvalidInputError, match="needs a number of components"):
         PCA("mle", svd_solver="randomized").fit(sample(300, 30, 3))
     S = np.cov(sample(300, 8, 3), rowvar=False)
-    assert PCA.from_covariance(S, n=300, n_components="mle").n_components_ == 3
+    assert PCA.from_covariance(S, n_samples=300, n_components="mle").n_components_ == 3
     with pytest.raises(InvalidInputError, match="n_samples=None"):
         PCA.from_covariance(S, n_components="mle")
 

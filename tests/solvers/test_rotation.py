@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -50,7 +50,6 @@ def matched(a, b):
     return b[:, order] * np.sign(overlap[np.arange(len(order)), order])
 
 
-@settings(max_examples=20, deadline=None)
 @given(
     p=st.integers(12, 80), k=st.integers(2, 6), seed=st.integers(0, 999), normalize=st.booleans()
 )
@@ -71,7 +70,6 @@ def test_varimax_is_the_optimum_of_an_independent_iteration(p, k, seed, normaliz
     assert not padded.loadings[-3:].any()
 
 
-@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999), power=st.sampled_from([2.0, 3.0, 4.0]))
 def test_promax_is_least_squares_to_the_powers(seed, power):
     rng = np.random.default_rng(seed)

@@ -43,13 +43,13 @@ def test_rows_are_appended_and_vouched_for(kind: str, tmp_path: Path) -> None:
     assert streampca.append(str(place), data(0)) == 120
     found = zarr.open_array(str(place), mode="r")
     np.testing.assert_array_equal(found, np.concatenate([data(50), data(30, 1), np.zeros((40, P))]))
-    assert found.attrs["streampca_rows"] == [50, 120]
+    assert found.attrs["streampca_rows"] == [[50, 120]]
     assert found.metadata.codecs == array.metadata.codecs if kind != "v2" else True
     assert streampca.open(str(place)).read(0, 100, 120).shape == (20, P)  # blank chunks are there
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_step_it_dies_at_it_did_not_happen_or_it_did(
+def test_an_append_that_dies_at_any_step_is_whole_or_absent(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = made(str(tmp_path / "x"), **KINDS[kind])
@@ -127,34 +127,35 @@ def test_rows_that_were_vouched_for_stay_so_behind_a_gap(tmp_path: Path) -> None
     assert mark.unproven(40, 54) == [(50, 54)]
     assert mark.unproven(6, 50) == mark.unproven(3, 3) == []
     streampca.commit_rows(place, 70)
-    assert zarr.open_array(place).attrs[MARK] == [0, 70]
+    assert zarr.open_array(place).attrs[MARK] == [[0, 70]]
     # what is said of rows that are not there is forgotten
     longer, shorter = mark.extended(60, 65, (61, 64)), mark.extended(40, 45)
     assert (longer[MARK], longer[FILLED]) == ([[0, 50], [56, 65]], [[0, 50], [61, 64]])
-    assert (shorter[MARK], shorter[FILLED]) == ([0, 45], [[0, 40]])
+    assert (shorter[MARK], shorter[FILLED]) == ([[0, 45]], [[0, 40]])
     assert [one[:2] for one in shorter[CALLS]] == [[0, 40], [40, 40], [40, 40], [40, 45]]
 
 
 @pytest.mark.parametrize(
-    ("told", "spans"),
+    ("value", "spans"),
     [
-        ([3, 9], ((3, 9),)),
+        ([[3, 9]], ((3, 9),)),
         ([[5, 9], [0, 5], [20, 20]], ((0, 9),)),
         ([[0, 9], [2, 4]], ((0, 9),)),
         ([], ()),
+        ([[9, 3]], ()),
         ([9, 3], ()),
         ([3], ()),
         ([[0, 3], "x"], ()),
-        ([0, True], ()),
+        ([[0, True]], ()),
         ("0", ()),
         (7, ()),
         ([[0, 3], [4.0, 5]], ()),
         ({"0": 3}, ()),
     ],
 )
-def test_marks_of_any_kind_are_read(told: Any, spans: Any) -> None:
-    assert RowMark.of({MARK: told}) == RowMark(spans)
-    assert RowMark.of({MARK: told, COMMITTED: 7}) == RowMark(((0, 7),), True)
+def test_marks_of_any_kind_are_read(value: Any, spans: Any) -> None:
+    assert RowMark.of({MARK: value}) == RowMark(spans)
+    assert RowMark.of({MARK: value, COMMITTED: 7}) == RowMark(((0, 7),), True)
 
 
 def test_another_writer_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_the_matrix_travels_without_its_labels(tmp_path, unheld) -> None:
         ("1 rs9 0 12 A C,G", r"1 variants have more than two alleles \(rs9\)"),
     ],
 )
-def test_a_bad_line_is_told_wherever_it_is(tmp_path, unheld, line, message) -> None:
+def test_a_bad_line_is_named_wherever_it_is(tmp_path, unheld, line, message) -> None:
     path = write(tmp_path / "x")
     rows = (tmp_path / "x.bim").read_text().splitlines()
     rows[9000] = line

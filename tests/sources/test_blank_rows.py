@@ -39,7 +39,7 @@ def test_notes_say_which_rows_are_blank(data: st.DataObject) -> None:
     assert rows_of(doubtful([note], n), n) == blank.tolist()
 
 
-def test_what_is_doubtful() -> None:
+def test_rows_without_evidence_of_a_write() -> None:
     """Rows that are blank in all chunks, and in one where no other row has the fill value."""
     dense = np.array([[1.0, 2], [0, 0], [3, 4], [0, 0]])
     sparse = np.array([[1.0, 0], [0, 0], [0, 4], [5, 1]])

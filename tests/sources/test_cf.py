@@ -20,7 +20,7 @@ from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
-from streampca.sources.labelled.cf import Decoding
+from streampca.sources.cf import Decoding
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(32)
@@ -329,7 +329,7 @@ def test_large_blocks_are_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     decoding = Decoding.of(attributes, values.dtype)
     assert decoding is not None
     whole = decoding.decode(values)
-    monkeypatch.setattr("streampca.sources.labelled.cf.PIECE", 7)
+    monkeypatch.setattr("streampca.sources.cf.PIECE", 7)
     np.testing.assert_array_equal(decoding.decode(values), whole)
     np.testing.assert_array_equal(decoding.decode(values.T), whole.T)
 
@@ -413,7 +413,7 @@ def test_variables_that_describe_others_are_not_the_field(kind: str, tmp_path: P
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is currently")
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_stale_consolidated_metadata_are_told(zarr_format: int, tmp_path: Path) -> None:
+def test_stale_consolidated_metadata_raise_a_warning(zarr_format: int, tmp_path: Path) -> None:
     """The array is read as it is, with the labels of all its rows, and the line repairs it."""
     path = str(tmp_path / "x.zarr")
     there = raw(SMALL.astype(f4), {}).assign_coords(time=np.arange(N), x=np.arange(P))

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import streampca
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.sources.memory.arrays import ArrayReader
-from streampca.sources.sparse.sparse import CompressedMatrix
+from streampca.sources.sparse.matrices import CompressedMatrix
 
 rng = np.random.default_rng(0)
 pytestmark = pytest.mark.filterwarnings("ignore:these cells have raw counts")
@@ -140,7 +140,6 @@ def test_a_fit_reads_what_its_plan_says(store: Store, format_: str) -> None:
 
 
 @example(19, 21, 5)  # as many chunks of either
-@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 90), st.integers(1, 70), st.integers(0, 2**32 - 1))
 def test_blocks_end_where_chunks_do(chunk: int, other: int, seed: int) -> None:
     """No chunk is read for more than two blocks, whatever the chunks of the two arrays."""

@@ -66,7 +66,7 @@ def test_a_chain_is_read_as_dask_computes_it(folder, rnd):
 
 @pytest.mark.slow
 @given(DRAWN)
-@settings(max_examples=20, **WITHOUT)
+@settings(max_examples=10, **WITHOUT)
 def test_a_long_chain_is_read_as_dask_computes_it(folder, rnd):
     check_chain(rnd, folder, length=20)
 
@@ -139,7 +139,7 @@ def refused(*args, **kwargs):
 @pytest.mark.parametrize(
     "name", ["looked_through", "Layers.of", "Layers.part", "outline_of_layers", "find_sharing"]
 )
-def test_what_is_not_understood_costs_time_alone(name, monkeypatch):
+def test_layers_that_are_not_understood_cost_only_time(name, monkeypatch):
     monkeypatch.setattr(f"streampca.sources.dask.strips.{name}", refused)
     x = Source().array((12, 5))
     y = (x.rechunk((20, 12)) - x.mean(0)).map_overlap(np.tanh, {0: 1}, boundary="none")

@@ -10,7 +10,7 @@ import distributed
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -71,7 +71,6 @@ def test_a_graph_is_read_as_planned(name, inline, axis):
     assert matrix.reader.prepared().nbytes == prepared
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_rechunked_reads_each_source_chunk_once(data):
     rows, columns = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 9))
@@ -192,9 +191,9 @@ def test_several_dimensions_are_stacked():
         assert matrix.reads().chunks == 8 * (axis + 1)
     with pytest.raises(InvalidInputError, match="dim=0"):
         from_dask(source.array((3, 5, 2)))
-    with pytest.raises(InvalidInputError, match="not all"):
+    with pytest.raises(InvalidInputError, match="leave at least one"):
         from_dask(source.array((3, 5, 2)), dim=[0, 1, 2])
-    with pytest.raises(InvalidInputError, match="each once"):
+    with pytest.raises(InvalidInputError, match=r"dimensions \[0, 1, 2\]"):
         from_dask(source.array((3, 5, 2)), dim="time")
 
 

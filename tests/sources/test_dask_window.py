@@ -86,7 +86,7 @@ def test_the_order_of_reading_leaves_no_trace(name):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_what_is_kept_is_planned_and_let_go_of(name, monkeypatch):
+def test_kept_results_are_planned_and_freed(name, monkeypatch):
     most = []
     forget = sharing.Results.forget
 

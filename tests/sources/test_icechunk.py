@@ -15,8 +15,8 @@ import streampca
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
+from streampca.sources.zarr.icechunk import Snapshots
 from streampca.sources.zarr.ledger import LedgerSource
-from streampca.sources.zarr.opening import Snapshots
 
 icechunk = pytest.importorskip("icechunk", reason="needs icechunk: pip install -e '.[test]'")
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
@@ -62,7 +62,7 @@ def everything(matrix: Any) -> Any:
     return matrix.read(0, 0, matrix.shape[0])
 
 
-def test_what_is_opened_stays_as_it_was(repository: Repository) -> None:
+def test_known_formats_open_without_a_hint(repository: Repository) -> None:
     matrix = streampca.open(repository.place)
     again = pickle.loads(pickle.dumps(matrix))
     second = repository.append(30)
@@ -203,7 +203,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("verify", ["stat", pytest.param("full", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_became_of_a_snapshot(what: str, verify: str, night: Night) -> None:
+def test_changes_between_snapshots(what: str, verify: str, night: Night) -> None:
     act, kind, how = CHANGES[what]
     night.entries["gate"] = {"max_removed": 0.5}
     night.run()
@@ -258,7 +258,7 @@ def zeros(array: Any) -> None:
     streampca.commit_rows(array, N + 9)
 
 
-def test_rows_of_the_fill_value_need_a_word_here_too(night: Night) -> None:
+def test_rows_of_the_fill_value_need_commit_rows_in_icechunk_too(night: Night) -> None:
     night.run()
     night.repository.commit(zeros)
     assert (night.run().samples, night.run().behind) == (N + 9, 0)

@@ -82,7 +82,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(InvalidInputError, match=r"13\.png is in colour.*mode='grey'"):
         streampca.open_images(folder)
     odd.write_text("no image")
-    with pytest.raises(DamagedSourceError, match=r"13\.png is no image"):
+    with pytest.raises(DamagedSourceError, match=r"13\.png is not an image"):
         streampca.open_images(folder)
     odd.unlink()
     matrix = streampca.open_images(folder)

@@ -12,12 +12,8 @@ import xarray as xr
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels
-from streampca.sources.labelled.labelled import (
-    BackendReader,
-    from_netcdf,
-    from_xarray,
-    to_dataarray,
-)
+from streampca.sources.labelled.opening import BackendReader, from_netcdf, from_xarray
+from streampca.sources.labelled.to_xarray import to_dataarray
 
 VALUES = np.random.default_rng(3).normal(size=(12, 5, 6)).astype("f4")
 

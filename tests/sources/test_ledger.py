@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import distributed
 import google_crc32c
 import numpy as np
 import obstore.store
@@ -17,8 +16,9 @@ import zarr
 
 import streampca
 from streampca.errors import DamagedSourceError, SourceError
-from streampca.sources.zarr import watermark
-from streampca.sources.zarr.ledger import Ledger, LedgerSource
+from streampca.sources.ledger import Ledger
+from streampca.sources.zarr.ledger import LedgerSource
+from streampca.sources.zarr.marks import COMMITTED
 from streampca.sources.zarr.watermark import Rows, first_blank, rows_written
 from streampca.store import read_bundle, write_bundle
 
@@ -264,7 +264,7 @@ def test_what_is_no_single_zarr_array_has_no_ledger(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
+def test_a_cluster_gives_the_same_ledger(tmp_path: Path, two_workers: Any) -> None:
     source = Source("v3", tmp_path)
     old, _, _ = source.fit()
     matrix = source.open()
@@ -272,13 +272,7 @@ def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
     assert seen is not None
     seen.keep_checksums()
     listed = seen.look()
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        streampca.IncrementalPCA(2, scheduler=client, batch_size=ROWS).fit(matrix)
+    streampca.IncrementalPCA(2, scheduler=two_workers, batch_size=ROWS).fit(matrix)
     assert len(matrix.checksums()) == old.crc32c.size
     assert seen.make(N, listed).digest() == old.digest()
 
@@ -315,10 +309,10 @@ def test_rows_count_once_they_are_written(source: Source) -> None:
 
 
 @local
-def test_the_writers_word_decides(source: Source) -> None:
-    source.array.attrs[watermark.COMMITTED] = 30
-    assert written(source) == (30, f"{watermark.COMMITTED} says 30 of {N}")
-    source.array.attrs[watermark.COMMITTED] = 10 * N
+def test_the_committed_attribute_decides(source: Source) -> None:
+    source.array.attrs[COMMITTED] = 30
+    assert written(source) == (30, f"{COMMITTED} says 30 of {N}")
+    source.array.attrs[COMMITTED] = 10 * N
     assert written(source)[0] == N
 
 

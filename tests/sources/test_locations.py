@@ -17,9 +17,9 @@ import zarr.storage
 import streampca
 from streampca.errors import MissingDependencyError
 from streampca.matrix import SpotCheck, spot_checks
-from streampca.sources.stacked import FileLocation
+from streampca.sources.local_files import FileLocation
 from streampca.sources.zarr import location
-from streampca.sources.zarr.location import absolute, held_in_process
+from streampca.sources.zarr.stores import absolute, held_in_process
 
 X = np.arange(6000.0).reshape(600, 10)
 
@@ -78,7 +78,7 @@ def test_a_web_server_is_asked_for_lengths_only(
 ) -> None:
     """It need not know of parts, and would send whole chunks."""
     write(str(tmp_path / "x.zarr"))
-    monkeypatch.setattr(location, "_protocols", lambda store: ("https",))
+    monkeypatch.setattr(location, "protocols_of", lambda store: ("https",))
     check = check_of(f"file://{tmp_path}/x.zarr")
     assert check.seen["c/0/0"] == "4000 bytes"
     assert check.difference() == ""
@@ -86,7 +86,7 @@ def test_a_web_server_is_asked_for_lengths_only(
     assert check.difference() == "c/0/0 is absent; the client sees 4000 bytes"
 
 
-def test_a_check_is_a_few_reads_of_many_chunks(
+def test_a_location_check_reads_a_few_of_many_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where absent chunks are fill values, and the first that are there are looked for."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 import streampca
 from streampca.errors import SourceError
 from streampca.passes.memory import peak_nbytes
-from streampca.sources.files import array_files
+from streampca.sources import npy
 from tests.each import each
+from tests.forks import forked
 
 SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]
 
@@ -23,8 +20,8 @@ SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]
 @each("order", ["C", "F"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_any_part_of_any_order(tmp_path, monkeypatch, shape, order, dtype, near):
-    monkeypatch.setattr(array_files, "GAP_NBYTES", 1 << 14 if near else -1)
-    monkeypatch.setattr(array_files, "GROUP_NBYTES", 500)
+    monkeypatch.setattr(npy, "GAP_NBYTES", 1 << 14 if near else -1)
+    monkeypatch.setattr(npy, "GROUP_NBYTES", 500)
     x = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
     np.save(tmp_path / "x.npy", np.asarray(x, order=order))
     for dim in range(len(shape)) if len(shape) > 2 else [0]:
@@ -53,13 +50,13 @@ def test_a_file_that_was_cut_off_meanwhile(tmp_path):
 
 
 SCRIPT = """
-import json, sys
+import sys
 import streampca
 from streampca.passes.memory import peak_nbytes
 model = streampca.PCA(5, memory_limit="300MiB", progress=False)
 plan = model.plan(sys.argv[1])
 model.fit(sys.argv[1])
-print(json.dumps([peak_nbytes(), plan.peak_nbytes]))
+print(peak_nbytes(), plan.peak_nbytes)
 """
 
 
@@ -70,13 +67,7 @@ def test_the_peak_of_a_wide_file_is_as_projected(tmp_path, order):
     """Pages of a map would count as the process's own: 286 MiB here."""
     x = np.random.default_rng(0).standard_normal((500, 150_000), dtype="f4")
     np.save(tmp_path / "x.npy", np.asarray(x, order=order))
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    peak, projected = json.loads(done.stdout.splitlines()[-1])
+    peak, projected = map(int, forked(SCRIPT, str(tmp_path / "x.npy")).split())
     assert peak <= projected <= 300 * 2**20
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.sources.ratings import ratings
+from streampca.sources.ratings import opening as ratings
 from streampca.sources.ratings import store as rating_store
 
 NAMES = {"user": "userId", "item": "movieId", "rating": "rating"}
@@ -94,7 +94,9 @@ def test_which_of_several_ratings_counts(rule: str, timed: bool) -> None:
     assert cells_of(matrix) == pytest.approx(expected(frame, rule, timed))
 
 
-def test_pieces_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratings_are_the_same_for_any_size_of_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many pieces of text, many ranges of users that are sorted apart, a delimiter cut in two."""
     path = written(frame_of(seed=2), tmp_path, "dat")
     whole = streampca.open_ratings(path, time=3)
@@ -164,7 +166,7 @@ def test_dates_are_times() -> None:
         assert sorted(user for user, _ in cells_of(unseen)) == [7, 8, 9]
 
 
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+def test_errors_of_ratings_name_the_repair(tmp_path: Path) -> None:
     frame = frame_of()
     path = written(frame, tmp_path, "csv")
     cases: list[tuple[Any, dict[str, Any], str]] = [

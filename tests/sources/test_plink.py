@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from genotypes import random_calls, sample_names, variant_names, write_plink
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -25,7 +25,6 @@ def values_of(matrix):
     return matrix.read(1, 0, matrix.shape[1])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(1, 41),
     p=st.integers(1, 30),

@@ -22,7 +22,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.sources import as_pair
-from streampca.sources.tables.identifiers import called_id
+from streampca.sources.tables.row_names import called_id
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 
@@ -68,7 +68,7 @@ def test_numbers_that_name_rows_are_no_feature(kind: str, column: str, tmp_path:
     table = named(X, 100 + ORDER, column)
     frames = {"pandas": table, "polars": pl.from_pandas(table), "Arrow": pa.table(dict(table))}
     source = frames[kind] if kind in frames else stored(table, tmp_path / "x", kind)
-    with pytest.raises(InvalidInputError, match=rf"column '{column}' holds another whole number"):
+    with pytest.raises(InvalidInputError, match=rf"column '{column}' holds a different whole"):
         streampca.PCA(1).fit(source)
     repaired = streampca.open(source, index=column)
     np.testing.assert_array_equal(repaired.labels.samples.coords["sample"], 100 + ORDER)
@@ -87,7 +87,7 @@ def test_numbers_with_zeros_in_front_are_names(tmp_path: Path) -> None:
 
 def test_the_repair_of_a_frame_works() -> None:
     table = named(X, 100 + ORDER, "id")
-    with pytest.raises(InvalidInputError, match=r"X\.set_index\('id'\) makes it the names"):
+    with pytest.raises(InvalidInputError, match=r"X\.set_index\('id'\) makes it name the rows"):
         streampca.PCA(1).fit(table)
     model = streampca.PCA(1).fit(table.set_index("id"))
     np.testing.assert_allclose(model.components_, streampca.PCA(1).fit(X).components_)
@@ -104,7 +104,7 @@ def test_new_rows_may_have_the_column_that_names_them(kind: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "pandas"])
-def test_numbers_that_only_go_up_are_told_of(kind: str, tmp_path: Path) -> None:
+def test_monotonic_integers_raise_a_warning(kind: str, tmp_path: Path) -> None:
     table = named(X, 1950 + np.arange(N), "year")
     source = table if kind == "pandas" else stored(table, tmp_path / "x", kind)
     with pytest.warns(RowNumbersWarning, match="'year' holds whole numbers that only go up"):
@@ -112,7 +112,7 @@ def test_numbers_that_only_go_up_are_told_of(kind: str, tmp_path: Path) -> None:
     assert streampca.open(source, columns=["year", "a"]).shape == (N, 2)
 
 
-def test_what_is_not_asked_about() -> None:
+def test_features_of_a_fit_are_not_questioned() -> None:
     every = pd.DataFrame(np.arange(3.0 * N).reshape(N, 3), columns=["a", "b", "c"])
     assert streampca.open(every).shape == (N, 3)
     assert streampca.open(named(X, ORDER, "count")).shape == (N, 4)
@@ -154,7 +154,7 @@ def test_names_of_text_keep_zeros_and_words_that_mean_missing(tmp_path: Path) ->
         assert streampca.open(path).shape == (4, X.shape[1])
     assert streampca.open(path, index="sample").labels.samples.names() == nothing
     path = stored(named(X[:4], ["4", "NA", "2", "9"]), tmp_path / "n", "csv")
-    with pytest.raises(InvalidInputError, match="'sample' holds another whole number in every row"):
+    with pytest.raises(InvalidInputError, match="'sample' holds a different whole number in every"):
         streampca.open(path)
     path = stored(named(X, ["", *words[1:]]), tmp_path / "y", "csv")
     with pytest.raises(InvalidInputError, match="column 'sample' is empty at row 0"):
@@ -191,7 +191,7 @@ def test_views_are_paired_by_the_column_that_both_have(
 
 
 @pytest.mark.filterwarnings(LEFT_OUT)
-def test_other_ways_to_the_same_rows(tmp_path: Path) -> None:
+def test_rows_are_paired_by_equal_columns_of_other_names(tmp_path: Path) -> None:
     shuffled = named(Y, IDS).iloc[ORDER]
     y = stored(shuffled, tmp_path / "y", "csv")
     x = stored(named(X, IDS, "patient"), tmp_path / "x", "csv")
@@ -225,7 +225,7 @@ def test_other_ways_to_the_same_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings(LEFT_OUT)
-def test_what_does_not_tell_is_refused(tmp_path: Path) -> None:
+def test_columns_that_do_not_identify_rows_are_refused(tmp_path: Path) -> None:
     def pair(x: Any, y: Any, column: str = "sample") -> tuple[str, str]:
         return (
             stored(named(X, x, column), tmp_path / "x", "csv"),
@@ -275,7 +275,7 @@ def test_the_index_of_a_dask_frame_is_computed_for_pairs() -> None:
     x = frames.from_pandas(X.set_axis(IDS), npartitions=3, sort=False)
     y = frames.from_pandas(Y.set_axis(IDS).iloc[ORDER], npartitions=2, sort=False)
     np.testing.assert_allclose(correlation(x, y), EXPECTED)
-    with pytest.raises(InvalidInputError, match="'id' holds another whole number"):
+    with pytest.raises(InvalidInputError, match="'id' holds a different whole"):
         streampca.PCA(1).fit(frames.from_pandas(named(X, ORDER, "id"), npartitions=2))
     plain = [frames.from_pandas(one, npartitions=2) for one in (X, Y)]
     one, other = as_pair(*plain)

@@ -19,7 +19,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
 from streampca.paths import open_objects
-from streampca.sources.zarr import guard
+from streampca.sources.zarr import stores
 from streampca.store import open_backend
 
 N, P, ROWS = 200, 12, 64
@@ -134,7 +134,9 @@ def test_a_fit_reads_it_as_from_disk(
 
 
 @pytest.mark.slow
-def test_damage_there_is_told_as_here(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_in_object_storage_is_named_as_on_disk(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written(s3, data())
     backend = open_backend(s3)
     backend.delete("c/1/0")
@@ -144,9 +146,9 @@ def test_damage_there_is_told_as_here(s3: str, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(DamagedSourceError, match="'c/1/0' is damaged"):
         streampca.PCA(2).fit(s3)
     size = len(backend.get("zarr.json") or b"")
-    monkeypatch.setattr(guard, "MOST_METADATA_BYTES", size)
+    monkeypatch.setattr(stores, "MOST_METADATA_BYTES", size)
     streampca.open(s3)
-    monkeypatch.setattr(guard, "MOST_METADATA_BYTES", size - 1)
+    monkeypatch.setattr(stores, "MOST_METADATA_BYTES", size - 1)
     with pytest.raises(DamagedSourceError, match=r"'zarr.json' in .* is not opened"):
         streampca.open(s3)
 

@@ -51,7 +51,7 @@ def test_years_are_joined_along_time(tmp_path: Path, capsys: Any) -> None:
     assert "the same samples" in capsys.readouterr().err
 
 
-def test_the_same_samples_are_more_features_unless_told(tmp_path: Path) -> None:
+def test_files_of_the_same_samples_are_joined_along_features(tmp_path: Path) -> None:
     paths = write(tmp_path, year(2000), year(2000, seed=1))
     matrix = streampca.open(paths)
     assert matrix.shape == (12, 24)

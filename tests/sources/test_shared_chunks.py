@@ -13,8 +13,8 @@ import zarr
 
 import streampca
 from streampca.matrix import select
-from streampca.sources.shared_chunks import SharedChunks
-from streampca.sources.sparse.sparse import CompressedMatrix
+from streampca.sources.sparse.matrices import CompressedMatrix
+from streampca.sources.sparse.shared_chunks import SharedChunks
 
 
 def written(path: Path, values: Any, data: int, indices: int) -> str:

@@ -30,7 +30,6 @@ from streampca.matrix.chunked_matrix import SpanCache, reading_with
 from streampca.passes.blocks import between_entries
 from streampca.sources.tables import parquet, text
 from streampca.sources.tables import reader as table_reader
-from tests.passes.local_clusters import start_client, stop_client
 from tests.passes.pass_matrices import same_bits
 
 pa = pytest.importorskip("pyarrow")
@@ -287,7 +286,7 @@ def test_what_is_refused_says_why(options: Any, why: str, tmp_path: Path) -> Non
 
 
 def test_options_of_tables_for_other_sources() -> None:
-    why = "columns=.*is no table.*leave columns= out"
+    why = "columns=.*is not a table.*leave columns= out"
     with pytest.raises(InvalidInputError, match=why):
         streampca.open(np.ones((3, 2)), columns=["a"])
 
@@ -494,20 +493,16 @@ def test_an_interrupted_fit_resumes_with_the_same_bits(make: Any, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_workers_find_the_same_bits(tmp_path: Path) -> None:
-    client = start_client(2)
-    try:
-        for name, make in FORMATS.items():
-            (tmp_path / name).mkdir()
-            source = make(tmp_path / name)
-            if name in ("partitioned", "table"):
-                source = streampca.open(source, columns=NAMES)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", LocalSourceWarning)  # of the filtered data set
-                found = fitted(source, scheduler=client)
-            assert same_bits(found.components_, fitted(source).components_), name
-    finally:
-        stop_client(client)
+def test_workers_find_the_same_bits(tmp_path: Path, two_workers: Any) -> None:
+    for name, make in FORMATS.items():
+        (tmp_path / name).mkdir()
+        source = make(tmp_path / name)
+        if name in ("partitioned", "table"):
+            source = streampca.open(source, columns=NAMES)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LocalSourceWarning)  # of the filtered data set
+            found = fitted(source, scheduler=two_workers)
+        assert same_bits(found.components_, fitted(source).components_), name
 
 
 def test_spans_begin_where_row_groups_do(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def write_frames(folder: Path) -> dict[str, Any]:
 def test_binary_forms(tmp_path: Path) -> None:
     for path, wanted in write_frames(tmp_path).values():
         np.testing.assert_array_equal(values(streampca.open(path)), wanted)
-        with pytest.raises(InvalidInputError, match=r"decimal=: .* is no text"):
+        with pytest.raises(InvalidInputError, match=r"decimal=: .* is not text"):
             streampca.open(path, decimal=",")
 
 
@@ -296,7 +296,7 @@ def test_options_are_checked(options: Any, why: str, tmp_path: Path) -> None:
 
 def test_repeated_names_of_a_frame(tmp_path: Path) -> None:
     X = pd.DataFrame(np.eye(3), columns=["a", "b", "a"])
-    with pytest.raises(InvalidInputError, match="columns a are there twice") as refused:
+    with pytest.raises(InvalidInputError, match="columns a occur twice") as refused:
         streampca.open(X, columns=["a"])
     repaired = eval(str(refused.value).rpartition(": ")[2], {"X": X})
     assert streampca.open(repaired, columns=["a"]).shape == (3, 1)

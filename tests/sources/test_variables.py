@@ -10,7 +10,7 @@ import streampca
 from streampca import PCA
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels
-from streampca.sources.labelled.labelled import from_xarray
+from streampca.sources.labelled.opening import from_xarray
 from tests.sources.test_labelled import climate, values_of
 
 STATIONS = np.random.default_rng(8).normal(size=(3, 12))

@@ -19,7 +19,7 @@ from genotypes import (
     write_plink,
     write_vcf_zarr,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -51,7 +51,6 @@ def counted(alleles):
     return out
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 5), st.integers(1, 40), st.integers(1, 4)),
     dtype=st.sampled_from(["i1", "i2", "i4"]),
@@ -73,7 +72,6 @@ def test_alleles_are_summed(shape, dtype, seed, masks, fills):
     np.testing.assert_array_equal(out, counted(expected))
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     n=st.integers(1, 21),
     p=st.integers(1, 40),

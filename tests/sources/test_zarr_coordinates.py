@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import streampca
 from streampca import PCA
 from streampca.errors import InvalidInputError
-from streampca.sources.labelled.cf import decode_coordinate
-from streampca.sources.labelled.labelled import from_xarray
+from streampca.sources.cf import decode_coordinate
+from streampca.sources.labelled.opening import from_xarray
 from tests.models.test_eof_views import coordinates
 
 

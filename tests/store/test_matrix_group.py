@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.errors import InvalidInputError, SourceError
@@ -38,7 +38,6 @@ def content(sink: GroupSink) -> np.ndarray:
     return values.T if sink.layout.along else values
 
 
-@settings(max_examples=25, deadline=None)
 @given(cuts=st.sets(st.integers(1, 19)), chunk=st.integers(1, 25), along=st.sampled_from([0, 1]))
 def test_slices_in_order_of_any_length(tmp_path_factory: Any, cuts: Any, chunk: int, along: int):
     sink = opened(tmp_path_factory.mktemp("g") / "g", along, min(chunk, 20))

@@ -20,7 +20,7 @@ from streampca.genetics.tables import write_eigenval, write_eigenvec, write_line
 from streampca.operations.convert import convert
 from streampca.report.document import Report
 from streampca.sources import as_matrix
-from streampca.sources.sparse.files import append_to
+from streampca.sources.local_files import append_to
 from streampca.store.backend import LocalBackend
 from streampca.store.bundle import write_bundle
 from streampca.store.labelled import write_dataset

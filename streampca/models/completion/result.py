@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.completion.fit import Completed
 from streampca.models.completion.request import (
     AUTO,
@@ -34,6 +34,7 @@ from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.projection import BackProjection
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowOptions, RowPasses
+from streampca.report.presentation import Presentation, carried_share
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
@@ -97,12 +98,21 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         means, scales = self.row_mean is not None, self.row_scale is not None
         return RowSolve.of(self, self.penalty, self._absent, means, scales)
 
-    def of_samples(self) -> dict[str, Array]:
+    def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
         """The means and scales of the rows, (n,), where they have any."""
-        found = {"row_mean": self.row_mean, "row_scale": self.row_scale}
-        return {name: values for name, values in found.items() if values is not None}
+        of_rows = {"row_mean": self.row_mean, "row_scale": self.row_scale}
+        known = {name: values for name, values in of_rows.items() if values is not None}
+        return {name: (values, [self.labels.samples]) for name, values in known.items()}, {}
 
-    def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
+    def presentation(self) -> Presentation:
+        """What pictures and reports show of it; see the base class."""
+        shown = super().presentation()
+        if self.row_mean is not None:
+            left = "of the variance that levels of rows and columns leave"
+            shown = replace(shown, carries=carried_share(self.explained_variance_ratio, left))
+        return replace(shown, chosen=(self.n_components, self.penalty))
+
+    def rows_of(self, whiten: bool) -> BackProjection:
         """The map from scores to rows; refused where rows have means of their own."""
         if self.row_mean is not None:
             raise InvalidInputError(
@@ -110,7 +120,7 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
                 f"center={self.settings.get('center')!r} use predict(X), "
                 "predict(rows, columns) or impute(X)"
             )
-        return super().rows_of(whiten, again)
+        return super().rows_of(whiten)
 
     def cells(self, rows: Array, columns: Array, scores_at: Callable[[Array], Array]) -> Array:
         """(cells,) values of the model at cells of the fit.  scores_at : scores of some rows."""

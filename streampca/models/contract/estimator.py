@@ -22,16 +22,16 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.contract.request import seed_of
 from streampca.models.contract.shared_parameters import RunningParameters
-from streampca.models.results.given_scores import SCALING
 from streampca.models.results.result import Result, provenance
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
+from streampca.models.results.score_scaling import SCALING
 from streampca.models.results.value_attributes import of_series
 from streampca.models.rows.new_rows import LazyRows, NewRows
 from streampca.models.side_data.feature_names import is_xarray, text_names
 from streampca.passes import Candidate, Outcome, PassCost, Plan, Planned, choose, execute
 from streampca.report.cards import estimator_card, result_card
 from streampca.sources import as_matrix, counted
-from streampca.sources.memory.lazy import (
+from streampca.sources.dask.lazy import (
     frame_of_rows,
     is_dask_array,
     is_dask_frame,
@@ -449,7 +449,7 @@ class Estimator(RunningParameters):
         if matrix is not None and is_lazy(X) and not is_dask_array(scores):
             scores = lazily_held(scores, X, matrix.labels.samples)
         if is_xarray(X):
-            from streampca.sources.labelled.labelled import to_dataarray
+            from streampca.sources.labelled.to_xarray import to_dataarray
 
             assert matrix is not None
             axes = [matrix.labels.samples, self._fitted().component_axis]

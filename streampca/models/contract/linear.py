@@ -17,16 +17,16 @@ from streampca.models.results.decomposition import (
     OrthogonalProjection,
     Reconstructing,
 )
-from streampca.models.results.given_scores import SCALING, scaling_factor
+from streampca.models.results.eof_views import EofViews, mode_indices
 from streampca.models.results.projection import BackProjection, whitened
 from streampca.models.results.row_maps import score_dtype
+from streampca.models.results.score_scaling import SCALING, scaling_factor
 from streampca.models.results.value_attributes import HOW, of_series
-from streampca.models.results.views import EofViews, mode_indices
-from streampca.models.rows.labelled_rows import lazy_rows_of_scores, rows_of_scores
+from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.solvers import Certificate
 from streampca.sources import as_matrix, counted
-from streampca.sources.memory.lazy import is_dask_frame
+from streampca.sources.dask.lazy import is_dask_frame
 
 OURS = ("builtins", "numpy", "streampca")
 
@@ -103,7 +103,7 @@ class LinearModel(Estimator):
 
         Cost: one pass over the scores; memory of the rows, or of a few blocks with ``out``.
         """
-        back = self._fitted().rows_of(self.whiten, remove is not False)
+        back = self._fitted().rows_of(self.whiten)
         return self._rows_of_scores("inverse transform", X, back, out, overwrite, remove)
 
     def project(self, X: Any, scaling: int = 0, *, dim: Any = None, remove: Any = None) -> Any:
@@ -156,14 +156,19 @@ class LinearModel(Estimator):
         chosen = mode_indices(modes, result.n_components)
         if scores is None:
             scores = result.eof.pcs(1 if self.whiten else 0)
-        again = mean and remove is not False
-        back = result.rows_of(self.whiten, again).of_modes(chosen, mean)
-        if lazy:
-            return lazy_rows_of_scores(result, scores, back, remove)
-        return self._rows_of_scores("reconstruction", scores, back, out, overwrite, remove)
+        back = result.rows_of(self.whiten).of_modes(chosen, mean)
+        remove = remove if mean else False
+        return self._rows_of_scores("reconstruction", scores, back, out, overwrite, remove, lazy)
 
     def _rows_of_scores(
-        self, name: str, scores: Any, back: BackProjection, out: Any, overwrite: bool, remove: Any
+        self,
+        name: str,
+        scores: Any,
+        back: BackProjection,
+        out: Any,
+        overwrite: bool,
+        remove: Any,
+        lazy: bool = False,
     ) -> Any:
         return rows_of_scores(
             self._fitted(),
@@ -174,6 +179,8 @@ class LinearModel(Estimator):
             out=out,
             overwrite=overwrite,
             remove=remove,
+            whitened=self.whiten,
+            lazy=lazy,
         )
 
     # -- quality of the fit ---------------------------------------------------------------------

@@ -208,6 +208,17 @@ class Parameters:
             setattr(self, name, value)
         return self
 
+    def either(self, name: str, alias: str) -> Any:
+        """The value of a parameter that has two names. Raises InvalidInputError."""
+        value, other = getattr(self, name), getattr(self, alias)
+        if other is None or other == value:
+            return value
+        if value != self.parameters[name].default:
+            raise InvalidInputError(
+                f"{name}={value!r} and {alias}={other!r} say different things; leave {alias} out"
+            )
+        return other
+
     def check_types(self) -> None:
         """Refuse values of other types than declared. Raises InvalidInputError."""
         for name, one in self.parameters.items():

@@ -19,7 +19,7 @@ from streampca.models.side_data.by_name import Find, named_column, weights_along
 from streampca.models.side_data.design import Design
 from streampca.models.side_data.row_weights import as_counts, refuse_few, split
 from streampca.solvers import check_n_components
-from streampca.sources.tables.row_keys import rows_named_as
+from streampca.sources.tables.row_names import rows_named_as
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class Request:
     """
 
     n_components: int | float | str | None = None
-    svd_solver: str = "auto"
+    solver: str = "auto"
     center: bool = True
     scale: str | None = None
     ddof: int = 1
@@ -264,6 +264,12 @@ class Request:
         return made
 
     @property
+    def unbounded(self) -> bool:
+        """Whether an iteration may make as many passes as are worth their time: the solver is
+        "auto", and no limit was set."""
+        return self.solver == "auto" and self.may_go_over and not self.exact_first
+
+    @property
     def count(self) -> int | None:
         """The requested number of components; None for a share or a rule."""
         k = self.n_components
@@ -300,7 +306,7 @@ class Request:
         self, matrix: ChunkedMatrix, *, weights: Any, remove: Any, sample_weight: Any
     ) -> Self:
         """This request, checked, with the side data of a matrix. Raises InvalidInputError."""
-        exact = self.center and self.svd_solver not in ("randomized", "arpack")
+        exact = self.center and self.solver not in ("randomized", "arpack")
         self.check(matrix.shape, least=0 if exact else 1)
         side = side_data(matrix, weights=weights, remove=remove, sample_weight=sample_weight)
         refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")

@@ -19,7 +19,7 @@ WHITEN = parameter(
     meaning="""divide the scores by the standard deviation of their component; components after the
         rank have none, and their scores are 0.""",
 )
-SVD_SOLVER = parameter(
+SOLVER = parameter(
     default="auto",
     meaning=""""auto", "scatter" (p x p, samples streamed), "tsqr" (R factor; singular values to
         1e-14 of the largest, where scatter and Gram resolve about 1e-8 in float64 and 3e-4
@@ -36,6 +36,15 @@ SVD_SOLVER = parameter(
         be certified. ``tol``, ``max_passes`` or ``iterated_power`` mean "iterate", and the
         latter two that it ends there. ``plan(X)`` shows what is taken.""",
 )
+
+
+def other_name(name: str) -> Any:
+    """A parameter under scikit-learn's name."""
+    return parameter(
+        default=None, meaning=f"scikit-learn's name of ``{name}``: one of them is set."
+    )
+
+
 COPY = accepted(True, "X is never written to")
 POWER_ITERATION_NORMALIZER = accepted("auto", "each step makes its vectors orthonormal")
 N_OVERSAMPLES = parameter(
@@ -84,7 +93,7 @@ REMOVE = parameter(
         components, ``scale="std"`` and the shares of variance are those of the residuals;
         variances still divide by n - ddof, as for anomalies made beforehand. Columns that
         repeat each other count once. A hole (missing="mean") holds what the observed
-        samples of its feature say; that takes svd_solver="gram". ``transform`` needs the
+        samples of its feature say; that takes solver="gram". ``transform`` needs the
         arrays of new rows, not their cycles and trends; columns that were named are those
         of the same name. ``result_.removed_coefficients`` (c, p) of the columns
         ``result_.design.names``.""",

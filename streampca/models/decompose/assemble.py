@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from streampca.models.decompose.gram_outputs import FeatureSummary
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.solvers import LARGEST, TRACY_WIDOM, Certificate, Spectrum
 
+Model = TypeVar("Model", bound=PrincipalComponents)
 NO_GAP = (
     "the spectrum has no gap that stands above sampling error; all components above rounding "
     "were kept. Choose a number, or a share such as n_components=0.9."
@@ -56,9 +57,9 @@ def assemble(
     fitted: Fitted,
     request: Request,
     described: Mapping[str, Any],
-    kind: type[PrincipalComponents] = PrincipalComponents,
+    kind: type[Model] = PrincipalComponents,  # type: ignore[assignment]
     warned: set[type[Warning]] | None = None,
-) -> PrincipalComponents:
+) -> Model:
     """The frozen result of a fit. Warns the user where necessary.
 
     described : the fields of every result: method, n_samples, labels, settings and so on.

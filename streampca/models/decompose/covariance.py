@@ -128,7 +128,7 @@ def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:
     features = matrix.labels.features
     if not features.named:
         return values
-    from streampca.sources.labelled.labelled import to_dataarray
+    from streampca.sources.labelled.to_xarray import to_dataarray
 
     names = label_array(features.names())
     axes = [

@@ -288,25 +288,19 @@ class _Iteration:
 
     def _prepare_next(self, ritz: Ritz) -> bool:
         """Decide whether to go on, and with what block."""
-        last, before = self.verdicts[-1], self.verdicts[-2] if len(self.verdicts) > 1 else None
-        most = self.blocks.times
-        room = self.dimensions - self.space.size
-        if not room:
-            self.stopped = "the searched space is everything"
-        elif len(last.certified) < self.judge.k and self.steps < most:  # of an earlier, smaller fit
-            pass
-        elif last.certified.all():
-            self.stopped = "certified"
-        elif self.steps >= most:
-            self.stopped = f"max_passes={self.request.max_passes}"
-        elif last.stuck.all():
-            self.stopped = f"{self.dtype} arithmetic resolves no more"
-        elif (needed := last.passes_needed(before)) > self._passes_worth_making():
-            self.stopped = f"the next one would need about {needed} more passes"
+        most, room = self.blocks.times, self.dimensions - self.space.size
+        self.stopped = self.judge.stopped(
+            self.verdicts,
+            room,
+            most - self.steps,
+            self._passes_worth_making(),
+            self.request.max_passes,
+        )
         if self.stopped:
             return False
         width = min(self.shape.width, room)
-        fresh = self.space.next_block(ritz, width, self.rng, float(last.floor.min()))
+        floor = float(self.verdicts[-1].floor.min())
+        fresh = self.space.next_block(ritz, width, self.rng, floor)
         fresh = self._centred(fresh).astype(self.dtype)
         if self.space.size + width > self.space.capacity:
             self.space.restart(ritz, self.shape.keep)
@@ -326,7 +320,7 @@ class _Iteration:
         for solver, seconds in self.plan.considered:
             fits = not any(why.startswith(f"{solver}:") for why in self.plan.rejected)
             if solver in ("scatter", "gram") and fits:
-                return f" svd_solver={solver!r} is exact, in about {seconds:.2g} s."
+                return f" solver={solver!r} is exact, in about {seconds:.2g} s."
         return ""
 
     def fitted(self) -> Steps[Fitted]:

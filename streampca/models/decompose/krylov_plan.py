@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,35 @@ class Judge:
         stuck = certified | (resolved[:k] & following)
         return Verdict(ritz, certificate, level, certified, stuck, multiplied, self.tol)
 
+    def stopped(
+        self,
+        verdicts: Sequence[Verdict],
+        room: int,
+        left: int,
+        worthwhile: float,
+        most: int,
+        unit: str = "passes",
+    ) -> str:
+        """Why an iteration ends after these verdicts, in words; "" where it goes on.
+
+        room : dimensions that are not searched yet.  left : steps of at most ``most``.
+        worthwhile : passes that are worth their time.  unit : of these.
+        """
+        last, before = verdicts[-1], verdicts[-2] if len(verdicts) > 1 else None
+        if room <= 0:
+            return "the searched space is everything"
+        if len(last.certified) < self.k and left > 0:  # it began with an earlier, smaller fit
+            return ""
+        if last.certified.all():
+            return "certified"
+        if left <= 0:
+            return f"max_passes={most}"
+        if last.stuck.all():
+            return f"{self.dtype} arithmetic resolves no more"
+        if (needed := last.passes_needed(before)) > worthwhile:
+            return f"the next one would need about {needed} more {unit}"
+        return ""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -154,7 +183,7 @@ class Verdict:
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
 NARROW = 16  # of what lies in memory: nothing is read, and more steps of fewer vectors find more
 VECTOR = 16  # widths are multiples of it: columns that a register holds
-OVERSAMPLES = 10  # more are taken for a wish, in memory too
+OVERSAMPLES = 10  # the default; who asks for more has them in memory too
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
 STEPS = 3  # usually enough; for predicted times
 ROOM = 4  # blocks of a basis that does well without
@@ -181,12 +210,22 @@ class KrylovShape:
 
     @classmethod
     def of(
-        cls, matrix: ChunkedMatrix, k: int, axis: int, blocks: int, images: bool, over: int = 10
+        cls,
+        matrix: ChunkedMatrix,
+        k: int,
+        axis: int,
+        blocks: int,
+        images: bool,
+        over: int = OVERSAMPLES,
+        unbounded: bool = False,
     ) -> KrylovShape:
-        """For k components, at least ``over`` vectors beside them, a basis of so many blocks."""
+        """For k components, at least ``over`` vectors beside them, a basis of so many blocks.
+
+        unbounded : as many steps may be taken as are worth their time.
+        """
         m = matrix.shape[1 - axis]
         wide = min(m, max(WIDTH, _multiple(k + max(over, k // 2), VECTOR)))
-        narrow = in_memory(matrix) and over <= OVERSAMPLES
+        narrow = unbounded and in_memory(matrix) and over <= OVERSAMPLES
         width = min(wide, _multiple(max(NARROW, k // 2), VECTOR)) if narrow else wide
         capacity = min(m, blocks * wide)
         keep = max(1, min(max(wide, capacity // 2), capacity - width))
@@ -228,7 +267,7 @@ def iterations(
         for images in (True, False) if axis and request.components else (False,):
             for blocks in BASES:
                 over = int(request.n_oversamples)
-                shape = KrylovShape.of(matrix, k, axis, blocks, images, over)
+                shape = KrylovShape.of(matrix, k, axis, blocks, images, over, request.unbounded)
                 yield shape, _candidate(matrix, request, shape, k)
 
 

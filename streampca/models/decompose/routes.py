@@ -1,6 +1,6 @@
 """The ways to a PCA, a row each, and how one of them is chosen.
 
-A row says which values of ``svd_solver`` take it and what it cannot do. To add a way: a file with
+A row says which values of ``solver`` take it and what it cannot do. To add a way: a file with
 its candidates (:class:`streampca.passes.Candidate`), which carry their solver, and a row here.
 """
 
@@ -37,20 +37,20 @@ class Need(Enum):
     """What a request may need that not every way can give, and what to say then."""
 
     DESIGN_IN_HOLES = (
-        "missing='mean' with remove= and svd_solver={solver!r}: a hole holds what the design "
-        "says there, which streamed samples cannot know in one pass. Use svd_solver='gram', "
+        "missing='mean' with remove= and solver={solver!r}: a hole holds what the design "
+        "says there, which streamed samples cannot know in one pass. Use solver='gram', "
         "which streams features"
     )
     MATRIX_OF_SAMPLES = (
-        "relationship= and loadings= need the matrix of the samples, which svd_solver={solver!r} "
-        "does not form; use svd_solver='gram'"
+        "relationship= and loadings= need the matrix of the samples, which solver={solver!r} "
+        "does not form; use solver='gram'"
     )
     NUMBER_OF_COMPONENTS = (
-        "svd_solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
+        "solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
         "the whole spectrum is not computed"
     )
     OTHER_SAMPLES = (
-        "svd_solver={solver!r} does not give scores of other samples in the same fit "
+        "solver={solver!r} does not give scores of other samples in the same fit "
         "(fit_samples); use 'gram'"
     )
 
@@ -60,7 +60,7 @@ class Way:
     """A row of the table.
 
     candidates : for a matrix and a request, the most generous first.
-    solvers : the values of ``svd_solver`` that take it; the plan chooses among the ways of one.
+    solvers : the values of ``solver`` that take it; the plan chooses among the ways of one.
     lacks : the needs that it cannot meet.  exact : it does not iterate.
     writes : the candidates take a third argument, :class:`GramOutputs`.
     """
@@ -92,7 +92,7 @@ SOLVERS = tuple(dict.fromkeys(one for way in WAYS for one in way.solvers))
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
-MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that may go over
+MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that nobody has bounded
 GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 
 
@@ -106,9 +106,9 @@ def pca_candidates(
     """
     if request.scale in ALLELE_SCALES:
         refuse_other_ploidy(matrix, request.standardize.ploidy)
-    solver = ALIASES.get(request.svd_solver, request.svd_solver)
+    solver = ALIASES.get(request.solver, request.solver)
     if solver not in SOLVERS:
-        raise InvalidInputError(f"svd_solver={solver!r}; expected one of {SOLVERS}")
+        raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
     if solver == "randomized" and request.n_components is None:
         solver = "auto"  # all components: nothing is left to iterate for
     ways = [way for way in WAYS if solver in way.solvers]
@@ -156,25 +156,24 @@ def _ordered(
     exact, iterative = (rates.timed(matrix, some) for some in (exact, iterative))
     if request.exact_first:
         return exact + iterative
-    candidates = ordered(exact, iterative, request.iterate, request.may_go_over)
-    most = most_passes(matrix)
-    return [_until_exact_is_cheaper(one, most) for one in candidates]
+    most = most_passes(matrix) if request.unbounded else 0
+    return ordered(exact, iterative, request.iterate, request.may_go_over, most)
 
 
 def most_passes(matrix: ChunkedMatrix) -> int:
-    """Reads that an iteration may make of a matrix before it goes over to an exact solver, where
-    each is cheap; 0 where nothing is known of what a read costs."""
+    """Passes that an iteration may make over a matrix of which a read is cheap; 0 where nothing is
+    known of what a read costs."""
     places = matrix.locations()
     if in_memory(matrix):
         return MOST_IN_MEMORY
     return 0 if not places or any(one.remote for one in places) else MOST_ON_DISK
 
 
-def _until_exact_is_cheaper(one: Candidate[T], most: int) -> Candidate[T]:
-    """A candidate whose repeated passes go on while they cost less than what it goes over to."""
-    if one.then is None:
-        return one
-    worth = min(one.passes_within(one.then.seconds), most)
+def _with_passes_worth_making(one: Candidate[T], most: int) -> Candidate[T]:
+    """A candidate whose repeated passes go on while they cost less than what it goes over to, or,
+    where that is nothing, a time that a user waits."""
+    patience = GO_OVER[0][0] if one.then is None else one.then.seconds
+    worth = min(one.passes_within(patience), most)
     passes = (
         replace(spec, times=max(spec.times, worth)) if spec.times > 1 else spec
         for spec in one.passes
@@ -187,11 +186,13 @@ def ordered(
     iterative: list[Candidate[T]],
     iterate: bool = False,
     may_go_over: bool = True,
+    most: int = 0,
 ) -> list[Candidate[T]]:
     """Exact ones that are affordable, iterative ones, each followed by an exact one that it may go
     over to, and the other exact ones; both lists are in the order of their predicted times.
 
-    iterate : none comes before the iterative ones.
+    iterate : none comes before the iterative ones.  most : passes that these may make, if more
+        than they declare, while they are worth their time.
     """
     if not exact or not iterative:
         return exact + iterative
@@ -199,7 +200,11 @@ def ordered(
     first = [one for one in exact if within(AFFORDABLE, one.seconds, quickest)]
     last_resorts = [one for one in exact if within(GO_OVER, one.seconds, quickest)]
     first, last_resorts = first * (not iterate), last_resorts * may_go_over
-    iterative = [replace(one, then=then) for then in (*last_resorts, None) for one in iterative]
+    iterative = [
+        _with_passes_worth_making(replace(one, then=then), most)
+        for then in (*last_resorts, None)
+        for one in iterative
+    ]
     return first + iterative + [one for one in exact if one not in first]
 
 
@@ -227,7 +232,7 @@ class WarmStart:
 
     def turn_to(self, matrix: ChunkedMatrix, request: Request) -> None:
         """Discard what another matrix or another request left."""
-        taken = (request.svd_solver, request.standardize, request.missing, matrix.missing_value)
+        taken = (request.solver, request.standardize, request.missing, matrix.missing_value)
         digest = hashlib.sha256(repr(taken).encode())
         digest.update(matrix.content_stamp().encode())
         for name, array in vars(request.side).items():

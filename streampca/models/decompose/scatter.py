@@ -123,7 +123,7 @@ def tsqr_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[F
     """One pass that keeps the R factor. Raises InvalidInputError where holes hold means."""
     if request.missing == "mean":
         raise InvalidInputError(
-            "svd_solver='tsqr' cannot put means into holes in one pass; use svd_solver='scatter'"
+            "solver='tsqr' cannot put means into holes in one pass; use solver='scatter'"
         )
     n, p = matrix.shape
     basis = request.side.basis

@@ -48,7 +48,7 @@ def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate
     k = known_count(request.n_components, n, p)
     if not k or request.n_components is None:
         raise InvalidInputError(
-            f"svd_solver='sketch' needs a number of components from 1, not "
+            f"solver='sketch' needs a number of components from 1, not "
             f"n_components={request.n_components!r}"
         )
     side = request.side
@@ -60,8 +60,8 @@ def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate
     }
     if refused := [name for name, value in wanted.items() if value]:
         raise InvalidInputError(
-            f"svd_solver='sketch' takes one look, and {', '.join(refused)} must be known before "
-            "it; use svd_solver='randomized', which reads again"
+            f"solver='sketch' takes one look, and {', '.join(refused)} must be known before "
+            "it; use solver='randomized', which reads again"
         )
     width = min(max(WIDTH, 4 * k), min(n, p))
     directions = LeadingDirections(
@@ -151,7 +151,7 @@ def _undetermined(fitted: Fitted, rank: int) -> str:
     return (
         f"one look leaves the direction of {bad.size} of {k} components undetermined: component "
         f"{shown}. What the sketch left out may be as large as the gaps beside them. Use "
-        f"svd_solver='randomized', which reads again{fewer}; certificate_ has the bounds."
+        f"solver='randomized', which reads again{fewer}; certificate_ has the bounds."
     )
 
 

@@ -16,8 +16,9 @@ from streampca.kernels import Array
 from streampca.matrix.block import work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
 from streampca.matrix.derived import ComputedView
-from streampca.matrix.labels import AxisLabels, component_axis
+from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.models.contract.linear import decomposition_of
+from streampca.report.presentation import FeatureMap, Presentation, carried_share, percentages
 from streampca.sources import as_matrix, counted
 
 
@@ -41,6 +42,14 @@ def analytic(X: Any, *, padding: str | None = "exp", dim: Any = None) -> Chunked
     Raises InvalidInputError; NonFiniteError where a feature with holes is read (not one without
     any observation, which is left out).
     Source: Barnett 1983, Monthly Weather Review 111, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import analytic
+    >>> t, x = np.arange(60.0)[:, None], np.arange(8.0)
+    >>> analytic(np.cos(0.5 * t - 0.7 * x)).shape
+    (120, 16)
     """
     if padding not in (None, "exp"):
         raise InvalidInputError(f"padding={padding!r}; expected None or 'exp'")
@@ -81,9 +90,39 @@ class ComplexModes:
         """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
         return np.angle(self.components)
 
+    def presentation(self) -> Presentation:
+        """What pictures show of them."""
+        shares = np.asarray(self.explained_variance_ratio)
+        absent = np.flatnonzero(np.isnan(self.components).any(axis=0))
+        maps = {
+            "amplitude": FeatureMap(
+                lambda indices: self.amplitude[indices], lambda variable: "Amplitude (unit vector)"
+            ),
+            "phase": FeatureMap(
+                lambda indices: np.rad2deg(self.phase[indices]), lambda variable: "Phase [degrees]"
+            ),
+        }
+        return Presentation(
+            method="Hilbert EOF",
+            labels=Labels(self.samples, self.features),
+            n_components=len(shares),
+            pictures="plots.map(modes, kind='amplitude'), plots.map(modes, kind='phase'), "
+            "plots.pcs, plots.scree",
+            component="Mode ",
+            remarks=percentages(shares),
+            scores=self.scores,
+            makes_scores="modes = complex_modes(model, analytic(X))",
+            deviations=np.sqrt(self.explained_variance),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=self.explained_variance,
+            maps=maps,
+            left_out={"without observation": absent},
+        )
+
     def to_xarray(self) -> Any:
         """All of these as an ``xarray.Dataset``, with amplitudes and phases of scores too."""
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         modes = component_axis(len(self.components), self.samples, self.features)
         maps, series = [modes, self.features], [self.samples, modes]
@@ -111,6 +150,15 @@ def complex_modes(model: Any, X: Any = None) -> ComplexModes:
     Cost: 4 p k^2 complex multiplications.
     Raises InvalidInputError for another model, or an odd number of components.
     Source: Horel 1984, J. Climate Appl. Meteor. 23, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, analytic, complex_modes
+    >>> t, x = np.arange(60.0)[:, None], np.arange(8.0)
+    >>> modes = complex_modes(PCA(2).fit(analytic(np.cos(2 * np.pi * t / 12 - 0.7 * x))))
+    >>> np.diff(np.unwrap(modes.phase[0])).round(1)  # 0.7 from place to place, in either direction
+    array([0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7])
     """
     result = decomposition_of(model, "complex_modes(PCA(2 * k).fit(streampca.analytic(X)))")
     features, samples = result.labels.features, result.labels.samples

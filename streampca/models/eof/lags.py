@@ -43,6 +43,17 @@ def lagged(X: Any, lags: Iterable[int], *, dim: Any = None) -> ChunkedMatrix:
     more of one over X: a scatter is (L p) x (L p), a Gram matrix n x n.
     Raises InvalidInputError.
     Source: Weare and Nasstrom 1982, Monthly Weather Review 110, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import lagged
+    >>> X = np.arange(12.0).reshape(6, 2)
+    >>> lags = lagged(X, (0, 2))
+    >>> lags.shape
+    (4, 4)
+    >>> lags.read(0, 0, 1)
+    array([[4., 5., 0., 1.]])
     """
     wanted = [_lag(one) for one in ([lags] if isinstance(lags, (int, str)) else lags)]
     if not wanted or len(set(wanted)) < len(wanted):

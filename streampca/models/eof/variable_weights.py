@@ -36,6 +36,17 @@ def variable_weights(
 
     Cost: one pass, and moments of every feature.
     Raises InvalidInputError where X has no variables, or one of them does not vary.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from streampca import variable_weights
+    >>> rng = np.random.default_rng(0)
+    >>> t = xr.DataArray(rng.normal(size=(50, 4)), dims=('time', 'x'))
+    >>> weights = variable_weights(xr.Dataset({'t': t, 'p': 100 * t}), dim='time')
+    >>> round(weights['t'] / weights['p'])
+    100
     """
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     slices = matrix.labels.features.slices

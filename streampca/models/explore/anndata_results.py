@@ -51,6 +51,12 @@ def write_anndata(
 
     Cost: a pass if X is given; memory of the scores and of the components.
     Raises InvalidInputError where shapes or names do not fit, before anything is written.
+
+    Examples
+    --------
+    >>> from streampca import PCA, write_anndata
+    >>> model = PCA(50).fit("cells.h5ad")  # doctest: +SKIP
+    >>> write_anndata(model, "cells.h5ad", "cells.h5ad")  # doctest: +SKIP
     """
     result = decomposition_of(model, "write_anndata(PCA(50).fit(adata), adata)")
     names = _names_of(target)
@@ -58,7 +64,7 @@ def write_anndata(
         scores = _scores(model, result, X)
     else:
         rows_of_target = AxisLabels.plain("obs", len(names[0]), names[0])
-        scores = rows_along(result.given_scores(scores), rows_of_target, "scores")
+        scores = rows_along(result.unscaled_scores(scores), rows_of_target, "scores")
     _check_shape(len(scores), len(names[0]))
     _check_samples(result.labels.samples, names[0])
     rows = _places(result, names[1])

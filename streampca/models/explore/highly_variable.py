@@ -28,6 +28,14 @@ class HighlyVariable:
     means, dispersions : variance / mean; the logarithms of both (of 1 + mean) for "seurat".
     dispersions_norm : the dispersion among features of about the same mean.
     highly_variable : True where chosen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca.preprocess import highly_variable
+    >>> X = np.log1p(np.random.default_rng(0).poisson(1.0, (200, 30)))
+    >>> highly_variable(X, n_top=3).of(X).shape
+    (200, 3)
     """
 
     means: Array
@@ -72,6 +80,15 @@ def highly_variable(
 
     Cost: one pass. Numbers equal scanpy's ``pp.highly_variable_genes`` to rounding.
     Source: Satija et al. 2015, Nat. Biotechnol. 33:495; Zheng et al. 2017, Nat. Commun. 8:14049.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca.preprocess import highly_variable
+    >>> X = np.log1p(np.random.default_rng(0).poisson(1.0, (200, 30)))
+    >>> X[::50, 4] += 3
+    >>> highly_variable(X, n_top=3)
+    <HighlyVariable: 3 of 30 features>
     """
     if flavor not in FLAVORS:
         raise InvalidInputError(f"flavor={flavor!r}; expected one of {FLAVORS}")

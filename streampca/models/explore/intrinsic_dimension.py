@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class IntrinsicDimension:
     n_queries: int
     n_repeated: int
     cost: list[PassCost] = field(default_factory=list)
+    picture: ClassVar[str] = "dimension"  # of ``streampca.plots``
 
     @property
     def dimension(self) -> float:
@@ -152,6 +153,16 @@ def intrinsic_dimension(
     Source: Facco, d'Errico, Rodriguez and Laio 2017, Sci. Rep. 7:12140, by its likelihood without
     the largest tenth of the ratios; Levina and Bickel 2004, NeurIPS 17, eq. 8, averaged as MacKay
     and Ghahramani 2005 do; Hong, Sheng and Dobriban 2020, arXiv:2012.02985, section 3 (signs).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import intrinsic_dimension
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 6))
+    >>> found = intrinsic_dimension(X, ['rank', 'two-nn'])
+    >>> found.dimension, round(found.estimates['two-nn'].dimension)
+    (2.0, 2)
     """
     names = [method] if isinstance(method, str) else list(method)
     if not names or (unknown := [name for name in names if name not in METHODS]):

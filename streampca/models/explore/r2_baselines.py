@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -53,6 +53,7 @@ class R2Baselines:
     reconstruction: str
     features: list[str]
     cost: list[PassCost] = field(default_factory=list)
+    picture: ClassVar[str] = "baselines"  # of ``streampca.plots``
 
     @property
     def n_components(self) -> int:
@@ -61,7 +62,7 @@ class R2Baselines:
 
     def to_xarray(self) -> Any:
         """A Dataset: ``r2`` and ``standard_deviation`` by curve and number of components."""
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         k = self.n_components
         axes = [
@@ -115,6 +116,17 @@ def r2_baselines(
     Cost: one pass, n p^2 flops, 5 p^2 float64, and 4 p^2 k flops a draw.
     Raises InvalidInputError, NonFiniteError (missing cells), MemoryLimitError.
     Source: Jolliffe 2002, "Principal Component Analysis", sections 2.1 and 6.3 (property A5).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import r2_baselines
+    >>> X = np.random.default_rng(0).normal(size=(100, 5)) * [3, 2, 1, 1, 1]
+    >>> found = r2_baselines(X, 2, n_draws=3)
+    >>> found.curves['PCA'].round(1)
+    array([0. , 0.5, 0.8])
+    >>> found.curves['highest-variance features'].round(1)
+    array([0. , 0.5, 0.8])
     """
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
     n, p = matrix.shape

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -169,7 +169,6 @@ class RandomRows:
 
     matrix: RandomMatrix
     factor: Any  # of R R', or None
-    removed: ClassVar[Array | None] = None
 
     def __call__(self, block: Block) -> Array:
         return self.apply(block.dense())
@@ -183,10 +182,6 @@ class RandomRows:
         for part in self.matrix.panels():
             out[:, part] = y @ self.matrix[:, part]
         return out
-
-    def apply_with_design(self, scores: Array, design: Array) -> Array:
-        """Nothing is removed from rows, so that there is no design."""
-        raise NotImplementedError
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         k, p = self.matrix.shape
@@ -250,6 +245,16 @@ class RandomProjection(Estimator):
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Achlioptas 2003, J. Comput. Syst. Sci. 66(4), theorem 1.1; Li, Hastie and Church 2006,
     KDD, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import RandomProjection
+    >>> X = np.random.default_rng(0).normal(size=(20, 1000))
+    >>> model = RandomProjection(400, random_state=0).fit(X)
+    >>> scores = model.transform(X)
+    >>> bool(abs(np.linalg.norm(scores[0] - scores[1]) / np.linalg.norm(X[0] - X[1]) - 1) < 0.2)
+    True
     """
 
     n_components: int | str = parameter(

@@ -37,6 +37,15 @@ def map_features(
     Cost: nothing here; in a pass, one call for each block. Rows must be stored so that some can be
     read without all (``streampca convert`` a matrix in chunks of features first).
     Raises InvalidInputError; of a function that gives another shape, when the first block is read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import streampca
+    >>> X = np.random.default_rng(0).standard_normal((30, 2))
+    >>> matrix = streampca.map_features(X, lambda rows: np.hstack([rows, rows**2]), 4)
+    >>> streampca.PCA(2).fit(matrix).components_.shape
+    (2, 4)
     """
     if not callable(function):
         raise InvalidInputError(f"function={function!r:.80}; expected a function of rows (m, p)")
@@ -72,6 +81,15 @@ def random_fourier(
     Raises InvalidInputError; NonFiniteError where a missing cell is read.
     Source: Rahimi and Recht 2007, NeurIPS 20, section 3; the paired form, whose variance is less
     for rbf, Sutherland and Schneider 2015, UAI, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import streampca
+    >>> X = np.random.default_rng(0).standard_normal((30, 2))
+    >>> features = streampca.random_fourier(X, 1000, gamma=0.5)
+    >>> streampca.PCA(2).fit(features).transform(X).shape
+    (30, 2)
     """
     if kernel not in FOURIER:
         raise InvalidInputError(f"kernel={kernel!r}; expected one of {FOURIER}")

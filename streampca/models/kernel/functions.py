@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy
@@ -12,8 +12,12 @@ import scipy
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, select
+from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import Estimator
+from streampca.models.contract.parameters import declared, parameter
 from streampca.models.contract.request import whole_number
 from streampca.models.decompose.panels import feature_products
+from streampca.models.results.result import Result, shaped
 from streampca.models.results.row_maps import RowMap
 from streampca.passes import Pass, PassSpec, Steps, easier_axis
 from streampca.store import MemorySink
@@ -40,6 +44,24 @@ class Kernel:
     function: Callable[..., float] | None = None
     sampled: int | None = None
     found: str = ""
+
+    @classmethod
+    def of_result(cls, result: KernelModelResult) -> Kernel:
+        """That of a fitted model. Raises InvalidInputError where a function was not saved."""
+        if result.kernel == "function" and result.function is None:
+            raise InvalidInputError("a saved model does not hold the function that is its kernel")
+        return cls(result.kernel, result.gamma, result.degree, result.coef0, result.function)
+
+    def fields(self) -> dict[str, Any]:
+        """Those of a :class:`KernelModelResult`."""
+        return {
+            "kernel": self.name,
+            "gamma": self.gamma,
+            "gamma_found": self.found,
+            "degree": self.degree,
+            "coef0": self.coef0,
+            "function": self.function,
+        }
 
     @property
     def whole_rows(self) -> bool:
@@ -133,6 +155,28 @@ class Kernel:
         return inner if self.name == "cosine" else self.of_products(inner, inner, inner)
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class KernelModelResult(Result):
+    """A model in the feature space of a kernel.
+
+    gamma_found : how gamma was found, in words; "" where it was given.
+    shift : (p,) taken off the rows before products.
+    function : the kernel, where it is a function; it is not saved.
+    """
+
+    kernel: str
+    gamma: float
+    gamma_found: str = ""
+    degree: float
+    coef0: float
+    shift: Array = shaped("p")
+    function: Any = None
+
+    def gamma_note(self) -> list[str]:
+        """A line on gamma, where the data gave it."""
+        return [f"gamma {self.gamma:.6g}, {self.gamma_found}"] if self.gamma_found else []
+
+
 @dataclass(frozen=True)
 class Rows(RowMap):
     """Shifted rows of a block, or their kernel with the rows of a panel."""
@@ -181,7 +225,8 @@ class KernelRequest:
     """What is asked.
 
     count : components, or None for all.  tol : radians.  steps : at most.
-    scratch : folder for a kernel matrix, or None.
+    scratch : folder for a kernel matrix, or None.  solver : one of SOLVERS.
+    path : of the rows, where X is one.
     """
 
     kernel: Kernel
@@ -190,39 +235,56 @@ class KernelRequest:
     steps: int = 12
     seed: int = 0
     scratch: str | None = None
+    solver: str = "auto"
+    path: str = ""
+
+    def iterates(self, n: int) -> bool:
+        """Whether an iteration can give as many components, of n samples."""
+        return self.count is not None and self.count + 1 < n
 
 
 @dataclass(frozen=True)
-class KernelFound:
+class KernelEigenpairs:
     """Leading eigenpairs of a centred kernel matrix.
 
-    values : (k,).  vectors : (n, k).  means : (n,) of the kernel matrix.  shift : (p,) of the rows.
-    angle : (k,) bounds, in radians.  error : (k,) of the values.
-    lowest : the least eigenvalue that was found; below 0 where the kernel is not semi-definite.
+    Its arrays are those of the result: see :class:`KernelResult`.
     doubt : what is not certain, in words.
     """
 
-    values: Array
-    vectors: Array
+    eigenvalues: Array
+    eigenvectors: Array
     means: Array
     shift: Array
     kernel: Kernel
-    angle: Array
-    error: Array
-    lowest: float
+    angle_bound: Array
+    eigenvalue_bound: Array
+    lowest_eigenvalue: float
     doubt: str = ""
 
+    def fields(self) -> dict[str, Any]:
+        """Those of a result."""
+        return {name: one for name, one in vars(self).items() if name not in ("kernel", "doubt")}
+
     def cut(self) -> str:
-        """A sentence on components that were asked, but have eigenvalues below 0; "" without."""
-        largest = float(self.values.max(initial=0.0))
-        if self.kernel.definite or self.values.all() or not -self.lowest > NEGATIVE * largest:
+        """A sentence on wanted components whose eigenvalues lie below 0; "" without."""
+        values, lowest = self.eigenvalues, self.lowest_eigenvalue
+        largest = float(values.max(initial=0.0))
+        if self.kernel.definite or values.all() or not -lowest > NEGATIVE * largest:
             return ""
         return (
             f"the {self.kernel.name} kernel is not positive semi-definite here: of "
-            f"{len(self.values)} components {np.count_nonzero(self.values)} have an eigenvalue "
-            f"above 0; the lowest one is {self.lowest:.3g}, the largest {largest:.3g}. Those below "
+            f"{len(values)} components {np.count_nonzero(values)} have an eigenvalue "
+            f"above 0; the lowest one is {lowest:.3g}, the largest {largest:.3g}. Those below "
             "0 are no directions in a feature space and have no scores; ask for fewer components"
         )
+
+
+def remedy_of_rounding(dtype: np.dtype[Any]) -> str:
+    """Why products of rows lose what tells the rows apart, and what helps."""
+    repair = "take off X what all rows share, or rescale it"
+    if dtype == np.float32:
+        repair = "convert with X.astype('float64')"
+    return f"Rows are long compared with their distances, or equal: {repair}"
 
 
 METRICS = {"rbf": "euclidean", "laplacian": "cityblock"}  # kernels that have a width
@@ -248,7 +310,12 @@ def sample_passes(matrix: ChunkedMatrix, kernel: Kernel) -> tuple[PassSpec, ...]
     m, p = some.shape
     scratch = Rows(np.zeros(p), np.dtype(np.float64)).scratch_nbytes(some)
     spec = PassSpec(
-        "sample", 0, 0, 0, scratch, kept_nbytes=8 * m * (p + m), matrix=some, flops=1.5 * m * m * p
+        "sample",
+        0,
+        scratch=scratch,
+        kept_nbytes=8 * m * (p + m),
+        matrix=some,
+        flops=1.5 * m * m * p,
     )
     return (spec,)
 
@@ -288,18 +355,32 @@ def with_width(
     return replace(kernel, gamma=gamma, sampled=None, found=found)
 
 
-class KernelParameters(Protocol):
-    """Parameters of an estimator that name a kernel."""
+@declared
+class KernelParameters(Estimator):
+    """The parameters and attributes that all methods with a kernel share."""
 
-    kernel: Any
-    gamma: float | str | None
-    degree: float
-    coef0: float
+    gamma: float | str | None = parameter(
+        default=None,
+        meaning="""of a kernel; None: 1 / features. "median": 1 / (2 d^2) for "rbf", 1 / d for
+            "laplacian", where d is the median distance between 1000 rows (fewer where they are
+            long), drawn by ``random_state``.""",
+    )
+    degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
+    coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
+    random_state: Any = shared.RANDOM_STATE
+
+    @property
+    def gamma_(self) -> float:
+        """Of the kernel, as it was used. ``result_.gamma_found`` says how "median" found it."""
+        return float(self._result_as(KernelModelResult).gamma)
 
 
-def checked_kernel(asked: KernelParameters, matrix: ChunkedMatrix, seed: int) -> Kernel:
-    """Raises InvalidInputError for a kernel that is not known, or that these rows cannot have."""
-    (n, p), name = matrix.shape, asked.kernel
+def checked_kernel(name: Any, asked: KernelParameters, matrix: ChunkedMatrix, seed: int) -> Kernel:
+    """The kernel of this name, or function, with these parameters.
+
+    Raises InvalidInputError for a kernel that is not known, or that these rows cannot have.
+    """
+    n, p = matrix.shape
     if not callable(name) and not (isinstance(name, str) and name in KERNELS):
         raise InvalidInputError(f"kernel={name!r:.60}; expected a function or one of {KERNELS}")
     if name == "precomputed" and n != p:

@@ -12,41 +12,44 @@ import numpy as np
 from streampca.errors import AccuracyWarning, InvalidInputError, SourceError, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
-from streampca.models.contract import shared_parameters as shared
-from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import seed_of, whole_number
+from streampca.models.contract.request import whole_number
+from streampca.models.decompose.routes import ordered
 from streampca.models.kernel.functions import (
     NEGATIVE,
     Kernel,
-    KernelFound,
+    KernelEigenpairs,
+    KernelModelResult,
+    KernelParameters,
     KernelRequest,
     Rows,
     check_count,
     checked_kernel,
     finite,
 )
-from streampca.models.kernel.routes import SOLVERS, kernel_candidates
+from streampca.models.kernel.matrix import exact_candidates
 from streampca.models.kernel.scores import FixedPoints, KernelScores, PreImages, RidgePreImages
-from streampca.models.results.result import Result, provenance, shaped
+from streampca.models.kernel.scratch import scratch_candidates, stored_candidates
+from streampca.models.kernel.tiles import matrix_free_candidates
+from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
-from streampca.passes import Candidate, execute
+from streampca.passes import Candidate, Outcome, Rates
 from streampca.passes.blocks import BLOCK_NBYTES
+from streampca.report.presentation import Presentation
 from streampca.sources import as_matrix, counted
 from streampca.sources.memory.objects import ObjectKernel, objects_in
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class KernelResult(Result, kind="kernel model"):
+class KernelResult(KernelModelResult, kind="kernel model"):
     """eigenvalues : (k,) of the centred kernel matrix.  eigenvectors : (n, k), unit columns.
 
     angle_bound : (k,) radians by which each eigenvector may be off, pi/2 where its direction is not
     determined.  eigenvalue_bound : (k,).  lowest_eigenvalue : the least that was found, at least
     as high as the least of all; below 0 where the kernel is not positive semi-definite.
-    means : (n,) of the kernel matrix.  shift : (p,) taken off the rows before products.
-    gamma_found : how gamma was found, in words; "" where it was given.
+    means : (n,) of the kernel matrix.
     training_rows : (n, p) a copy; else ``source`` is the path of the rows, ``stamp`` their digest.
     """
 
@@ -56,17 +59,10 @@ class KernelResult(Result, kind="kernel model"):
     eigenvalue_bound: Array | None = shaped("k", optional=True)
     lowest_eigenvalue: float = 0.0
     means: Array = shaped(None)
-    shift: Array = shaped("p")
     training_rows: Array | None = shaped(None, "p", optional=True)
-    kernel: str
-    gamma: float
-    gamma_found: str = ""
-    degree: float
-    coef0: float
     source: str
     stamp: str
-    training: Any = None  # the matrix of the fit and its kernel function, which are not saved
-    function: Any = None
+    training: Any = None  # the matrix of the fit, which is not saved
 
     @property
     def n_components(self) -> int:
@@ -77,13 +73,25 @@ class KernelResult(Result, kind="kernel model"):
         """(n, k) of the rows of the fit."""
         return np.asarray(self.eigenvectors * np.sqrt(self.eigenvalues))
 
+    def presentation(self) -> Presentation:
+        variances = self.eigenvalues / max(self.n_samples, 1)
+        return replace(
+            super().presentation(),
+            pictures="plots.scores, plots.pairs, plots.pcs or plots.spectrum",
+            component="PC",
+            scores=self.fitted_scores,
+            deviations=np.sqrt(variances),
+            variances=variances,
+        )
+
     @property
     def kept_nbytes(self) -> int:
         held = BLOCK_NBYTES if self.training_rows is None else self.training_rows.nbytes
         return 8 * (self.n_components + 1) * self.n_samples + 4 * held
 
     def scores_of(self, options: RowOptions) -> RowMap:
-        return KernelScores(self._kernel(), self._training(), self.shift, self._vectors, self.means)
+        kernel = Kernel.of_result(self)
+        return KernelScores(kernel, self._training(), self.shift, self._vectors, self.means)
 
     def rows_of(self, method: str, alpha: float) -> PreImages:
         """What makes rows of scores. Raises InvalidInputError."""
@@ -93,19 +101,15 @@ class KernelResult(Result, kind="kernel model"):
             raise InvalidInputError(
                 "inverse_transform needs the training rows, and this kernel was precomputed"
             )
+        kernel = Kernel.of_result(self)
         if method == "ridge":
             ridge = finite("alpha", alpha)
-            return RidgePreImages(self._kernel(), training, self.fitted_scores, ridge)
+            return RidgePreImages(kernel, training, self.fitted_scores, ridge)
         if self.kernel != "rbf":
             raise InvalidInputError(
                 f"method='fixed point' is for kernel='rbf', and this is {self.kernel!r}: 'ridge'"
             )
-        return FixedPoints(self._kernel(), training, self.fitted_scores, self._vectors, self.shift)
-
-    def _kernel(self) -> Kernel:
-        if self.kernel == "function" and self.function is None:
-            raise InvalidInputError("a saved model does not hold the function that is its kernel")
-        return Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+        return FixedPoints(kernel, training, self.fitted_scores, self._vectors, self.shift)
 
     @property
     def _vectors(self) -> Array:
@@ -131,10 +135,10 @@ class KernelResult(Result, kind="kernel model"):
 
     def table(self, rows: int = 10) -> str:
         shown = "\n".join(f"{i + 1:>9} {v:>14.6g}" for i, v in enumerate(self.eigenvalues[:rows]))
-        width = f"\ngamma {self.gamma:.6g}, {self.gamma_found}" if self.gamma_found else ""
-        below = self.lowest_eigenvalue < -NEGATIVE * max(self.eigenvalues.max(initial=0.0), 0.0)
-        lowest = f"\nthe lowest is {self.lowest_eigenvalue:.6g}: not semi-definite" if below else ""
-        return f"component     eigenvalue\n{shown}{width}{lowest}"
+        lines = [f"component     eigenvalue\n{shown}", *self.gamma_note()]
+        if self.lowest_eigenvalue < -NEGATIVE * max(self.eigenvalues.max(initial=0.0), 0.0):
+            lines.append(f"the lowest is {self.lowest_eigenvalue:.6g}: not semi-definite")
+        return "\n".join(lines)
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """See :class:`Result`. Raises InvalidInputError where nothing tells the training rows."""
@@ -146,8 +150,18 @@ class KernelResult(Result, kind="kernel model"):
         return super().to_saved()
 
 
+SOLVERS = ("auto", "exact", "matrix-free", "scratch")
+# what makes candidates -> the values of ``solver`` that take them
+EXACT = {exact_candidates: ("auto", "exact")}
+ITERATIVE = {
+    matrix_free_candidates: ("auto", "matrix-free"),
+    stored_candidates: ("auto", "matrix-free", "scratch"),
+    scratch_candidates: ("auto", "scratch"),
+}
+
+
 @estimator
-class KernelPCA(Estimator):
+class KernelPCA(KernelParameters):
     """Principal components in the feature space of a kernel, whatever the number of samples.
 
     Attributes
@@ -165,6 +179,17 @@ class KernelPCA(Estimator):
     values on disk, and a read of them for each step.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Schoelkopf, Smola and Mueller 1998, Neural Computation 10(5), section 3 and appendix A.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import KernelPCA
+    >>> angles = np.arange(40) * np.pi / 20
+    >>> circle = np.column_stack([np.cos(angles), np.sin(angles)])
+    >>> rings = np.vstack([circle, 4 * circle])  # no line separates them
+    >>> scores = KernelPCA(1, kernel="rbf", gamma=0.3).fit_transform(rings)
+    >>> bool(abs(scores[:40].mean() - scores[40:].mean()) > 0.8), bool(scores[:40].std() < 1e-6)
+    (True, True)
     """
 
     n_components: int | None = parameter(
@@ -182,14 +207,6 @@ class KernelPCA(Estimator):
             exp(-gamma sum |x_i - y_i|); "sigmoid": tanh(gamma <x, y> + coef0); "cosine";
             "precomputed": X is the kernel matrix.""",
     )
-    gamma: float | str | None = parameter(
-        default=None,
-        meaning="""of a kernel; None: 1 / features. "median": 1 / (2 d^2) for "rbf", 1 / d for
-            "laplacian", where d is the median distance between 1000 rows (fewer where they are
-            long), drawn by ``random_state``.""",
-    )
-    degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
-    coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
     alpha: float = parameter(default=1.0, meaning="ridge of ``inverse_transform``.")
     keep_training: str | None = parameter(
         default=None,
@@ -220,46 +237,12 @@ class KernelPCA(Estimator):
         certified to it.""",
     )
     max_passes: int = parameter(default=12, meaning="""steps of "matrix-free", at most.""")
-    random_state: Any = shared.RANDOM_STATE
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes, or with a function as kernel a
         list of any n objects that it takes. See the class for its cost."""
-        matrix = self._opened(X, dim)
-        request = self._request(matrix)
-        done = execute(self._planned(matrix, request), self._running)
-        found, kernel = done.answer, done.answer.kernel
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
-        for remark in filter(None, (found.doubt, found.cut())):
-            warn_caller(remark, AccuracyWarning)
-        training, source, rows = self._training(matrix, X)
-        self.n_features_in_ = matrix.shape[1]
-        self.result_: KernelResult = KernelResult(
-            method=self.registered_name,
-            n_samples=len(found.means),
-            labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": request.seed},
-            plan=done.plan.to_dict(),
-            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
-            eigenvalues=found.values,
-            eigenvectors=found.vectors,
-            means=found.means,
-            angle_bound=found.angle,
-            eigenvalue_bound=found.error,
-            lowest_eigenvalue=found.lowest,
-            shift=found.shift,
-            kernel=kernel.name,
-            gamma=kernel.gamma,
-            gamma_found=kernel.found,
-            degree=kernel.degree,
-            coef0=kernel.coef0,
-            training_rows=rows,
-            source=source,
-            stamp=training.content_stamp(),
-            training=training,
-            function=kernel.function,
-        )
-        return self
+        self.result_: KernelResult
+        return self._fit_to(X, dim, path=X if isinstance(X, str) else "")
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k), which the fit has: no further pass."""
@@ -298,31 +281,74 @@ class KernelPCA(Estimator):
         return self.result_.eigenvalues
 
     @property
-    def gamma_(self) -> float:
-        """Of the kernel, as it was used. ``result_.gamma_found`` says how "median" found it."""
-        return self.result_.gamma
-
-    @property
     def eigenvectors_(self) -> Array:
         """(n, k) unit columns."""
         return self.result_.eigenvectors
 
-    def _candidates(
-        self, matrix: ChunkedMatrix, request: KernelRequest
-    ) -> list[Candidate[KernelFound]]:
-        return kernel_candidates(matrix, request, self._solver(matrix))
+    # From data to the result
 
-    def _request(self, matrix: ChunkedMatrix) -> KernelRequest:
-        """What is asked, checked."""
-        if self.solver not in SOLVERS:
-            raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")
+    def _request(self, matrix: ChunkedMatrix, *, seed: int = 0, path: str = "") -> KernelRequest:
+        """The parameters, checked.  path : of the rows, as ``fit`` was given it."""
+        n, solver = matrix.shape[0], self.solver
+        if solver not in SOLVERS:
+            raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
         if not isinstance(self.tol, (int, float)) or not 0 < self.tol < 1:
             raise InvalidInputError(f"tol={self.tol!r}; expected radians between 0 and 1")
-        kernel = self._kernel(matrix, seed := seed_of(self.random_state))
-        if self.solver == "scratch" and self.scratch is None:
+        check_count(self.n_components, n)
+        if isinstance(matrix, ObjectKernel):  # half of it is computed, and it is held whole
+            kernel = Kernel("precomputed", 1.0, float(self.degree), float(self.coef0))
+            if solver not in ("auto", "exact"):
+                raise InvalidInputError(
+                    f"solver={solver!r} would compute the kernel of objects in every step: 'exact'"
+                )
+            solver = "exact"
+        else:
+            kernel = checked_kernel(self.kernel, self, matrix, seed)
+        if solver == "scratch" and self.scratch is None:
             raise InvalidInputError("solver='scratch' needs a folder: scratch='/fast/disk'")
-        steps, folder = whole_number("max_passes", self.max_passes), self.scratch
-        return KernelRequest(kernel, self.n_components, self.tol, steps, seed, folder)
+        steps = whole_number("max_passes", self.max_passes)
+        return KernelRequest(
+            kernel, self.n_components, self.tol, steps, seed, self.scratch, solver, path
+        )
+
+    def _candidates(
+        self, matrix: ChunkedMatrix, request: KernelRequest
+    ) -> list[Candidate[KernelEigenpairs]]:
+        """Exact ways come first where they do not take far longer."""
+        exact, iterative = (
+            [
+                one
+                for make, solvers in ways.items()
+                if request.solver in solvers
+                for one in make(matrix, request)
+            ]
+            for ways in (EXACT, ITERATIVE)
+        )
+        if not exact and not iterative:
+            raise InvalidInputError(
+                f"solver={request.solver!r} finds fewer than n - 1 = {matrix.shape[0] - 1} "
+                f"components, and n_components={request.count!r}; expected a smaller number, or "
+                "solver='exact'"
+            )
+        rates = Rates.of(None)
+        return ordered(rates.timed(matrix, exact), rates.timed(matrix, iterative))
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: KernelRequest, done: Outcome[KernelEigenpairs]
+    ) -> KernelResult:
+        pairs = done.answer
+        for remark in filter(None, (pairs.doubt, pairs.cut())):
+            warn_caller(remark, AccuracyWarning)
+        training, source, rows = self._training(matrix, request.path)
+        return KernelResult(
+            **self._described(matrix, done, random_state=request.seed),
+            **pairs.kernel.fields(),
+            **pairs.fields(),
+            training_rows=rows,
+            source=source,
+            stamp=training.content_stamp(),
+            training=training,
+        )
 
     def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
         """X as rows, or the kernel matrix of objects that are none."""
@@ -335,16 +361,6 @@ class KernelPCA(Estimator):
                 "The model holds them while it is in memory"
             )
         return ObjectKernel(self.kernel, objects)
-
-    def _solver(self, matrix: ChunkedMatrix) -> str:
-        """How it is solved: a matrix of objects, half of which is computed, is held whole."""
-        if not isinstance(matrix, ObjectKernel):
-            return self.solver
-        if self.solver not in ("auto", "exact"):
-            raise InvalidInputError(
-                f"solver={self.solver!r} would compute the kernel of objects in every step: 'exact'"
-            )
-        return "exact"
 
     def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
         """New rows; of objects, their kernel with those of the fit."""
@@ -360,14 +376,9 @@ class KernelPCA(Estimator):
             )
         return super()._matrix(X, dim, remove)
 
-    def _kernel(self, matrix: ChunkedMatrix, seed: int) -> Kernel:
-        """The parameters, checked."""
-        check_count(self.n_components, matrix.shape[0])
-        if isinstance(matrix, ObjectKernel):
-            return Kernel("precomputed", 1.0, float(self.degree), float(self.coef0))
-        return checked_kernel(self, matrix, seed)
-
-    def _training(self, matrix: ChunkedMatrix, X: Any) -> tuple[ChunkedMatrix, str, Array | None]:
+    def _training(
+        self, matrix: ChunkedMatrix, path: str
+    ) -> tuple[ChunkedMatrix, str, Array | None]:
         """(training rows, the path that opens them or "", a copy if X is in memory)."""
         if self.keep_training is not None:
             copy = Rows(np.zeros(matrix.shape[1]), score_dtype(matrix.dtype))
@@ -379,7 +390,7 @@ class KernelPCA(Estimator):
         if matrix.given_nbytes:
             held = matrix.streamed(0, np.array([0, len(matrix.labels.samples)])).read_block(0)
             return matrix, "", np.array(held.dense())
-        path = X if isinstance(X, str) else "".join(matrix.paths()[:1])
+        path = path or "".join(matrix.paths()[:1])
         with contextlib.suppress(InvalidInputError, SourceError):
             found = _opened(path, matrix.labels)
             if found.content_stamp() == matrix.content_stamp():

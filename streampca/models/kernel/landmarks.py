@@ -325,7 +325,7 @@ def landmark_candidates(
     (n, p), m, c = matrix.shape, request.m, len(request.numbers)
     some, rows = select(matrix, samples=request.numbers), Rows(np.zeros(p), np.dtype(np.float64))
     first = PassSpec(
-        "landmarks", 0, 0, 0, rows.scratch_nbytes(some), kept_nbytes=8 * c * p, matrix=some
+        "landmarks", 0, scratch=rows.scratch_nbytes(some), kept_nbytes=8 * c * p, matrix=some
     )
     view = MappedMatrix(matrix, Unmade(m, p))
     flops = float(n) * m * (2 * p + 3 * m)
@@ -347,18 +347,15 @@ def landmark_candidates(
         sample_passes(matrix, request.kernel), first, replace(features, matrix=view)
     )
     specs = (*passes.sampled, passes.candidates, passes.features)
-    solver = partial(landmark_sums, matrix=matrix, request=request, passes=passes)
+    solver = partial(landmark_sums, request=request, passes=passes)
     return [Candidate("landmarks", reason, specs, terms, 12.0 * m**3, solve=solver)]
 
 
 def landmark_sums(
-    planned: Planned[Any],
-    *,
-    matrix: ChunkedMatrix,
-    request: LandmarkRequest,
-    passes: LandmarkPasses,
+    planned: Planned[Any], *, request: LandmarkRequest, passes: LandmarkPasses
 ) -> Steps[LandmarkSums]:
     """Choose the landmarks, and sum the scatter of the features of all rows."""
+    matrix = planned.matrix
     p, c = matrix.shape[1], len(request.numbers)
     kernel = yield from with_width(matrix, request.kernel, passes.sampled)
     sink = MemorySink(c, p, np.float64)

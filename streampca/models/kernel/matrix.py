@@ -19,11 +19,12 @@ from streampca.models.decompose.panels import panel_divisions
 from streampca.models.kernel.functions import (
     SHIFTED,
     Kernel,
-    KernelFound,
+    KernelEigenpairs,
     KernelRequest,
     Rows,
     refuse_asymmetric,
     refuse_holes,
+    remedy_of_rounding,
     sample_passes,
     squares,
     with_width,
@@ -86,7 +87,9 @@ def _column_means(block: Block) -> Array:
     return block.stats.mean[:, None]
 
 
-def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Candidate[KernelFound]]:
+def exact_candidates(
+    matrix: ChunkedMatrix, request: KernelRequest
+) -> list[Candidate[KernelEigenpairs]]:
     """The ways to the whole matrix in memory. A copy of rows that are in memory is counted."""
     (n, p), kernel, count = matrix.shape, request.kernel, request.count
     whole = count in (None, n)
@@ -108,7 +111,7 @@ def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Cand
             one.passes,
             solve,
             flops,
-            solve=partial(exact, matrix=matrix, request=request, sums_of=one),
+            solve=partial(exact, request=request, sums_of=one),
         )
         for name in (("rows",) if rows else tuple(WAYS))
         for one in WAYS[name](matrix, kernel)
@@ -116,15 +119,11 @@ def exact_candidates(matrix: ChunkedMatrix, request: KernelRequest) -> list[Cand
 
 
 def exact(
-    planned: Planned[Any],
-    *,
-    matrix: ChunkedMatrix,
-    request: KernelRequest,
-    sums_of: Candidate[KernelSums],
-) -> Steps[KernelFound]:
+    planned: Planned[Any], *, request: KernelRequest, sums_of: Candidate[KernelSums]
+) -> Steps[KernelEigenpairs]:
     """The eigenpairs of the kernel matrix in memory, all or the leading ones."""
     sums = yield from sums_of.solve(planned)
-    kernel, lower, terms = sums.kernel, sums.lower, min(matrix.shape[1], TERMS)
+    kernel, lower, terms = sums.kernel, sums.lower, min(planned.matrix.shape[1], TERMS)
     with all_threads():
         _refuse_nonfinite(kernel, lower)
         error = matrix_error(kernel, lower, sums.lengths, sums.dtype, terms)
@@ -143,7 +142,7 @@ def exact(
     doubt = ""
     if error > request.tol * largest and kernel.name not in GIVEN:
         doubt = _lost(kernel, sums.dtype, error, largest)
-    return KernelFound(
+    return KernelEigenpairs(
         np.where(np.arange(k) < rank, spectrum.values, 0.0),
         spectrum.vectors * signs(spectrum.vectors.T @ probe(0, len(means))),
         means,
@@ -167,15 +166,9 @@ def _refuse_nonfinite(kernel: Kernel, lower: Array) -> None:
 
 def _lost(kernel: Kernel, dtype: np.dtype[Any], error: float, largest: float) -> str:
     """What is not certain where rounding is not small beside the largest eigenvalue."""
-    repair = (
-        "convert with X.astype('float64')"
-        if dtype == np.float32
-        else "take off X what all rows share, or rescale it"
-    )
     return (
         f"{dtype} rounding of the {kernel.name} kernel may change its eigenvalues by {error:.1e}; "
-        f"the largest one is {largest:.3g}. Rows are long beside their distances, or equal: "
-        f"{repair}"
+        f"the largest one is {largest:.3g}. {remedy_of_rounding(dtype)}"
     )
 
 
@@ -205,20 +198,16 @@ def feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate[
         "kernel", matrix, 1, {"gram": gram}, flops=float(n) * n * p, kept_nbytes=16 * p
     )
     sampled = sample_passes(matrix, kernel)
-    solver = partial(by_features, matrix=matrix, kernel=kernel, sampled=sampled, spec=spec)
+    solver = partial(by_features, kernel=kernel, sampled=sampled, spec=spec)
     reason = "one pass over features; n x n kernel, then eigh"
     return [Candidate("features", reason, (*sampled, spec), solve=solver)]
 
 
 def by_features(
-    planned: Planned[Any],
-    *,
-    matrix: ChunkedMatrix,
-    kernel: Kernel,
-    sampled: tuple[PassSpec, ...],
-    spec: PassSpec,
+    planned: Planned[Any], *, kernel: Kernel, sampled: tuple[PassSpec, ...], spec: PassSpec
 ) -> Steps[KernelSums]:
     """The kernel matrix from the sums of products over features."""
+    matrix = planned.matrix
     kernel = yield from with_width(matrix, kernel, sampled)
     means = MemorySink(matrix.shape[1], 1)
     made = yield Pass(spec, maps={"means": _column_means}, sinks={"means": means})
@@ -241,9 +230,7 @@ def row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate[Kern
         return PassSpec(
             name,
             0,
-            0,
-            0,
-            lambda length: 24 * length * (p + panel),
+            scratch=lambda length: 24 * length * (p + panel),
             rows=(rows[0], rows[1]),
             kept_nbytes=8 * (n * n + panel * (p + panel)),
             flops=2.0 * np.ptp(rows) * panel * p,
@@ -251,7 +238,7 @@ def row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate[Kern
 
     if kernel.name == "precomputed":
         whole = spec("panel 1", n, 0, n)
-        solve = partial(precomputed, matrix=matrix, kernel=kernel, spec=whole)
+        solve = partial(precomputed, kernel=kernel, spec=whole)
         return [Candidate("rows", _by_panels(1), (whole,), solve=solve)]
     made = []
     for bounds in panel_divisions(matrix):
@@ -260,7 +247,7 @@ def row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate[Kern
             below = spec(f"below panel {i}", longest, last, n) if last < n else None
             panels.append((spec(f"panel {i}", longest, first, last), below))
         specs = filter(None, chain.from_iterable(panels))
-        solve = partial(by_rows, matrix=matrix, kernel=kernel, sampled=sampled, panels=panels)
+        solve = partial(by_rows, kernel=kernel, sampled=sampled, panels=panels)
         made.append(Candidate("rows", _by_panels(len(panels)), (*sampled, *specs), solve=solve))
     return made
 
@@ -269,28 +256,22 @@ def _by_panels(count: int) -> str:
     return f"n x n kernel by {count} panels of rows, {(count + 1) / 2:g} reads, then eigh"
 
 
-def precomputed(
-    planned: Planned[Any], *, matrix: ChunkedMatrix, kernel: Kernel, spec: PassSpec
-) -> Steps[KernelSums]:
+def precomputed(planned: Planned[Any], *, kernel: Kernel, spec: PassSpec) -> Steps[KernelSums]:
     """The kernel matrix as it is read."""
-    n = matrix.shape[0]
+    n = planned.matrix.shape[0]
     lower, shift, lengths = np.zeros((n, n)), np.zeros(n), np.zeros(n)
     yield Pass(spec, maps={"rows": Rows(shift, lower.dtype)}, sinks={"rows": RowsSink(lower, 0)})
-    if not isinstance(matrix, ObjectKernel):  # which has the lower triangle alone
+    if not isinstance(planned.matrix, ObjectKernel):  # which has the lower triangle alone
         with single_threaded_blas():
             refuse_asymmetric(lower @ probe(0, n), probe(0, n) @ lower)
     return KernelSums(kernel, lower, shift, lengths, lower.dtype)
 
 
 def by_rows(
-    planned: Planned[Any],
-    *,
-    matrix: ChunkedMatrix,
-    kernel: Kernel,
-    sampled: tuple[PassSpec, ...],
-    panels: list[Panel],
+    planned: Planned[Any], *, kernel: Kernel, sampled: tuple[PassSpec, ...], panels: list[Panel]
 ) -> Steps[KernelSums]:
     """The kernel matrix, filled panel by panel."""
+    matrix = planned.matrix
     kernel = yield from with_width(matrix, kernel, sampled)
     (n, p), dtype = matrix.shape, np.dtype(np.float64)
     if kernel.name in IN_WORK_DTYPE:

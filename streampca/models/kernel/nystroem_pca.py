@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,12 +11,17 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix
-from streampca.models.contract import shared_parameters as shared
-from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
-from streampca.models.kernel.functions import Kernel, Rows, check_count, checked_kernel
+from streampca.models.kernel.functions import (
+    Kernel,
+    KernelModelResult,
+    KernelParameters,
+    Rows,
+    check_count,
+    checked_kernel,
+)
 from streampca.models.kernel.landmarks import (
     METHODS,
     LandmarkRequest,
@@ -26,9 +31,10 @@ from streampca.models.kernel.landmarks import (
     landmark_nbytes,
     landmark_pieces,
 )
-from streampca.models.results.result import Result, provenance, shaped
+from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.passes import Candidate, Outcome
+from streampca.report.presentation import Presentation, carried_share, percentages
 
 LANDMARKS = 500  # of so many rows, where none are asked
 PER_COMPONENT = 10  # of them, at least
@@ -62,7 +68,7 @@ class LandmarkScores(RowMap):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class NystroemResult(Result, kind="kernel model on landmarks"):
+class NystroemResult(KernelModelResult, kind="kernel model on landmarks"):
     """eigenvalues : (k,) of the centred kernel matrix of all rows, as the landmarks give it.
 
     vectors : (m, k) a component is sum_j vectors_j phi(landmark j), of length 1.
@@ -75,27 +81,19 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
     excess : an exact eigenvalue is at least that of ``eigenvalues``, and at most so much more: the
         sum of these distances over all rows.
     mean_length : mean of k(x, x).  total : trace of the centred kernel matrix, at most.
-    gamma_found : how gamma was found, in words; "" where it was given.
     """
 
     eigenvalues: Array = shaped("k")
     vectors: Array = shaped(None, "k")
     landmarks: Array = shaped(None, "p")
     places: Array = shaped(None)
-    shift: Array = shaped("p")
     mean: Array = shaped("k")
-    kernel: str
-    gamma: float
-    gamma_found: str = ""
-    degree: float
-    coef0: float
     error: float
     error_se: float
     n_held_out: int
     excess: float
     mean_length: float
     total: float
-    function: Any = None  # the kernel function, which is not saved
 
     @property
     def n_components(self) -> int:
@@ -111,10 +109,21 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
         return np.asarray(self.eigenvalues / (self.total or 1.0))
 
     def scores_of(self, options: RowOptions) -> RowMap:
-        if self.kernel == "function" and self.function is None:
-            raise InvalidInputError("a saved model does not hold the function that is its kernel")
-        kernel = Kernel(self.kernel, self.gamma, self.degree, self.coef0, self.function)
+        kernel = Kernel.of_result(self)
         return LandmarkScores(kernel, self.shift, self.landmarks, self.vectors, self.mean)
+
+    def presentation(self) -> Presentation:
+        shares, variances = self.explained_variance_ratio, self.eigenvalues / max(self.n_samples, 1)
+        return replace(
+            super().presentation(),
+            pictures="plots.scores(model, scores=model.transform(X)) or plots.scree",
+            component="PC",
+            remarks=percentages(shares),
+            deviations=np.sqrt(variances),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=variances,
+        )
 
     def table(self, rows: int = 10) -> str:
         shares = self.explained_variance_ratio
@@ -133,16 +142,15 @@ class NystroemResult(Result, kind="kernel model on landmarks"):
                 f"error on unseen rows {self.error:.4g} +- {self.error_se:.2g} "
                 f"({share:.3%} of k(x, x)), from {self.n_held_out} rows"
             )
-        width = [f"gamma {self.gamma:.6g}, {self.gamma_found}"] if self.gamma_found else []
         return [
             f"{len(self.places)} landmarks; exact eigenvalues are at most {self.excess:.4g} larger",
             unseen,
-            *width,
+            *self.gamma_note(),
         ]
 
 
 @estimator
-class NystroemPCA(Estimator):
+class NystroemPCA(KernelParameters):
     """Kernel PCA in the span of some rows, the landmarks: any number of rows, in two reads.
 
     It is the PCA of the projections of phi(x) on that span, centred by the mean of all rows. With
@@ -167,6 +175,17 @@ class NystroemPCA(Estimator):
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Williams and Seeger 2001, NeurIPS 13, section 2; Sterge, Sriperumbudur, Rosasco and
     Rudi 2020, AISTATS, section 3.2 (kernel PCA in the span, centred).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import NystroemPCA
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> model = NystroemPCA(2, n_landmarks=40, gamma=0.1).fit(X)
+    >>> model.transform(X).shape, model.landmark_indices_.shape
+    ((300, 2), (40,))
+    >>> bool(model.error_ < 0.05)  # of k(x, x) = 1, what the landmarks leave of an unseen row
+    True
     """
 
     n_components: int = parameter(
@@ -188,12 +207,6 @@ class NystroemPCA(Estimator):
         meaning="""a function of two rows, or "linear", "poly", "rbf", "laplacian" or "cosine", as
             :class:`KernelPCA` has them. "sigmoid" where it is positive semidefinite.""",
     )
-    gamma: float | str | None = parameter(
-        default=None, meaning="""of a kernel; None: 1 / features; "median": as KernelPCA."""
-    )
-    degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
-    coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
-    random_state: Any = shared.RANDOM_STATE
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X (n, p): anything that ``streampca.open`` takes. See the class for its cost."""
@@ -207,24 +220,14 @@ class NystroemPCA(Estimator):
         values, vectors, mean = sums.components(request.count)
         features = sums.features
         return NystroemResult(
-            method=self.registered_name,
-            n_samples=matrix.shape[0],
-            labels=matrix.labels,
-            settings=self.stored_params() | {"random_state": request.seed},
-            plan=done.plan.to_dict(),
-            provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
+            **self._described(matrix, done, random_state=request.seed),
             eigenvalues=values,
             vectors=vectors,
             landmarks=features.landmarks,
             places=sums.places,
             shift=features.shift,
             mean=mean,
-            kernel=features.kernel.name,
-            gamma=features.kernel.gamma,
-            gamma_found=features.kernel.found,
-            degree=features.kernel.degree,
-            coef0=features.kernel.coef0,
-            function=features.kernel.function,
+            **features.kernel.fields(),
             **sums.errors(),
         )
 
@@ -253,11 +256,6 @@ class NystroemPCA(Estimator):
         """The standard error of ``error_``."""
         return self.result_.error_se
 
-    @property
-    def gamma_(self) -> float:
-        """Of the kernel, as it was used."""
-        return self.result_.gamma
-
     def _request(self, matrix: ChunkedMatrix, *, seed: int = 0) -> LandmarkRequest:
         """The parameters, checked."""
         n, k, m = matrix.shape[0], self.n_components, self.n_landmarks
@@ -275,7 +273,7 @@ class NystroemPCA(Estimator):
             raise InvalidInputError(
                 "kernel='precomputed' is the n x n matrix that landmarks spare: KernelPCA takes it"
             )
-        kernel = checked_kernel(self, matrix, seed)
+        kernel = checked_kernel(self.kernel, self, matrix, seed)
         numbers = candidate_rows(n, int(m), self.landmarks, seed)
         return LandmarkRequest(kernel, self.landmarks, int(m), int(k), numbers, seed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy
@@ -85,7 +85,6 @@ class PreImages:
     kernel: Kernel
     training: ChunkedMatrix
     scores: Array
-    removed: ClassVar[Array | None] = None
 
     def __call__(self, block: Block) -> Array:
         return self.apply(block.dense())
@@ -96,10 +95,6 @@ class PreImages:
             raise NonFiniteError("scores hold NaN or infinity; a pre-image needs all of a row")
         made = self._rows(np.asarray(scores, np.float64))
         return made.astype(score_dtype(scores.dtype), copy=False)
-
-    def apply_with_design(self, scores: Array, design: Array) -> Array:
-        """Nothing is removed from rows, so that there is no design."""
-        raise NotImplementedError
 
     def _rows(self, scores: Array) -> Array:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Kernel PCA of wide rows: the kernel matrix is written once to scratch, and read in every step.
+"""Kernel PCA by a kernel matrix that is stored: precomputed, or written to scratch for the fit.
 
 Tiles of wide rows cost more to compute again than to read.
 """
@@ -22,29 +22,30 @@ from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.matrix.mapped import code_of
 from streampca.models.kernel.functions import (
     Kernel,
-    KernelFound,
+    KernelEigenpairs,
     KernelRequest,
     Rows,
     refuse_asymmetric,
     refuse_holes,
-    sample_passes,
     squares,
-    with_width,
 )
-from streampca.models.kernel.krylov import Tiles, iterated
-from streampca.models.kernel.plan import (
-    AUDITED,
+from streampca.models.kernel.krylov import (
     BASES,
     LIKELY,
-    PanelPasses,
+    KernelProducts,
     Shape,
+    iterated,
+    iteration_nbytes,
+)
+from streampca.models.kernel.tiles import (
+    AUDITED,
+    PanelPasses,
+    Tiles,
     audit_nbytes,
     divisions,
-    iteration_nbytes,
-    panel_load,
     value_flops,
 )
-from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, pass_spec, size
+from streampca.passes import Candidate, Pass, PassResult, PassSpec, Planned, Steps, pass_spec, size
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.array_files import blank_array
@@ -53,54 +54,102 @@ from streampca.store.places import discard, writing
 from streampca.store.sinks import ChunkedSink, mark_written, marked
 
 CHUNK_NBYTES = 16 << 20
+PIECE_NBYTES = 8 << 20  # of columns of a block in float64
+
+
+# Products with a kernel matrix that is stored.
+
+
+def product_nbytes(n: int, width: int) -> Callable[[int], int]:
+    """Of the length of a block: what its products with so many vectors take."""
+    return lambda length: 2 * max(PIECE_NBYTES, 8 * length) + 8 * (length + n) * width
+
+
+@dataclass(frozen=True)
+class BlockProduct:
+    """(rows, width) float64 K V of a block of rows of K."""
+
+    def __call__(self, block: Block) -> Array:
+        refuse_holes(block)
+        values, vectors = block.dense(), block["vectors"]
+        out = np.zeros((len(values), vectors.shape[1]))
+        for part in row_pieces(values.shape[1], 8 * len(values), PIECE_NBYTES):
+            out += values[:, part].astype(np.float64) @ vectors[part].astype(np.float64)
+        return out
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """(rows, 2): the diagonal, and the sums of squares of the rows."""
+
+    def __call__(self, block: Block) -> Array:
+        values = block.dense()
+        own = np.arange(len(values))
+        squares = np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        return np.stack([values[own, block.start + own].astype(np.float64), squares], axis=1)
+
+
+class StoredKernel(KernelProducts):
+    """K V by passes over a stored K."""
+
+    def __init__(self, kernel: Kernel, step: PassSpec, stored: ChunkedMatrix, p: int) -> None:
+        super().__init__(kernel, work_dtype(stored.dtype), stored.shape[0], p)
+        self.step, self.stored = step, stored
+
+    def _image(
+        self, number: int, vectors: Array, **more: Any
+    ) -> Steps[tuple[Array, Array, PassResult]]:
+        """(K V, its :class:`BlockSums` with the first product, the result of the pass)."""
+        n = self.stored.shape[0]
+        image, sums = MemorySink(n, vectors.shape[1]), MemorySink(n, 2)
+        maps: dict[str, Any] = {"image": BlockProduct()}
+        sinks: dict[str, Any] = {"image": image}
+        if number == 1:
+            maps["sums"], sinks["sums"] = BlockSums(), sums
+        done = yield Pass(
+            self.step,
+            number,
+            self.stored,
+            maps=maps,
+            sinks=sinks,
+            operands={"vectors": vectors},
+            **more,
+        )
+        return image.values, sums.values, done
+
+
+# Kernels of rows, written to scratch.
 
 
 def scratch_candidates(
     matrix: ChunkedMatrix, request: KernelRequest
-) -> list[Candidate[KernelFound]]:
+) -> list[Candidate[KernelEigenpairs]]:
     """Panels of rows are held while all rows are read, whose kernel with them is written."""
-    n = matrix.shape[0]
-    if request.scratch is None or request.count is None or request.count + 1 >= n:
+    if request.scratch is None:
         return []
-    if request.kernel.name == "precomputed":
-        return []
-    return [_candidate(matrix, request, *one) for one in divisions(matrix)]
+    return [_candidate(matrix, request, *one) for one in divisions(matrix, request)]
 
 
 def _candidate(
     matrix: ChunkedMatrix, request: KernelRequest, bounds: Array, blocks: int
-) -> Candidate[KernelFound]:
+) -> Candidate[KernelEigenpairs]:
     (n, p), itemsize = matrix.shape, work_dtype(matrix.dtype).itemsize
     panels, w = len(bounds) - 1, int(np.diff(bounds).max())
     held, solve, shape = iteration_nbytes(matrix, request, blocks)
     held |= audit_nbytes(matrix, request.kernel)
     width = shape.width
-    loads: list[PassSpec] = []
-    writes: list[PassSpec] = []
-    often, kept = 1 if panels == 1 else 3, w * p * itemsize + 24 * n
-    for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
+    kept: dict[str, Any] = {"kept_nbytes": w * p * itemsize + 24 * n, "kept": held}
+
+    def write(i: int, first: int, last: int) -> PassSpec:
         flops = n * (last - first) * (2.0 * p + value_flops(request.kernel))
-        loads.append(panel_load(i, (first, last), p, often, kept, held))
-        writes.append(
-            PassSpec(
-                f"write {i}",
-                0,
-                0,
-                0,
-                _writing(p, n, itemsize),
-                kept_nbytes=kept,
-                kept=held,
-                flops=flops,
-            )
-        )
-    passes = PanelPasses(sample_passes(matrix, request.kernel), tuple(loads), tuple(writes))
+        return PassSpec(f"write {i}", 0, scratch=_writing(p, n, itemsize), flops=flops, **kept)
+
+    passes = PanelPasses.of(matrix, request.kernel, bounds, write, 3, **kept)
     written = as_matrix(blank_array((n, n), _rows(n, itemsize), work_dtype(matrix.dtype)))
     step = PassSpec(
         "step",
         0,
-        0,
-        0,
-        product_nbytes(n, width),
+        scratch=product_nbytes(n, width),
         flops=2.0 * n * n * (width + 1),
         work="skinny",
         kept_nbytes=8 * n * (2 * width + 8),
@@ -115,7 +164,7 @@ def _candidate(
         f"X, and read once for each of at most {request.steps} steps of {width} vectors; stops "
         f"when every component is certified to tol={request.tol:g}"
     )
-    solver = partial(scratch, matrix=matrix, request=request, shape=shape, passes=passes, step=step)
+    solver = partial(scratch, request=request, shape=shape, passes=passes, step=step)
     return Candidate(
         "scratch",
         reason,
@@ -166,47 +215,35 @@ class KernelSink(ChunkedSink):
         return self.whole.paths()
 
 
-class _Written:
-    """K V by passes over the scratch."""
+class _Written(StoredKernel):
+    """K V by passes over the scratch, of which some rows are audited."""
 
     def __init__(self, tiles: Tiles, path: str, step: PassSpec) -> None:
-        self.tiles, self.matrix, self.step = tiles, as_matrix(path), step
-        for name in ("kernel", "dtype", "shift", "diagonal", "rows", "weights"):
+        super().__init__(tiles.kernel, step, as_matrix(path), len(tiles.shift))
+        self.audited = tiles.audited
+        for name in ("shift", "diagonal", "rows", "weights"):
             setattr(self, name, getattr(tiles, name))
-        self.squares = 0.0
 
     def product(self, number: int, vectors: Array) -> Steps[tuple[Array, Array]]:
-        """As that of the tiles."""
-        n = self.matrix.shape[0]
-        sink, sums = MemorySink(n, vectors.shape[1]), MemorySink(n, 2)
-        maps: dict[str, Any] = {"image": BlockProduct()}
-        sinks: dict[str, Any] = {"image": sink}
-        if number == 1:
-            maps["sums"], sinks["sums"] = BlockSums(), sums
-        yield Pass(
-            self.step, number, self.matrix, maps=maps, sinks=sinks, operands={"vectors": vectors}
-        )
-        self.squares += float(sums.values[:, 1].sum())
-        errors = sink.values[self.tiles.rows] - self.tiles.audited @ vectors.astype(np.float64)
-        return sink.values, errors.T
+        image, sums, _ = yield from self._image(number, vectors)
+        self.squares += float(sums[:, 1].sum())
+        errors = image[self.rows] - self.audited @ vectors.astype(np.float64)
+        return image, errors.T
 
 
 def scratch(
     planned: Planned[Any],
     *,
-    matrix: ChunkedMatrix,
     request: KernelRequest,
     shape: Shape,
     passes: PanelPasses,
     step: PassSpec,
-) -> Steps[KernelFound]:
+) -> Steps[KernelEigenpairs]:
     """The leading eigenpairs by way of a kernel matrix in scratch, which is removed at the end.
 
     A fit that was interrupted finds it again, once it is complete.
     """
-    kernel = yield from with_width(matrix, request.kernel, passes.sampled)
-    tiles = Tiles(matrix, kernel, passes)
-    yield from tiles.look(request.seed)
+    tiles = yield from Tiles.looked(planned.matrix, request, passes)
     assert request.scratch is not None
     path = yield from _write(tiles, request.scratch)
     found = yield from iterated(request, shape, _Written(tiles, path, step))
@@ -247,15 +284,15 @@ def _write(tiles: Tiles, folder: str) -> Steps[str]:
     return path
 
 
-PIECE_NBYTES = 8 << 20  # of columns of a block in float64
+# A kernel matrix that was precomputed.
 
 
 def stored_candidates(
     matrix: ChunkedMatrix, request: KernelRequest
-) -> list[Candidate[KernelFound]]:
+) -> list[Candidate[KernelEigenpairs]]:
     """A precomputed K is read once for each step, and never held."""
     n = matrix.shape[0]
-    if request.count is None or request.count + 1 >= n or request.kernel.name != "precomputed":
+    if not request.iterates(n) or request.kernel.name != "precomputed":
         return []
     made = []
     for blocks in BASES:
@@ -279,79 +316,36 @@ def stored_candidates(
             f"1 read of the kernel matrix for each of at most {request.steps} steps of {width} "
             f"vectors; stops when every component is certified to tol={request.tol:g}"
         )
-        solver = partial(stored, matrix=matrix, request=request, shape=shape, step=step)
+        solver = partial(stored, request=request, shape=shape, step=step)
         made.append(
             Candidate("stored", reason, (step,), solve, sizes=dict(vars(shape)), solve=solver)
         )
     return made
 
 
-def product_nbytes(n: int, width: int) -> Callable[[int], int]:
-    """Of the length of a block: what its products with so many vectors take."""
-    return lambda length: 2 * max(PIECE_NBYTES, 8 * length) + 8 * (length + n) * width
-
-
-@dataclass(frozen=True)
-class BlockProduct:
-    """(rows, width) float64 K V of a block of rows of K."""
-
-    def __call__(self, block: Block) -> Array:
-        refuse_holes(block)
-        values, vectors = block.dense(), block["vectors"]
-        out = np.zeros((len(values), vectors.shape[1]))
-        for part in row_pieces(values.shape[1], 8 * len(values), PIECE_NBYTES):
-            out += values[:, part].astype(np.float64) @ vectors[part].astype(np.float64)
-        return out
-
-
-@dataclass(frozen=True)
-class BlockSums:
-    """(rows, 2): the diagonal, and the sums of squares of the rows."""
-
-    def __call__(self, block: Block) -> Array:
-        values = block.dense()
-        own = np.arange(len(values))
-        squares = np.einsum("ij,ij->i", values, values, dtype=np.float64)
-        return np.stack([values[own, block.start + own].astype(np.float64), squares], axis=1)
-
-
-class _Stored:
-    """K V by passes over the stored matrix; the interface of the tiles that are made."""
+class _Precomputed(StoredKernel):
+    """K V by passes over a precomputed kernel matrix."""
 
     def __init__(self, matrix: ChunkedMatrix, request: KernelRequest, step: PassSpec) -> None:
         n = matrix.shape[0]
-        self.n, self.kernel, self.dtype = n, request.kernel, work_dtype(matrix.dtype)
-        self.step = step
-        self.shift, self.diagonal, self.squares = np.zeros(n), np.zeros(n), 0.0
-        rng = np.random.default_rng(request.seed)
-        self.rows = rng.choice(n, min(AUDITED, n))
+        super().__init__(request.kernel, step, matrix, n)
+        self.rows = np.random.default_rng(request.seed).choice(n, min(AUDITED, n))
         self.weights = np.full(len(self.rows), n / len(self.rows))
 
     def product(self, number: int, vectors: Array) -> Steps[tuple[Array, Array]]:
-        """(K V (n, b), its errors in the audited rows (b, rows)), which float64 sums have not."""
-        sink, sums = MemorySink(self.n, vectors.shape[1]), MemorySink(self.n, 2)
-        maps: dict[str, Any] = {"image": BlockProduct()}
-        sinks: dict[str, Any] = {"image": sink}
+        """Errors are 0: sums are float64."""
         more: dict[str, Any] = {"changed": {"across": None}}
         if number == 1:
-            maps["sums"], sinks["sums"] = BlockSums(), sums
             more = {"side_inputs": {"first": vectors[:, :1].astype(np.float64)}}
-        done = yield Pass(
-            self.step, number, maps=maps, sinks=sinks, operands={"vectors": vectors}, **more
-        )
+        image, sums, done = yield from self._image(number, vectors, **more)
         if number == 1:
-            self.diagonal, self.squares = sums.values[:, 0], float(sums.values[:, 1].sum())
-            refuse_asymmetric(sink.values[:, 0], done["across"].cross_product()[:, 0])
-        return sink.values, np.zeros((vectors.shape[1], len(self.rows)))
+            self.diagonal, self.squares = sums[:, 0], float(sums[:, 1].sum())
+            refuse_asymmetric(image[:, 0], done["across"].cross_product()[:, 0])
+        return image, np.zeros((vectors.shape[1], len(self.rows)))
 
 
 def stored(
-    planned: Planned[Any],
-    *,
-    matrix: ChunkedMatrix,
-    request: KernelRequest,
-    shape: Shape,
-    step: PassSpec,
-) -> Steps[KernelFound]:
+    planned: Planned[Any], *, request: KernelRequest, shape: Shape, step: PassSpec
+) -> Steps[KernelEigenpairs]:
     """The leading eigenpairs of a precomputed kernel matrix, centred."""
-    return (yield from iterated(request, shape, _Stored(matrix, request, step)))
+    return (yield from iterated(request, shape, _Precomputed(planned.matrix, request, step)))

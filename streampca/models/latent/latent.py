@@ -103,13 +103,13 @@ class LatentDecomposition(Decomposition):
             "jacobian": self.log_jacobian,
         }
 
-    def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
-        """The map from scores to rows, (rows, p).  again : add what a design removed."""
+    def rows_of(self, whiten: bool) -> BackProjection:
+        """The map from scores to rows, (rows, p), without what a design removed."""
         center = np.array(self.mean)
         center[self.dropped] = np.nan
         rows = self.directions
         rows = rows * self.factor_scale[:, None] if whiten else rows
-        return BackProjection(rows, center, self.divisors, None, self.removed if again else None)
+        return BackProjection(rows, center, self.divisors, None)
 
     @property
     def score_deviation(self) -> Array:
@@ -205,7 +205,7 @@ class LatentModel(LinearModel):
         features = result.labels.features
         if not features.named:
             return rows
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         return to_dataarray(
             rows,

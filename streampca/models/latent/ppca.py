@@ -78,7 +78,7 @@ class PPCA(LeavesOutEmptySamples, WeighsSamples, LatentModel):
         meaning="""scores with a prior variance of 1, E[z | x] of Tipping and Bishop; else they are
             in the units of the data: those of a PCA, drawn towards 0 by the noise.""",
     )
-    svd_solver: str = shared.SVD_SOLVER
+    solver: str = shared.SOLVER
     scale: str | None = shared.SCALE
     ddof: int = parameter(
         default=1,
@@ -119,7 +119,7 @@ class PPCA(LeavesOutEmptySamples, WeighsSamples, LatentModel):
             if isinstance(tol, bool) or not isinstance(tol, Real) or not tol >= 0:
                 raise InvalidInputError(f"tol={tol!r}; expected a log-likelihood from 0")
             more = {"missing": "mean", "em_tol": tol, "em_passes": most}
-        tol, max_passes = iteration_limits(solver=self.svd_solver)
+        tol, max_passes = iteration_limits(solver=self.solver)
         request = PpcaRequest.of(
             self,
             n_components=None if by_bic else self.n_components,

@@ -13,7 +13,7 @@ nothing, or begins from the space already searched.
 **Both sides large.**
 
 ```python
-pca = streampca.PCA(10, svd_solver="randomized", tol=1e-4, max_passes=8).fit("large.zarr")
+pca = streampca.PCA(10, solver="randomized", tol=1e-4, max_passes=8).fit("large.zarr")
 pca.certificate_.angle_bound  # radians, for every component
 pca.certificate_.beyond  # the largest variance that a direction not searched can have
 streampca.PCA(10).plan("large.zarr")  # auto: what it takes, and the predicted time of each solver
@@ -26,7 +26,7 @@ are under `tol`, at `max_passes`, or when the rest cannot be certified in the pa
 then says which components are not certain and by how much. A flat tail is reported, never passed
 over. The bounds assume that no direction was missed altogether: the start block has random columns
 for that, and `certificate_.beyond` bounds what a missed one could hold. Where samples are streamed,
-components come from the products of the last step, often a whole read nearer. `svd_solver="sketch"`
+components come from the products of the last step, often a whole read nearer. `solver="sketch"`
 takes one look at samples that cannot be read again. It bounds what it left out, and warns of
 components that this leaves undetermined.
 
@@ -34,7 +34,7 @@ A warning means that something you asked for is not known to the precision of yo
 float32 cannot tell apart stands in the certificate alone, printed as "not determined".
 
 **Numbers.** Columns are centred before anything is squared: float64 data with means of 1e6 keep
-1e-12 of their variances, float32 data with means of 1e4 keep 1e-5. `svd_solver="tsqr"` resolves
+1e-12 of their variances, float32 data with means of 1e4 keep 1e-5. `solver="tsqr"` resolves
 singular values down to 1e-14 of the largest. `"scatter"` and `"gram"` resolve about 1e-8 (float64)
 or 3e-4 (float32 and small integers), say so in the plan, and warn when you ask for more. Signs
 follow one rule on every path. The same plan gives the same bits on one thread, two lanes or a

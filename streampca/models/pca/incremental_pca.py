@@ -72,7 +72,7 @@ class IncrementalPCA(LinearModel):
             was cut off, for every eigenvalue).""",
     )
     max_rows: int = parameter(default=256, meaning="rows of the truncated state.")
-    svd_solver: str = parameter(
+    solver: str = parameter(
         default="auto",
         meaning="""the same choice in the words of :class:`PCA` and of dask-ml: "auto" (as
             ``state`` says), "covariance_eigh" or "scatter", "full" or "tsqr", "randomized"
@@ -341,7 +341,7 @@ class IncrementalPCA(LinearModel):
         return hasattr(self, "_accumulator")
 
     def _state_settings(self) -> tuple[Any, ...]:
-        kind = state_kind(self.state, self.svd_solver)
+        kind = state_kind(self.state, self.solver)
         return (kind, self.center, self.missing, self.max_rows if kind == "truncated" else 0)
 
     def _check_same_columns(self, other: IncrementalPCA) -> None:

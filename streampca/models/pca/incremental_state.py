@@ -36,21 +36,20 @@ SOLVER_STATES = {"scatter": "scatter", "tsqr": "tsqr", "randomized": "truncated"
 DEFAULT_STATE_NBYTES = 2 << 30  # without a memory_limit, a state beyond this is refused
 
 
-def state_kind(state: str | None, svd_solver: str) -> str:
-    """The state that ``state`` or ``svd_solver`` names; both at once must agree."""
-    solver = ALIASES.get(svd_solver, svd_solver)
+def state_kind(state: str | None, solver: str) -> str:
+    """The state that ``state`` or ``solver`` names; both at once must agree."""
+    solver = ALIASES.get(solver, solver)
     if state not in (None, *STATES):
         raise InvalidInputError(f"state={state!r}; expected one of {STATES}")
     if solver == "auto":
         return state or "scatter"
     if solver not in SOLVER_STATES:
         raise InvalidInputError(
-            f"svd_solver={svd_solver!r}; expected 'auto' or one of {tuple(SOLVER_STATES)}"
+            f"solver={solver!r}; expected 'auto' or one of {tuple(SOLVER_STATES)}"
         )
     if state not in (None, SOLVER_STATES[solver]):
         raise InvalidInputError(
-            f"state={state!r} and svd_solver={svd_solver!r} say different things; leave one of "
-            "them out"
+            f"state={state!r} and solver={solver!r} say different things; leave one of them out"
         )
     return SOLVER_STATES[solver]
 
@@ -69,7 +68,7 @@ class StateRequest(Request):
     @classmethod
     def of(cls, model: Any, **resolved: Any) -> Self:
         """The parameters of an estimator, its state by name."""
-        kind = state_kind(model.state, model.svd_solver)
+        kind = state_kind(model.state, model.solver)
         return super().of(model, state=kind, **resolved)
 
     def blank(self) -> Any:

@@ -50,8 +50,8 @@ def completion_of(pca: Any) -> HardImpute:
         raise InvalidInputError(f"{refused[0]}= does not go with missing='impute'; use 'mean'")
     if pca.whiten:
         raise InvalidInputError("whiten=True does not go with missing='impute'")
-    if pca.svd_solver != "auto" or not pca.center:
-        raise InvalidInputError("missing='impute' needs svd_solver='auto' and center=True")
+    if pca._solver != "auto" or not pca.center:
+        raise InvalidInputError("missing='impute' needs solver='auto' and center=True")
     tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
     return HardImpute(
         k,
@@ -98,7 +98,7 @@ def iterated(model: Any, solver: str, iterated_power: Any, **fixed: Any) -> Requ
     bounded = model.max_passes is not None or iterated_power != "auto"
     iterate = bounded or not no_tolerance(model.tol)
     limits = {"tol": tol, "max_passes": max_passes, "iterate": iterate}
-    return Request.of(model, svd_solver=solver, may_go_over=not bounded, **limits, **fixed)
+    return Request.of(model, solver=solver, may_go_over=not bounded, **limits, **fixed)
 
 
 # The estimator.
@@ -137,7 +137,8 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     )
     copy: bool = shared.COPY
     whiten: bool = shared.WHITEN
-    svd_solver: str = shared.SVD_SOLVER
+    solver: str = shared.SOLVER
+    svd_solver: str | None = shared.other_name("solver")
     center: bool = shared.CENTER
     scale: str | None = shared.SCALE
     ddof: int = shared.DDOF
@@ -179,13 +180,17 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     remove: Any = shared.REMOVE
     warm_start: bool = shared.WARM_START
 
+    @property
+    def _solver(self) -> str:
+        return str(self.either("solver", "svd_solver"))
+
     # The flow of every estimator, but for holes that are completed.
 
     def _request(
         self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
     ) -> Request:
         """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
-        request = iterated(self, self.svd_solver, self.iterated_power, random_state=seed)
+        request = iterated(self, self._solver, self.iterated_power, random_state=seed)
         if self.remove is not None and not self.center:
             raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
         return request.with_side_data(
@@ -264,19 +269,19 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     @classmethod
     def from_covariance(
         cls,
-        S: Any,
+        covariance: Any,
+        n_samples: int | None = None,
         *,
-        mean: Any = None,
-        n: int | None = None,
         n_components: int | float | str | None = None,
+        mean: Any = None,
         names: Any = None,
     ) -> PCA:
         """A fitted PCA from a covariance or correlation matrix alone.
 
-        S : (p, p) symmetric.  mean : (p,) or None (0).  n : rows behind it, if known; without it
-        ``singular_values_`` are NaN.  names : of the features.
+        covariance : (p, p) symmetric.  n_samples : rows behind it, if known; without it
+        ``singular_values_`` are NaN.  mean : (p,) or None (0).  names : of the features.
         """
         from streampca.models.decompose.covariance import pca_from_covariance
 
-        result: PCA = pca_from_covariance(cls(n_components), S, mean, n, names)
+        result: PCA = pca_from_covariance(cls(n_components), covariance, mean, n_samples, names)
         return result

@@ -21,7 +21,7 @@ from streampca.models.pca.pca import iterated
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.passes import Candidate, Outcome
 
-ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
+SOLVERS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
 
 
 @estimator
@@ -43,11 +43,12 @@ class TruncatedSVD(WeighsSamples, LinearModel):
     n_components: int = parameter(
         default=2, kw_only=False, counts_components=True, meaning="k, a number."
     )
-    algorithm: str = parameter(
+    solver: str = parameter(
         default="auto",
-        meaning="""as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov),
-            "arpack" (that accuracy), "scatter", "gram" or "tsqr".""",
+        meaning="""as :class:`PCA`: "auto", "randomized" (block Krylov), "arpack" (that accuracy),
+            "scatter", "gram" or "tsqr".""",
     )
+    algorithm: str | None = shared.other_name("solver")
     n_iter: int | str = parameter(default="auto", meaning="as ``iterated_power`` of :class:`PCA`.")
     n_oversamples: int = shared.N_OVERSAMPLES
     power_iteration_normalizer: str = shared.POWER_ITERATION_NORMALIZER
@@ -62,13 +63,14 @@ class TruncatedSVD(WeighsSamples, LinearModel):
         self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
     ) -> Request:
         """Of the PCA of the uncentred matrix.  seed : drawn by a fit."""
-        if self.algorithm not in ALGORITHMS:
-            raise InvalidInputError(f"algorithm={self.algorithm!r}; expected one of {ALGORITHMS}")
+        solver = self.either("solver", "algorithm")
+        if solver not in SOLVERS:
+            raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
         whole = isinstance(self.n_components, (int, np.integer))
         if not whole or isinstance(self.n_components, bool):
             raise InvalidInputError(f"n_components={self.n_components!r}; expected a number")
         fixed = {"center": False, "ddof": 0, "random_state": seed}
-        request = iterated(self, self.algorithm, self.n_iter, **fixed)
+        request = iterated(self, solver, self.n_iter, **fixed)
         side = {"weights": None, "remove": None, "sample_weight": sample_weight}
         return request.with_side_data(matrix, **side)
 

@@ -34,6 +34,17 @@ class PrincipalComponentRegression(Regression):
     and p^2 q for the coefficients.
     Raises InvalidInputError, MemoryLimitError, NonFiniteError (holes).
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., section 8.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PrincipalComponentRegression
+    >>> rng = np.random.default_rng(0)
+    >>> size = rng.standard_normal(200)
+    >>> X = np.column_stack([size, size]) + 0.1 * rng.standard_normal((200, 2))
+    >>> model = PrincipalComponentRegression(1).fit(X, 2 * size)
+    >>> model.coef_.round(1)  # shared by columns that tell the same
+    array([1., 1.])
     """
 
     n_components: int | str = parameter(

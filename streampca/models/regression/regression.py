@@ -9,15 +9,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.errors import (
-    AbsentNamesWarning,
-    InvalidInputError,
-    NonFiniteError,
-    shorten,
-    warn_caller,
-)
+from streampca.errors import InvalidInputError, NonFiniteError, shorten
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Pair, paired
+from streampca.matrix import Block, ChunkedMatrix, Pair, PairedMatrix, paired
 from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.request import sample_weights
 from streampca.models.results.projection import Projection
@@ -35,6 +29,7 @@ from streampca.passes import (
     Steps,
     single_threaded_blas,
 )
+from streampca.report.presentation import FeatureMap, Presentation
 from streampca.sources import as_pair
 
 
@@ -108,6 +103,19 @@ class RegressionResult(Result, kind="regression"):
         rows, mean = np.ascontiguousarray(self.coef.T), np.asarray(self.mean)
         return Prediction(Projection(rows, mean, None, None, "raise", ()), self.response_mean)
 
+    def presentation(self) -> Presentation:
+        coef = np.asarray(self.coef).T
+        field = FeatureMap(lambda indices: coef[indices], lambda variable: "Coefficient")
+        return replace(
+            super().presentation(),
+            pictures="plots.loadings, which shows its coefficients",
+            component="response ",
+            makes_scores="",
+            own_loadings=coef,
+            loadings_name="Coefficient of",
+            maps={"coefficients": field},
+        )
+
     def table(self, rows: int = 10) -> str:
         errors = self.standard_errors
         lines = [f"{'feature':>16} {'coefficient':>14} {'+-':>12} {'ordinary':>14}"]
@@ -128,10 +136,10 @@ class RegressionResult(Result, kind="regression"):
 
 @dataclass(frozen=True)
 class RegressionRequest:
-    """pair : X and Y.  weights : (n,) of their rows, or None.  one_response : y was (n,)."""
+    """pair : X and y.  weights : (n,) of their rows, or None.  one_response : whether y is (n,)."""
 
     pair: Pair
-    weights: Array | None = None
+    weights: Array | None
     one_response: bool = False
 
 
@@ -158,6 +166,40 @@ class Regression(Estimator):
         """What ``fit`` would do with X (n, p) and y. Reads nothing. Raises MemoryLimitError."""
         return self._plan_for((X, y), dim, sample_weight=sample_weight)
 
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit y (n,) or (n, q) to X (n, p): anything that ``streampca.open`` takes.
+
+        Rows are paired by their labels where both have some, else by their number.
+        sample_weight : (n,) how often each row counts; see :func:`streampca.relative_weights`.
+        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
+        """
+        one = _is_flat(_response(y))
+        return self._fit_to((X, y), dim, sample_weight=sample_weight, one_response=one)
+
+    def _opened(self, X: Any, dim: Any) -> PairedMatrix:
+        """[X, y].  X : both."""
+        X, y = X
+        if y is None:
+            raise InvalidInputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: "
+                "fit(X, y), on the command line two sources"
+            )
+        y = _response(y)
+        y = _as_column(y) if _is_flat(y) else y
+        return paired(*as_pair(X, y, dim=dim, missing_value=self.missing_value)).joint()
+
+    def _request(
+        self, matrix: PairedMatrix, *, sample_weight: Any = None, one_response: bool = False
+    ) -> RegressionRequest:
+        p = matrix.pair.x.shape[1]
+        weights, least = sample_weights(sample_weight, matrix), self._fewest(p)
+        refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
+        if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:
+            raise InvalidInputError(
+                f"{rows} rows have a weight above 0, and X has {p} columns; expected more rows"
+            )
+        return RegressionRequest(matrix.pair, weights, one_response)
+
     def _candidates(
         self, matrix: ChunkedMatrix, request: RegressionRequest
     ) -> list[Candidate[dict[str, Any]]]:
@@ -174,44 +216,8 @@ class Regression(Estimator):
         with single_threaded_blas():
             return self._solved(done, p)
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Fit y (n,) or (n, q) to X (n, p): anything that ``streampca.open`` takes.
-
-        Rows are paired by their labels where both have some, else by their number.
-        sample_weight : (n,) how often each row counts; see :func:`streampca.relative_weights`.
-        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
-        """
-        return self._fit_to((X, y), dim, sample_weight=sample_weight)
-
-    def _opened(self, X: Any, dim: Any) -> tuple[Pair, bool]:
-        """The rows of both, and whether y is one response.  X : (X, y)."""
-        x, y = X
-        if y is None:
-            raise InvalidInputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: "
-                "fit(X, y), on the command line two sources"
-            )
-        y = _response(y)
-        flat = _is_flat(y)
-        views = as_pair(x, _as_column(y) if flat else y, dim=dim, missing_value=self.missing_value)
-        return paired(*views), flat
-
-    def _bound(
-        self, opened: tuple[Pair, bool], *, sample_weight: Any = None
-    ) -> tuple[ChunkedMatrix, RegressionRequest]:
-        pair, one_response = opened
-        joint, p = pair.joint(), pair.x.shape[1]
-        weights, least = sample_weights(sample_weight, joint), self._fewest(p)
-        refuse_few(weights, least, "the columns of X and the intercept" if least > 1 else "a row")
-        if weights is not None and (rows := int(np.count_nonzero(weights))) <= p:
-            raise InvalidInputError(
-                f"{rows} rows have a weight above 0, and X has {p} columns; expected more rows"
-            )
-        return joint, RegressionRequest(pair, weights, one_response)
-
     def _remark(self, matrix: ChunkedMatrix, request: RegressionRequest) -> None:
-        if any(request.pair.left_out):
-            warn_caller(request.pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
+        request.pair.warn_of_lost_rows()
 
     def _result(
         self, matrix: ChunkedMatrix, request: RegressionRequest, done: Outcome[dict[str, Any]]
@@ -247,7 +253,7 @@ class Regression(Estimator):
 
         Of a response that does not vary: 1 where it is met, else 0.
         """
-        pair, _ = self._opened((X, y), None)
+        pair = self._opened((X, y), None).pair
         truth = np.asarray(pair.y.read(0, 0, pair.y.shape[0]), np.float64)
         left = truth - np.asarray(self.predict(pair.x)).reshape(truth.shape)
         weights = sample_weights(split(sample_weight)[0], pair.x)

@@ -34,6 +34,18 @@ class TotalLeastSquares(Regression):
     Raises InvalidInputError where no, or more than one, solution exists; NonFiniteError.
     Source: Golub and Van Loan 1980, SIAM J. Numer. Anal. 17(6); standard errors Fuller 1987,
     "Measurement Error Models", theorem 2.3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import TotalLeastSquares
+    >>> rng = np.random.default_rng(0)
+    >>> true = rng.standard_normal((1000, 1))
+    >>> X = true + 0.5 * rng.standard_normal((1000, 1))
+    >>> y = 2 * true[:, 0] + 0.5 * rng.standard_normal(1000)
+    >>> model = TotalLeastSquares().fit(X, y)
+    >>> model.coef_.round(1), model.ols_coef_.round(1)  # errors in X bias the latter towards 0
+    (array([1.9]), array([1.5]))
     """
 
     noise: Any = parameter(

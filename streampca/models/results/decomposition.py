@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,12 +27,21 @@ import numpy as np
 from streampca.accumulators import FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
+from streampca.matrix import AxisLabels
+from streampca.models.results.eof_views import EofViews
 from streampca.models.results.linear_result import LinearResult, read_components
 from streampca.models.results.projection import BackProjection, Likelihood, Projection
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
-from streampca.models.results.views import EofViews, dataset_of, spectrum_table
-from streampca.solvers import TracyWidom, tracy_widom_test
+from streampca.models.results.value_attributes import of_map, of_series, of_values
+from streampca.report.presentation import (
+    Certainty,
+    FeatureMap,
+    Presentation,
+    carried_share,
+    percentages,
+)
+from streampca.solvers import UNDETERMINED, Certificate, TracyWidom, tracy_widom_test
 from streampca.solvers.rotation import RESTARTS
 
 
@@ -51,6 +61,17 @@ class Decomposition(LinearResult):
     fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
     removal : what a design took out of the samples, or None; ``design`` and the coefficients of its
         columns, ``removed_coefficients``, are read from it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, Decomposition
+    >>> X = np.random.default_rng(0).normal(size=(50, 4)) * [2, 2, 1, 1]
+    >>> result = PCA(2).fit(X).result_
+    >>> isinstance(result, Decomposition), result.components.shape
+    (True, (2, 4))
+    >>> result.top_features(0, n=1)[0][0]
+    'feature 0'
     """
 
     instead: ClassVar[Mapping[str, str]] = {}  # of what it cannot answer: what to ask
@@ -112,8 +133,19 @@ class Decomposition(LinearResult):
         return list(zip(self.labels.features.shown(order), column[order].tolist(), strict=True))
 
     def table(self, rows: int = 10) -> str:
-        """The leading part of the spectrum as text."""
-        return spectrum_table(self, rows)
+        """The leading part of the spectrum, one component a line, with the bounds of each."""
+        certificate, shares = self.certificate, self.explained_variance_ratio
+        head = f"{'component':>9} {'variance':>12} {'share':>8} {'cumulative':>10}"
+        lines = [head + ("" if certificate is None else f" {'+-':>14} {'angle <=':>14}")]
+        for i, variance in enumerate(self.explained_variance[:rows]):
+            line = f"{i + 1:>9} {variance:>12.6g} {shares[i]:>8.2%} {shares[: i + 1].sum():>10.2%}"
+            if certificate is not None:
+                line += _bound(certificate.variance_bound[i], variance)
+                line += _bound(certificate.angle_bound[i], UNDETERMINED)
+            lines.append(line)
+        if self.n_components > rows:
+            lines.append(f"      ... {self.n_components - rows} more")
+        return "\n".join(lines)
 
     def to_xarray(self) -> Any:
         """Everything with its labels, as an xarray.Dataset: stacked dimensions are unstacked.
@@ -126,7 +158,94 @@ class Decomposition(LinearResult):
         ``observed_alleles`` behind it, ``used`` variants, ``tracy_widom_p``,
         ``missing_by_sample`` and, where others were scored too, the ``fitted`` samples.
         """
-        return dataset_of(self)
+        from streampca.sources.labelled.to_xarray import to_dataset
+
+        labels, component = self.labels, self.component_axis
+        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
+            "explained_variance": (self.explained_variance, [component]),
+            "explained_variance_ratio": (self.explained_variance_ratio, [component]),
+            "mean": (self._observed(np.array(self.mean)), [labels.features]),
+        }
+        if self.components is not None:
+            eofs = self._observed(np.array(self.components))
+            tables["components"] = (eofs, [component, labels.features])
+        if self.scores is not None:
+            tables["scores"] = (self.scores, [labels.samples, component])
+        more, known = self.in_dataset()
+        attrs_of: dict[str, Any] = {
+            "mean": partial(of_values, labels),
+            "components": partial(of_map, self, what="components (as they are) of", power=0),
+            "scores": of_series(self, "scores of", 1),
+            "explained_variance": of_series(self, "variances of the scores of", 2),
+            "explained_variance_ratio": of_series(self, "shares of the total variance of", 0),
+        }
+        attributes = {"method": self.method, "n_samples": self.n_samples, **known}
+        return to_dataset(tables | more, attributes, attrs_of)
+
+    def presentation(self) -> Presentation:
+        """What pictures and reports show of it; see the base class."""
+        shares, variances = self.explained_variance_ratio, self.explained_variance
+        maps = {
+            "eof": FeatureMap(self._eofs, lambda variable: "EOF (unit vector)"),
+            "correlation": FeatureMap(
+                self._correlations,
+                lambda variable: f"Correlation of the PC with {self._what(variable)}",
+            ),
+            "covariance": FeatureMap(self._covariances, self._unit_of_covariances),
+        }
+        return replace(
+            super().presentation(),
+            pictures="plots.scree, plots.spectrum or plots.loadings",
+            component="PC",
+            remarks=percentages(shares),
+            deviations=np.sqrt(np.maximum(variances, 0.0)),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=variances,
+            certainty=None if self.certificate is None else _certainty(self.certificate),
+            noise_variance=self.noise_variance,
+            mean=self.mean,
+            components_of=self.require_components,
+            correlations=self._correlations,
+            maps=maps,
+            left_out={
+                "without observation": self.dropped,
+                "constant": self.constant,
+                "filtered": self.filtered,
+            },
+            largest_feature=self._largest_feature(),
+        )
+
+    def _largest_feature(self) -> tuple[str, float] | None:
+        if self.standardised or self.weighted or self.feature_variance is None:
+            return None
+        variance = np.asarray(self.feature_variance)
+        if not len(variance):
+            return None
+        share = float(variance.max() / (variance.sum() or 1.0))
+        return self.labels.features.name(int(np.argmax(variance))), share
+
+    def _eofs(self, indices: list[int]) -> Array:
+        return self._observed(np.array(self.require_components()[indices], dtype=np.float64))
+
+    def _correlations(self, indices: list[int]) -> Array:
+        return self._observed(self.feature_correlations(indices))
+
+    def _covariances(self, indices: list[int]) -> Array:
+        return self._observed(self.feature_covariances(indices))
+
+    def _observed(self, values: Array) -> Array:
+        """Values of features, (..., p), in place NaN for those without any observation."""
+        values[..., self.dropped] = np.nan
+        return values
+
+    def _what(self, variable: str | None) -> str:
+        return variable or self.labels.name or "the data"
+
+    def _unit_of_covariances(self, variable: str | None) -> str:
+        units = self.labels.attrs_of(str(variable)).get("units")
+        unit = f" [{units}]" if units else ""
+        return f"{self._what(variable)}, per standard deviation of the PC{unit}"
 
     def refusal(self, question: str) -> InvalidInputError:
         """The error for a method that this kind does not have."""
@@ -139,9 +258,9 @@ class Decomposition(LinearResult):
         """The map from rows to their scores, (rows, k)."""
         return Projection.of(self, options)
 
-    def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
-        """The map from scores to rows, (rows, p).  again : add what a design removed."""
-        return BackProjection.of(self, whiten, again)
+    def rows_of(self, whiten: bool) -> BackProjection:
+        """The map from scores to rows, (rows, p), without what a design removed."""
+        return BackProjection.of(self, whiten)
 
     def no_density(self, what: str) -> InvalidInputError:
         """The error where the covariance is singular.  what : "likelihood" or "inverse"."""
@@ -161,6 +280,17 @@ class Decomposition(LinearResult):
         """The fields that another kind has too, by name."""
         known = {one.name for one in fields(self)}
         return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
+
+
+def _bound(value: float, most: float) -> str:
+    """A bound as an entry of the table; in words if it is uninformative."""
+    return f" {value:>14.1e}" if value < most else f" {'not determined':>14}"
+
+
+def _certainty(found: Certificate) -> Certainty:
+    return Certainty(
+        found.determined, found.variance_bound, found.floor, found.in_words(), found.angle_bound
+    )
 
 
 @runtime_checkable
@@ -215,6 +345,16 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
     feature_mean : (p,) where ``mean`` is not subtracted, else None.
     missing_by_sample : (n,) missing cells in all p features, where they were counted.
     fitted : (n,) True for the rows of the fit, where scores of others were made too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> result = PCA(2).fit(np.random.default_rng(0).normal(size=(50, 4)) * [2, 2, 1, 1]).result_
+    >>> result
+    <PrincipalComponents: PCA: 2 components of 50 samples x 4 features>
+    >>> result.covariance().shape
+    (4, 4)
     """
 
     total_squares: float = float("nan")
@@ -231,7 +371,7 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
         if not np.isfinite(self.total_squares):
             raise InvalidInputError(
                 "an iterated fit does not know the sum of the squares of all variances, which the "
-                "Tracy-Widom test needs; fit with svd_solver='scatter' or 'gram'"
+                "Tracy-Widom test needs; fit with solver='scatter' or 'gram'"
             )
         centred = self.feature_mean is None
         most = self.n_samples - centred if self.n_samples else self.n_features

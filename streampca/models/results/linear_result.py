@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,26 +13,61 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, weighted_divisors
 from streampca.matrix.labels import plain
 from streampca.matrix.places import on_globe
-from streampca.models.results.result import Result, places, shaped
+from streampca.models.results.result import Result, part, places, shaped
+from streampca.models.results.score_scaling import as_transformed
 from streampca.models.side_data.design import Design, Removal, basis_at
 from streampca.passes import single_threaded_blas
 from streampca.solvers import Certificate, complete_columns
 from streampca.store import check_fields, check_shapes, read_labelled
 
-# Fields that every kind had in models that older versions saved.
-OF_ALL_KINDS = {
-    "total_squares",
-    "feature_mean",
-    "missing_by_sample",
-    "fitted",
-    "row_mean",
-    "row_scale",
-}
 COMPONENTS = "components"  # the name of the array to which a fit streams them
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class LinearResult(Result):
+class ResidualResult(Result):
+    """A kind whose rows are centred, and from whose samples the fit may have removed a design.
+
+    mean : (p,).  removal : the design, and what it adds to every feature; or None.
+    """
+
+    mean: Array = shaped("p")
+    removal: Removal | None = part(Removal.save, Removal.restore)
+
+    @property
+    def n_features(self) -> int:
+        """p, dropped and constant features included."""
+        return len(self.mean)
+
+    @property
+    def design(self) -> Design | None:
+        """What was projected out of the samples, or None."""
+        return None if self.removal is None else self.removal.design
+
+    @property
+    def removes(self) -> bool:
+        """Whether a design is projected out of the samples."""
+        return self.removal is not None
+
+    def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
+        """(basis (n, r), coefficients (1 + r, p)) of what the fit removed; see the base class.
+
+        remove : the arrays of the design, or False; columns that the fit had by name are those of
+            the same name. Raises InvalidInputError.
+        """
+        basis = basis_at(self.design, matrix, remove)
+        if basis is None or self.removal is None:
+            return None
+        return basis, np.vstack([self.mean, self.removal.coefficients])
+
+    def check(self, where: str) -> None:
+        """Check types and shapes after loading. Raises DamagedSourceError."""
+        super().check(where)
+        if self.removal is not None:
+            self.removal.check(self.n_features, where)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class LinearResult(ResidualResult):
     """Rows as mean + scores times components; :class:`Decomposition` offers what can be asked.
 
     The fields are those of a Decomposition.
@@ -40,7 +75,6 @@ class LinearResult(Result):
 
     explained_variance: Array = shaped("k")
     total_variance: float
-    mean: Array = shaped("p")
     ddof: int
     rank: int
     components: Array | None = shaped("k", "p", optional=True)
@@ -50,11 +84,12 @@ class LinearResult(Result):
     constant: Array = places()
     filtered: Array = places()
     missing: Array | None = shaped("p", optional=True)  # missing cells among the rows of the fit
-    certificate: Certificate | None = None
+    certificate: Certificate | None = part(
+        lambda one, arrays: one.to_dict(), lambda saved, arrays: Certificate.from_dict(saved)
+    )
     weight: float = 0.0  # sum of the row weights (the number of rows without weights)
     feature_variance: Array | None = shaped("p", optional=True)  # in the units of the data
     weights: Array | None = shaped("p", optional=True)
-    removal: Removal | None = None
 
     principal: ClassVar[bool] = True  # explained variances are eigenvalues of the sample covariance
 
@@ -62,11 +97,6 @@ class LinearResult(Result):
     def n_components(self) -> int:
         """k."""
         return len(self.explained_variance)
-
-    @property
-    def n_features(self) -> int:
-        """p, dropped and constant features included."""
-        return len(self.mean)
 
     @property
     def n_features_used(self) -> int:
@@ -93,36 +123,6 @@ class LinearResult(Result):
             divisors = weighted_divisors(divisors, self.weights)
         divisors[self.dropped] = 0.0
         return divisors
-
-    def design_rows(self, matrix: ChunkedMatrix, remove: Any = None) -> Array | None:
-        """(n, r) the basis of what was removed, at the samples of a matrix; None where nothing is.
-
-        remove : the arrays among it, or False; columns that the fit had by name are those of the
-            same name. Raises InvalidInputError.
-        """
-        return basis_at(self.design, matrix, remove)
-
-    @property
-    def removes(self) -> bool:
-        """Whether a design is projected out of the samples."""
-        return self.removal is not None
-
-    def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
-        """(basis (n, r), coefficients (1 + r, p)) of what the fit removed; see the base class."""
-        basis = self.design_rows(matrix, remove)
-        if basis is None or self.removal is None:
-            return None
-        return basis, np.vstack([self.mean, self.removal.coefficients])
-
-    @property
-    def design(self) -> Design | None:
-        """What was projected out of the samples, or None."""
-        return None if self.removal is None else self.removal.design
-
-    @property
-    def removed(self) -> Array | None:
-        """(r, p) what each column of the basis of the design adds to every feature, or None."""
-        return None if self.removal is None else self.removal.coefficients
 
     @property
     def removed_coefficients(self) -> Array:
@@ -223,45 +223,40 @@ class LinearResult(Result):
             )
         return self.components
 
+    def unscaled_scores(self, scores: Any, whitened: bool = False) -> Any:
+        """Scores as ``transform`` gives them; see the base class."""
+        return as_transformed(scores, self.component_axis, self, whitened)
+
+    def feature_covariances(self, components: Any = slice(None)) -> Array:
+        """(components, p) covariances of features with scores of unit variance, in the units of
+        the data; NaN where a filter left a feature out.  components : indices of some."""
+        covariances = np.array(self.structure[:, components].T, dtype=np.float64, order="C")
+        covariances[:, self.filtered] = np.nan
+        return covariances if self.divisors is None else covariances * self.divisors
+
+    def feature_correlations(self, components: Any = slice(None)) -> Array:
+        """(components, p) correlations of features with scores; NaN where a feature never varies,
+        or was left out. Raises InvalidInputError where the variances are not known."""
+        if self.feature_variance is None:
+            raise InvalidInputError(
+                "this result has no variances of its features, which correlations need; its "
+                "covariances are known: model.eof_.as_covariance()"
+            )
+        covariances = self.feature_covariances(components)
+        deviation = np.sqrt(np.maximum(np.asarray(self.feature_variance), 0.0))
+        deviation[self.constant] = 0.0  # else rounding is divided by rounding
+        undefined = np.full_like(covariances, np.nan)
+        return np.asarray(np.divide(covariances, deviation, out=undefined, where=deviation > 0))
+
     def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
         """(further variables of ``to_xarray``: values, labels of their axes; attributes)."""
         return {}, {}
 
-    def of_samples(self) -> dict[str, Array]:
-        """Arrays of the samples, (n,), that ``to_xarray`` adds for this kind, by name."""
-        return {}
-
     # -- at rest --------------------------------------------------------------------------------
-
-    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """(arrays of the fields' shapes, JSON-ready document): all of it, for a bundle."""
-        arrays, document = super().to_saved()
-        document["certificate"] = self.certificate and self.certificate.to_dict()
-        document["design"] = None
-        if self.removal is not None:
-            columns, document["design"] = self.removal.to_saved()
-            arrays |= columns
-        return arrays, document
-
-    @classmethod
-    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved, in their shapes, certificate and removal among them."""
-        certificate, design = document.pop("certificate"), document.pop("design", None)
-        known = {one.name for one in fields(cls)}
-        for name in OF_ALL_KINDS - known:
-            document.pop(name, None)
-            arrays.pop(name, None)
-        found = {
-            "certificate": certificate and Certificate.from_dict(certificate),
-            "removal": design and Removal.from_saved(design, arrays),
-        }
-        return super().restored_fields(arrays, document) | found
 
     def check(self, where: str) -> None:
         """Look at types and shapes of what was read. Raises DamagedSourceError."""
         super().check(where)
-        if self.removal is not None:
-            self.removal.check(self.n_features, where)
         if self.certificate is not None:
             shapes: dict[str, tuple[int | None, ...]] = dict.fromkeys(
                 ("residual", "variance_bound", "gap", "angle_bound"), (self.n_components,)

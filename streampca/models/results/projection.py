@@ -132,24 +132,20 @@ class BackProjection:
     """x = mean + scale * (scores V): from scores to reconstructed rows.
 
     NaN in features without any observation in the fit: the model knows nothing of them.
-    removed : (r, p) coefficients of the side input "design", whose part is added; or None.
     """
 
     components: Array
     center: Array
     scale: Array | None
     whiten: Array | None
-    removed: Array | None = None
 
     @classmethod
-    def of(cls, result: LinearResult, whiten: bool, again: bool = False) -> BackProjection:
-        """The inverse of ``Projection.of``.  again : add what a design removed."""
+    def of(cls, result: LinearResult, whiten: bool) -> BackProjection:
+        """The inverse of ``Projection.of``."""
         forward = Projection.of(result, RowOptions(whiten=whiten))
         center = np.array(result.mean)
         center[result.dropped] = np.nan
-        removed = result.removed if again else None
-        components = result.require_components()
-        return cls(components, center, forward.scale, forward.whiten, removed)
+        return cls(result.require_components(), center, forward.scale, forward.whiten)
 
     def of_modes(self, chosen: Array, mean: bool) -> BackProjection:
         """The map of some components only, from all scores; without the mean for anomalies."""
@@ -160,16 +156,7 @@ class BackProjection:
 
     def __call__(self, block: Block) -> Array:
         """(rows, p) of a block of scores."""
-        rows = self.apply(block.dense())
-        if self.removed is not None:
-            rows += (block["design"] @ self.removed).astype(rows.dtype)
-        return rows
-
-    def apply_with_design(self, scores: Array, design: Array) -> Array:
-        """(rows, p) of scores in memory, with the rows of the design."""
-        rows = self.apply(scores)
-        rows += (design @ self.removed).astype(rows.dtype)
-        return rows
+        return self.apply(block.dense())
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """Bytes beside blocks of scores: V, the rows, and a copy of them on their way out."""

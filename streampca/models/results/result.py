@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -34,11 +34,12 @@ from streampca.matrix import (
     component_axis,
 )
 from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
-from streampca.models.results.given_scores import as_transformed
 from streampca.models.results.row_maps import RowMap, RowOptions
+from streampca.models.results.score_scaling import as_transformed
 from streampca.passes import MemoryUse, PassCost
 from streampca.passes.memory import own_peak, peak_nbytes
 from streampca.report.cards import result_card, settings_line
+from streampca.report.presentation import Presentation
 from streampca.store import check_fields, check_shapes, read_bundle, understood, write_bundle
 
 NUMBER, TEXT, LIST, OBJECT = (int, float, type(None)), (str, type(None)), (list,), (dict,)
@@ -61,8 +62,8 @@ PLAN: dict[str, tuple[type, ...]] = {
     "bytes": NUMBER,
     "peak_bytes": NUMBER,
 }
-DOCUMENTED = ("str", "int", "float", "bool", "Mapping[str, Any]")  # types that are kept as JSON
-PLACES = "places"
+DOCUMENTED = ("str", "int", "float", "float | None", "bool", "Mapping[str, Any]")  # kept as JSON
+PLACES, PART = "places", "part"
 
 
 def shaped(*shape: str | None, empty: Any = None, optional: bool = False) -> Any:
@@ -83,6 +84,17 @@ def places() -> Any:
     """Declare an array of feature numbers; empty by default."""
     metadata = {"shape": (None,), PLACES: True}
     return field(default_factory=lambda: np.zeros(0, dtype=np.int64), metadata=metadata)
+
+
+def part(
+    save: Callable[[Any, dict[str, Array]], Any], restore: Callable[[Any, dict[str, Array]], Any]
+) -> Any:
+    """Declare a part with a saved form of its own; None by default.
+
+    save : of the part and the arrays of the bundle, to which it adds its own, a JSON-ready form.
+    restore : of that form and the arrays, from which it takes its own, the part.
+    """
+    return field(default=None, metadata={PART: (save, restore)})
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -147,14 +159,13 @@ class Result:
         """The axis of the components in labelled results, counted from 1."""
         return component_axis(self.n_components, self.labels.samples, self.labels.features)
 
-    def given_scores(self, scores: Any, whitened: bool = False) -> Any:
-        """Scores (..., k) that are handed back as ``transform`` gives them: labelled components in
-        their order, and without the scaling that they carry.
+    def unscaled_scores(self, scores: Any, whitened: bool = False) -> Any:
+        """Scores (..., k) of a caller as ``transform`` gives them: labelled components in their
+        order, and without the scaling that they carry.
 
         whitened : with unit variance. Raises InvalidInputError for other components.
         """
-        linear = self if hasattr(self, "explained_variance") else None
-        return as_transformed(scores, self.component_axis, linear, whitened)
+        return as_transformed(scores, self.component_axis, None, whitened)
 
     @property
     def standardised(self) -> bool:
@@ -274,6 +285,19 @@ class Result:
     def _repr_html_(self) -> str:
         return result_card(self, self.method, settings_line(self))
 
+    def presentation(self) -> Presentation:
+        """What pictures and reports show of it; a kind adds what it has."""
+        return Presentation(
+            method=self.method,
+            labels=self.labels,
+            n_components=self.n_components,
+            pictures="plots.scores(model, scores=model.transform(X)), or plots.pairs",
+            component="Direction ",
+            scores=self.scores,
+            arrange=self.unscaled_scores,
+            provenance=self.provenance,
+        )
+
     # -- at rest --------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -295,6 +319,8 @@ class Result:
         arrays |= columns
         kept = [one.name for one in fields(self) if one.type in DOCUMENTED]
         document = {name: plain(values[name]) for name in kept}
+        for name, (save, _) in self._parts():
+            document[name] = None if values[name] is None else save(values[name], arrays)
         return arrays, {**document, "labels": labels, "kind": self.kind}
 
     @classmethod
@@ -314,15 +340,18 @@ class Result:
                 f"{', '.join(name for name, one in cls.kinds.items() if issubclass(one, cls))}"
             )
         with understood(where):
-            made = found(**found.restored_fields(arrays, document))
+            labels = labels_from_saved(document.pop("labels"), arrays)
+            for name, (_, restore) in found._parts():
+                saved = document[name]
+                document[name] = None if saved is None else restore(saved, arrays)
+            made = found(**{**document, **arrays, "labels": labels})
             made.check(where)
         return made
 
     @classmethod
-    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved; a kind adds what is neither array, JSON nor label."""
-        labels = labels_from_saved(document.pop("labels"), arrays)
-        return {**document, **arrays, "labels": labels}
+    def _parts(cls) -> list[tuple[str, tuple[Any, Any]]]:
+        """(name, how it is saved and restored) of each part with a saved form of its own."""
+        return [(one.name, one.metadata[PART]) for one in fields(cls) if PART in one.metadata]
 
     def check(self, where: str) -> None:
         """Check types and shapes after loading. Raises DamagedSourceError."""

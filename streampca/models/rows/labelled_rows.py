@@ -4,49 +4,67 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
+
+import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix
 from streampca.matrix.alignment import refuse_masked
-from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.result import Result
 from streampca.models.results.row_maps import WRITTEN_NBYTES, RowPasses, score_dtype
 from streampca.models.results.value_attributes import of_values
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.sources import as_matrix, open
-from streampca.sources.memory.lazy import (
+from streampca.sources.dask.lazy import (
     frame_rows,
     in_chunks,
     is_dask_array,
     is_dask_frame,
     is_lazy,
+    lazy_matrix,
     lazy_rows,
     map_rows,
     rows_like,
 )
-from streampca.sources.opening import lazy_matrix
 from streampca.sources.tables.frames import framed_like
 
 
 class RowsOfScores(Protocol):
-    """What makes rows of scores: a map of a pass, and a function of scores in memory.
-
-    removed : coefficients of a design whose part is added (``apply_with_design``), or None.
-    """
-
-    @property
-    def removed(self) -> Array | None: ...
+    """What makes rows of scores: a map of a pass, and a function of scores in memory."""
 
     def __call__(self, block: Block) -> Array: ...
 
     def apply(self, scores: Array) -> Array: ...
 
-    def apply_with_design(self, scores: Array, design: Array) -> Array: ...
-
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]: ...
+
+
+@dataclass(frozen=True)
+class WithDesign:
+    """Rows of scores, and what a design removed from them added again.
+
+    coefficients : (r, p) of the columns of the side input "design".
+    """
+
+    rows: RowsOfScores
+    coefficients: Array
+
+    def __call__(self, block: Block) -> Array:
+        return self.apply(block.dense(), block["design"])
+
+    def apply(self, scores: Array, design: Array) -> Array:
+        """(rows, p) of scores in memory, with the rows of the design."""
+        rows = self.rows.apply(scores)
+        rows += (design @ self.coefficients).astype(rows.dtype)
+        return rows
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """As of the rows."""
+        return self.rows.scratch_nbytes(matrix)
 
 
 def rows_of_scores(
@@ -59,47 +77,48 @@ def rows_of_scores(
     out: str | os.PathLike[str] | None,
     overwrite: bool,
     remove: Any = None,
+    whitened: bool = False,
+    lazy: bool = False,
 ) -> Any:
     """(n, p) rows made from scores (n, k), in memory or written; lazy on Dask.
 
-    passes : over a matrix.  name : of the pass.
+    passes : over a matrix.  name : of the pass.  remove : False leaves out what the fit removed.
+    whitened : ``back`` takes scores of unit variance.  lazy : a Dask array in any case.
+    Raises InvalidInputError.
     """
     refuse_masked(scores, "X")
-    scores = result.given_scores(scores, getattr(back, "whiten", None) is not None)
+    scores = result.unscaled_scores(scores, whitened)
     scores = frame_rows(scores) if is_dask_frame(scores) else scores
-    p = result.n_features
-    if out is None and is_dask_array(scores) and back.removed is None:
+    p, in_graph = result.n_features, is_lazy(scores)
+    lazy = out is None and (lazy or in_graph)
+    adds = remove is not False and (remove is not None or result.removes)
+    if lazy and is_dask_array(scores) and not adds:
+        _check_width(scores.shape, result)
         return map_rows(scores, back.apply, p, score_dtype(scores.dtype))
-    if out is None and is_lazy(scores):
-        return lazy_rows_of_scores(result, scores, back, remove)
-    dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
-    matrix = (as_matrix if result.n_components else open)(scores, dim=dim)
+    component = result.component_axis.dims[0]
+    dims = [d for d in scores.dims if d != component] if is_xarray(scores) else None
+    if lazy and in_graph:
+        matrix = lazy_matrix(scores, dims)
+    else:
+        matrix = (as_matrix if result.n_components else open)(scores, dim=dims)
     _check_width(matrix.shape, result)
-    basis = _design(result, matrix, remove) if back.removed is not None else None
-    sides = None if basis is None else {"design": basis}
+    removed = result.removed_from(matrix, remove) if adds else None
+    design: Array | None = None
+    function: Any = back
+    if removed is not None:
+        design, function = removed[0], WithDesign(back, removed[1][1:])
     dtype = score_dtype(matrix.dtype)
-    rows = passes(matrix).mapped(name, back, sides)
-    if out is not None:
-        return rows.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
-    return _wrapped(result, scores, matrix.labels.samples, rows.in_memory(p, dtype))
-
-
-def lazy_rows_of_scores(result: Result, scores: Any, back: RowsOfScores, remove: Any = None) -> Any:
-    """(n, p) rows as a Dask array, inside xarray where the scores are."""
-    refuse_masked(scores, "scores")
-    scores = result.given_scores(scores, getattr(back, "whiten", None) is not None)
-    dims = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
-    lazy = is_lazy(scores)
-    matrix = lazy_matrix(scores, dims) if lazy else as_matrix(scores, dim=dims)
-    _check_width(matrix.shape, result)
-    rows: Any = lazy_rows(matrix) if lazy else scores
-    if dims is not None and not lazy:
-        rows = scores.transpose(*dims, _component(result)).data.reshape(matrix.shape)
-    rows = in_chunks(rows, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
-    dtype = score_dtype(rows.dtype)
-    basis = _design(result, matrix, remove) if back.removed is not None else None
-    function: Any = back.apply if basis is None else back.apply_with_design
-    made = map_rows(rows, function, result.n_features, dtype, basis)
+    if lazy:
+        in_memory = scores if dims is None else scores.transpose(*dims, component).data
+        rows: Any = lazy_rows(matrix) if in_graph else np.reshape(in_memory, matrix.shape)
+        rows = in_chunks(rows, max(1, WRITTEN_NBYTES // (8 * p)))
+        made = map_rows(rows, function.apply, p, score_dtype(rows.dtype), design)
+    else:
+        sides = None if design is None else {"design": design}
+        mapped = passes(matrix).mapped(name, function, sides)
+        if out is not None:
+            return mapped.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
+        made = mapped.in_memory(p, dtype)
     return _wrapped(result, scores, matrix.labels.samples, made)
 
 
@@ -107,7 +126,7 @@ def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any
     """Rows with the labels of the scores and of the fit, if the scores have any."""
     if not is_xarray(scores):
         return rows
-    from streampca.sources.labelled.labelled import to_dataarray
+    from streampca.sources.labelled.to_xarray import to_dataarray
 
     labels = result.labels
     features = labels.features
@@ -120,22 +139,13 @@ def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any
 def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
     """Completed rows (n, p) as the same kind of object as X."""
     if is_xarray(X):
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         axes, attrs = [matrix.labels.samples, features], partial(of_values, matrix.labels)
         return to_dataarray(rows, axes, matrix.labels.name or "filled", attrs)
     if is_dask_array(X) and X.ndim == 2:
         return rows_like(X, rows)
     return framed_like(X, rows)
-
-
-def _design(result: Result, matrix: ChunkedMatrix, remove: Any) -> Array | None:
-    assert isinstance(result, Decomposition)  # no other kind removes anything
-    return result.design_rows(matrix, remove)
-
-
-def _component(result: Result) -> str:
-    return result.component_axis.dims[0]
 
 
 def _check_width(shape: tuple[int, ...], result: Result) -> None:

@@ -40,17 +40,17 @@ from streampca.models.side_data.feature_names import (
 )
 from streampca.passes import PassCost, Running
 from streampca.sources import as_matrix, open
-from streampca.sources.genotypes.allele_counts import with_assumed_code
-from streampca.sources.memory.lazy import (
+from streampca.sources.dask.lazy import (
     frame_rows,
     is_dask_array,
     is_dask_frame,
     is_lazy,
+    lazy_matrix,
     lazy_rows,
     map_rows,
 )
-from streampca.sources.opening import lazy_matrix
-from streampca.sources.tables.identifiers import called_id, known_features
+from streampca.sources.genotypes.allele_counts import with_assumed_code
+from streampca.sources.tables.row_names import called_id, known_features
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class NewRows:
 def _without_identifiers(matrix: ChunkedMatrix, fitted: AxisLabels) -> ChunkedMatrix:
     """A table without columns that name its rows, where only these are more than the fit had."""
     own, known = axis_names(matrix.labels.features), axis_names(fitted)
-    if own is None or known is None or not hasattr(matrix.beside, "key_names"):
+    if own is None or known is None or not hasattr(matrix.annotations, "key_names"):
         return matrix
     more = [name for name in own.tolist() if name not in set(known.tolist())]
     if len(own) != len(known) + len(more) or not more or not all(map(called_id, more)):

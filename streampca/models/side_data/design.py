@@ -128,22 +128,6 @@ class Design:
     def _basis(self, deviations: Array) -> Array:
         return np.ascontiguousarray(deviations @ self.turn)
 
-    # -- at rest ------------------------------------------------------------------------------
-
-    def arrays(self) -> dict[str, Array]:
-        """The arrays, for a bundle."""
-        return {"design-mean": self.mean, "design-norm": self.norm, "design-turn": self.turn}
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """The terms, JSON-ready."""
-        return [term.to_dict() for term in self.terms]
-
-    @classmethod
-    def from_saved(cls, saved: Sequence[Mapping[str, Any]], arrays: dict[str, Array]) -> Self:
-        """The inverse of both; takes its arrays out of ``arrays``."""
-        numbers = [arrays.pop(f"design-{name}") for name in ("mean", "norm", "turn")]
-        return cls(tuple(Term.from_dict(one) for one in saved), *numbers)
-
 
 @dataclass(frozen=True)
 class Removal:
@@ -165,14 +149,19 @@ class Removal:
         """(c, p) the same for each column of the design, per unit."""
         return np.asarray(self.design.turn @ self.coefficients)
 
-    def to_saved(self) -> tuple[dict[str, Array], list[dict[str, Any]]]:
-        """(arrays, JSON-ready terms), for a bundle."""
-        return {"removed": self.coefficients, **self.design.arrays()}, self.design.to_dict()
+    def save(self, arrays: dict[str, Array]) -> list[dict[str, Any]]:
+        """The terms, JSON-ready; adds its arrays to those of a bundle."""
+        design = self.design
+        arrays |= {"removed": self.coefficients, "design-mean": design.mean}
+        arrays |= {"design-norm": design.norm, "design-turn": design.turn}
+        return [term.to_dict() for term in design.terms]
 
     @classmethod
-    def from_saved(cls, saved: Sequence[Mapping[str, Any]], arrays: dict[str, Array]) -> Self:
-        """The inverse; takes its arrays out of ``arrays``."""
-        return cls(Design.from_saved(saved, arrays), arrays.pop("removed"))
+    def restore(cls, saved: Sequence[Mapping[str, Any]], arrays: dict[str, Array]) -> Self:
+        """The inverse; takes its arrays out of those of a bundle."""
+        numbers = [arrays.pop(f"design-{name}") for name in ("mean", "norm", "turn")]
+        design = Design(tuple(Term.from_dict(one) for one in saved), *numbers)
+        return cls(design, arrays.pop("removed"))
 
     def check(self, p: int, where: str) -> None:
         """Check what was loaded. Raises DamagedSourceError."""

@@ -13,7 +13,7 @@ from streampca.matrix import AxisLabels
 from streampca.matrix.alignment import axis_names
 from streampca.matrix.columns import as_text, is_among, label_array
 from streampca.matrix.names import comparable
-from streampca.sources.memory.lazy import is_dask_frame
+from streampca.sources.dask.lazy import is_dask_frame
 from streampca.sources.tables.frames import column_names, is_frame
 
 ALLELES = ("counted_allele", "other_allele")
@@ -233,7 +233,7 @@ def restacked(X: Any, features: AxisLabels) -> Any:
 
 def _levels(features: AxisLabels) -> list[str]:
     """Names of the dimensions that were stacked to one; none if it is not a stack."""
-    from streampca.sources.labelled.labelled import LEVELS
+    from streampca.sources.labelled.to_xarray import LEVELS
 
     return list(features.attrs.get(features.dims[0], {}).get(LEVELS, []))
 

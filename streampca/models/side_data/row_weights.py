@@ -23,6 +23,15 @@ def relative_weights(values: Any) -> RelativeWeights:
         ``IncrementalPCA.partial_fit`` refuses them, since it does not know the other batches.
 
     Source: Kish 1965, "Survey Sampling", section 11.7.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, relative_weights
+    >>> X = np.random.default_rng(0).normal(size=(30, 4))
+    >>> equal = PCA(2).fit(X, sample_weight=relative_weights(np.full(30, 0.1)))
+    >>> bool(np.allclose(equal.explained_variance_, PCA(2).fit(X).explained_variance_))
+    True
     """
     return RelativeWeights(values)
 

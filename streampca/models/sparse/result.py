@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from streampca.kernels import Array
 from streampca.models.results.projection import Projection
 from streampca.models.results.result import Result, places, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
+from streampca.report.presentation import FeatureMap, Presentation, carried_share, percentages
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,26 @@ class SparseResult(Result, kind="sparse components"):
         mean = np.asarray(self.mean)
         return Projection(self.components, mean, self.scale, None, options.missing, absent)
 
+    def presentation(self) -> Presentation:
+        shares = self.explained_variance_ratio
+        found = np.array(self.components)
+        found[:, self.dropped] = np.nan
+        eof = FeatureMap(lambda indices: found[indices], lambda variable: "Loading (unit vector)")
+        return replace(
+            super().presentation(),
+            pictures="plots.loadings, plots.scree or plots.scores",
+            component="PC",
+            remarks=percentages(shares),
+            deviations=np.sqrt(self.explained_variance),
+            shares=shares,
+            carries=carried_share(shares),
+            variances=self.explained_variance,
+            mean=self.mean,
+            components_of=lambda: self.components,
+            maps={"eof": eof},
+            left_out={"without observation": self.dropped},
+        )
+
     def table(self, rows: int = 10) -> str:
         lines = [f"{'component':>9} {'variance':>12} {'share':>8} {'sum':>8} {'loadings':>9}"]
         shares = self.explained_variance_ratio
@@ -97,7 +118,7 @@ class SparseResult(Result, kind="sparse components"):
 
     def to_xarray(self) -> Any:
         """A Dataset: components by the dimensions of the data, adjusted variances and shares."""
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         axis = self.component_axis
         tables: dict[str, Any] = {

@@ -38,7 +38,7 @@ from streampca.solvers.sparse_components import Penalty, adjusted_variances
 
 REGRESSED = 5000  # features up to which regressions are the default
 SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
-WAYS = {"covariance": covariance_candidates, "sweeps": sweep_candidates}  # by algorithm=
+WAYS = {"covariance": covariance_candidates, "sweeps": sweep_candidates}  # by solver=
 
 
 @estimator
@@ -52,6 +52,9 @@ class SparsePCA(ScoresEmptySamples):
     objective_ is what alpha or path minimise, and falls; with n_nonzero the penalty follows from
     the number of loadings at each iteration, and objective_, without it, may rise on the way.
 
+    Loadings B and directions A, whose columns are orthonormal, minimise tr S - 2 tr A'SB + tr B'SB
+    + ridge |B|^2 + sum_j alpha_j |b_j|_1, S the covariance; with ridge=inf the squares |B|^2 stand
+    for the two terms before alpha.
     Scores are products with the loadings, and are correlated; the adjusted variance of a component
     is what it adds to those before it, and depends on their order.
     Cost: one read and p^2 memory where the covariance fits, 2 k p^2 flops an iteration; else the
@@ -59,6 +62,16 @@ class SparsePCA(ScoresEmptySamples):
     Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError (holes). Warns
     (ConvergenceWarning) where loadings still move at the end.
     Source: Zou, Hastie and Tibshirani 2006, J. Comput. Graph. Stat. 15(2), sections 3.3 to 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import SparsePCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 8))
+    >>> X[:, :3] += 3 * rng.standard_normal((200, 1))  # features that vary together
+    >>> SparsePCA(1, n_nonzero=3).fit(X).components_.round(1)
+    array([[0.6, 0.6, 0.6, 0. , 0. , 0. , 0. , 0. ]])
     """
 
     n_components: int = parameter(
@@ -71,7 +84,7 @@ class SparsePCA(ScoresEmptySamples):
     )
     alpha: Any = parameter(
         default=None,
-        meaning="""in place of n_nonzero: weight of the sum of absolute loadings, a number or one
+        meaning="""in place of n_nonzero: penalty of the sum of absolute loadings, a number or one
             for each component, in units of variance.""",
     )
     path: Any = parameter(
@@ -93,15 +106,15 @@ class SparsePCA(ScoresEmptySamples):
     )
     ridge: float | None = parameter(
         default=None,
-        meaning="""weight of the sum of squared loadings, in units of variance; inf: loadings are
+        meaning="""penalty of the sum of squared loadings, in units of variance; inf: loadings are
             thresholded products with the covariance. None: 1e-6 where p is at most n and 5000,
             else inf; inf with groups.""",
     )
-    algorithm: str = parameter(
+    solver: str = parameter(
         default="auto",
         choices=("auto", *WAYS),
         meaning=""""covariance" (p x p, in memory), "sweeps" (a read for each product with it;
-            with a finite ridge, of chunks that hold whole samples, beside the covariance of 1000
+            with a finite ridge, of chunks that hold whole samples, and the covariance of 1000
             features, or of 4 times n_nonzero), or the one that is predicted to be quicker.""",
     )
     center: bool = shared.CENTER
@@ -124,39 +137,39 @@ class SparsePCA(ScoresEmptySamples):
     @classmethod
     def from_covariance(
         cls,
-        S: Any,
-        n_components: int = 2,
+        covariance: Any,
+        n_samples: int | None = None,
         *,
+        n_components: int = 2,
         mean: Any = None,
-        n: int | None = None,
         names: Any = None,
         **parameters: Any,
     ) -> SparsePCA:
         """A fitted model from a covariance or correlation matrix alone.
 
-        S : (p, p) symmetric.  mean : (p,) or None (0).  n : rows behind it, if known.
-        names : of the features.  parameters : of the class.
+        covariance : (p, p) symmetric.  n_samples : rows behind it, if known.  mean : (p,) or None
+        (0).  names : of the features.  parameters : of the class.
         """
         model = cls(n_components, **parameters)
-        covariance, center, names = checked_covariance(S, mean, names)
-        p = len(covariance)
+        matrix, center, names = checked_covariance(covariance, mean, names)
+        p = len(matrix)
         labels = Labels.plain((0, p), None if names is None else list(names))
         groups = numbered_groups(model.groups, labels.features)
-        request = model._checked((n or p, p), Request(n_components=n_components), groups)
+        request = model._checked((n_samples or p, p), Request(n_components=n_components), groups)
         with single_threaded_blas():
-            spectrum = eigh_lower(np.array(covariance), n_components)
+            spectrum = eigh_lower(np.array(matrix), n_components)
             rank = numerical_rank(spectrum.values, p)
             start = spectrum.vectors[:, : max(rank, 1)]
-            found = alternated(covariance, start, request)
+            found = alternated(matrix, start, request)
         result = model._found(
             request,
             found,
             method=model.registered_name,
-            n_samples=n or 0,
+            n_samples=n_samples or 0,
             labels=labels,
             settings=model.stored_params(),
             mean=center,
-            total_variance=float(np.trace(covariance)),
+            total_variance=float(np.trace(matrix)),
         )
         attach(model, result)
         return model
@@ -267,17 +280,17 @@ class SparsePCA(ScoresEmptySamples):
         self, matrix: ChunkedMatrix, request: SparseRequest
     ) -> list[Candidate[SparseFit]]:
         """With the covariance where that is the quicker, or the only way."""
-        if self.algorithm not in ("auto", *WAYS):
+        if self.solver not in ("auto", *WAYS):
             raise InvalidInputError(
-                f"algorithm={self.algorithm!r}; expected 'auto', 'covariance' or 'sweeps'"
+                f"solver={self.solver!r}; expected 'auto', 'covariance' or 'sweeps'"
             )
-        ways = WAYS.values() if self.algorithm == "auto" else [WAYS[self.algorithm]]
+        ways = WAYS.values() if self.solver == "auto" else [WAYS[self.solver]]
         candidates = [one for way in ways for one in way(matrix, request)]
         if not candidates:
             raise InvalidInputError(
-                f"algorithm='sweeps' with ridge={request.penalties[0].ridge:g} takes chunks that "
+                f"solver='sweeps' with ridge={request.penalties[0].ridge:g} takes chunks that "
                 "hold whole samples, and these hold all samples of some features; give "
-                "ridge=float('inf') or algorithm='covariance'"
+                "ridge=float('inf') or solver='covariance'"
             )
         return Rates.of(None).timed(matrix, candidates)
 

@@ -267,7 +267,7 @@ class WorkingSet:
         raise InvalidInputError(
             f"{np.count_nonzero(taken | needed)} of {len(needed)} features may have loadings, "
             f"and the covariance of {self.size} is held; give a larger alpha, fewer n_nonzero, "
-            "ridge=float('inf') or algorithm='covariance'"
+            "ridge=float('inf') or solver='covariance'"
         )
 
     def _levels(self, sa: Array, b: Array, penalty: Penalty) -> Array:

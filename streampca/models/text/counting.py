@@ -27,10 +27,10 @@ from streampca.models.text.splitting import Pieces, Tokens
 from streampca.models.text.vocabulary import Kept, TermCounts
 from streampca.passes import MemoryUse
 from streampca.sources import as_matrix, open
+from streampca.sources.local_files import ScratchFolder
 from streampca.sources.sparse.anndata import TOKENS
-from streampca.sources.sparse.files import ScratchFolder
-from streampca.sources.texts.tables import column_of_texts
-from streampca.sources.texts.texts import Texts
+from streampca.sources.texts.documents import Texts
+from streampca.sources.texts.records import column_of_texts
 from streampca.store import CompressedGroupSink
 
 NAME_NBYTES = 24  # of a name without its characters: in a list, and as a label

@@ -22,7 +22,7 @@ from streampca.passes.memory import (
     size,
 )
 from streampca.passes.plan import check_room, warn_of_excess
-from streampca.sources.texts.tables import PIECE
+from streampca.sources.texts.records import PIECE
 
 MOST_TERMS = 1_000_000  # in memory at a time, without a limit
 TOKEN_NBYTES = 64  # of a token that waits to be counted, with its copies

@@ -18,7 +18,7 @@ from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import Request, whole_number
 from streampca.models.pca.pca import iterated
-from streampca.models.pca.truncated_svd import ALGORITHMS
+from streampca.models.pca.truncated_svd import SOLVERS
 from streampca.models.rows.line_sums import row_sums, row_sums_in_memory
 from streampca.models.text.counting import (
     Counted,
@@ -35,7 +35,8 @@ from streampca.models.text.vocabulary import Kept as KeptTerms
 from streampca.passes import Outcome, Plan, Planned, choose
 from streampca.sources import as_matrix
 from streampca.sources.sparse.anndata import TOKENS
-from streampca.sources.texts.texts import Texts, is_texts
+from streampca.sources.texts.documents import Texts, is_texts
+from streampca.store.sinks import refuse_occupied
 
 
 @estimator
@@ -103,7 +104,7 @@ class LSA(LinearModel):
         meaning="""path of a new Zarr array for the coordinates of the documents, which a search
             then reads block by block. None: in memory (n x k x 4 bytes), saved with the model.""",
     )
-    algorithm: str = parameter(
+    solver: str = parameter(
         default="auto", meaning="of the decomposition, as :class:`TruncatedSVD`."
     )
     tol: float | None = shared.TOL
@@ -140,16 +141,18 @@ class LSA(LinearModel):
             ``vectorizer.get_feature_names_out()``.
         """
         self.result_: LSADecomposition
+        if self.coordinates is not None:  # before texts are counted
+            refuse_occupied(self.coordinates, overwrite=False)
         self._fit_to(self._counts(X, dim, terms, names), None)
         self.dim_ = dim
         return self
 
     def _request(self, matrix: ChunkedMatrix, *, seed: int = 0) -> Request:
         """Of the truncated SVD of the weighted counts.  seed : drawn by a fit."""
-        if self.algorithm not in ALGORITHMS:
-            raise InvalidInputError(f"algorithm={self.algorithm!r}; expected one of {ALGORITHMS}")
+        if self.solver not in SOLVERS:
+            raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")
         whole_number("n_components", self.n_components)
-        request = iterated(self, self.algorithm, "auto", center=False, ddof=0, random_state=seed)
+        request = iterated(self, self.solver, "auto", center=False, ddof=0, random_state=seed)
         return request.with_side_data(matrix, weights=None, remove=None, sample_weight=None)
 
     def _planned(self, matrix: ChunkedMatrix, request: Request) -> Planned[Any]:

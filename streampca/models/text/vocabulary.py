@@ -25,7 +25,7 @@ import scipy
 
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.kernels import Array
-from streampca.sources.sparse.files import append_to
+from streampca.sources.local_files import append_to
 from streampca.store.places import writing
 
 BATCH = 1 << 18  # tokens that are counted at once

@@ -11,12 +11,11 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import CONFIDENCE, Array, reciprocal, symmetrize
 from streampca.matrix import Pair
-from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
-from streampca.models.two_views.routes import Fold, Found, Method, Samples, Solved, Sums
-from streampca.models.two_views.two_views import MISSING, REMOVE, TwoViewModel, of_view
+from streampca.models.two_views.request import Fold, Found, Method, Samples, Solved, Sums
+from streampca.models.two_views.two_views import TwoViewModel, of_view
 from streampca.solvers import (
     CanonicalTests,
     JointScatter,
@@ -34,10 +33,9 @@ Numbers = tuple[float, float]
 
 @dataclass(frozen=True)
 class Canonical:
-    """CCA as the ways ask for it: see :class:`streampca.models.two_views.routes.Method`.
+    """CCA as the ways ask for it: see :class:`streampca.models.two_views.request.Method`.
 
     ridges : added to the variances of X and of Y.  pca : components of each, or None.
-    rough : the sums may be less certain than CERTIFIED: nothing else was asked.
     """
 
     n_components: int | None
@@ -46,6 +44,11 @@ class Canonical:
     pca: tuple[int, int] | None = None
     folds: int = 0
     weighs: bool = True
+
+    @property
+    def bounded(self) -> bool:
+        """Whether sample space can give the answer."""
+        return not self.folds and (self.pca is not None or min(self.ridges) > 0.0)
 
     def of_sums(self, sums: Sums) -> Solved:
         joint, p, m = sums.joint, sums.joint.p, len(sums.deviations)
@@ -70,7 +73,7 @@ class Canonical:
         more: dict[str, Any] = {"penalties": np.array(ridges)}
         if held_out is not None:
             more["held_out"] = held_out
-        known = "" if held_out is None else f"regularization=({ridges[0]:.3g}, {ridges[1]:.3g}), "
+        known = "" if held_out is None else f"alpha=({ridges[0]:.3g}, {ridges[1]:.3g}), "
         doubt = _doubt(bound, x.unsure + y.unsure, known) if self.pca is None else ""
         if x.unsure + y.unsure:
             bound = np.full(len(kept), np.inf)
@@ -173,91 +176,87 @@ class CCA(TwoViewModel):
     Attributes
     ----------
     correlations_ (k,); x_weights_ (p, k) and y_weights_ (q, k): scores are (X - mean) weights, of
-    variance 1 (with ``scale`` and ``regularization`` see there); x_loadings_ and y_loadings_,
+    variance 1 (with ``scale`` and ``alpha`` see there); x_loadings_ and y_loadings_,
     x_cross_loadings_ and y_cross_loadings_: correlations of features with scores of their own and
     of the other view; redundancy_; test_: Wilks' lambda of each root with Rao's F and Bartlett's
-    chi-square; regularization_; held_out_; correlation_bound_: certificate; plan_, cost_, result_.
+    chi-square; alpha_; held_out_; correlation_bound_: certificate; plan_, cost_, result_.
 
     Features that depend on features before them are left out, with weights of 0, as by R's
-    ``cancor``. More features than rows are refused, unless ``regularization`` or ``pca`` says how.
+    ``cancor``. More features than rows are refused, unless ``alpha`` or ``pca`` says how.
     ``view("x").transform(X)`` scores one view, ``result_.to_xarray()`` has labelled maps.
     Cost: one read of both, and n (p + q)^2 flops, 4 (p + q)^2 float64; one more read for the R
-    factor where features of a view nearly depend on each other. With ``pca`` or ``regularization``
+    factor where features of a view nearly depend on each other. With ``pca`` or ``alpha``
     and few rows instead: n x n matrices, a read of each view, and one more for the weights.
     With ``remove`` they are partial correlations, of what the covariates leave; weights of samples
     and tests count as for repeated rows, less what was removed.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Bjoerck and Golub 1973, Mathematics of Computation 27(123), section 3; Vinod 1976,
     Journal of Econometrics 4(2), for the penalties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import CCA
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.standard_normal((500, 1))
+    >>> X = shared + rng.standard_normal((500, 3))
+    >>> Y = shared + rng.standard_normal((500, 2))
+    >>> CCA(1).fit(X, Y).correlations_.round(1)
+    array([0.7])
     """
 
-    n_components: int | None = parameter(
-        default=2,
-        kw_only=False,
-        counts_components=True,
-        meaning="pairs, at most the least of rows and features; None: all that there are.",
-    )
-    regularization: Any = parameter(
+    alpha: Any = parameter(
         default=None,
-        meaning="""(l1, l2), or one number for both: added to the variances of the features of X
-            and of Y, as by ``rcc`` of R's CCA and mixOmics; with scale="std" these variances are
-            1, else penalties have their unit. "cv": those of a grid of shares of the mean variance
-            whose pairs correlate best on held-out rows (5 folds by a hash of the row number,
-            summed apart in the same read); ``regularization_`` has them, ``held_out_`` what each
-            gave.""",
+        meaning="""penalties (a1, a2), or one number for both: a1 is added to the variances of the
+            features of X, a2 to those of Y, as ``lambda1`` and ``lambda2`` of R's ``rcc``; with
+            scale="std" these variances are 1, else penalties have their unit. "cv": those of a
+            grid of shares of the mean variance whose pairs correlate best on held-out rows (5 folds
+            by a hash of the row number, summed apart in the same read); ``alpha_`` has them,
+            ``held_out_`` what each gave.""",
     )
     pca: Any = parameter(
         default=None,
         meaning="(k1, k2): of the leading principal components of X and Y, in the same read.",
     )
-    scale: str | None = shared.SCALE
     solver: str = parameter(
         default="auto",
         choices=("auto", "scatter", "tsqr", "samples"),
         meaning=""""scatter" (joint scatter), "tsqr" (R factor of [X, Y], whose condition is not
-            squared), "samples" (n x n; with ``pca`` or ``regularization``). "auto" takes the
+            squared), "samples" (n x n; with ``pca`` or ``alpha``). "auto" takes the
             quicker of the first and the last, and goes over to "tsqr" where correlations are not
             certain to 1e-5, or which features depend on others is not.""",
     )
-    missing: str = MISSING
-    remove: Any = REMOVE
 
     def _method(self, pair: Pair) -> Method:
         (n, p), q = pair.x.shape, pair.y.shape[1]
-        ridges, pca = _ridges(self.regularization), _counts(self.pca, n, (p, q))
-        if self.scale not in (None, "std"):
-            raise InvalidInputError(f"scale={self.scale!r}; expected None or 'std'")
-        if pca is not None and self.regularization is not None:
-            raise InvalidInputError("pca= and regularization= exclude each other; leave one out")
-        by_folds = _by_folds(self.regularization)
-        if self.solver == "samples" and (by_folds or not _bounded(ridges, pca)):
+        ridges, pca = _ridges(self.alpha), _counts(self.pca, n, (p, q))
+        if pca is not None and self.alpha is not None:
+            raise InvalidInputError("pca= and alpha= exclude each other; leave one out")
+        folds = FOLDS if isinstance(self.alpha, str) else 0
+        method = Canonical(self.n_components, self.scale, ridges, pca, folds)
+        if self.solver == "samples" and not method.bounded:
             raise InvalidInputError(
                 "solver='samples' needs pca=(k1, k2), or two penalties above 0 as numbers"
             )
-        folds = FOLDS if by_folds else 0
         if folds and (n < 4 * FOLDS or self.solver == "tsqr"):
             raise InvalidInputError(
-                f"regularization='cv' needs at least {4 * FOLDS} rows, here {n}, and the scatter; "
-                "give numbers: regularization=(0.1, 0.1)"
+                f"alpha='cv' needs at least {4 * FOLDS} rows, here {n}, and the scatter; "
+                "give numbers: alpha=(0.1, 0.1)"
             )
         for name, width, ridge in zip("XY", (p, q), ridges, strict=True):
             if width >= n and not ridge and pca is None and not folds:
                 raise InvalidInputError(
                     f"{name} has {width} features and {n} rows, with which all correlations are 1: "
-                    "penalise, CCA(regularization='cv') or =(0.1, 0.1), or CCA(pca=(10, 10))"
+                    "penalise, CCA(alpha='cv') or =(0.1, 0.1), or CCA(pca=(10, 10))"
                 )
-        return Canonical(self.n_components, self.scale, ridges, pca, folds)
+        return method
 
-    def _ways(self) -> tuple[str, ...]:
+    def _ways(self, method: Any) -> dict[str, str | None]:
         if self.solver != "auto":
-            return (self.solver,)
-        ridges = _ridges(self.regularization)
-        known = not _by_folds(self.regularization) and _bounded(ridges, self.pca)
-        return ("scatter", "samples") if known else ("scatter",)
-
-    def _after(self, solver: str) -> str | None:
-        plain = self.solver == "auto" and not _by_folds(self.regularization) and self.pca is None
-        return "tsqr" if plain and solver == "scatter" else None
+            return {self.solver: None}
+        certain = method.folds or method.pca is not None
+        ways = {"scatter": None if certain else "tsqr"}
+        return {**ways, "samples": None} if method.bounded else ways
 
     def _remarks(self, found: Found, n: float) -> Iterator[str]:
         yield from super()._remarks(found, n)
@@ -279,7 +278,7 @@ class CCA(TwoViewModel):
         return self.result_.bound
 
     @property
-    def regularization_(self) -> Array:
+    def alpha_(self) -> Array:
         """(2,) the penalties, in units of variance."""
         return self.result_.penalties
 
@@ -298,20 +297,11 @@ class CCA(TwoViewModel):
 
     x_weights_ = of_view("x", "vectors", "(p, k): scores of X are the centred X times these.")
     y_weights_ = of_view("y", "vectors", "(q, k): scores of Y are the centred Y times these.")
-    x_loadings_ = of_view("x", "loadings", "(p, k) correlations of X with the scores of X.")
-    y_loadings_ = of_view("y", "loadings", "(q, k) correlations of Y with the scores of Y.")
-    x_cross_loadings_ = of_view("x", "cross_loadings", "(p, k) of X with the scores of Y.")
-    y_cross_loadings_ = of_view("y", "cross_loadings", "(q, k) of Y with the scores of X.")
-
-
-def _by_folds(value: Any) -> bool:
-    """Whether held-out rows choose the penalties."""
-    return isinstance(value, str) and value == "cv"
 
 
 def _ridges(value: Any) -> Numbers:
     """The two penalties; 0 where there are none, or they are to be chosen."""
-    if value is None or _by_folds(value):
+    if value is None or (isinstance(value, str) and value == "cv"):
         return 0.0, 0.0
     pair = value if isinstance(value, (tuple, list, np.ndarray)) else (value, value)
     try:
@@ -320,7 +310,7 @@ def _ridges(value: Any) -> Numbers:
         numbers = []
     if len(numbers) != 2 or not all(np.isfinite(one) and one >= 0 for one in numbers):
         raise InvalidInputError(
-            f"regularization={value!r}; expected None, 'cv', a number from 0, or two: (0.1, 0.2)"
+            f"alpha={value!r}; expected None, 'cv', a number from 0, or two: (0.1, 0.2)"
         )
     return numbers[0], numbers[1]
 
@@ -337,8 +327,3 @@ def _counts(value: Any, n: int, widths: tuple[int, int]) -> tuple[int, int] | No
         for name, one, width in zip("XY", pair, widths, strict=True)
     )
     return a, b
-
-
-def _bounded(ridges: Numbers, pca: Any) -> bool:
-    """Whether the answer is one that sample space can give."""
-    return pca is not None or min(ridges) > 0.0

@@ -79,6 +79,15 @@ def cross_correlation(
     Cost: one read of both, n (p + q)^2 flops and (p + q)^2 float64; or, where that is more, one
     read of Y and one of X for each panel of Y's features that the memory holds, 2 n p q flops.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError, before anything is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import cross_correlation
+    >>> X = np.random.default_rng(0).standard_normal((50, 2))
+    >>> cross_correlation(X, -X[:, :1]).round(2)
+    array([[-1.  ],
+           [-0.17]])
     """
     x, y = as_pair(X, Y, dim=dim, missing_value=missing_value)
     wanted = Wanted(paired(x, y), None if out is None else os.fspath(out))
@@ -169,9 +178,7 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate[A
             own = PassSpec(
                 f"panel {i}",
                 1,
-                0,
-                0,
-                lambda length: 2 * length * n * size,
+                scratch=lambda length: 2 * length * n * size,
                 rows=(int(first), int(last)),
                 kept=held,
                 matrix=y,
@@ -179,9 +186,7 @@ def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate[A
             by_x = PassSpec(
                 f"X by panel {i}",
                 1,
-                0,
-                0,
-                against,
+                scratch=against,
                 kept=held,
                 matrix=x,
                 flops=2.0 * n * p * float(last - first),
@@ -268,7 +273,7 @@ class Output:
         names = _names(self.wanted)
         if all(one is None for one in names):
             return self.whole.values
-        from streampca.sources.labelled.labelled import to_dataarray
+        from streampca.sources.labelled.to_xarray import to_dataarray
 
         return to_dataarray(self.whole.values, list(zip(DIMS, names, strict=True)), NAME, {})
 

@@ -15,7 +15,7 @@ from streampca.kernels import Array, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Standardize, work_dtype
 from streampca.models.results.projection import Projection
 from streampca.models.side_data.design import residual_stats
-from streampca.models.two_views.routes import (
+from streampca.models.two_views.request import (
     Found,
     Solved,
     ViewRequest,
@@ -172,8 +172,8 @@ def by_krylov(
         estimated=b < q,
     )
     deviations = np.sqrt(stats.m2) * reciprocal(divisors)
-    found = found_of(solved, images, deviations, 1.0)
-    return replace(found, mean=reader.center, scale=scaling.scale, absent=absent, removed=slopes)
+    columns = {"mean": reader.center, "scale": scaling.scale, "absent": absent, "removed": slopes}
+    return found_of(solved, images, deviations, 1.0, **columns)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import CONFIDENCE, Array, norm_estimate
 from streampca.matrix import Pair
-from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import feature_weights
-from streampca.models.two_views.routes import Method, Samples, Solved, Sums
-from streampca.models.two_views.two_views import MISSING, REMOVE, TwoViewModel, of_view
+from streampca.models.two_views.request import Method, Samples, Solved, Sums
+from streampca.models.two_views.two_views import TwoViewModel, of_view
 from streampca.solvers import numerical_rank, singular_pairs
 
 EPS = float(np.finfo(np.float64).eps)
@@ -23,7 +22,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Covarying:
-    """MCA as the ways ask for it: see :class:`streampca.models.two_views.routes.Method`."""
+    """MCA as the ways ask for it: see :class:`streampca.models.two_views.request.Method`."""
 
     n_components: int | None
     scale: str | None
@@ -79,15 +78,20 @@ class MCA(TwoViewModel):
     ``remove`` (cycles, trends, covariates) is projected out of both views in the same reads.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.
     Source: Bretherton, Smith and Wallace 1992, Journal of Climate 5(6), section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import MCA
+    >>> rng = np.random.default_rng(0)
+    >>> series = rng.standard_normal((500, 1))
+    >>> X = series * [1.0, 1.0, 0.0] + 0.1 * rng.standard_normal((500, 3))
+    >>> Y = series * [1.0, -1.0] + 0.1 * rng.standard_normal((500, 2))
+    >>> model = MCA(1).fit(X, Y)
+    >>> model.y_patterns_.round(1).ravel()  # up to its sign
+    array([ 0.7, -0.7])
     """
 
-    n_components: int | None = parameter(
-        default=2,
-        kw_only=False,
-        counts_components=True,
-        meaning="pairs, at most the least of rows and features; None: all that there are.",
-    )
-    scale: str | None = shared.SCALE
     weights: Any = parameter(
         default=None,
         kept=Kept.NAME,
@@ -103,12 +107,8 @@ class MCA(TwoViewModel):
             of a few steps, until patterns are certain to 1e-4 radians), or "auto": the quicker of
             the first two that fits the memory, "krylov" only where neither does.""",
     )
-    missing: str = MISSING
-    remove: Any = REMOVE
 
     def _method(self, pair: Pair) -> Method:
-        if self.scale not in (None, "std"):
-            raise InvalidInputError(f"scale={self.scale!r}; expected None or 'std'")
         return Covarying(self.n_components, self.scale)
 
     def _weights(self, pair: Pair) -> tuple[Array | None, Array | None]:
@@ -121,8 +121,9 @@ class MCA(TwoViewModel):
             )
         return feature_weights(asked[0], pair.x), feature_weights(asked[1], pair.y)
 
-    def _ways(self) -> tuple[str, ...]:
-        return ("scatter", "samples", "krylov") if self.solver == "auto" else (self.solver,)
+    def _ways(self, method: Method) -> dict[str, str | None]:
+        ways = ("scatter", "samples", "krylov") if self.solver == "auto" else (self.solver,)
+        return dict.fromkeys(ways)
 
     @property
     def singular_values_(self) -> Array:
@@ -145,10 +146,6 @@ class MCA(TwoViewModel):
 
     x_patterns_ = of_view("x", "vectors", "(p, k) left singular vectors.")
     y_patterns_ = of_view("y", "vectors", "(q, k) right singular vectors.")
-    x_loadings_ = of_view("x", "loadings", "(p, k) homogeneous: X with the scores of X.")
-    y_loadings_ = of_view("y", "loadings", "(q, k) homogeneous: Y with the scores of Y.")
-    x_cross_loadings_ = of_view("x", "cross_loadings", "(p, k) heterogeneous: X with Y's scores.")
-    y_cross_loadings_ = of_view("y", "cross_loadings", "(q, k) heterogeneous: Y with X's scores.")
 
 
 def _measured(sums: Sums, x: Array, y: Array) -> Array:

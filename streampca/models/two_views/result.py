@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,13 +11,21 @@ import numpy as np
 
 from streampca.errors import DamagedSourceError, InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import RAW, VIEWS, ChunkedMatrix, Labels
+from streampca.matrix import RAW, VIEWS, Labels
 from streampca.matrix.join import PartsBeside
+from streampca.models.results.linear_result import ResidualResult
 from streampca.models.results.projection import Projection
-from streampca.models.results.result import Result, places, shaped
+from streampca.models.results.result import places, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.models.results.value_attributes import of_correlation, of_map
-from streampca.models.side_data.design import Removal, basis_at
+from streampca.report.presentation import (
+    Bars,
+    Certainty,
+    FeatureMap,
+    Presentation,
+    carried_share,
+    percentages,
+)
 
 
 class Redundancy(NamedTuple):
@@ -32,29 +41,16 @@ class Redundancy(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class ViewResult(Result):
+class ViewResult(ResidualResult):
     """One view of a result: scores of its rows are ((x - mean) / scale) vectors."""
 
     vectors: Array = shaped("p", "k")
-    mean: Array = shaped("p")
     scale: Array | None = shaped("p", optional=True)
     absent: Array = places()
-    removal: Removal | None = None
 
     @property
     def n_components(self) -> int:
         return int(self.vectors.shape[1])
-
-    @property
-    def removes(self) -> bool:
-        return self.removal is not None
-
-    def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
-        design = None if self.removal is None else self.removal.design
-        basis = basis_at(design, matrix, remove)
-        if basis is None or self.removal is None:
-            return None
-        return basis, np.vstack([self.mean, self.removal.coefficients])
 
     def scores_of(self, options: RowOptions) -> RowMap:
         absent = tuple(self.absent.tolist())
@@ -64,7 +60,7 @@ class ViewResult(Result):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TwoViewResult(Result, kind="two-view"):
+class TwoViewResult(ResidualResult, kind="two-view"):
     """Pairs of directions. Arrays of features are those of X, then those of Y (p + q in all).
 
     values : (k,) canonical correlations, or singular values of the cross-covariance.
@@ -83,7 +79,6 @@ class TwoViewResult(Result, kind="two-view"):
     vectors: Array = shaped("p", "k")
     loadings: Array = shaped("p", "k")
     cross_loadings: Array = shaped("p", "k")
-    mean: Array = shaped("p")
     scale: Array | None = shaped("p", optional=True)
     spectrum: Array = shaped(None)
     bound: Array = shaped("k")
@@ -92,7 +87,6 @@ class TwoViewResult(Result, kind="two-view"):
     y_scores: Array | None = shaped(None, "k", optional=True)
     penalties: Array = shaped(None, empty=2)
     held_out: Array | None = shaped(None, None, optional=True)
-    removal: Removal | None = None
     weight: float | None = None
     x_rank: int
     y_rank: int
@@ -104,10 +98,6 @@ class TwoViewResult(Result, kind="two-view"):
     @property
     def n_components(self) -> int:
         return len(self.values)
-
-    @property
-    def n_features(self) -> int:
-        return len(self.mean)
 
     @property
     def kept_nbytes(self) -> int:
@@ -139,6 +129,72 @@ class TwoViewResult(Result, kind="two-view"):
             and replace(self.removal, coefficients=self.removal.coefficients[:, where]),
         )
 
+    @property
+    def correlates(self) -> bool:
+        """Whether values are correlations, not covariances."""
+        return not np.isfinite(self.total)
+
+    def presentation(self) -> Presentation:
+        """What pictures and reports show of it; see the base class."""
+        return replace(self._side("x"), other=self._side("y"))
+
+    def _side(self, name: str) -> Presentation:
+        """One view: its loadings are correlations.  name : "x" or "y"."""
+        values, absent = np.asarray(self.values), self.view(name).absent
+        own, other = name.upper(), VIEWS[1 - VIEWS.index(name)].upper()
+        squares = values**2 / (self.total or 1.0)
+        certain = np.asarray(self.bound) < np.maximum(values, 1e-300)
+
+        def field(table: Array, what: str) -> FeatureMap:
+            found = np.array(self.part(name, table).T, dtype=np.float64)
+            found[:, absent] = np.nan
+            return FeatureMap(lambda indices: found[indices], lambda variable: what)
+
+        maps = {
+            "homogeneous": field(self.loadings, f"Correlation with scores of {own}"),
+            "heterogeneous": field(self.cross_loadings, f"Correlation with scores of {other}"),
+            "weights": field(self.vectors, "Weight"),
+        }
+
+        def correlations(indices: list[int]) -> Array:
+            return maps["homogeneous"].values(indices)
+
+        def in_words(indices: Sequence[int]) -> str:
+            return "canonical correlations " + ", ".join(f"{values[i]:.2f}" for i in indices)
+
+        of_first = f", the first of {values[0]:.3g}" if len(values) else ""
+        words = f"{self.method}: {len(values) or 'no'} pairs of combinations{of_first}"
+        named = [f"r = {r:.2f}" for r in values] if self.correlates else percentages(squares)
+        return Presentation(
+            method=self.method,
+            labels=self.labels_of(name),
+            n_components=self.n_components,
+            pictures="plots.scores (X against Y), plots.pcs, plots.loadings(model, view='x'), "
+            "plots.map(model, kind='heterogeneous', view='y'), plots.correlation_circle or "
+            "plots.scree",
+            component="Pair ",
+            remarks=tuple(named),
+            scores=self.x_scores if name == "x" else self.y_scores,
+            makes_scores="scores=model.transform(X, Y)",
+            bars=Bars(values, "Canonical correlation", False)
+            if self.correlates
+            else Bars(squares, "Share of the squared covariance", True),
+            carries=in_words
+            if self.correlates
+            else carried_share(squares, "of the squared covariance"),
+            variances=values,
+            variances_name="Canonical correlation"
+            if self.correlates
+            else "Singular value of the covariance",
+            certainty=Certainty(certain, np.where(certain, self.bound, 0.0), 0.0, words),
+            own_loadings=np.nan_to_num(correlations(list(range(len(values))))),
+            loadings_name=f"{own}: correlation with",
+            correlations=correlations,
+            maps=maps,
+            left_out={"without observation": absent},
+            view=name,
+        )
+
     def labels_of(self, name: str) -> Labels:
         """Of one view."""
         labels, number = self.labels, VIEWS.index(name)
@@ -151,24 +207,6 @@ class TwoViewResult(Result, kind="two-view"):
 
     def scores_of(self, options: RowOptions) -> RowMap:
         raise InvalidInputError(f"a {self.method} has two views; use view('x') or view('y')")
-
-    def both_scores(self, scores: Any = None) -> list[Array] | None:
-        """(n, k) scores of X and of Y: these, or those that the fit kept; None where there are
-        none. Raises InvalidInputError for others than of the same samples."""
-        if scores is None and self.x_scores is not None and self.y_scores is not None:
-            scores = self.x_scores, self.y_scores
-        if scores is None:
-            return None
-        found = [np.asarray(one) for one in scores] if isinstance(scores, (tuple, list)) else []
-        shapes = [one.shape for one in found]
-        k = (self.n_components,)
-        if len(found) != 2 or len(set(shapes)) > 1 or shapes[0][1:] != k or not len(found[0]):
-            raise InvalidInputError(
-                f"scores of a {self.method} are those of X and of Y, (n, {k[0]}) each, of the same "
-                f"samples; got {' and '.join(map(str, shapes)) or type(scores).__name__}: "
-                "scores=model.transform(X, Y)"
-            )
-        return found
 
     @property
     def redundancy(self) -> Redundancy:
@@ -187,7 +225,7 @@ class TwoViewResult(Result, kind="two-view"):
         them as given reject a true null four times too often. On rows that the fit has not seen
         they hold: ``scipy.stats.pearsonr`` of their features and their ``transform``.
         """
-        from streampca.sources.labelled.labelled import to_dataset
+        from streampca.sources.labelled.to_xarray import to_dataset
 
         made = []
         for name in VIEWS:
@@ -217,7 +255,7 @@ class TwoViewResult(Result, kind="two-view"):
             "bound": self.bound.tolist(),
             "x_rank": self.x_rank,
             "y_rank": self.y_rank,
-            "squared_covariance": self.total if np.isfinite(self.total) else None,
+            "squared_covariance": None if self.correlates else self.total,
             "squared_covariance_is_estimate": self.estimated,
             "rows_without_partner": [self.left_out_x, self.left_out_y],
         }
@@ -237,7 +275,7 @@ class TwoViewResult(Result, kind="two-view"):
     def notes(self) -> list[str]:
         x, y = (len(self.labels.features.parts[name]) for name in VIEWS)
         rank = f"of rank {self.x_rank} and {self.y_rank}"
-        if np.isfinite(self.total):
+        if not self.correlates:
             least = "at least " if len(self.spectrum) < min(x, y) else ""
             rank = f"which covary in {least}{self.x_rank} directions"
         found = [f"views      {x} and {y} features, {rank}"]
@@ -249,25 +287,7 @@ class TwoViewResult(Result, kind="two-view"):
             )
         return found
 
-    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """(arrays, JSON-ready document): all of it, for a bundle."""
-        arrays, document = super().to_saved()
-        columns: dict[str, Array] = {}
-        document |= {"weight": self.weight, "design": None}
-        if self.removal is not None:
-            columns, document["design"] = self.removal.to_saved()
-        return arrays | columns, document
-
-    @classmethod
-    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
-        """The fields of what was saved, what was removed among them."""
-        saved = document.pop("design", None)
-        removal = saved and Removal.from_saved(saved, arrays)
-        return super().restored_fields(arrays, document) | {"removal": removal}
-
     def check(self, where: str) -> None:
         super().check(where)
-        if self.removal is not None:
-            self.removal.check(self.n_features, where)
         if sorted(self.labels.features.parts) != sorted(VIEWS):
             raise DamagedSourceError(f"{where} is damaged: it names no two views")

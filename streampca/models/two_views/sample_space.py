@@ -18,7 +18,7 @@ from streampca.models.decompose.eigenproblem import RowsSink
 from streampca.models.decompose.gram import gram_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.results.projection import FeatureLoadings
-from streampca.models.two_views.routes import (
+from streampca.models.two_views.request import (
     Found,
     Samples,
     Solved,
@@ -131,9 +131,7 @@ def _pattern_spec(view: ChunkedMatrix, axis: int, width: int, basis: Array | Non
         return PassSpec(
             "patterns",
             1,
-            0,
-            0,
-            lambda length: width * (n + 2 * length) * 8,
+            scratch=lambda length: width * (n + 2 * length) * 8,
             kept_nbytes=kept,
             flops=flops,
             matrix=view if basis is None else view.without(basis),

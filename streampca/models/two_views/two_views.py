@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streampca.errors import (
-    AbsentNamesWarning,
     AccuracyWarning,
     DroppedFeaturesWarning,
     InvalidInputError,
@@ -18,11 +17,11 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.kernels import Array
-from streampca.matrix import VIEWS, ChunkedMatrix, Pair, paired
+from streampca.matrix import VIEWS, ChunkedMatrix, Pair, PairedMatrix, paired
 from streampca.matrix.places import on_globe
-from streampca.matrix.select import select
+from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import Estimator, attach
-from streampca.models.contract.parameters import Kept, parameter
+from streampca.models.contract.parameters import Kept, declared, parameter
 from streampca.models.contract.request import sample_weights, side_data, whole_number
 from streampca.models.decompose.empty_samples import (
     ObservedSamples,
@@ -34,35 +33,14 @@ from streampca.models.results.result import Result
 from streampca.models.rows.new_rows import NewRows
 from streampca.models.side_data.design import Removal
 from streampca.models.side_data.row_weights import of_some, refuse_few
+from streampca.models.two_views.joint_sums import factor_candidates, sums_candidates
 from streampca.models.two_views.krylov import krylov_candidates
+from streampca.models.two_views.request import Found, Method, ViewRequest
 from streampca.models.two_views.result import Redundancy, TwoViewResult
-from streampca.models.two_views.routes import (
-    Found,
-    Method,
-    ViewRequest,
-    factor_candidates,
-    sums_candidates,
-)
 from streampca.models.two_views.sample_space import sample_candidates
 from streampca.passes import Candidate, Outcome, Plan, Rates, Running
 from streampca.sources import as_pair, same_rows
 
-MISSING = parameter(
-    default="raise",
-    choices=("raise", "mean"),
-    meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their feature in
-        their place (correlations are then smaller than without holes).""",
-)
-REMOVE = parameter(
-    default=None,
-    kept=Kept.NAME,
-    needs_data=True,
-    meaning="""what is projected out of both views in the same pass, beside the mean, so that pairs
-        are partial ones: "month", "hour" or another cycle in the dates of the samples (as in
-        PCA), "trend", an (n,) or (n, c) array of covariates or batches for the rows of both, a
-        DataArray, the name of a column of the samples of X, or a list of such. ``transform``
-        needs the arrays of new rows.""",
-)
 # What a way cannot do, by the parameter that asks for it.
 LACKS = {
     "tsqr": ("missing='mean'",),
@@ -99,17 +77,48 @@ class View(ScoresEmptySamples):
         return np.asarray([f"{stem}{i}" for i in range(self._fitted().n_components)], dtype=object)
 
 
-class TwoViewModel(Estimator):
+def of_view(name: str, field: str, meaning: str) -> Any:
+    """A property: the part of one view of an array of the result."""
+
+    return property(lambda self: self.result_.part(name, getattr(self.result_, field)), doc=meaning)
+
+
+@declared
+class TwoViewParameters(Estimator):
+    """The parameters that the models of two views share."""
+
+    n_components: int | None = parameter(
+        default=2,
+        kw_only=False,
+        counts_components=True,
+        meaning="pairs, at most the least of rows and features; None: all that there are.",
+    )
+    scale: str | None = shared.SCALE
+    missing: str = parameter(
+        default="raise",
+        choices=("raise", "mean"),
+        meaning="""what to do with missing cells: "raise", or "mean" to put the mean of their
+            feature in their place (correlations are then smaller than without holes).""",
+    )
+    remove: Any = parameter(
+        default=None,
+        kept=Kept.NAME,
+        needs_data=True,
+        meaning="""what is projected out of both views in the same pass, in addition to the mean, so
+            that pairs are partial ones: "month", "hour" or another cycle in the dates of the
+            samples (as in PCA), "trend", an (n,) or (n, c) array of covariates or batches for the
+            rows of both, a DataArray, the name of a column of the samples of X, or a list of such.
+            ``transform`` needs the arrays of new rows.""",
+    )
+
+
+class TwoViewModel(TwoViewParameters):
     """What the models of two views share: rows paired by label, a plan, scores of both."""
 
     views: ClassVar[int] = 2
     scored_views: ClassVar[int] = 2
     result_: TwoViewResult
-    n_components: int | None
     solver: str
-    missing: str
-    remove: Any
-    solvers: ClassVar[tuple[str, ...]] = tuple(WAYS)
 
     # -- a method says --------------------------------------------------------------------------
 
@@ -121,13 +130,10 @@ class TwoViewModel(Estimator):
         """Of the features of both."""
         return None, None
 
-    def _ways(self) -> tuple[str, ...]:
-        """The ways among which the quickest is taken."""
+    def _ways(self, method: Method) -> dict[str, str | None]:
+        """The ways among which the quickest is taken, each with the way that follows where its
+        answer leaves a doubt."""
         raise NotImplementedError
-
-    def _after(self, solver: str) -> str | None:
-        """The way that is gone over to where one leaves a doubt."""
-        return None
 
     # -- plan and fit ---------------------------------------------------------------------------
 
@@ -153,20 +159,28 @@ class TwoViewModel(Estimator):
         return self._fit_to((X, Y), dim, sample_weight=sample_weight)
 
     def _remark(self, matrix: ChunkedMatrix, request: ViewRequest) -> None:
-        _warn_of_lost(request.pair)
+        request.pair.warn_of_lost_rows()
 
-    def _without_empty(self, X: Any, opened: Pair, request: ViewRequest) -> ObservedSamples | None:
-        pair = opened
-        fields = is_field(X[0], pair.x.labels) or is_field(X[1], pair.y.labels)
-        asked = fields and self.missing == "raise" and self.remove is None
-        return ObservedSamples.of([pair.x, pair.y], self._running) if asked else None
+    def _without_empty(
+        self, X: Any, opened: PairedMatrix, request: ViewRequest
+    ) -> ObservedSamples | None:
+        views = opened.parts
+        fields = any(is_field(one, view.labels) for one, view in zip(X, views, strict=True))
+        refused = fields and self.missing == "raise" and self.remove is None
+        return ObservedSamples.of(views, self._running) if refused else None
 
     def _bound_to(
-        self, opened: Pair, observed: ObservedSamples, *, sample_weight: Any = None, **side: Any
+        self,
+        opened: PairedMatrix,
+        observed: ObservedSamples,
+        *,
+        sample_weight: Any = None,
+        **side: Any,
     ) -> tuple[ChunkedMatrix, ViewRequest]:
-        x, y = (select(one, samples=observed.rows) for one in (opened.x, opened.y))
-        weights = of_some(sample_weight, sample_weights(sample_weight, opened.x), observed.rows)
-        return self._bound(replace(opened, x=x, y=y), sample_weight=weights)
+        pair, rows = opened.pair, observed.rows
+        weights = of_some(sample_weight, sample_weights(sample_weight, pair.x), rows)
+        x, y = (observed.part(view) for view in (pair.x, pair.y))
+        return self._bound(replace(pair, x=x, y=y).joint(), sample_weight=weights)
 
     def _of_all(self, result: TwoViewResult, observed: ObservedSamples) -> TwoViewResult:
         warn_of_empty(observed.everyone.samples, observed.rows)
@@ -207,35 +221,33 @@ class TwoViewModel(Estimator):
             **solved.more,
         )
 
-    def _opened(self, X: Any, dim: Any) -> Pair:
-        """X : (X, Y)."""
+    def _opened(self, X: Any, dim: Any) -> PairedMatrix:
+        """[X, Y].  X : both."""
         if X[1] is None:
             raise InvalidInputError(
                 f"a {type(self).__name__} relates two views; expected fit(X, Y), on the command "
                 "line two sources: streampca fit x.zarr y.zarr --model "
                 f"{type(self).__name__.lower()}"
             )
-        return paired(*as_pair(*X, dim=dim, missing_value=self.missing_value))
+        return paired(*as_pair(*X, dim=dim, missing_value=self.missing_value)).joint()
 
-    def _bound(
-        self, opened: Pair, *, sample_weight: Any = None
-    ) -> tuple[ChunkedMatrix, ViewRequest]:
-        pair = opened
+    def _request(self, matrix: PairedMatrix, *, sample_weight: Any = None) -> ViewRequest:
+        pair = matrix.pair
         (n, p), q, k = pair.x.shape, pair.y.shape[1], self.n_components
         if k is not None:
             why = f", the least of {n} rows, {p} and {q} features"
             whole_number("n_components", k, 1, min(n, p, q), "None or ", why)
         if n < 3:
             raise InvalidInputError(f"{n} rows are in both views; expected at least 3")
+        if self.scale not in (None, "std"):
+            raise InvalidInputError(f"scale={self.scale!r}; expected None or 'std'")
         if self.missing not in ("raise", "mean"):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
         side = side_data(pair.x, remove=self.remove, sample_weight=sample_weight)
         refuse_few(side.sample_weight, 2 + side.rank, "two rows, and one for all that is removed")
-        request = ViewRequest(
-            pair, self._method(pair), self._weights(pair), self.memory_limit, side, self.missing
-        )
+        request = ViewRequest(pair, self._method(pair), self._weights(pair), side, self.missing)
         self._refuse_beside(request)
-        return pair.joint(), request
+        return request
 
     def _refuse_beside(self, request: ViewRequest) -> None:
         """Refuse what cannot be asked at once."""
@@ -247,8 +259,8 @@ class TwoViewModel(Estimator):
             )
         if "missing='mean'" in asked and request.method.folds:
             raise InvalidInputError(
-                "missing='mean' with regularization='cv': the folds are summed without holes; give "
-                "numbers, regularization=(0.1, 0.1), or fill the holes first"
+                "missing='mean' with alpha='cv': the folds are summed without holes; give "
+                "numbers, alpha=(0.1, 0.1), or fill the holes first"
             )
         if lacks := [one for one in LACKS.get(self.solver, ()) if one in asked]:
             raise InvalidInputError(
@@ -261,13 +273,13 @@ class TwoViewModel(Estimator):
         exact: list[Candidate[Found]] = []
         iterative: list[Candidate[Found]] = []
         asked = _asked(request)
-        able = {name for name in WAYS if not asked & set(LACKS.get(name, ()))}
-        for name in [one for one in self._ways() if one in able]:
-            then = self._after(name)
-            others = WAYS[then](matrix, request) if then in able else []
-            kind = iterative if name in ITERATIVE else exact
-            for one in WAYS[name](matrix, request):
-                kind += [replace(one, then=other) for other in (*others, None)]
+        able = {name: way for name, way in WAYS.items() if not asked & set(LACKS.get(name, ()))}
+        for name, then in self._ways(request.method).items():
+            if name in able:
+                others = able[then](matrix, request) if then in able else []
+                kind = iterative if name in ITERATIVE else exact
+                for one in able[name](matrix, request):
+                    kind += [replace(one, then=other) for other in (*others, None)]
         rates = Rates.of(None)
         return rates.timed(matrix, exact) + rates.timed(matrix, iterative)
 
@@ -331,7 +343,8 @@ class TwoViewModel(Estimator):
                 for name, rows in zip(VIEWS, (X, Y), strict=True)
             ]
             X, Y, pair = same_rows(X, Y, dims, self.missing_value)
-            _warn_of_lost(pair)
+            if pair is not None:
+                pair.warn_of_lost_rows()
         made = [
             self.view(name).transform(rows, dim=dim, out=path, overwrite=overwrite, remove=remove)
             for name, rows, path in zip(VIEWS, (X, Y), paths, strict=True)
@@ -347,27 +360,16 @@ class TwoViewModel(Estimator):
         """(k,) names of the scores of either view."""
         return self.view("x").get_feature_names_out()
 
+    x_loadings_ = of_view("x", "loadings", "(p, k) correlations of X with the scores of X.")
+    y_loadings_ = of_view("y", "loadings", "(q, k) correlations of Y with the scores of Y.")
+    x_cross_loadings_ = of_view("x", "cross_loadings", "(p, k) of X with the scores of Y.")
+    y_cross_loadings_ = of_view("y", "cross_loadings", "(q, k) of Y with the scores of X.")
+
     @property
     def redundancy_(self) -> Redundancy:
         """(k,) shares of the variance of each view that the scores of either explain, in the mean
         over its features (standardised ones count alike)."""
         return self.result_.redundancy
-
-
-def _warn_of_lost(pair: Pair | None) -> None:
-    if pair is not None and any(pair.left_out):
-        warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
-
-
-def of_view(name: str, field: str, meaning: str) -> Any:
-    """A property: the part of one view of an array of the result."""
-
-    def read(self: TwoViewModel) -> Array:
-        result = self.result_
-        return result.part(name, getattr(result, field))
-
-    getter: Callable[..., Array] = read
-    return property(getter, doc=meaning)
 
 
 def _asked(request: ViewRequest) -> set[str]:

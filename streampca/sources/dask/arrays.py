@@ -27,7 +27,7 @@ from streampca.sources.dask.chunks import Spot, check_numbers, floats_of_masked
 from streampca.sources.dask.graph import is_future
 from streampca.sources.dask.sharing import MiB, Window
 from streampca.sources.dask.strips import DaskReader
-from streampca.sources.stacked import Dim, Index, StackedMatrix, check_rank
+from streampca.sources.stacked import Dim, Index, StackedMatrix, sample_dims
 from streampca.sources.tables.frames import frame_values, is_frame
 
 LOOSE = 4  # of a window, malloc keeps one part in so many between chunks that differ by some rows
@@ -70,7 +70,7 @@ class DaskMatrix(StackedMatrix):
         return super().read_scratch_nbytes(axis, length) + self._kept(axis) + loose
 
     def _kept(self, axis: int) -> int:
-        """Bytes that reading keeps beside a strip, or that come before the first one."""
+        """Bytes that reading keeps besides a strip, or that come before the first one."""
         dim = self._dim(axis)
         before = self.reader.sharing(dim).held if len(self.reader.chunks[dim]) > 1 else 0
         return max(self._window(axis).nbytes, before)
@@ -224,23 +224,8 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     """
     if not isinstance(array, dask.array.Array):
         raise InvalidTypeError(f"expected a Dask array, got {type(array).__name__}")
-
     check_dtype(np.dtype(array.dtype))
-    if dim is None:
-        check_rank(array.shape)
-        return dask_matrix(array, (0,))
-    wanted = list(dim) if isinstance(dim, Sequence) and not isinstance(dim, str) else [dim]
-    found = [
-        int(d) % array.ndim
-        for d in wanted
-        if isinstance(d, (int, np.integer)) and -array.ndim <= d < array.ndim
-    ]
-    if not found or len(set(found)) != len(wanted) or len(found) == array.ndim:
-        raise InvalidInputError(
-            f"dim={dim!r}; expected sample dimension numbers of a Dask array of shape "
-            f"{array.shape}, each once and not all, such as dim=0"
-        )
-    return dask_matrix(array, found)
+    return dask_matrix(array, sample_dims(array.shape, dim))
 
 
 def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -> ChunkedMatrix:
@@ -256,7 +241,7 @@ def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -
     return DaskMatrix(DaskReader(floats_of_masked(array)), dims, labels=labels)
 
 
-# Futures of ``distributed`` given as X: an array, or a frame, that was scattered or computed.
+# Futures of ``distributed`` as X: an array, or a frame, that was scattered or computed.
 
 PIECE_NBYTES = 16 * 1024 * 1024  # rows of one future that are read at once
 
@@ -272,7 +257,7 @@ class Description:
     names: tuple[str, ...] = ()  # of the columns of a frame, of any type
 
 
-def futures_given(source: Any) -> list[Any]:
+def futures_in(source: Any) -> list[Any]:
     """The futures where X is one, or a list of some; else none."""
     if is_future(source):
         return [source]
@@ -287,56 +272,56 @@ def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
     Raises InvalidTypeError for futures of anything else, InvalidInputError where widths differ.
     """
     client = futures[0].client
-    tasks = [client.submit(_tell, one, pure=False) for one in futures]
+    tasks = [client.submit(_describe, one, pure=False) for one in futures]
     await_all(client, tasks, what := "futures given as X", float(setting("read-timeout")))
-    told: list[Description] = gathered(client, tasks, what)
-    for future, one in zip(futures, told, strict=True):
+    described: list[Description] = gathered(client, tasks, what)
+    for future, one in zip(futures, described, strict=True):
         if one.dtype is None:
             raise InvalidTypeError(
                 f"{future!r} is a future of {one.kind}; expected one of a NumPy array or a data "
                 "frame. For a Dask array, give the array itself: PCA().fit(client.persist(X))."
             )
-    if len(widths := sorted({str(one.shape[1:]) for one in told})) > 1:
+    if len(widths := sorted({str(one.shape[1:]) for one in described})) > 1:
         raise InvalidInputError(
             f"futures of arrays that do not fit under one another: rows of {shorten(widths)}"
         )
-    if len(names := {one.names for one in told if one.names}) > 1 or (
-        names and not all(one.names for one in told)
+    if len(names := {one.names for one in described if one.names}) > 1 or (
+        names and not all(one.names for one in described)
     ):
         raise InvalidInputError(
             "futures of data frames whose columns differ, or of frames and arrays; give all "
             "of them the same columns in one order, such as frame[columns]"
         )
-    if any(len(one.shape) == 0 for one in told):
+    if any(len(one.shape) == 0 for one in described):
         raise InvalidInputError("a future of one number; expected one of rows and columns")
-    matrix = from_dask(_joined(futures, told), dim)
-    if told[0].columns and all(one.columns == told[0].columns for one in told):
-        matrix.labels = Labels.plain(matrix.shape, list(told[0].columns), None)
+    matrix = from_dask(_joined(futures, described), dim)
+    if described[0].columns and all(one.columns == described[0].columns for one in described):
+        matrix.labels = Labels.plain(matrix.shape, list(described[0].columns), None)
     return matrix
 
 
-def _joined(futures: list[Any], told: list[Description]) -> dask.array.Array:
+def _joined(futures: list[Any], described: list[Description]) -> dask.array.Array:
     """One Dask array, in pieces of rows."""
-    rest = told[0].shape[1:]
-    dtype = np.result_type(*(one.dtype for one in told if one.dtype is not None))
+    rest = described[0].shape[1:]
+    dtype = np.result_type(*(one.dtype for one in described if one.dtype is not None))
     row = max(1, int(np.prod(rest)) * dtype.itemsize)
     name = "futures-" + dask.base.tokenize([one.key for one in futures])
     step = max(1, PIECE_NBYTES // row)
     graph: dict[Any, Any] = {}
     lengths: list[int] = []
-    for future, one in zip(futures, told, strict=True):
+    for future, one in zip(futures, described, strict=True):
         for start in range(0, max(1, one.shape[0]), step):
             number, stop = len(lengths), min(start + step, one.shape[0])
-            given = (f"{name}-given", number)  # one for each piece: strips share nothing
-            graph[given] = future
-            graph[(name, number, *(0 for _ in rest))] = (_rows, given, start, stop, dtype.str)
+            source = (f"{name}-source", number)  # one for each piece: strips share nothing
+            graph[source] = future
+            graph[(name, number, *(0 for _ in rest))] = (_rows, source, start, stop, dtype.str)
             lengths.append(stop - start)
     chunks = (tuple(lengths), *((n,) for n in rest))
     return dask.array.Array(graph, name, chunks, dtype=dtype)
 
 
-def _tell(value: Any) -> Description:
-    """On the worker that has it."""
+def _describe(value: Any) -> Description:
+    """The description of a value, on the worker that holds it."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if is_frame(value):
         values = frame_values(value)

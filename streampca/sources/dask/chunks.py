@@ -19,11 +19,11 @@ from streampca.matrix import Location, work_dtype
 from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu, refuse_inexact
 from streampca.sources.dask.graph import SLICES, Graph, Key, layer_of
 from streampca.sources.dask.sharing import MiB
-from streampca.sources.stacked import FileLocation
+from streampca.sources.local_files import FileLocation
 from streampca.sources.zarr.chunks import decoder_of
-from streampca.sources.zarr.labels import on_store
-from streampca.sources.zarr.location import ZarrLocation, local_store
+from streampca.sources.zarr.location import ZarrLocation
 from streampca.sources.zarr.reader import ZarrReader
+from streampca.sources.zarr.stores import local_store, rebuilt
 
 # Whether a Dask graph computes, or only reads and slices stored chunks.
 
@@ -276,7 +276,7 @@ class StoredArrays:
         return StoredArrays, ()
 
     def put_into(self, nodes: dict[Key, Any]) -> None:
-        """In place of the arrays that can be decoded here, as nodes or as what a read is given."""
+        """In place of the arrays that can be decoded here, as nodes or as arguments of a read."""
         for key, node in nodes.items():
             held = node.value if isinstance(node, DataNode) else node
             if isinstance(held, zarr.Array) and (found := self._of(held)) is not None:
@@ -307,7 +307,7 @@ class StoredArray:
         store = local_store(array.store)
         if store is None or decoder_of(array) is None:
             return None
-        return cls(array, ZarrReader(on_store(array, store), "fill"))
+        return cls(array, ZarrReader(rebuilt(array, store=store), "fill"))
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)

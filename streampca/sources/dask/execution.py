@@ -85,7 +85,7 @@ def _node(key: Key, node: Any, keys: Mapping[Key, Any]) -> GraphNode:
 
 
 class Fetches:
-    """The same nodes, told what they bring: ``moved`` bytes crossed a wire."""
+    """The same nodes, counting what they bring: ``moved`` bytes crossed a wire."""
 
     def __init__(self, nodes: Mapping[Key, Any]) -> None:
         self.moved = 0

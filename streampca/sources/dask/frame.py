@@ -25,12 +25,13 @@ from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.kinds import CHUNKS, refuse_gpu
 from streampca.matrix.names import index_names
-from streampca.sources.dask.arrays import DaskMatrix, from_dask
+from streampca.sources.annotations import Annotations
+from streampca.sources.dask.arrays import DaskMatrix
 from streampca.sources.dask.strips import DaskReader
 from streampca.sources.stacked import Dim, Index
 from streampca.sources.tables.frames import dtype_of, exact_float, not_numeric, numbers_of
 from streampca.sources.tables.frames import refuse_other_than_numbers as refuse_text
-from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, called_id
+from streampca.sources.tables.row_names import FIRST_ROWS, ask_about, called_id
 
 COUNTED = 64  # frames whose row counts are cached
 COUNT_THREADS = 2  # each holds a partition
@@ -75,7 +76,7 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     matrix = DaskMatrix(reader, (0,), labels=Labels.plain(shape, named))
     matrix.loads = ("dask", "dask.dataframe")
     matrix.note = note
-    matrix.beside = FrameIndex(frame)
+    matrix.annotations = FrameIndex(frame)
     return matrix
 
 
@@ -91,24 +92,21 @@ def _ask_about_names(frame: Any) -> None:
         )
 
 
-class FrameIndex:
+class FrameIndex(Annotations):
     """The index of a Dask data frame, which is computed where names are needed."""
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
 
-    def __reduce__(self) -> Any:
-        return type(None), ()
-
     def column(self, axis: int, name: str) -> None:
         """None: columns are features."""
 
     def names(self, axis: int) -> list[str]:
-        """None."""
+        """No columns."""
         return []
 
     def feature_names(self) -> list[str]:
-        """None that are looked at: that would compute them."""
+        """No columns: looking at them would compute them."""
         return []
 
     def key_names(self) -> list[str]:
@@ -124,7 +122,7 @@ class FrameIndex:
 class FrameReader(DaskReader):
     """Strips of partitions: each is a frame, and its numbers, before these are placed.
 
-    copies : of the numbers of a strip that are in memory beside them while it is computed.
+    copies : of the numbers of a strip that are in memory besides them while it is computed.
     """
 
     def __init__(self, array: Any, copies: int = COPIES) -> None:
@@ -143,7 +141,7 @@ class FrameReader(DaskReader):
 
 
 def _copies(frame: Any) -> int:
-    """See :class:`FrameReader`."""
+    """``copies`` of a :class:`FrameReader`."""
     if _made_of_arrays(_numeric(frame)) is not None:
         return COPIES_OF_ARRAYS
     reads = any(type(node).__name__.startswith(FILES) for node in frame.expr.walk())
@@ -397,8 +395,3 @@ def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
         _counted.pop(next(iter(_counted)))
     _counted[dask.base.tokenize(frame)] = lengths
     return lengths, column
-
-
-def from_dask_collection(source: Any, framed: bool, dim: Dim) -> ChunkedMatrix:
-    """A Dask data frame (``framed``) or array."""
-    return from_dask_frame(source, dim) if framed else from_dask(source, dim)

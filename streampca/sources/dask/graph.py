@@ -40,7 +40,7 @@ class Fetch(Held):
         self.bind()
 
     def bind(self) -> None:
-        """Know whether this is a task. What is unpickled before one is asked again in it."""
+        """Know whether this is a task. What is unpickled before a task looks again in it."""
         from distributed import get_client, get_worker
 
         try:
@@ -48,7 +48,7 @@ class Fetch(Held):
         except ValueError:
             return
         self.in_task = True
-        if self.future.client is None:  # nobody told the scheduler that this client wants it
+        if self.future.client is None:  # the scheduler does not know that this client wants it
             client = get_client()
             self.future.bind_client(client)
             client._send_to_scheduler({"op": "client-desires-keys", "keys": [self.future.key]})
@@ -72,7 +72,7 @@ def is_future(node: Any) -> bool:
 
 
 def has_futures(node: Any) -> bool:
-    """Whether a node is a future, or a task that is given one."""
+    """Whether a node is a future, or a task with one among its arguments."""
     if type(node) is Alias or (type(node) is Task and not node.kwargs and _plain(node.args)):
         return False
     held = node.value if isinstance(node, DataNode) else node
@@ -142,7 +142,7 @@ def computed_there(
     """These results, computed on the cluster that holds what they are made of; they alone come.
 
     None where nothing lies on a cluster, or where a task of that cluster asks: it must not wait for
-    others.  take : is told their bytes before they come, and may refuse them.
+    others.  take : gets their bytes before they come, and may refuse them.
     """
     held = held_of(nodes)
     if not held or any(one.in_task for one in held.values()):
@@ -314,7 +314,7 @@ class Sizes:
 
     @classmethod
     def of(cls, array: Any) -> Sizes:
-        """Of all tasks that a Dask array's graph holds."""
+        """The sizes of all tasks in the graph of a Dask array."""
         layers = getattr(array.__dask_graph__(), "layers", {})
         known = {name: said for name in layers if (said := annotated(layers[name])) is not None}
         largest = math.prod(max(sizes, default=0) for sizes in array.chunks)
@@ -363,5 +363,5 @@ def annotated(layer: Any) -> tuple[Chunks, np.dtype[Any]] | None:
 
 
 def array_operands(layer: Any) -> dict[str, tuple[str, ...]]:
-    """Name of an array -> its indices, of all that a blockwise layer is given."""
+    """Name of an array -> its indices, of all operands of a blockwise layer."""
     return {str(arg): index for arg, index in layer.indices if index is not None}

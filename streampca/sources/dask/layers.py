@@ -35,7 +35,7 @@ from streampca.sources.dask.lazy_layers import Blocks, Overlap, Rechunk
 from streampca.sources.dask.outline import Array, Grid, Keys, Outline, UnclearError
 
 
-def _told(layer: Any) -> Overlap | Rechunk | None:
+def _lazy_layer(layer: Any) -> Overlap | Rechunk | None:
     """What tells the tasks of a layer without making them; None of another layer."""
     if isinstance(layer, ArrayOverlapLayer):
         return Overlap(layer)
@@ -46,28 +46,29 @@ class Layers:
     """The layers of a graph, from which parts are materialised.
 
     listed : the tasks of the layers that list them one by one. Layers may repeat a task: two
-    permutations by one order do. The tasks of other layers are made when they are asked for.
+    permutations by one order do. The tasks of other layers are made when they are needed.
     values : results in place of the tasks that make them.
     """
 
-    def __init__(self, layers: Mapping[str, Any], values: Mapping[Key, Any] | None = None) -> None:
-        self.layers, self.values = dict(layers), dict(values or {})
+    def __init__(self, layers: Mapping[str, Any]) -> None:
+        self.layers: dict[str, Any] = dict(layers)
+        self.values: dict[Key, Any] = {}
         self._blocks: dict[str, Blocks | None] = {}
         self._owners: dict[Key, str] = {name: name for name in self.layers}
-        self.told = {
-            k: one for k, layer in self.layers.items() if (one := _told(layer)) is not None
+        self.lazy = {
+            k: one for k, layer in self.layers.items() if (one := _lazy_layer(layer)) is not None
         }
         self.listed: dict[Key, Any] = {}
         for name, layer in self.layers.items():
-            if name in self.told:
-                self._owners |= dict.fromkeys((self.told[name].own, self.told[name].cut), name)
+            if name in self.lazy:
+                self._owners |= dict.fromkeys((self.lazy[name].own, self.lazy[name].cut), name)
             elif not isinstance(layer, Blockwise):
                 self._owners |= dict.fromkeys(map(layer_of, layer), name)  # of parts of its tasks
                 self.listed.update(getattr(layer, "mapping", layer))
 
     @classmethod
     def of(cls, array: Any) -> Layers | None:
-        """Those of a Dask array; None where only the whole graph says what its tasks are.
+        """The layers of a Dask array; None where only the whole graph says what its tasks are.
 
         Dask keeps no layers, chunks lie on a cluster, or layers differ about a task.
         """
@@ -91,10 +92,10 @@ class Layers:
         listing = [
             layer
             for name, layer in self.layers.items()
-            if name not in self.told and not isinstance(layer, Blockwise)
+            if name not in self.lazy and not isinstance(layer, Blockwise)
         ]
         made = {name for name, layer in self.layers.items() if isinstance(layer, Blockwise)}
-        made.update(*((one.own, one.cut) for one in self.told.values()))
+        made.update(*((one.own, one.cut) for one in self.lazy.values()))
         if not made.isdisjoint(map(layer_of, self.listed)):
             return True
         if sum(map(len, listing)) == len(self.listed):
@@ -125,7 +126,7 @@ class Layers:
         for name, layer in self.layers.items():
             if isinstance(layer, Blockwise):
                 nodes |= self._nodes([(name, *(0 for _ in layer.output_indices))])
-            elif (one := self.told.get(name)) is not None:
+            elif (one := self.lazy.get(name)) is not None:
                 nodes |= self._nodes([(one.own, *(0 for _ in one.numblocks))])
             elif (key := next(iter(layer), None)) is not None:
                 nodes[key] = layer[key]
@@ -133,9 +134,9 @@ class Layers:
 
     def fixed(self, values: Mapping[Key, Any]) -> Layers:
         """The same with values in place of these tasks."""
-        given = copy.copy(self)
-        given.values = {**self.values, **values}
-        return given
+        fixed = copy.copy(self)
+        fixed.values = {**self.values, **values}
+        return fixed
 
     def part(self, keys: Iterable[Key]) -> Graph:
         """The graph of what these keys need. Raises UnclearError where it is in no layer."""
@@ -166,10 +167,10 @@ class Layers:
             if isinstance(layer, Blockwise):
                 if name not in self._blocks:
                     self._blocks[name] = Blocks.of(layer)
-                told = self._blocks[name]
-                made = dict(layer.cull(wanted, ())[0]) if told is None else told.nodes(wanted)
-            elif name in self.told:
-                made = self.told[name].nodes(wanted)
+                blocks = self._blocks[name]
+                made = dict(layer.cull(wanted, ())[0]) if blocks is None else blocks.nodes(wanted)
+            elif name in self.lazy:
+                made = self.lazy[name].nodes(wanted)
             if not wanted <= made.keys():
                 raise UnclearError(name)
             nodes |= {key: made[key] for key in wanted}
@@ -198,7 +199,7 @@ class Layers:
 
 
 def outline_of_layers(layers: Layers, name: str) -> Outline:
-    """Of what an array needs. Raises UnclearError where the layers do not say enough."""
+    """The outline of what an array needs. Raises UnclearError where layers say too little."""
     grids, listed = _reached(layers, name)
     nodes: Mapping[Key, Any] = layers.listed if listed else {}
     needed = list(layers.links.values()) if listed else []
@@ -207,12 +208,12 @@ def outline_of_layers(layers: Layers, name: str) -> Outline:
     try:
         for grid in grids:
             owner = layers.owner(grid.name)
-            if (told := layers.told.get(owner)) is None:
+            if (lazy := layers.lazy.get(owner)) is None:
                 links += _blocks_needed(layers.layers[owner], keys)
-            elif grid.name == told.own:
-                links.append(told.parts_needed(keys))
+            elif grid.name == lazy.own:
+                links.append(lazy.parts_needed(keys))
             else:
-                links.append(told.cuts_needed(keys))
+                links.append(lazy.cuts_needed(keys))
         needs = [keys.place(need) for one in needed for need in one]
     except KeyError as error:
         raise UnclearError(str(error)) from None
@@ -240,7 +241,7 @@ def _reached(layers: Layers, name: str) -> tuple[list[Grid], bool]:
         if isinstance(layer, Blockwise):
             grids.append(_grid(layer))
             below = {layers.owner(key) for key in _operands(layer)}
-        elif (whole := layers.told.get(one)) is not None:
+        elif (whole := layers.lazy.get(one)) is not None:
             grids += whole.grids(annotated(layers.layers.get(whole.source)))
             below = {layers.owner(whole.source)}
         elif layer is None or one.startswith(BETWEEN_WORKERS):
@@ -263,7 +264,7 @@ def _grid(layer: Blockwise) -> Grid:
 
 
 def _operands(layer: Blockwise) -> list[Key]:
-    """The arrays and the single tasks that a blockwise layer is given."""
+    """The arrays and the single tasks that a blockwise layer takes."""
     if any(made.produces_keys for made in layer.io_deps.values()):
         raise UnclearError(layer.output)
     found: list[Key] = []

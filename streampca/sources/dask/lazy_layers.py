@@ -1,4 +1,4 @@
-"""Layers told by arithmetic: what their chunks are made of, before any of their tasks is made.
+"""Layers known by arithmetic: what their chunks are made of, before any of their tasks is made.
 
 Dask lists each slice and each chunk of a rechunk or an overlap, which takes seconds for 100,000
 chunks.
@@ -142,11 +142,11 @@ class Rechunk(Layer):
         return pieces + math.prod(self.numblocks)
 
     def get_output_keys(self) -> set[Key]:
-        """Those of the chunks."""
+        """The keys of the chunks."""
         return {(self.own, *one) for one in product(*map(range, self.numblocks))}
 
     def is_materialized(self) -> bool:
-        """Tasks are made when they are asked for."""
+        """Tasks are made when they are needed."""
         return False
 
 
@@ -163,7 +163,7 @@ class Blocks:
 
     @classmethod
     def of(cls, layer: Blockwise) -> Blocks | None:
-        """Those of a layer; None where Dask has to make them."""
+        """The tasks of a layer; None where Dask has to make them."""
         counts = [layer.dims[symbol] for symbol in layer.output_indices]
         nested = (one for one in layer.task.kwargs.values() if isinstance(one, GraphNode | TaskRef))
         if type(layer.task) is not Task or any(nested) or 0 in counts:
@@ -211,21 +211,21 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Block:
-    """The block of an array that a block's task needs, or what is given in place of one.
+    """The block of an array that a block's task needs, or what the layer takes in place of one.
 
     places : where its numbers are in the key of the task; 0 of the only one.
     """
 
     arg: str
     places: tuple[int, ...]
-    given: Any
+    substitute: Any
 
     def at(self, key: Key) -> Any:
-        """It, for the task of this key."""
+        """The argument for the task of this key."""
         numbers = tuple(key[place] if place else 0 for place in self.places)
-        if self.given is None:
+        if self.substitute is None:
             return TaskRef((self.arg, *numbers))
-        found = parse_input(self.given[numbers])
+        found = parse_input(self.substitute[numbers])
         return found if isinstance(found, GraphNode | TaskRef) else DataNode(None, found)
 
 

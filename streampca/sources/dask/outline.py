@@ -158,7 +158,7 @@ class Outline:
     """Numbers for the keys of a graph, and for each what it needs.
 
     users, needs : (links,) one number of a key needs another.  nodes : of the keys that are listed;
-    those of grids are tasks.  values : keys whose values are given: no tasks.
+    those of grids are tasks.  values : keys whose values are at hand: no tasks.
     """
 
     def __init__(
@@ -181,13 +181,13 @@ class Outline:
 
     def fixed(self, values: Array) -> Outline:
         """The same graph with values in place of these nodes."""
-        given = object.__new__(Outline)
-        given.__dict__ = {k: v for k, v in self.__dict__.items() if k != "reads"}
-        given.values = self.values | values
-        given.tasks = self.tasks & ~values
-        given.steps = [one.among(given.tasks) for one in self.steps]
-        given.links = given._between(*self.links)
-        return given
+        reduced = object.__new__(Outline)
+        reduced.__dict__ = {k: v for k, v in self.__dict__.items() if k != "reads"}
+        reduced.values = self.values | values
+        reduced.tasks = self.tasks & ~values
+        reduced.steps = [one.among(reduced.tasks) for one in self.steps]
+        reduced.links = reduced._between(*self.links)
+        return reduced
 
     def _between(self, users: Array, needs: Array) -> tuple[Array, Array]:
         between = self.tasks[users] & self.tasks[needs]
@@ -233,9 +233,9 @@ class Outline:
                 take.at(values, step.needs, values[step.users])
         return values
 
-    def needed(self, given: Array, known: Array | None = None) -> Array:
+    def needed(self, wanted: Array, known: Array | None = None) -> Array:
         """(keys,) whether each is one of these tasks, or they need it; not what known ones need."""
-        found = given & self.tasks
+        found = wanted & self.tasks
         for step in self.steps:
             users, needs = step.users, step.needs
             if step.chained:
@@ -342,7 +342,7 @@ def _chain(users: Array, needs: Array) -> Step:
 
 
 def outline_of(graph: Any) -> Outline:
-    """Of a graph whose tasks are at hand."""
+    """The outline of a graph whose tasks are at hand."""
     keys = Keys((), graph.nodes)
     places = {key: i for i, key in enumerate(keys.listed)}
     users = [places[key] for key in graph.nodes for _ in graph.links[key]]

@@ -259,7 +259,7 @@ def _is_elementwise(layer: Blockwise) -> bool:
 
 
 def _may_be_a_block(value: Any) -> bool:
-    """Whether what a function is given beside arrays may have the shape of one of their blocks."""
+    """Whether an argument that is no array may have the shape of a block."""
     return isinstance(value, GraphNode | TaskRef) or np.ndim(value) > 0
 
 

@@ -144,7 +144,7 @@ class Results:
         self._lock = threading.Lock()
 
     def values(self) -> dict[Key, Any]:
-        """All of them."""
+        """The results that are kept."""
         with self._lock:
             return dict(self._values)
 
@@ -212,14 +212,10 @@ class Sharing:
     held: int = 0
 
     def count(self, first: int, last: int) -> int:
-        """Reads of the strips [first, last)."""
-        begun = int(np.searchsorted(self.firsts, last, "left"))
-        return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
+        """Reads of the strips [first, last).
 
-    def count_shared(self, last: int, first: int) -> int:
-        """Reads that strips before ``last`` and strips from ``first`` on both use.
-
-        At least so many: all of them where reads that are used first are also done with first.
+        Where ``last`` is less than ``first``, those that strips before the one and from the other
+        on both use: at least so many, and all where reads that begin first also end first.
         """
         begun = int(np.searchsorted(self.firsts, last, "left"))
         return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
@@ -284,25 +280,25 @@ def find_sharing(
     step = nbytes / max(1, int(weights.sum()))
     cuts = np.zeros(len(graph.keys), bool)
     users = Users.of(graph, strips)
-    given, whole, window = graph, users, find_window(graph, users, sizes, lengths)
+    reduced, whole, window = graph, users, find_window(graph, users, sizes, lengths)
     for _ in range(ROUNDS if window.until else 0):
         groups = users.groups(len(strips))
         counts, held = np.bincount(groups), np.bincount(groups, weights) * step
         # a small group is cheaper to hold than to read twice
         split = (counts > 1) & ((held > PREPARED_NBYTES) | (len(counts) == 1))
-        found = _operands(given, strips, users, split) if split.any() else np.zeros(0, bool)
+        found = _operands(reduced, strips, users, split) if split.any() else np.zeros(0, bool)
         if not found.any():
             break
         cuts |= found
-        given = graph.fixed(cuts)
-        users = Users.of(given, strips)
+        reduced = graph.fixed(cuts)
+        users = Users.of(reduced, strips)
     if cuts.any():
-        less = find_window(given, users, sizes, lengths)
+        less = find_window(reduced, users, sizes, lengths)
         if 2 * less.nbytes > window.nbytes:  # nothing came apart
-            cuts, given, users = np.zeros_like(cuts), graph, whole
+            cuts, reduced, users = np.zeros_like(cuts), graph, whole
         else:
             window = less
-    leaves = users.used & given.reads
+    leaves = users.used & reduced.reads
     firsts, lasts = users.first[leaves], users.last[leaves]
     leaf_nbytes = nbytes / max(1, len(firsts))
     stages = find_stages(graph, cuts, leaf_nbytes)
@@ -328,7 +324,7 @@ def _operands(graph: Outline, strips: Array, users: Users, split: Array) -> Arra
 
     Chunks that are cut up for several strips are shared as well. An operand differs in that
     every chunk of its layer is used across more than half of the group, and in that strips still
-    read something else once it is given.
+    read something else once it is computed.
     """
     groups = users.groups(len(strips))
     counts, n_names = np.bincount(groups), len(graph.names)
@@ -340,8 +336,8 @@ def _operands(graph: Outline, strips: Array, users: Users, split: Array) -> Arra
     passed_on = ~several & np.isin(group * n_names + graph.named[origins], narrow)
     apart = users.used & split[group] & ~users.inner
     found = np.asarray(apart & ~np.isin(layers, narrow) & ~passed_on)
-    given = graph.fixed(found)
-    fresh = given.up(given.reads.astype(np.int8), np.maximum) > 0
+    reduced = graph.fixed(found)
+    fresh = reduced.up(reduced.reads.astype(np.int8), np.maximum) > 0
     fed = np.zeros(len(counts), bool)
     fed[groups[fresh[strips].any(axis=1)]] = True
     return found & (fed[group] | graph.texts)
@@ -363,7 +359,7 @@ def find_stages(graph: Outline, cuts: Array, leaf_nbytes: float) -> list[Array]:
 
 
 def _pivots(graph: Outline, live: Array, leaf_nbytes: float) -> Array:
-    """(keys,) tasks of which a user also uses, beside them, reads that they were made of."""
+    """(keys,) tasks of which a user also uses reads that they were made of."""
     pivots = np.zeros(len(live), bool)
     users, needs = graph.links
     users, needs = users[live[users]], needs[live[users]]
@@ -372,10 +368,10 @@ def _pivots(graph: Outline, live: Array, leaf_nbytes: float) -> Array:
     least = PREPARED_NBYTES / leaf_nbytes
     if np.count_nonzero(reads) <= least:
         return pivots
-    beside = np.zeros(len(live), bool)
-    beside[needs[using[users] > 1]] = True
+    accompanied = np.zeros(len(live), bool)
+    accompanied[needs[using[users] > 1]] = True
     most = graph.up(reads.astype(float), np.add)  # a read counts for each way to it
-    for place in np.flatnonzero(beside & (used > 1) & (using > 0) & (most > least)).tolist():
+    for place in np.flatnonzero(accompanied & (used > 1) & (using > 0) & (most > least)).tolist():
         one = np.zeros(len(live), bool)
         one[place] = True
         made_of = reads & graph.needed(one)
@@ -390,8 +386,8 @@ def prepared_chunks(graph: Outline, stages: Sequence[Array]) -> int:
     """Reads that the stages execute."""
     total, known = 0, np.zeros(len(graph.keys), bool)
     for stage in stages:
-        given, wanted = graph.fixed(known), np.zeros_like(known)
+        reduced, wanted = graph.fixed(known), np.zeros_like(known)
         wanted[stage] = True
-        total += int(np.count_nonzero(given.needed(wanted) & given.reads))
+        total += int(np.count_nonzero(reduced.needed(wanted) & reduced.reads))
         known |= wanted
     return total

@@ -39,9 +39,9 @@ from streampca.sources.dask.layers import Layers, outline_of_layers, rechunked_n
 from streampca.sources.dask.outline import Outline, UnclearError, outline_of
 from streampca.sources.dask.rechunk import looked_through
 from streampca.sources.dask.sharing import Keep, MiB, Results, Sharing, Window, find_sharing
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import Index, Reader, room_for
-from streampca.sources.zarr.location import stamp, zarr_array_in
+from streampca.sources.stacked import Index, Reader, Tally, room_for
+from streampca.sources.zarr.location import stamp
+from streampca.sources.zarr.stores import zarr_array_in
 
 PREPARE_THREADS = 2
 Found = TypeVar("Found")
@@ -79,7 +79,7 @@ class DaskReader(Reader):
         self.layers = self._guarded(partial(Layers.of, array), lambda: None)
         self._array: Any = array  # until it is materialised
         self._graph: Graph | None = None
-        self.dim: int | None = None  # streamed; told by the matrix
+        self.dim: int | None = None  # streamed; set by the matrix
         self._sharing: dict[int, Sharing] = {}
         self._outlines: list[tuple[Graph | Layers, Outline]] = []  # one, until a strip is read
         self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
@@ -126,7 +126,7 @@ class DaskReader(Reader):
             return self._graph
 
     def along(self, dim: int) -> DaskReader:
-        """The same reader, sharing everything, told which dimension is streamed."""
+        """The same reader, sharing everything, for one streamed dimension."""
         view = object.__new__(type(self))
         view.__dict__ = {**self.__dict__, "dim": dim}
         return view
@@ -180,7 +180,7 @@ class DaskReader(Reader):
         return read
 
     def _dim(self, index: Index) -> int:
-        """The streamed dimension: the one that was told, or the first that is cut."""
+        """The streamed dimension: the one that was set, or the first that is cut."""
         partial = (d for d, s in enumerate(index) if s.stop - s.start < self.shape[d])
         return self.dim if self.dim is not None else next(partial, 0)
 
@@ -197,7 +197,7 @@ class DaskReader(Reader):
     def count_shared(self, dim: int, stop: int, start: int) -> int:
         """How many reads strips before ``stop`` and those from ``start`` on have in common."""
         (_, last), (first, _) = (self._strips(dim, row, row + 1) for row in (stop - 1, start))
-        return self.sharing(dim).count_shared(last, first)
+        return self.sharing(dim).count(first, last)
 
     def _strips(self, dim: int, start: int, stop: int) -> tuple[int, int]:
         """Numbers (first, after the last) of the strips that hold [start, stop)."""

@@ -14,7 +14,7 @@ import numpy as np
 from streampca.errors import IncompleteSourceWarning, SourceError, shorten, warn_caller
 from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount, select
 from streampca.matrix.columns import Text, join
-from streampca.paths import BINARY, read_at
+from streampca.paths import BINARY, read_fully
 from streampca.sources.genotypes.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
 from streampca.sources.genotypes.plink_tables import Bim, read_bim, read_fam, room_for_hashes
 from streampca.sources.genotypes.variants import (
@@ -22,9 +22,9 @@ from streampca.sources.genotypes.variants import (
     sample_labels,
     variant_labels,
 )
-from streampca.sources.reading import Tally, ThreadBuffers
-from streampca.sources.several import expand
-from streampca.sources.stacked import FileLocation, Index, Reader, StackedMatrix, room_for
+from streampca.sources.joining import expand
+from streampca.sources.local_files import FileLocation
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, ThreadBuffers, room_for
 
 # PLINK 1 .bed files: two bits per call, variant-major, read by position and not mapped.
 
@@ -72,15 +72,13 @@ class BedReader(Reader):
         """(variants, stride) packed bytes, in a buffer that this thread reuses."""
         size = (last - first) * self.stride
         packed: Any = self.buffers.take("packed", size)
-        view = memoryview(packed)
-        done, place = 0, len(MAGIC) + 1 + first * self.stride
+        place = len(MAGIC) + 1 + first * self.stride
         try:
             file = os.open(path, os.O_RDONLY | BINARY)
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror or error}") from None
         try:
-            while done < size and (got := read_at(file, view[done:], place + done)):
-                done += got
+            done = read_fully(file, memoryview(packed), place)
         finally:
             os.close(file)
         if done < size:

@@ -13,8 +13,8 @@ import numpy as np
 
 from streampca.errors import SourceError, shorten
 from streampca.matrix.columns import PIECE, Column, Runs, Text, as_text, compact
-from streampca.sources.files.encodings import marked, read_text
 from streampca.sources.genotypes.variants import NO_PARENT, UNNAMED
+from streampca.sources.text_files import marked, read_text
 
 # A table of millions of variants is not held in memory: only the offset of every 8192nd line and
 # the runs of its chromosomes are. A table of up to HELD variants is held.

@@ -65,11 +65,11 @@ def variant_labels(
         chromosome = chromosome.mapped(plain_chromosome)
     else:
         chromosome = plain_chromosome(np.asarray(chromosome))
-    beside = (chromosome, position, counted, other)
+    columns = (chromosome, position, counted, other)
     if unnamed and isinstance(names, Column):
-        names = Mapped(_named, np.dtypes.StringDType(), names, *beside)
+        names = Mapped(_named, np.dtypes.StringDType(), names, *columns)
     elif unnamed:
-        names = _named(names, *beside)
+        names = _named(names, *columns)
     extra = {
         "chromosome": chromosome,
         "position": position,

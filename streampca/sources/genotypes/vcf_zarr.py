@@ -19,14 +19,13 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError, hide_secrets, shorten
 from streampca.matrix import AxisLabels, Labels, Location, ReadCount
-from streampca.matrix.columns import Text
+from streampca.matrix.columns import Text, as_text
 from streampca.sources.genotypes.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
 from streampca.sources.genotypes.variants import UNNAMED, sample_labels, variant_labels
-from streampca.sources.reading import ThreadBuffers
-from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.zarr.guard import whole
-from streampca.sources.zarr.labels import contigs, first_two, or_unnamed, text
+from streampca.sources.stacked import Index, Reader, StackedMatrix, ThreadBuffers, room_for
+from streampca.sources.zarr.labels import contigs, first_two, or_unnamed
 from streampca.sources.zarr.reader import ZarrReader
+from streampca.sources.zarr.stores import whole
 
 GENOTYPES = "call_genotype"
 MASK = "call_genotype_mask"
@@ -215,7 +214,7 @@ def open_vcf_zarr(
     name, array = hide_secrets(source), group[GENOTYPES]
     mask = group.get(MASK)
     _check_layout(group, array, mask, name)
-    alleles = text(group["variant_allele"])
+    alleles = as_text(whole(group["variant_allele"]))
     several = _multiallelic(alleles)
     if several.size and multiallelic == "error":
         _refuse_multiallelic(group, alleles, several, name)
@@ -227,7 +226,7 @@ def open_vcf_zarr(
         None if mask is None else ZarrReader(mask, "fill"),
         several,
     )
-    samples = sample_labels(None, text(group["sample_id"]))
+    samples = sample_labels(None, as_text(whole(group["sample_id"])))
     attrs = {PLOIDY: max(reader.ploidy, DIPLOID)}
     labels = Labels(samples, _variant_labels(group, alleles, kept), attrs=attrs)
     matrix = VcfZarrMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
@@ -288,7 +287,7 @@ def _variant_labels(group: Any, alleles: Text, kept: Any) -> AxisLabels:
     """Labels of some of the stored variants."""
     names = np.full(len(alleles), UNNAMED, np.dtypes.StringDType())
     if "variant_id" in group:
-        names = or_unnamed(text(group["variant_id"]))
+        names = or_unnamed(as_text(whole(group["variant_id"])))
     other, counted = first_two(alleles)
     position = whole(group["variant_position"]).astype(np.int64)
     columns = (contigs(group), names, position, counted, other)

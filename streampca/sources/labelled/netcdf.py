@@ -13,10 +13,14 @@ import xarray
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location, ReadCount
-from streampca.sources.labelled.cf import FILLS, PACKED
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import FileLocation, Index, Reader
-from streampca.sources.zarr.location import ZarrLocation, zarr_array_in
+from streampca.matrix.chunked_matrix import regular_edges
+from streampca.paths import first_line
+from streampca.sources.annotations import Annotations
+from streampca.sources.cf import FILLS, PACKED
+from streampca.sources.local_files import FileLocation
+from streampca.sources.stacked import Index, Reader, Tally, crossed
+from streampca.sources.zarr.location import ZarrLocation
+from streampca.sources.zarr.stores import zarr_array_in
 
 
 def open_netcdf(path: str, group: str = "") -> xarray.Dataset:
@@ -33,13 +37,14 @@ def open_netcdf(path: str, group: str = "") -> xarray.Dataset:
         except ValueError:  # a calendar or unit that cannot be decoded: times stay numbers
             return _with_inherited(path, group, decode_times=False)
     except Exception as error:
+        reason = first_line(error) or type(error).__name__
         engines = "IO backends" in str(error) or isinstance(error, ImportError)
         if engines:
             raise SourceError(
-                f"{shown}: no installed engine reads this NetCDF file ({_first_line(error)}). "
+                f"{shown}: no installed engine reads this NetCDF file ({reason}). "
                 "Install one: pip install 'streampca[netcdf]'"
             ) from error
-        raise SourceError(f"{shown}: not a readable NetCDF file ({_first_line(error)})") from error
+        raise SourceError(f"{shown}: not a readable NetCDF file ({reason})") from error
 
 
 def _with_inherited(path: str, group: str, decode_times: bool) -> xarray.Dataset:
@@ -89,10 +94,6 @@ def fields_in_groups(path: str) -> list[str]:
     ]
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
-
-
 class BackendReader(Reader):
     """A lazily indexed array of a file that xarray opened without Dask.
 
@@ -119,21 +120,19 @@ class BackendReader(Reader):
     def read(self, index: Index) -> np.ndarray[Any, Any]:
         part = self.variable.isel(dict(zip(self.variable.dims, index, strict=True)))
         values = np.asarray(part.values)
-        crossed = 1
+        chunks = 1
         for d, s in enumerate(index):
             if (edges := self.edges(d)) is not None:
-                ends = np.searchsorted(edges, s.stop, "left")
-                crossed *= max(0, int(ends - np.searchsorted(edges, s.start, "right")) + 1)
-        self.tally.add(ReadCount(crossed, values.nbytes))
+                chunks *= crossed(edges, s.start, s.stop)
+        self.tally.add(ReadCount(chunks, values.nbytes))
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
         step = self.steps[dim]
         if step is None:
             return None
-        size = self.shape[dim]
         if isinstance(step, int):
-            return np.append(np.arange(0, size, max(step, 1), dtype=np.int64), size)
+            return regular_edges(self.shape[dim], max(step, 1))
         return np.concatenate([[0], np.cumsum(step, dtype=np.int64)])
 
     def scratch_nbytes(self, index: Index) -> int:
@@ -192,3 +191,27 @@ def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | Non
         else:
             steps.append(tuple(int(n) for n in step) if sum(step) == size else None)
     return tuple(steps)
+
+
+class DatasetColumns(Annotations):
+    """The variables of an xarray Dataset, or of a group of a NetCDF file by its path."""
+
+    def __init__(self, source: Any, group: str = "") -> None:
+        self.source, self.group = source, group
+
+    def column(self, axis: int, name: str) -> Any:
+        """A variable as a DataArray in memory, or None."""
+        if not isinstance(self.source, str):
+            return self.source[name].load() if name in self.source.variables else None
+        from streampca.sources.labelled.netcdf import open_netcdf
+
+        with open_netcdf(self.source, self.group) as dataset:
+            return dataset[name].load() if name in dataset.variables else None
+
+    def names(self, axis: int) -> list[str]:
+        if not isinstance(self.source, str):
+            return [str(one) for one in self.source.variables]
+        from streampca.sources.labelled.netcdf import open_netcdf
+
+        with open_netcdf(self.source, self.group) as dataset:
+            return [str(one) for one in dataset.variables]

@@ -12,8 +12,7 @@ import numpy as np
 from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.kinds import check_dtype, from_tensor, refuse_gpu
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import Dim, Index, Reader, stack
+from streampca.sources.stacked import Dim, Index, Reader, Tally, stack
 from streampca.sources.tables.frames import (
     feature_names,
     frame_values,
@@ -22,7 +21,7 @@ from streampca.sources.tables.frames import (
     refuse_rounded_objects,
     without_index,
 )
-from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, suspects
+from streampca.sources.tables.row_names import FIRST_ROWS, ask_about, suspects
 
 # Arrays in memory.
 
@@ -219,7 +218,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     """
     refuse_gpu(array)
     array = from_tensor(array)
-    names, samples, mask, given = None, None, None, 0
+    names, samples, mask, held = None, None, None, 0
     loads: tuple[str, ...] = ()
     if is_frame(array):
         array, samples = without_index(array)
@@ -230,15 +229,18 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
             first = {name: values[:FIRST_ROWS, j] for name, j in places.items()}
             ask_about(first, f"the {type(array).__name__} X", *_repairs(array), total=len(names))
         loads = LOADS.get(type(array).__module__.split(".")[0], ())
-        if values.base is None:  # a copy beside the frame
-            given = held_nbytes(array)
+        if values.base is None:  # a copy in addition to the frame
+            held = held_nbytes(array)
     else:
         values, mask = unmasked(joined(array) if holds_masked(array) else array)
     if values.dtype.kind == "O":
         values = _numbers(values, mask)
     check_dtype(values.dtype, kind="list" if isinstance(array, (list, tuple)) else "array")
-    matrix = stack(reader_of(values, mask, missing_value, loads), dim)
-    matrix.given_nbytes += given
+    reader = ArrayReader(values, loads)
+    if mask is not None:
+        reader = MaskedReader(values, mask, missing_value)
+    matrix = stack(reader, dim)
+    matrix.given_nbytes += held
     matrix.missing_value = missing_value
     if isinstance(matrix.reader, MaskedReader) and matrix.reader.code is not None:
         matrix.missing_value = matrix.reader.code
@@ -252,18 +254,6 @@ def _repairs(frame: Any) -> tuple[str, str]:
     names = "X.set_index({})" if hasattr(frame, "set_index") else "streampca.open(X, index={})"
     columns = "X.column_names" if hasattr(frame, "column_names") else "list(X.columns)"
     return names, f"streampca.open(X, columns={columns}) makes all of them features"
-
-
-def reader_of(
-    values: Array,
-    mask: Array | None = None,
-    missing_value: float | None = None,
-    loads: tuple[str, ...] = (),
-) -> ArrayReader:
-    """The reader of an array with a mask, or without.  loads : libraries of what holds it."""
-    if mask is None:
-        return ArrayReader(values, loads)
-    return MaskedReader(values, mask, missing_value)
 
 
 def _numbers(values: Array, mask: Array | None) -> Array:

@@ -14,8 +14,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Labels, ReadCount
 from streampca.matrix.mapped import code_of
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import Index, Reader, StackedMatrix
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally
 
 ROUNDING = 1e-8  # relative difference of k(a, b) and k(b, a) that is rounding
 
@@ -124,8 +123,8 @@ class ObjectKernel(StackedMatrix):
         objects: Sequence[Any],
         others: Sequence[Any] | None = None,
     ) -> None:
-        given = None if others is None else list(others)
-        reader = ObjectReader(function, list(objects), given)
+        listed = None if others is None else list(others)
+        reader = ObjectReader(function, list(objects), listed)
         super().__init__(reader, labels=Labels.plain(reader.shape))
 
     def of_others(self, objects: Sequence[Any]) -> ObjectKernel:

@@ -12,9 +12,9 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, Labels
-from streampca.sources.files.array_files import NpyReader
-from streampca.sources.sparse.files import ScratchFolder, append_to
-from streampca.sources.sparse.sparse import CompressedMatrix
+from streampca.sources.local_files import ScratchFolder, append_to
+from streampca.sources.npy import NpyReader, new_npy
+from streampca.sources.sparse.matrices import CompressedMatrix
 
 Array = np.ndarray[Any, Any]
 RULES = ("last", "first", "mean", "error")  # which of several ratings of a cell counts
@@ -86,7 +86,7 @@ class RatingsMatrix(CompressedMatrix):
             )
         after = self._moment(share) if by == "time" else None
         rng = np.random.default_rng((seed, 21))
-        with Lines(self) as given, Lines(self) as unseen:
+        with Lines(self) as training, Lines(self) as held_out:
             for lines, part in self._parts():
                 data, indices = self.data.read((part,)), self.indices.read((part,))
                 times = None if self.times is None else self.times.read((part,))
@@ -94,12 +94,12 @@ class RatingsMatrix(CompressedMatrix):
                 held = rng.random(len(users)) < share
                 if after is not None and times is not None:
                     held = times > after
-                for side, kept in ((given, ~held), (unseen, held)):
+                for side, kept in ((training, ~held), (held_out, held)):
                     moments = None if times is None else times[kept]
                     side.add(users[kept], indices[kept], data[kept], moments)
-            told = (*self.origin, share, by, seed)
-            parts = [side.matrix(self.labels, (*told, i)) for i, side in enumerate((given, unseen))]
-        return parts[0], parts[1]
+            origin = (*self.origin, share, by, seed)
+            labels = self.labels
+            return training.matrix(labels, (*origin, 0)), held_out.matrix(labels, (*origin, 1))
 
     def _moment(self, share: float) -> float:
         if self.times is None:
@@ -179,7 +179,7 @@ class Spill:
         return made
 
     def _sorted(self) -> Iterator[Array]:
-        """Rows of some users after the other, sorted by user, item and time; equal ones as given.
+        """Rows of some users after the other, sorted by user, item and time, stably.
 
         Users are cut into ranges that fit into memory, and their rows moved together first.
         """
@@ -243,8 +243,12 @@ class Lines:
         """like : a matrix or a spill with at least as many ratings."""
         timed = like.times is not None if isinstance(like, RatingsMatrix) else like.timed
         self.folder, self.entries, self.most = ScratchFolder(), 0, like.entries
-        kinds = {"data": "<f4", "indices": "<i4"} | ({"times": "<f8"} if timed else {})
-        self.files = {name: self._created(name, np.dtype(kind)) for name, kind in kinds.items()}
+        names = {"data": "<f4", "indices": "<i4"} | ({"times": "<f8"} if timed else {})
+        kinds = {name: np.dtype(kind) for name, kind in names.items()}
+        self.files = {
+            name: (new_npy(os.path.join(self.folder.path, f"{name}.npy"), kind, self.most), kind)
+            for name, kind in kinds.items()
+        }
         self.counts = np.zeros(0, np.int64)
         self.digests = dict.fromkeys(kinds, 0)
         self.least, self.greatest = np.inf, -np.inf
@@ -256,17 +260,11 @@ class Lines:
         for file, _dtype in self.files.values():
             file.close()
 
-    def _created(self, name: str, dtype: np.dtype[Any]) -> Any:
-        file = open(os.path.join(self.folder.path, f"{name}.npy"), "wb", buffering=0)  # noqa: SIM115
-        header = {"descr": dtype.str, "fortran_order": False, "shape": (self.most,)}
-        np.lib.format.write_array_header_1_0(file, header)
-        return file, dtype
-
     def add(self, users: Array, items: Array, ratings: Array, times: Array | None) -> None:
         """Append a piece."""
-        given = {"data": ratings, "indices": items, "times": times}
+        columns = {"data": ratings, "indices": items, "times": times}
         for name, (file, dtype) in self.files.items():
-            written = np.ascontiguousarray(given[name], dtype)
+            written = np.ascontiguousarray(columns[name], dtype)
             self.digests[name] = zlib.crc32(written.data, self.digests[name])
             append_to(file, written)
         counts = np.bincount(users, minlength=len(self.counts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +19,16 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix.columns import as_text
 from streampca.matrix.labels import SYMBOL
-from streampca.sources.columns import AnnDataColumns, as_strings, is_group, unique_names
-from streampca.sources.files.array_files import HDF5Reader, open_hdf5, refuse_external
-from streampca.sources.files.hdf5_datasets import open_dataset
-from streampca.sources.sparse.feature_types import TenxColumns
-from streampca.sources.sparse.sparse import CompressedMatrix
+from streampca.sources.annotations import Annotations
+from streampca.sources.hdf5 import HDF5Reader, is_group, open_dataset, open_hdf5, refuse_external
+from streampca.sources.sparse.feature_types import TenxColumns, unique_names
+from streampca.sources.sparse.matrices import CompressedMatrix
 from streampca.sources.stacked import Dim, Reader, StackedMatrix
-from streampca.sources.zarr.guard import whole
 from streampca.sources.zarr.opening import open_array
 from streampca.sources.zarr.reader import ZarrReader
+from streampca.sources.zarr.stores import whole
 
 FORMATS = {"csr_matrix": 0, "csc_matrix": 1, "csr": 0, "csc": 1}  # the lines: samples, features
 TOKENS = "streampca_tokens"  # attribute of counts: how texts were split into terms, as JSON
@@ -72,7 +72,7 @@ def open_h5ad(
                 return _element(inner, f"{path}/{place}", None)
             return open_dataset(file, path, variable, dim, (group or "").strip("/"))
         if group:
-            raise InvalidInputError(f"{path} is no file of groups of arrays; leave group= out")
+            raise InvalidInputError(f"{path} has no groups of arrays; leave group= out")
         if dim not in (None, 0):
             raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
         if tenx:
@@ -80,7 +80,7 @@ def open_h5ad(
         if is_sparse_group(file):
             return _element(file, path, None)
         matrix = open_anndata(file, variable, path)
-        matrix.beside = AnnDataColumns(path, var_of(variable))
+        matrix.annotations = AnnDataColumns(path, var_of(variable))
         return matrix
 
 
@@ -103,7 +103,7 @@ def open_anndata(
     variables = group.get(var_of(name))
     labels = [_names(group.get("obs"), "obs"), _names(variables, "var")]
     matrix = _element(node, f"{source}/{name}", labels, missing_chunks)
-    matrix.beside = AnnDataColumns(group, var_of(name))
+    matrix.annotations = AnnDataColumns(group, var_of(name))
     _keep_symbols(matrix)
     return matrix
 
@@ -112,9 +112,9 @@ def _keep_symbols(matrix: ChunkedMatrix) -> None:
     """Keep the symbols of genes that ids name, for pictures and tables."""
     for name in SYMBOLS:
         with contextlib.suppress(InvalidInputError):  # some are missing: the ids stand for all
-            found = matrix.beside.column(1, name)
+            found = matrix.annotations.column(1, name)
             if found is not None and found.shape == matrix.shape[1:]:
-                features = replace(matrix.labels.features, extra={SYMBOL: as_strings(found)})
+                features = replace(matrix.labels.features, extra={SYMBOL: as_text(found)})
                 matrix.labels = replace(matrix.labels, features=features)
                 return
 
@@ -158,17 +158,25 @@ def from_anndata(
     )
     matrix.labels = Labels(rows, columns)
     if obs is not None:
-        matrix.beside = AnnDataColumns({"obs": obs, "var": adata.var})
+        matrix.annotations = AnnDataColumns({"obs": obs, "var": adata.var})
         _keep_symbols(matrix)
     return matrix
 
 
-def axis_names(path: str) -> tuple[Any, Any]:
-    """Names of the observations and variables of an AnnData on disk."""
+@contextlib.contextmanager
+def _group_at(path: str) -> Iterator[Any]:
+    """The group of an AnnData at rest, in HDF5 or Zarr."""
     if os.path.isfile(path) and not path.endswith(".zip"):
         with open_hdf5(path) as file:
-            return _both_names(file, path)
-    return _both_names(open_array(path), path)
+            yield file
+    else:
+        yield open_array(path)
+
+
+def axis_names(path: str) -> tuple[Any, Any]:
+    """Names of the observations and variables of an AnnData on disk."""
+    with _group_at(path) as group:
+        return _both_names(group, path)
 
 
 def stored_scores(path: str, name: str | None = None) -> tuple[Any, Any] | None:
@@ -178,13 +186,11 @@ def stored_scores(path: str, name: str | None = None) -> tuple[Any, Any] | None:
     """
     if not os.path.exists(path) and "://" not in path:
         raise SourceError(f"{path}: no such file or directory")
-    if os.path.isfile(path) and not path.endswith(".zip"):
-        if not path.endswith(".h5ad"):
-            return None
-        with open_hdf5(path) as file:
-            return _obsm(file, path, name)
-    node = open_array(path)
-    return _obsm(node, path, name) if is_anndata(node) else None
+    if os.path.isfile(path) and not path.endswith((".zip", ".h5ad")):
+        return None
+    with _group_at(path) as group:
+        known = path.endswith(".h5ad") or is_anndata(group)
+        return _obsm(group, path, name) if known else None
 
 
 def _obsm(group: Any, path: str, name: str | None) -> tuple[Any, Any]:
@@ -206,7 +212,7 @@ def axis_names_in_memory(adata: Any) -> tuple[Any, Any]:
         raise InvalidInputError(
             f"expected an AnnData, or the path of one, got {type(adata).__name__}"
         )
-    return as_strings(np.asarray(adata.obs_names, object)), as_strings(
+    return as_text(np.asarray(adata.obs_names, object)), as_text(
         np.asarray(adata.var_names, object)
     )
 
@@ -233,19 +239,19 @@ def _open_10x(file: Any, groups: list[str], variable: str | None, path: str) -> 
     """
     name = (variable or (groups[0] if len(groups) == 1 else "")).strip("/")
     if name not in groups:
-        asked = "several genomes" if variable is None else f"no matrix {variable!r}"
+        problem = "several genomes" if variable is None else f"no matrix {variable!r}"
         raise InvalidInputError(
-            f"{path} has {asked}; it holds {', '.join(groups)}. "
+            f"{path} has {problem}; it holds {', '.join(groups)}. "
             f"Use streampca.open({path!r}, variable={groups[0]!r})"
         )
     group = file[name]
     features, cells = (int(n) for n in group["shape"][...])
     names = group["features"]["name"] if "features" in group else group["gene_names"]
-    symbols = unique_names(as_strings(whole(names)).tolist())
-    labels = [as_strings(whole(group["barcodes"])), symbols]
+    symbols = unique_names(as_text(whole(names)).tolist())
+    labels = [as_text(whole(group["barcodes"])), symbols]
     matrix = _compressed(group, path, 0, (cells, features), labels)
     if "feature_type" in group.get("features", ()):
-        matrix.beside = TenxColumns(as_strings(whole(group["features"]["feature_type"])))
+        matrix.annotations = TenxColumns(as_text(whole(group["features"]["feature_type"])))
     return matrix
 
 
@@ -281,7 +287,7 @@ def _compressed(
 ) -> ChunkedMatrix:
     absent = [name for name in ("data", "indices", "indptr") if name not in group]
     if absent:
-        raise SourceError(f"{source}: {', '.join(absent)} is not there; the matrix is incomplete")
+        raise SourceError(f"{source}: {', '.join(absent)} is absent: the matrix is incomplete")
     if missing_chunks == "mask":
         raise InvalidInputError(
             f"{source}: missing_chunks='mask' of a sparse matrix: which cells an absent chunk held "
@@ -322,12 +328,12 @@ def _names(frame: Any, what: str) -> Any:
         column = frame.get(index.decode() if isinstance(index, bytes) else index)
         if column is not None and is_group(column):  # nullable strings: values and a mask
             column = column.get("values")
-        return None if column is None else as_strings(whole(column))
+        return None if column is None else as_text(whole(column))
     fields = frame.dtype.names
     if fields is None:
-        return as_strings(frame[...])
+        return as_text(frame[...])
     index = next((name for name in INDEX_COLUMNS if name in fields), fields[0])
-    return as_strings(np.asarray(frame[...])[index])
+    return as_text(np.asarray(frame[...])[index])
 
 
 def _labels(shape: tuple[int, int], names: Sequence[Any] | None, source: str) -> Labels:
@@ -337,6 +343,75 @@ def _labels(shape: tuple[int, int], names: Sequence[Any] | None, source: str) ->
             raise SourceError(f"{source}: {len(one)} names in {dim} for {size} of the matrix")
         axes.append(AxisLabels.plain(dim, size, one))
     return Labels(axes[0], axes[1])
+
+
+# Columns of obs and var.
+
+
+class AnnDataColumns(Annotations):
+    """The columns of obs and var of an ``.h5ad`` (by path), a group, or a dict of data frames."""
+
+    def __init__(self, source: Any, variables: str = "var") -> None:
+        self.source, self.frames = source, ("obs", variables)
+
+    def column(self, axis: int, name: str) -> Any:
+        """(length of the axis,) numbers or text, or None. Raises where a value is missing."""
+        return self._found(axis, name)[0]
+
+    def names(self, axis: int) -> list[str]:
+        return self._found(axis, "")[1]
+
+    def _found(self, axis: int, name: str) -> tuple[Any, list[str]]:
+        frame = self.frames[axis]
+        if isinstance(self.source, str):
+            with open_hdf5(self.source) as file:
+                return annotation(file, frame, name)
+        if not isinstance(self.source, dict):
+            return annotation(self.source, frame, name)
+        known = self.source[frame]
+        if name not in known.columns:
+            return None, [str(one) for one in known.columns]
+        column = known[name]
+        if np.asarray(column.isna()).any():
+            raise InvalidInputError(
+                f"{frame}[{name!r}] is missing at {frame} {int(np.argmax(column.isna()))}; "
+                "expected a value for every one"
+            )
+        values = np.asarray(column)
+        return values if values.dtype.kind in "biuf" else as_text(values), []
+
+
+def annotation(group: Any, dim: str, name: str) -> tuple[Any, list[str]]:
+    """(column ``name`` of obs or var, or None; the names of all): numbers, or text."""
+    frame = group.get(dim)
+    if frame is None or not is_group(frame):
+        fields = () if frame is None else frame.dtype.names or ()
+        return (frame[...][name] if name in fields else None), list(fields)
+    column = frame.get(name) if name else None
+    if column is None:
+        return None, [one for one in frame if not one.startswith("_")]
+    if not is_group(column):
+        values = whole(column)
+        return values if values.dtype.kind in "biuf" else as_text(values), []
+    if "codes" in column:
+        codes, names = whole(column["codes"]), as_text(whole(column["categories"]))
+        if codes.size and codes.min() < 0:
+            raise InvalidInputError(
+                f"{dim}[{name!r}] is missing at {dim} {int(np.argmin(codes))}; expected a value "
+                "for every one"
+            )
+        return names[codes], []
+    return _filled(column, f"{dim}[{name!r}]"), []
+
+
+def _filled(column: Any, what: str) -> Any:
+    """Values of a nullable column without holes."""
+    if "values" not in column:
+        raise InvalidInputError(f"{what} is of a kind that is not read; expected numbers or text")
+    if whole(column["mask"]).any():
+        raise InvalidInputError(f"{what} has missing values; expected a value for every one")
+    values = whole(column["values"])
+    return values if values.dtype.kind in "biuf" else as_text(values)
 
 
 # Boolean columns of var as a mask of variables: ``var["highly_variable"]``.
@@ -349,11 +424,8 @@ def variable_mask(target: Any, name: str) -> Any:
     """
     if not isinstance(target, (str, os.PathLike)):
         return _as_mask(target.var[name], name) if name in target.var else None
-    path = os.fspath(target)
-    if os.path.isfile(path) and not path.endswith(".zip"):
-        with open_hdf5(path) as file:
-            return _column(file["var"], name)
-    return _column(open_array(path)["var"], name)
+    with _group_at(os.fspath(target)) as group:
+        return _column(group["var"], name)
 
 
 def _column(frame: Any, name: str) -> Any:

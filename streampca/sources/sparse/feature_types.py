@@ -1,13 +1,14 @@
-"""Kinds of features that lie beside genes: antibodies, guides, peaks of a 10x file or an AnnData.
+"""Kinds of features other than genes: antibodies, guides, peaks of a 10x file or an AnnData.
 
 Each has its own scale, so components of all of them together are those of the largest. A 10x file
-is read as scanpy reads it: genes only, unless others are asked for.
+is read as scanpy reads it: genes only, unless the caller names others.
 Source: 10x Genomics, "Feature-Barcode Matrices"; scanpy's ``read_10x_h5``, ``gex_only``.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,14 +17,14 @@ import numpy as np
 from streampca.errors import InvalidInputError, warn_caller
 from streampca.matrix import ChunkedMatrix, select
 from streampca.matrix.columns import as_text, numbered
-from streampca.sources.columns import AnnDataColumns
+from streampca.sources.annotations import Annotations
 
 COLUMN = "feature_types"  # of var, as scanpy names it
 GENES = "Gene Expression"
 EVERY = "all"
 
 
-class TenxColumns:
+class TenxColumns(Annotations):
     """The types of the features of a 10x file, as a column.  types : (p,) text."""
 
     def __init__(self, types: Any) -> None:
@@ -34,7 +35,6 @@ class TenxColumns:
         return self.types if (axis, name) == (1, COLUMN) else None
 
     def names(self, axis: int) -> list[str]:
-        """The columns that there are."""
         return [COLUMN] * axis
 
 
@@ -46,14 +46,13 @@ def of_feature_types(
     wanted : a type, or several; "all"; None: of a 10x file the genes, of others all.
     shown : the source, for messages.
     Raises InvalidInputError for types that are not there. Warns UserWarning where an AnnData has
-    features of other types beside genes and nothing says which are meant.
+    features of other types than genes and nothing says which are meant.
     """
     if wanted is not None and not isinstance(wanted, str) and EVERY in wanted:
         wanted = EVERY
     found = None
-    if wanted is not None or isinstance(matrix.beside, (TenxColumns, AnnDataColumns)):
-        with contextlib.suppress(InvalidInputError):  # some are missing: no column to go by
-            found = matrix.column(1, COLUMN)
+    with contextlib.suppress(InvalidInputError):  # some are missing: no column to go by
+        found = matrix.column(1, COLUMN)
     if found is None or found.shape != matrix.shape[1:]:
         if wanted not in (None, EVERY):
             raise InvalidInputError(
@@ -85,7 +84,7 @@ def of_feature_types(
 def _usual(matrix: ChunkedMatrix, types: list[str], codes: Any, shown: str) -> str:
     """What is meant where nothing says so."""
     held = _counted(types, codes)
-    if not isinstance(matrix.beside, TenxColumns):
+    if not isinstance(matrix.annotations, TenxColumns):
         if GENES in types:
             warn_caller(
                 f"{shown} has {held}, and all are taken: the largest lead the components. For "
@@ -105,3 +104,16 @@ def _counted(types: list[str], codes: Any) -> str:
     """ "33538 Gene Expression, 17 Antibody Capture"."""
     counts = np.bincount(codes, minlength=len(types)).tolist()
     return ", ".join(f"{count} {name}" for name, count in zip(types, counts, strict=True))
+
+
+def unique_names(names: Any) -> Any:
+    """Names of which a repeated one gets -1, -2, ..., as by anndata's ``var_names_make_unique``."""
+    there, seen, repeats, found = set(names), set(), Counter[str](), []
+    for name in names:
+        one = name
+        while one in seen or (one is not name and one in there):
+            repeats[name] += 1
+            one = f"{name}-{repeats[name]}"
+        seen.add(one)
+        found.append(one)
+    return as_text(np.array(found, object))

@@ -12,16 +12,17 @@ import pyarrow as pa
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
 from streampca.sources.tables.columns import Columns, Wanted, categories_of, choose, refuse_repeated
-from streampca.sources.tables.files import TableFile, locations_of
+from streampca.sources.tables.files import TableFile
 from streampca.sources.tables.frames import StoredIndex, held_nbytes
-from streampca.sources.tables.identifiers import called_id
 from streampca.sources.tables.reader import (
+    FileReader,
     TableMatrix,
     TableReader,
     table_matrix,
     understood,
     with_categories,
 )
+from streampca.sources.tables.row_names import called_id
 
 SCAN_NBYTES = 128 << 20  # that a query of another library is taken to hold while it runs
 
@@ -39,7 +40,7 @@ def opened(make: Any, schema: Any, where: str, wanted: Wanted, note: str = "") -
 # IPC files (Feather version 2): record batches, read by number.
 
 
-class IpcReader(TableReader):
+class IpcReader(FileReader):
     """The record batches of one file, each of which is read at once."""
 
     def __init__(self, file: TableFile, schema: Any, lengths: Any, columns: Columns) -> None:
@@ -57,21 +58,9 @@ class IpcReader(TableReader):
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
 
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
-
     def stream_nbytes(self) -> int:
         longest = int(np.diff(self.begins).max(initial=0))
         return 2 * longest * 8 * len(self.columns.columns)
-
-    def stamp(self) -> list[Any]:
-        return [self.file.path, self.file.size, self.file.version]
-
-    def paths(self) -> tuple[str, ...]:
-        return () if self.file.remote else (self.file.path,)
-
-    def locations(self) -> tuple[Location, ...]:
-        return locations_of([self.file])
 
 
 def _open(file: TableFile, fields: Sequence[int] | None = None) -> Any:
@@ -82,7 +71,7 @@ def _open(file: TableFile, fields: Sequence[int] | None = None) -> Any:
         return pa.ipc.open_file(source, options=options)
     except pa.ArrowInvalid:
         raise SourceError(
-            f"{shown} is no Arrow IPC file (Feather version 2); it is damaged, a stream, or of "
+            f"{shown} is not an Arrow IPC file (Feather version 2); it is damaged, a stream, or of "
             "version 1. Write it again: pyarrow.feather.write_feather(table, path)"
         ) from None
 
@@ -118,9 +107,6 @@ class MemoryReader(TableReader):
         for start in range(0, part.num_rows, rows):
             yield part.slice(start, rows)
 
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
-
     def stamp(self) -> list[Any]:
         ends = [part.slice(part.num_rows - 1).to_pylist() for part in self.parts]
         return [len(self.parts), [part.slice(0, 1).to_pylist() for part in self.parts], ends]
@@ -154,9 +140,6 @@ class DatasetReader(TableReader):
     @property
     def schema(self) -> Any:
         return self.dataset.schema
-
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
 
     def stream_nbytes(self) -> int:
         return SCAN_NBYTES
@@ -220,9 +203,6 @@ class QueryReader(TableReader):
             found = (chosen.slice(i, rows).collect(engine="streaming") for i in starts)
         for frame in found:
             yield from frame.to_arrow().to_batches()
-
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
 
     def stream_nbytes(self) -> int:
         return SCAN_NBYTES

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from streampca.errors import DamagedSourceError, SourceError, hide_secrets
-from streampca.sources.files.encodings import MARKS, UTF8, encoding_of
 from streampca.sources.tables.files import TableFile
-from streampca.sources.tables.written import BLANKS, line_to_open
+from streampca.sources.tables.text_options import BLANKS, line_to_open
+from streampca.sources.text_files import MARKS, UTF8, encoding_of
 
 PACKED: dict[bytes, tuple[str, Callable[..., Any]]] = {
     b"\x1f\x8b": ("gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
@@ -110,10 +110,10 @@ def unpacking(file: TableFile, coding: Coding) -> Iterator[None]:
     try:
         yield
     except UNPACKING as error:
-        told = str(error).strip().rstrip(".") or type(error).__name__
+        reason = str(error).strip().rstrip(".") or type(error).__name__
         raise DamagedSourceError(
-            f"{where}: what is packed ends or is damaged after line {_whole_lines(file, coding)} "
-            f"({told}). Fetch or write the file again"
+            f"{where}: the compressed data end or are damaged after line "
+            f"{_whole_lines(file, coding)} ({reason}). Fetch or write the file again"
         ) from None
     except UnicodeDecodeError as error:
         line = 1 + _whole_lines(file, coding)
@@ -133,16 +133,16 @@ def _whole_lines(file: TableFile, coding: Coding) -> int:
 
 
 def not_utf8(
-    path: str, data: bytes, at: int, line: int, opener: str = "open", **given: Any
+    path: str, data: bytes, at: int, line: int, opener: str = "open", **options: Any
 ) -> SourceError:
     """The error for text that is not in UTF-8, with the encoding that reads it.
 
     data, at : where the wrong byte stands.
     """
-    given["encoding"] = encoding_of(data)
+    options["encoding"] = encoding_of(data)
     return SourceError(
         f"{path}, line {line}: byte 0x{data[at]:02x} is not text in UTF-8. Say its encoding, such "
-        f"as {line_to_open(path, opener, **given)}"
+        f"as {line_to_open(path, opener, **options)}"
     )
 
 

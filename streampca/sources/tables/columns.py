@@ -11,16 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
-from streampca.sources.columns import as_strings
+from streampca.matrix.columns import as_text
+from streampca.paths import first_line
 from streampca.sources.tables.frames import exact_float
-from streampca.sources.tables.identifiers import called_id
-from streampca.sources.tables.written import Written
+from streampca.sources.tables.row_names import called_id
+from streampca.sources.tables.text_options import TextOptions
 
 Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
 MOST_CATEGORIES = 4096  # of one column: each is a feature
 PARTITION = "partition key"  # shown as the type of a column that the names of folders hold
-TOLD = "told"  # metadata of a field: what is to be said of a column that is left out
+REASON = "reason"  # metadata of a field: what is to be said of a column that is left out
 PARTLY = "cells are numbers"  # in what is said of a column of which some are
 
 
@@ -52,12 +53,12 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """How many features."""
+        """The number of features."""
         return sum(one.width for one in self.columns)
 
     @property
     def names(self) -> list[str]:
-        """Of the columns."""
+        """The names of the columns."""
         return [one.name for one in self.columns]
 
     @property
@@ -143,9 +144,9 @@ def _numbers(values: Any, dtype: np.dtype[Any], where: str, name: str) -> Array:
             values = values.cast(wanted)
         except pa.ArrowInvalid as error:
             raise InvalidTypeError(
-                f"{where}: column {name!r} is {kind}, and {_first_line(error)}; expected integers "
-                "up to 2**53 in size, since float64 rounds larger ones. Leave the column out: "
-                "columns=[...]; an identifier is no feature: index=..."
+                f"{where}: column {name!r} is {kind}, and {first_line(error).rstrip('.')}; "
+                "expected integers up to 2**53 in size, since float64 rounds larger ones. Leave "
+                "the column out: columns=[...]; an identifier is no feature: index=..."
             ) from None
     return plain(pc.fill_null(values, float("nan")) if values.null_count else values)
 
@@ -218,13 +219,13 @@ class Wanted:
     columns: tuple[str, ...] | None = None
     index: str | None = None
     categorical: str | None = None
-    written: Written = field(default_factory=Written)
+    written: TextOptions = field(default_factory=TextOptions)
 
     def __post_init__(self) -> None:
         if self.categorical not in (None, ONEHOT):
             raise InvalidInputError(f"categorical={self.categorical!r}; expected {ONEHOT!r}")
         if self.columns is not None and not self.columns:
-            raise InvalidInputError("columns=[] names no column; expected such as ['x', 'y']")
+            raise InvalidInputError("columns=[] names no column; expected names such as ['x', 'y']")
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
             twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
             raise InvalidInputError(f"columns= names {shorten(twice)} twice; leave one out")
@@ -263,8 +264,8 @@ def choose(
     names = list(schema.names)
     refuse_repeated(names, where)
     index = wanted.index if wanted.index is not None else "".join(own_index[:1]) or None
-    asked = [*(wanted.columns or ()), *([] if index is None else [index])]
-    if absent := [name for name in asked if name not in names]:
+    named = [*(wanted.columns or ()), *([] if index is None else [index])]
+    if absent := [name for name in named if name not in names]:
         parts = absent[0].split(",") if isinstance(absent[0], str) else []
         apart = f". Names stand apart: columns={parts}" if {*parts} <= {*names} else ""
         raise InvalidInputError(
@@ -288,8 +289,8 @@ def choose(
             categorical.append(name)
             order.append(name)
         else:
-            told = (schema.field(name).metadata or {}).get(TOLD.encode())
-            others.append(f"{name!r} ({told.decode() if told else kind})")
+            reason = (schema.field(name).metadata or {}).get(REASON.encode())
+            others.append(f"{name!r} ({reason.decode() if reason else kind})")
     if others and wanted.columns is not None:
         raise _not_numeric(others, where)
     if not order:
@@ -308,7 +309,7 @@ def refuse_repeated(names: Sequence[Any], where: str, first: str = "") -> None:
         twice = sorted({str(name) for name in names if names.count(name) > 1})
         repair = f". Take the first of each: {first}" if first else ""
         raise InvalidInputError(
-            f"{where}: columns {shorten(twice)} are there twice; rename one{repair}"
+            f"{where}: columns {shorten(twice)} occur twice; rename one{repair}"
         )
 
 
@@ -371,10 +372,6 @@ def agree(choices: Iterator[tuple[str, Choice]]) -> np.dtype[Any]:
     return np.result_type(*dtypes)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
-
-
 def plain_values(values: Any, name: str, where: str) -> Array:
     """A column without nulls as NumPy's numbers, dates or text."""
     if values.null_count:
@@ -390,4 +387,4 @@ def plain_values(values: Any, name: str, where: str) -> Array:
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if numbers or pa.types.is_temporal(kind):
         return np.asarray(values.to_numpy())
-    return np.asarray(as_strings(np.asarray(values.to_pylist(), object)))
+    return np.asarray(as_text(np.asarray(values.to_pylist(), object)))

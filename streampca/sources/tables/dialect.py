@@ -14,7 +14,7 @@ from streampca.errors import InvalidTypeError, SourceError
 from streampca.matrix.columns import is_number
 from streampca.sources.tables.coding import Coding, line_ends, not_utf8
 from streampca.sources.tables.header import ROWS, Decision, decide
-from streampca.sources.tables.written import BLANKS, Written, stated_delimiter
+from streampca.sources.tables.text_options import BLANKS, TextOptions, stated_delimiter
 
 DELIMITERS = ",\t;|"
 SNIFFED = 20  # rows that the delimiter is taken from
@@ -38,7 +38,7 @@ class Text(NamedTuple):
     skipped: int
     line: int
     rowed: bool
-    written: Written
+    written: TextOptions
     coding: Coding
     multiline: bool = False
     note: str = ""
@@ -51,7 +51,7 @@ class Text(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The delimiter after that."""
+        """The delimiter after lines are rewritten."""
         return " " if self.delimiter == BLANKS else self.delimiter
 
     def lines(self, data: bytes) -> bytes:
@@ -83,7 +83,7 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(pattern)
 
 
-def heading(head: bytes, whole: bool, coding: Coding, written: Written, path: str) -> Text:
+def heading(head: bytes, whole: bool, coding: Coding, written: TextOptions, path: str) -> Text:
     """How the text is written that begins so.  whole : whether that is all of it.
 
     Raises SourceError (nothing there, no UTF-8) and InvalidTypeError (lines that do not agree).
@@ -94,11 +94,9 @@ def heading(head: bytes, whole: bool, coding: Coding, written: Written, path: st
     start = above + _leading(lines[above:], written.comment or HASH)
     body = lines[start:]
     if not body:
-        held = (
-            "it holds comments and empty lines"
-            if start and any(map(str.strip, lines))
-            else ("the first line is empty, and there are no others")
-        )
+        held = "the first line is empty, and there are no others"
+        if start and any(map(str.strip, lines)):
+            held = "it holds comments and empty lines"
         raise SourceError(f"{path} has no row: {held}; expected names of columns, and rows")
     delimiter = written.delimiter or stated or sniffed(body, written.comment)
     rows = records(body, delimiter, written.comment)
@@ -108,12 +106,12 @@ def heading(head: bytes, whole: bool, coding: Coding, written: Written, path: st
     begin, first = (start + rows[0][0], rows[0][1]) if named.names else (start, None)
     rest = rows[1:] if named.names else rows
     text = _text(lines, begin, first, rest, delimiter, coding, written, path)
-    note, doubt = _told(rows[0][1], named, start + rows[0][0], path, written)
+    note, doubt = _notes_of(rows[0][1], named, start + rows[0][0], path, written)
     return text._replace(note=note, doubt=doubt)
 
 
 def decoded_lines(
-    head: bytes, whole: bool, written: Written, path: str, opener: str = "open"
+    head: bytes, whole: bool, written: TextOptions, path: str, opener: str = "open"
 ) -> list[str]:
     """The whole lines at the beginning of a file. Raises SourceError where they are no UTF-8."""
     wrong = head.find(b"\0")
@@ -125,7 +123,7 @@ def decoded_lines(
         text = head[: error.start].decode()
     if wrong >= 0:
         line = 1 + line_ends(head[:wrong])
-        raise not_utf8(path, head, wrong, line, opener, **written.given)
+        raise not_utf8(path, head, wrong, line, opener, **written.stated)
     lines = list(io.StringIO(text, newline=""))
     return lines if whole or len(lines) < 2 else lines[:-1]
 
@@ -181,7 +179,7 @@ def sniffed(lines: Sequence[str], comment: str | None = None) -> str:
 
 
 def _names_above(
-    leading: Sequence[str], delimiter: str, rows: Sequence[Row], written: Written
+    leading: Sequence[str], delimiter: str, rows: Sequence[Row], written: TextOptions
 ) -> list[str] | None:
     """The names in the last comment before the rows, as NumPy's savetxt writes them, or None."""
     comments = [one.strip("\ufeff\r\n") for one in leading if one.strip("\ufeff \t\r\n")]
@@ -195,13 +193,13 @@ def _names_above(
     return None if _decided(rows, written).names else names[0][1]
 
 
-def _decided(rows: Sequence[Row], written: Written, quoted: bool = False) -> Decision:
+def _decided(rows: Sequence[Row], written: TextOptions, quoted: bool = False) -> Decision:
     first, *rest = ([_plain(cell, written) for cell in row] for _, row in rows[: ROWS + 1])
     longer = bool(rest) and {len(row) for row in rest} == {len(first) + 1}
     return decide(["", *first] if longer else first, rest, quoted)
 
 
-def _plain(cell: str, written: Written) -> str:
+def _plain(cell: str, written: TextOptions) -> str:
     """A cell with "." for the decimal mark, and nothing for a missing value."""
     if cell in written.na_values:
         return ""
@@ -210,7 +208,7 @@ def _plain(cell: str, written: Written) -> str:
     return cell.replace(written.decimal, ".").strip() if written.decimal != "." else cell.strip()
 
 
-def _is_named(body: Sequence[str], rows: Sequence[Row], written: Written) -> Decision:
+def _is_named(body: Sequence[str], rows: Sequence[Row], written: TextOptions) -> Decision:
     """Whether the first row holds names."""
     if written.header is not None:
         return Decision(written.header, True)
@@ -221,13 +219,13 @@ def _is_named(body: Sequence[str], rows: Sequence[Row], written: Written) -> Dec
     return _decided(rows, written, quoted)
 
 
-def _told(
-    first: Sequence[str], named: Decision, line: int, path: str, written: Written
+def _notes_of(
+    first: Sequence[str], named: Decision, line: int, path: str, written: TextOptions
 ) -> tuple[str, str]:
     """The note and the doubt about the first line."""
     if not named.why and named.sure:
         return "", ""
-    said = {**written.given, "header": not named.names}
+    said = {**written.stated, "header": not named.names}
     doubt = "" if named.sure else named.doubt(path, line, first, "sample", said)
     return named.note(line, first, "sample"), doubt
 
@@ -239,7 +237,7 @@ def _text(
     rows: Sequence[Row],
     delimiter: str,
     coding: Coding,
-    written: Written,
+    written: TextOptions,
     path: str,
 ) -> Text:
     """The text whose rows begin at line ``begin``, from 0.  first : its names, if it has any."""

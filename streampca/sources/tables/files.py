@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
-from streampca.paths import open_objects, plain_errors, refuse_special
-from streampca.sources.stacked import FileLocation
+from streampca.paths import PARQUET, check_readable, open_objects, plain_errors, refuse_special
+from streampca.sources.local_files import FileLocation, number_order
 
 SAMPLED = 8  # files of which workers check that they see the same
 AT_ONCE = 8  # files whose metadata are read concurrently
@@ -140,7 +140,7 @@ def files_in(
     names = [name for name in _below(root, options) if _counts(name, suffixes)]
     if not names:
         raise SourceError(f"{hide_secrets(path)}: the folder holds no {suffixes[0]} file")
-    names.sort(key=natural)
+    names.sort(key=lambda name: number_order(name.replace("/", "\0\0")))  # folder by folder
     if "://" not in path:
         return [TableFile.at(root + name, options, root) for name in names]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -175,19 +175,17 @@ def keys_of(path: str) -> dict[str, str | None]:
     return found
 
 
-def natural(path: str) -> list[Any]:
-    """A sort key that puts part-2 before part-10, folder by folder."""
-    key: list[Any] = []
-    for part in path.split("/"):
-        text, number = "", ""
-        pieces: list[tuple[int, int, str]] = []
-        for c in part + "\0":
-            if c.isdigit():
-                number += c
-                continue
-            if number:
-                pieces += [(0, 0, text), (1, int(number), "")]
-                text = number = ""
-            text += c
-        key.append([*pieces, (0, 0, text)])
-    return key
+def table_file(path: str, options: Mapping[str, Any] | None) -> TableFile:
+    """The file at a path or URL. Raises SourceError where there is none."""
+    check_readable(path)
+    if "://" not in path and not os.path.isfile(path):
+        what = "is a folder; expected a file" if os.path.isdir(path) else "no such file"
+        raise SourceError(f"{path}: {what}")
+    return TableFile.at(path, options)
+
+
+def parquet_files(path: str, options: Mapping[str, Any] | None) -> list[TableFile]:
+    """The Parquet files at a path, which may be a folder."""
+    if path.endswith("/") if "://" in path else os.path.isdir(path):
+        return files_in(path, PARQUET, options)
+    return [table_file(path, options)]

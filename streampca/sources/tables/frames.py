@@ -57,10 +57,10 @@ class StoredIndex:
 
     @classmethod
     def of(cls, schema: Any) -> StoredIndex:
-        """That of a schema; without columns where pandas did not write it."""
-        told = (schema.metadata or {}).get(b"pandas")
+        """The index of a schema; without columns where pandas did not write it."""
+        stored = (schema.metadata or {}).get(b"pandas")
         try:
-            levels = json.loads(told).get("index_columns", []) if told else []
+            levels = json.loads(stored).get("index_columns", []) if stored else []
         except ValueError:
             levels = []
         columns = tuple(one for one in levels if isinstance(one, str) and one in schema.names)

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import shorten
 from streampca.matrix.columns import is_number
-from streampca.sources.tables.written import NULLS, SIGNS, line_to_open
+from streampca.sources.tables.text_options import NULLS, SIGNS, line_to_open
 
 ROWS = 200  # that the first line is compared with
 WHOLE = re.compile(r"\s*[+-]?\d+\s*")

@@ -12,8 +12,7 @@ import numpy as np
 
 from streampca.errors import ChangingSourceError, hide_secrets
 from streampca.matrix import ChunkedMatrix, select
-from streampca.sources.stacked import StackedMatrix
-from streampca.sources.zarr.ledger import (
+from streampca.sources.ledger import (
     APPENDED,
     CHANGED,
     NOTHING,
@@ -22,7 +21,9 @@ from streampca.sources.zarr.ledger import (
     Change,
     Ledger,
     Seen,
+    version_number,
 )
+from streampca.sources.stacked import StackedMatrix
 
 # A file is what may change: new files are new rows, behind those that are known, whatever their
 # names; a known one with other bytes are changed rows. This module does not load Arrow.
@@ -42,10 +43,6 @@ class FileLedger(Ledger):
     ends: Array = field(default_factory=lambda: np.empty(0, np.int64))
     files: list[str] = field(default_factory=list)
 
-    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, document = super().to_saved()
-        return {**arrays, "ends": self.ends}, {**document, "files": self.files}
-
 
 class FileSource:
     """A table of Parquet files, as its ledger sees it: in place of a ``LedgerSource``."""
@@ -60,7 +57,7 @@ class FileSource:
 
     @classmethod
     def of(cls, matrix: Any) -> FileSource | None:
-        """Of an opened matrix; None where it is no table of files with a ledger."""
+        """The source of an opened matrix; None of other matrices than tables of several files."""
         reader = getattr(matrix, "reader", None)
         return cls(matrix) if hasattr(reader, "in_order") else None
 
@@ -81,7 +78,7 @@ class FileSource:
         rows = np.concatenate([np.arange(ends[i], ends[i + 1]) for i in order])
         matrix.reader = reader
         matrix.labels = replace(matrix.labels, samples=matrix.labels.samples.pick(rows))
-        matrix.beside = type(matrix.beside)(reader)
+        matrix.annotations = type(matrix.annotations)(reader)
         return FileSource(matrix)
 
     def ends(self) -> Array:
@@ -100,7 +97,10 @@ class FileSource:
     def look(self) -> Seen:
         """The size of every file now, and when it was written."""
         now = [file.again() for file in self.reader.files]
-        version = [_number(one.version) for one in now]
+        version = [
+            int(one.version) if one.version.isdigit() else version_number(one.version)
+            for one in now
+        ]
         size = np.array([one.size for one in now], np.int64)
         times = np.full(len(now), np.nan)
         return Seen(size, np.array(version, np.int64), times, 0.0)
@@ -177,10 +177,3 @@ class FileSource:
             return Change(CHANGED, span, how, names, read, hidden, where)
         kind = APPENDED if rows > old.rows else NOTHING
         return Change(kind, span, how, (), read, same_rows=True)
-
-
-def _number(version: str) -> int:
-    """63 bits that differ whenever what is said of a file's writing differs."""
-    if version.isdigit():
-        return int(version)
-    return int.from_bytes(hashlib.blake2b(version.encode(), digest_size=8).digest()) >> 1

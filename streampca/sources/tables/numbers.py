@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from streampca.errors import InvalidTypeError, shorten
 from streampca.sources.tables.columns import PARTLY
 from streampca.sources.tables.dialect import Text
-from streampca.sources.tables.written import SIGNS, WORDS, Written, line_to_open
+from streampca.sources.tables.text_options import SIGNS, WORDS, TextOptions, line_to_open
 
 UNITS = "$\u20ac\u00a3\u00a5%"  # characters that people write beside numbers
 QUOTES = "'`\u2018\u2019\u201c\u201d\""  # that are none in a CSV, around a number
@@ -59,7 +59,7 @@ def _number(decimal: str, thousands: str | None) -> str:
     return rf"{plain}|[-+]?\d{{1,3}}(?:{mark}\d{{2,3}})*{mark}\d{{3}}(?:{point}\d*)?{exponent}"
 
 
-def is_readable(cell: str, written: Written) -> bool:
+def is_readable(cell: str, written: TextOptions) -> bool:
     """Whether a cell is a number, or means a missing one."""
     if cell in written.nulls_set or cell.strip() in written.nulls_set:
         return True
@@ -70,7 +70,7 @@ def is_readable(cell: str, written: Written) -> bool:
     return found is not None or cell.lstrip("+-").lower() in SPECIAL
 
 
-def as_numbers(column: Any, written: Written) -> Any:
+def as_numbers(column: Any, written: TextOptions) -> Any:
     """A column of text as float64. Raises pyarrow.ArrowInvalid where a cell is no number."""
     if written.strip:
         column = pc.replace_substring_regex(column, f"[{re.escape(written.strip)}]", "")
@@ -104,7 +104,7 @@ class Cells:
     line: int = 0
     first: str = ""
 
-    def told(self, whole: bool) -> str:
+    def described(self, whole: bool) -> str:
         """What the column holds, for a message."""
         cells = f"{self.count} cells" if whole else f"the first {self.count} cells"
         return (
@@ -112,7 +112,7 @@ class Cells:
             f"line {self.line} holds {self.first!r:.60}"
         )
 
-    def readable(self, written: Written) -> bool:
+    def readable(self, written: TextOptions) -> bool:
         """Whether all cells are numbers, or mean a missing one."""
         return all(is_readable(cell, written) for cell in self.shapes.values())
 
@@ -160,7 +160,9 @@ def may_hold_numbers(column: Any) -> bool:
 # The options that read them.
 
 
-def repairs(mixed: Sequence[Cells], others: Sequence[Cells], written: Written) -> list[Written]:
+def repairs(
+    mixed: Sequence[Cells], others: Sequence[Cells], written: TextOptions
+) -> list[TextOptions]:
     """The options that read all ``mixed`` columns, and the ``others`` still; one or two.
 
     Two, where a mark may be the decimal one or that of thousands. None, where nothing does.
@@ -193,14 +195,10 @@ def _is_word(cell: str) -> bool:
     return bool(cell) and (cell in SIGNS or cell.lower() in WORDS)
 
 
-def _could_be_read(one: Cells, written: Written) -> bool:
-    return bool(one.numbers or any(map(_has_digit, one.shapes))) and bool(
+def _could_be_read(one: Cells, written: TextOptions) -> bool:
+    return bool(one.numbers or any("0" in shape for shape in one.shapes)) and bool(
         repairs([one], [], written)
     )
-
-
-def _has_digit(shape: str) -> bool:
-    return "0" in shape
 
 
 def refuse_mixed(
@@ -219,13 +217,13 @@ def refuse_mixed(
     """
     names = {one.name: one for one in found}
     mixed = [names[name] for name in wanted if name in names and names[name].others]
-    asked = set(wanted)
-    plain = [one for one in found if one.name in asked and not one.others]
+    chosen = set(wanted)
+    plain = [one for one in found if one.name in chosen and not one.others]
     readable = [one for one in mixed if _could_be_read(one, text.written)]
     if readable:
         options = repairs(readable, plain, text.written) or repairs(readable[:1], [], text.written)
         raise InvalidTypeError(
-            f"{path}: column {readable[0].told(whole)}. {lines_of(options, path)}"
+            f"{path}: column {readable[0].described(whole)}. {lines_of(options, path)}"
             f"{_without(plain, path, text.written)}"
         )
     some = [one for one in mixed if one.numbers]
@@ -238,54 +236,54 @@ def refuse_mixed(
         )
     if explicit and some:
         raise InvalidTypeError(
-            f"{path}: column {some[0].told(whole)}{_if_missing(some[0], path, text.written)}"
+            f"{path}: column {some[0].described(whole)}{_if_missing(some[0], path, text.written)}"
         )
     return {
-        one.name: one.told(whole).partition(" is ")[2] + _if_missing(one, path, text.written)
+        one.name: one.described(whole).partition(" is ")[2] + _if_missing(one, path, text.written)
         for one in some
     }
 
 
-def lines_of(options: Sequence[Written], path: str) -> str:
+def lines_of(options: Sequence[TextOptions], path: str) -> str:
     """The line, or the two, to type."""
-    first = f"Read it: {line_to_open(path, **options[0].given)}"
+    first = f"Read it: {line_to_open(path, **options[0].stated)}"
     if len(options) == 1:
         return first
     ways = [
-        f"if {one.thousands!r} parts thousands: {line_to_open(path, **one.given)}"
+        f"if {one.thousands!r} parts thousands: {line_to_open(path, **one.stated)}"
         if one.thousands is not None
-        else f"if {one.decimal!r} is the decimal mark: {line_to_open(path, **one.given)}"
+        else f"if {one.decimal!r} is the decimal mark: {line_to_open(path, **one.stated)}"
         for one in options
     ]
     text = "; ".join(ways)
     return text[0].upper() + text[1:]
 
 
-def _without(plain: Sequence[Cells], path: str, written: Written) -> str:
+def _without(plain: Sequence[Cells], path: str, written: TextOptions) -> str:
     names = [one.name for one in plain if one.name]
     if len(names) > FEW:
         return "; or name the other columns, columns=[...]"
     if not names:
         return ""
-    return f"; or without it: {line_to_open(path, columns=names, **written.given)}"
+    return f"; or without it: {line_to_open(path, columns=names, **written.stated)}"
 
 
-def _if_missing(one: Cells, path: str, written: Written) -> str:
+def _if_missing(one: Cells, path: str, written: TextOptions) -> str:
     """The line that takes the other cells for missing, where they are few."""
     if len(one.others) > FEW or "" in one.others:
         return "; expected numbers"
     words = list(dict.fromkeys([*written.na_values, *one.others]))
-    line = line_to_open(path, **{**written.given, "na_values": words})
+    line = line_to_open(path, **{**written.stated, "na_values": words})
     stands = "stand" if len(one.others) > 1 else "stands"
     return f". If {shorten([*map(repr, one.others)])} {stands} for missing values: {line}"
 
 
 def unreadable(
-    where: str, data: bytes, text: Text, numeric: Callable[[str], bool], line: int, told: str
+    where: str, data: bytes, text: Text, numeric: Callable[[str], bool], line: int, reason: str
 ) -> InvalidTypeError:
     """The error for lines that Arrow does not parse: the first that is wrong, and its repair.
 
-    numeric : whether a column is one of numbers.  line : of the first line.  told : by Arrow.
+    numeric : whether a column is one of numbers.  line : of the first line.  reason : by Arrow.
     """
     width = len(text.names)
     try:
@@ -296,9 +294,9 @@ def unreadable(
                 if numeric(name) and not is_readable(cell, text.written):
                     return _no_number(where, data, text, name, at, cell, line)
     except csv.Error as error:
-        told = str(error)
+        reason = str(error)
     return InvalidTypeError(
-        f"{where}, line {line} or after it: {told}; expected rows of {width} "
+        f"{where}, line {line} or after it: {reason}; expected rows of {width} "
         "fields. Repair the file"
     )
 
@@ -306,7 +304,7 @@ def unreadable(
 def _other_width(where: str, line: int, row: Sequence[str], text: Text) -> InvalidTypeError:
     held = text.mark.join(row)
     if held.lstrip().startswith("#") and text.written.comment is None:
-        repair = f"If it is a comment: {line_to_open(where, **text.written.given, comment='#')}"
+        repair = f"If it is a comment: {line_to_open(where, **text.written.stated, comment='#')}"
     else:
         repair = f"Repair or remove line {line}"
     return InvalidTypeError(
@@ -320,11 +318,8 @@ def _no_number(
 ) -> InvalidTypeError:
     cells = {one.name: one for one in cells_of(rows_of(data, text, first), text)}
     options = repairs([cells[name]], [], text.written)
-    repair = (
-        f". {lines_of(options, where)}"
-        if options
-        else _if_missing(cells[name], where, text.written)
-    )
+    repair = f". {lines_of(options, where)}" if options else ""
+    repair = repair or _if_missing(cells[name], where, text.written)
     return InvalidTypeError(
         f"{where}, line {line}: column {name!r} holds {cell!r:.60}, and numbers in the first lines"
         f"{repair}"

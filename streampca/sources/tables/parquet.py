@@ -20,7 +20,6 @@ from streampca.matrix import Location
 from streampca.sources.tables.columns import Choice, Columns, Wanted, agree, categories_of, choose
 from streampca.sources.tables.files import AT_ONCE, TableFile, locations_of
 from streampca.sources.tables.frames import StoredIndex
-from streampca.sources.tables.identifiers import called_id
 from streampca.sources.tables.reader import (
     TableMatrix,
     TableReader,
@@ -28,6 +27,7 @@ from streampca.sources.tables.reader import (
     understood,
     with_categories,
 )
+from streampca.sources.tables.row_names import called_id
 
 Array = np.ndarray[Any, Any]
 BUFFER_NBYTES = 64 << 10  # of a column chunk that are read at a time
@@ -122,9 +122,6 @@ class ParquetReader(TableReader):
         remote = self.files[0].remote  # a request each
         return called_id(name) if remote else super().worth_a_look(name)
 
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
-
     def piece_rows(self) -> int:
         """A batch: smaller blocks are folded and gone before the next batch is decoded."""
         return self.batch_rows(1)
@@ -192,10 +189,10 @@ def _column_nbytes(about: Any, file: TableFile) -> int:
 def _with_categories(schema: Any) -> Any:
     """The schema, with the categories of pandas as such: Parquet holds plain numbers of them."""
     try:
-        told = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("columns", [])
+        listed = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("columns", [])
     except ValueError:
         return schema
-    names = {one.get("field_name") for one in told if one.get("pandas_type") == "categorical"}
+    names = {one.get("field_name") for one in listed if one.get("pandas_type") == "categorical"}
     for i, field in enumerate(schema):
         if field.name in names and not pa.types.is_dictionary(field.type):
             schema = schema.set(i, field.with_type(pa.dictionary(pa.int32(), field.type)))

@@ -20,10 +20,11 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
-from streampca.matrix import AxisLabels, Labels, ReadCount
+from streampca.matrix import AxisLabels, Labels, Location, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
-from streampca.sources.reading import Tally
-from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
+from streampca.paths import first_line
+from streampca.sources.annotations import Annotations
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, crossed, room_for
 from streampca.sources.tables.columns import (
     ONEHOT,
     PARTLY,
@@ -35,8 +36,9 @@ from streampca.sources.tables.columns import (
     plain,
     plain_values,
 )
+from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.frames import StoredIndex
-from streampca.sources.tables.identifiers import FIRST_ROWS, ask_about, called_id, suspects
+from streampca.sources.tables.row_names import FIRST_ROWS, ask_about, called_id, suspects
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -55,6 +57,7 @@ class TableReader(Reader):
 
     loads: tuple[str, ...] = ("pyarrow",)
     into_buffer = True
+    schema: Any  # of Arrow
 
     def __init__(self, where: str, columns: Columns, lengths: Any) -> None:
         self.where, self.columns = where, columns
@@ -91,7 +94,7 @@ class TableReader(Reader):
 
     def column_names(self) -> list[str]:
         """All columns of the table."""
-        return self.columns.names
+        return list(self.schema.names)
 
     def row_names(self, name: str) -> Array:
         """(rows,) what a column holds, as names: text, dates or numbers. "NA" is a name."""
@@ -116,7 +119,7 @@ class TableReader(Reader):
 
     def kind_of(self, name: str) -> Any:
         """The Arrow type of a column."""
-        return self.schema.field(name).type  # type: ignore[attr-defined]
+        return self.schema.field(name).type
 
     def piece_rows(self) -> int:
         """Rows of the smallest blocks of a long unit."""
@@ -162,7 +165,7 @@ class TableReader(Reader):
         return self.stream_nbytes() + BATCHES * self.dtype.itemsize * rows * self.shape[1]
 
     def stream_nbytes(self) -> int:
-        """What it holds beside them."""
+        """What decoding holds in addition to the batches."""
         return 0
 
     def fingerprint(self) -> str:
@@ -170,8 +173,23 @@ class TableReader(Reader):
         return hashlib.sha256(repr(text).encode()).hexdigest()
 
 
+class FileReader(TableReader):
+    """Reads the chosen columns of a table in one file."""
+
+    file: TableFile
+
+    def stamp(self) -> list[Any]:
+        return [self.file.path, self.file.size, self.file.version]
+
+    def paths(self) -> tuple[str, ...]:
+        return () if self.file.remote else (self.file.path,)
+
+    def locations(self) -> tuple[Location, ...]:
+        return locations_of([self.file])
+
+
 class _Stream:
-    """The rows of a table in order, from wherever they are asked for."""
+    """The rows of a table in order, from any row on."""
 
     def __init__(self, reader: TableReader, features: slice) -> None:
         self.reader, self.lock = reader, threading.Lock()
@@ -240,9 +258,9 @@ class understood:
             return
         if isinstance(error, (FileNotFoundError, PermissionError)):
             return
-        first = str(error).strip().partition("\n")[0]
         raise DamagedSourceError(
-            f"{self.where}: not readable ({first}); it is cut off, damaged or of another format"
+            f"{self.where}: not readable ({first_line(error)}); it is cut off, damaged or of "
+            "another format"
         ) from None
 
 
@@ -273,8 +291,7 @@ class TableMatrix(StackedMatrix):
         begins = self.reader.begins
         if axis == 1:
             return len(begins) - 1
-        first = int(np.searchsorted(begins, start, "right")) - 1
-        return max(0, int(np.searchsorted(begins, stop, "left")) - first) if start < stop else 0
+        return crossed(begins, start, stop)
 
     def count_span(self, axis: int, edges: Array) -> int:
         if axis == 1:
@@ -288,14 +305,11 @@ class TableMatrix(StackedMatrix):
         return int(stop > 0 and start < self.shape[0] and unit[0] == unit[1])
 
 
-class TableColumns:
+class TableColumns(Annotations):
     """The columns of a table, as annotations of its samples."""
 
     def __init__(self, reader: TableReader) -> None:
         self.reader = reader
-
-    def __reduce__(self) -> Any:
-        return _nothing, ()
 
     def column(self, axis: int, name: str) -> Any:
         """(samples,) numbers, dates or text; None where there is no such column. Reads it whole."""
@@ -304,7 +318,6 @@ class TableColumns:
         return plain_values(self.reader.column(name), name, self.reader.where)
 
     def names(self, axis: int) -> list[str]:
-        """The columns that there are."""
         return [] if axis else self.reader.column_names()
 
     def feature_names(self) -> list[str]:
@@ -318,10 +331,6 @@ class TableColumns:
     def row_names(self, name: str) -> Array:
         """(rows,) what one of them holds, as names."""
         return self.reader.row_names(name)
-
-
-def _nothing() -> None:
-    """The pickled form on workers: None, because names are resolved before a pass."""
 
 
 def table_matrix(
@@ -359,7 +368,7 @@ def table_matrix(
         AxisLabels.plain("sample", matrix.shape[0], names),
         AxisLabels.plain("feature", matrix.shape[1], reader.columns.features),
     )
-    matrix.beside, matrix.note = TableColumns(reader), note
+    matrix.annotations, matrix.note = TableColumns(reader), note
     return matrix
 
 

@@ -20,9 +20,9 @@ from streampca.errors import (
     hide_secrets,
     warn_caller,
 )
-from streampca.matrix import Location
+from streampca.matrix.columns import as_text
 from streampca.matrix.names import whole_numbers
-from streampca.sources.columns import as_strings
+from streampca.paths import first_line
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.coding import (
     coding_of,
@@ -33,10 +33,9 @@ from streampca.sources.tables.coding import (
     read_exactly,
     unpacking,
 )
-from streampca.sources.tables.columns import TOLD, Columns, Wanted, plain_values
+from streampca.sources.tables.columns import REASON, Columns, Wanted, plain_values
 from streampca.sources.tables.dialect import Text, heading
-from streampca.sources.tables.files import TableFile, locations_of
-from streampca.sources.tables.identifiers import FIRST_ROWS, called_id
+from streampca.sources.tables.files import TableFile
 from streampca.sources.tables.numbers import (
     as_numbers,
     cells_of,
@@ -45,7 +44,8 @@ from streampca.sources.tables.numbers import (
     rows_of,
     unreadable,
 )
-from streampca.sources.tables.reader import TableMatrix, TableReader
+from streampca.sources.tables.reader import FileReader, TableMatrix
+from streampca.sources.tables.row_names import FIRST_ROWS, called_id
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from
@@ -54,7 +54,7 @@ DIGITS = re.compile(r"[0-9]+")
 UNCLOSED_NBYTES = 64 << 20  # that a field in quotes may have
 
 
-class TextReader(TableReader):
+class TextReader(FileReader):
     """Ranges of lines of one file; a compressed one is read from its beginning."""
 
     def __init__(
@@ -102,9 +102,6 @@ class TextReader(TableReader):
             )
         return table
 
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
-
     def worth_a_look(self, name: str) -> bool:
         return True  # all numbers are floats here
 
@@ -129,7 +126,7 @@ class TextReader(TableReader):
                 "for every one"
             )
         numbers = whole_numbers(text)
-        return as_strings(text) if numbers is None else numbers
+        return as_text(text) if numbers is None else numbers
 
     def edges(self, dim: int) -> Any:
         return self.begins if dim == 0 else np.array([0, self.shape[1]])
@@ -140,13 +137,7 @@ class TextReader(TableReader):
         return copies * RANGE_NBYTES + 8 * cells * (1 + 2 * (not self.text.written.plain))
 
     def stamp(self) -> list[Any]:
-        return [self.file.path, self.file.size, self.file.version, self.text]
-
-    def paths(self) -> tuple[str, ...]:
-        return () if self.file.remote else (self.file.path,)
-
-    def locations(self) -> tuple[Location, ...]:
-        return locations_of([self.file])
+        return [*super().stamp(), self.text]
 
 
 def parsed(
@@ -217,9 +208,8 @@ def _why(
         data.decode()
     except UnicodeDecodeError as wrong:
         at = line + line_ends(data[: wrong.start])
-        return not_utf8(where, data, wrong.start, at, **text.written.given)
-    told = str(error).strip().partition("\n")[0].rstrip(".")
-    return unreadable(where, data, text, numeric, line, told)
+        return not_utf8(where, data, wrong.start, at, **text.written.stated)
+    return unreadable(where, data, text, numeric, line, first_line(error).rstrip("."))
 
 
 def open_text(file: TableFile, wanted: Wanted) -> TableMatrix:
@@ -290,10 +280,10 @@ def _types(body: bytes, text: Text, wanted: Wanted, where: str, whole: bool) -> 
     if not any(may_hold_numbers(table.column(name)) for name in names):
         return schema
     found = cells_of(rows_of(body, text, text.line), text)
-    told = refuse_mixed(found, names, text, where, whole, wanted.columns is not None)
-    for name, words in told.items():
+    reasons = refuse_mixed(found, names, text, where, whole, wanted.columns is not None)
+    for name, words in reasons.items():
         place = schema.get_field_index(name)
-        schema = schema.set(place, schema.field(place).with_metadata({TOLD: words}))
+        schema = schema.set(place, schema.field(place).with_metadata({REASON: words}))
     return schema
 
 

@@ -14,9 +14,10 @@ from zarr.core.sync import sync
 
 from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.paths import OBJECTS, has_obstore, no_obstore, open_objects, scheme_of
-from streampca.sources.zarr.location import snapshot_of
+from streampca.sources.cf import dims_of
 from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
-from streampca.sources.zarr.opening import is_repository, pick_array
+from streampca.sources.zarr.opening import pick_array
+from streampca.sources.zarr.stores import is_repository, rebuilt, snapshot_of
 
 Place = str | os.PathLike[str] | zarr.Array[Any]
 
@@ -49,7 +50,11 @@ def append(
     group share, and where ``streampca_rows_committed`` is behind the length;
     ChangingSourceError where the array was made longer by somebody else.
 
-    Example: ``streampca.append("x.zarr", day)`` every night, before ``streampca refresh``.
+    Examples:
+        >>> import numpy as np, zarr
+        >>> x = zarr.create_array(zarr.storage.MemoryStore(), data=np.zeros((4, 3)), chunks=(2, 3))
+        >>> streampca.append(x, np.ones((2, 3)))  # every night, before ``streampca refresh``
+        6
     """
     array = _opened(store, variable, storage_options, dim)
     values = _checked(array, np.asarray(rows), dim)
@@ -97,6 +102,11 @@ def commit_rows(
     Cost: one write of the metadata.
 
     Raises InvalidInputError where the array has fewer rows.
+
+    Examples:
+        >>> import numpy as np, zarr
+        >>> x = zarr.create_array(zarr.storage.MemoryStore(), data=np.zeros((4, 3)), chunks=(2, 3))
+        >>> streampca.commit_rows(x, 4)  # rows of zeros are data, too
     """
     array = _opened(store, variable, storage_options)
     _check_dim(array, dim)
@@ -187,13 +197,13 @@ def _check_dim(array: zarr.Array[Any], dim: int) -> None:
 
 def _check_neighbours(group: zarr.Group, array: zarr.Array[Any], dim: int) -> None:
     """Refuse a dimension shared with other arrays of the group, which would have to grow too."""
-    names = _dimension_names(array)
-    if names is None or names[dim] is None:
+    names = dims_of(array)
+    if not names or names[dim] is None:
         return
     for path, other in group.members(max_depth=None):
         if not isinstance(other, zarr.Array) or other.path == array.path:
             continue
-        if names[dim] in (_dimension_names(other) or ()):
+        if names[dim] in dims_of(other):
             raise InvalidInputError(
                 f"{path} has the dimension {names[dim]!r} too, and would be too short. Append to "
                 f"both: dataset.to_zarr(store, append_dim={names[dim]!r}), then "
@@ -201,14 +211,9 @@ def _check_neighbours(group: zarr.Group, array: zarr.Array[Any], dim: int) -> No
             )
 
 
-def _dimension_names(array: zarr.Array[Any]) -> tuple[Any, ...] | None:
-    found = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
-    return None if found is None else tuple(found)  # type: ignore[arg-type]
-
-
 def _ahead(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
     """The array with unsaved metadata, so that its chunks can be written first."""
-    one = zarr.Array(zarr.AsyncArray(metadata, array.store_path, array.async_array.config))
+    one: zarr.Array[Any] = rebuilt(array, metadata=metadata)
     return one.with_config({"write_empty_chunks": True})
 
 

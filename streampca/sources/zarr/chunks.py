@@ -223,7 +223,7 @@ class FrameLimit:
 
     @classmethod
     def of(cls, array: Any) -> FrameLimit | None:
-        """Of a ``zarr.Array``; None where its frames do not say how long they are."""
+        """The limit of a ``zarr.Array``; None where its frames do not say how long they are."""
         dtype = np.dtype(array.dtype)
         width = dtype.itemsize if dtype.kind in "biufcmMSU" else TEXT
         most = 8 * math.prod(int(c) for c in array.chunks) * width + SLACK
@@ -235,7 +235,7 @@ class FrameLimit:
 
     @classmethod
     def of_codecs(cls, codecs: Any, most: int) -> FrameLimit | None:
-        """Of the codecs of a chunk, or of the chunks within a shard."""
+        """The limit of the codecs of a chunk, or of the chunks within a shard."""
         trailing = 0
         for codec in reversed(tuple(codecs)):
             name = codec.to_dict()["name"]
@@ -294,7 +294,7 @@ class ShardIndex:
 
     @classmethod
     def of(cls, array: Any, strict: bool = True) -> ShardIndex | None:
-        """Of a ``zarr.Array``; None where it has no shards.
+        """The index of a ``zarr.Array``; None where it has no shards.
 
         strict : raise InvalidInputError for shards whose index cannot be read here; else None.
         """
@@ -319,7 +319,7 @@ class ShardIndex:
         return cls(array, codec)
 
     def limited(self, dim: int, size: int) -> ShardIndex:
-        """The same of an array that ends after ``size`` along dim."""
+        """The index of an array that ends after ``size`` along dim."""
         shorter = copy.copy(self)
         shorter.shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
         return shorter

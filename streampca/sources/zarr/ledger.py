@@ -1,4 +1,4 @@
-"""The ledger of a Zarr array: the state of every chunk when it was read, and later changes."""
+"""The ledger of a Zarr array: its chunks are listed, recorded, and compared with older ones."""
 
 from __future__ import annotations
 
@@ -10,148 +10,35 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from streampca.errors import ChangingSourceError, SourceError
+from streampca.errors import ChangingSourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.sources.ledger import (
+    ABSENT,
+    APPENDED,
+    CHANGED,
+    NOTHING,
+    RELAID,
+    REMOVED,
+    UNKNOWN,
+    VANISHED,
+    Change,
+    Ledger,
+    Place,
+    Seen,
+    version_number,
+)
 from streampca.sources.stacked import StackedMatrix
-from streampca.sources.zarr.guard import checksum
-from streampca.sources.zarr.location import listing, place_of, snapshot_of
+from streampca.sources.zarr.location import listing
 from streampca.sources.zarr.marks import RowMark
 from streampca.sources.zarr.reader import ZarrReader
-
-# Of every chunk its length, what the store says of its last writing (time or ETag), and a checksum
-# of the bytes that a pass reads anyway. And how many rows counted (see ``watermark``), a digest of
-# how the array is stored, and the checksum of the decoded rows of a last chunk that was not full.
+from streampca.sources.zarr.stores import checksum, place_of, snapshot_of
 
 Array = np.ndarray[Any, Any]
-Place = tuple[int, ...]
-ABSENT = -1  # as a length: the chunk is absent
-UNKNOWN = -1  # as a checksum: the chunk was never read whole
-NOTHING, APPENDED, CHANGED, REMOVED, VANISHED, RELAID = (
-    "nothing",
-    "appended",
-    "changed",
-    "removed",
-    "vanished",
-    "relaid",
-)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The chunks of an array as they are listed now: grid-shaped arrays.
-
-    nbytes : int64, ABSENT where there is none.  version : int64, which changes whenever the chunk
-    is written again, as far as the store reports it.
-    times : float64, seconds since 1970 of the last writing, NaN where the store does not say.
-    written : of the array's metadata, likewise.  snapshot : of Icechunk, which says what changed.
-    behind : place -> version of chunks that lie wholly behind the end of the array.
-    """
-
-    nbytes: Array
-    version: Array
-    times: Array
-    written: float
-    snapshot: str = ""
-    behind: Mapping[Place, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """The state of a Zarr array that a fit read. Arrays have the shape of the chunk grid.
-
-    rows : counted rows along the growing dimension ``dim``.  layout : digest of all that must
-    stay the same (other sizes, chunks, dtype, codecs, fill value, names of the features).
-    snapshot : of Icechunk.
-    tail : checksum of the decoded rows in the last chunk, where it was not full, else UNKNOWN.
-    written : when the array's metadata were, its length among them; 0.0 where that is not known.
-    place : of the array, without credentials.
-    calls : ids of the calls that had vouched for rows (:mod:`streampca.sources.zarr.marks`).
-    """
-
-    rows: int
-    dim: int
-    layout: str
-    nbytes: Array
-    version: Array
-    crc32c: Array
-    tail: int = UNKNOWN
-    snapshot: str = ""
-    written: float = 0.0
-    place: str = ""
-    calls: list[str] = field(default_factory=list)
-
-    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """(arrays, JSON-ready document), for a bundle."""
-        arrays = {name: getattr(self, name) for name in ("nbytes", "version", "crc32c")}
-        names = ("rows", "dim", "layout", "tail", "written", "place", "calls")
-        numbers = {name: getattr(self, name) for name in names}
-        snapshot = {"snapshot": self.snapshot} if self.snapshot else {}
-        return arrays, {"kind": "ledger", **numbers, **snapshot}
-
-    @classmethod
-    def from_saved(cls, arrays: Mapping[str, Array], document: Mapping[str, Any]) -> Self:
-        """The inverse of ``to_saved``. Raises SourceError where it is something else."""
-        if document.get("kind") != "ledger":
-            raise SourceError("not a ledger")
-        known: dict[str, Any] = {**document, **arrays}
-        del known["kind"]
-        return cls(**known)
-
-    def digest(self) -> str:
-        """SHA-256 of the content that was read: the same data state has the same digest."""
-        text = json.dumps([self.rows, self.dim, self.layout, self.tail])
-        parts = (np.ascontiguousarray(one, "<i8").tobytes() for one in (self.nbytes, self.crc32c))
-        return hashlib.sha256(b"".join([text.encode(), *parts])).hexdigest()
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change of a source since its ledger was written.
-
-    kind : "nothing"; "appended": only rows behind the old ones; "changed": an old chunk is
-    another; "removed": fewer rows; "vanished": an old chunk is gone; "relaid": stored otherwise,
-    or with other columns.
-    rows : (before, now).  chunks : keys of what changed or vanished.  checked : "stat" or "full".
-    read : bytes read to find out.  content : checksums of
-    the changed chunks that look as before (length, time).
-    where : (first, last) old rows that lie in changed chunks.
-    moved : the places of the source then and now, where they differ: old rows are compared byte by
-    byte then.  same_rows : whether the old rows are known to be there as they were.
-    """
-
-    kind: str
-    rows: tuple[int, int]
-    checked: str
-    chunks: tuple[str, ...] = ()
-    read: int = 0
-    content: tuple[int, ...] = ()
-    where: tuple[tuple[int, int], ...] = ()
-    moved: tuple[str, str] | None = None
-    same_rows: bool = False
-
-    def __str__(self) -> str:
-        before, now = self.rows
-        if self.moved:
-            rows = f"its {before} rows are there" if self.same_rows else "it holds other rows"
-            return f"the source moved from {self.moved[0]} to {self.moved[1]}, and {rows}"
-        words = {
-            NOTHING: f"nothing changed: {now} rows",
-            APPENDED: f"{now - before} rows were appended to {before}",
-            CHANGED: f"{len(self.chunks)} of the chunks read before were changed",
-            REMOVED: f"{before - now} of {before} rows were removed",
-            VANISHED: f"{len(self.chunks)} of the chunks read before are gone",
-            RELAID: "its chunks, dtype or codecs are others, or its columns",
-        }
-        shown = f" ({', '.join(self.chunks[:3])}{', ...' * (len(self.chunks) > 3)})"
-        return words[self.kind] + shown * bool(self.chunks)
-
-
-# The chunks of a Zarr array: listed, recorded in a ledger, and compared with an older one.
 
 
 class LedgerSource:
@@ -344,22 +231,7 @@ class LedgerSource:
         last = (slice(None),) * self.dim + (slice(whole, None),)
         renewed = bool(suspect[last].any()) or rows > old.rows
         suspect[last] = False  # appending writes it anew: its old rows are compared below
-        changed: dict[str, int] = {}
-        hidden: list[int] = []  # changed, though length, time and snapshot do not show it
-        where: set[tuple[int, int]] = set()
-        read = 0
-        for place in _places(suspect):
-            which = place, int(seen.version[place])
-            if which not in self._found:
-                data = self.reader.encoded(place) or b""
-                read += len(data)
-                self._found[which] = checksum(data)
-            if (now := self._found[which]) != old.crc32c[place]:
-                changed[self.reader.key(place)] = now
-                if not seen.snapshot and seen.version[place] == old.version[place]:
-                    hidden.append(now)
-                first = place[self.dim] * self.step
-                where.add((first, min(first + self.step, old.rows)))
+        changed, hidden, where, read = self._compared(old, seen, suspect)
         cut = whole * self.step
         if not vanished and renewed and old.rows > cut and (now := self.tail(old.rows)) != old.tail:
             changed[f"rows {cut} to {old.rows - 1}"] = now
@@ -375,6 +247,32 @@ class LedgerSource:
             return Change(CHANGED, span, how, tuple(changed), read, tuple(hidden), rows_of)
         kind = APPENDED if rows > old.rows else NOTHING
         return Change(kind, span, how, (), read, same_rows=True)
+
+    def _compared(
+        self, old: Ledger, seen: Seen, suspect: Array
+    ) -> tuple[dict[str, int], list[int], set[tuple[int, int]], int]:
+        """Suspect chunks by their bytes.
+
+        (key -> checksum of those that changed, checksums of those whose length, time and snapshot
+        do not show it, their rows, bytes read)
+        """
+        changed: dict[str, int] = {}
+        hidden: list[int] = []
+        where: set[tuple[int, int]] = set()
+        read = 0
+        for place in _places(suspect):
+            which = place, int(seen.version[place])
+            if which not in self._found:
+                data = self.reader.encoded(place) or b""
+                read += len(data)
+                self._found[which] = checksum(data)
+            if (now := self._found[which]) != old.crc32c[place]:
+                changed[self.reader.key(place)] = now
+                if not seen.snapshot and seen.version[place] == old.version[place]:
+                    hidden.append(now)
+                first = place[self.dim] * self.step
+                where.add((first, min(first + self.step, old.rows)))
+        return changed, hidden, where, read
 
     def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
         """The chunks of a ledger that may have been written since."""
@@ -422,4 +320,4 @@ def _version(about: tuple[Any, ...]) -> int:
     """63 bits that change with the version that a store reports for a chunk."""
     if len(about) == 2 and isinstance(about[1], int):
         return about[1]
-    return int.from_bytes(hashlib.blake2b(repr(about).encode(), digest_size=8).digest()) >> 1
+    return version_number(repr(about))

@@ -1,9 +1,8 @@
-"""The location of a Zarr array, and stamps that show whether its contents have changed."""
+"""What is seen of a Zarr array without reading it: stamps, listings, and a location."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import hashlib
 import json
 import math
@@ -20,12 +19,19 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from streampca.errors import hide_secrets
 from streampca.matrix import Location
 from streampca.paths import plain_errors
-from streampca.sources.zarr.guard import METADATA, default_timeout
+from streampca.sources.zarr.stores import (
+    METADATA,
+    default_timeout,
+    held_in_process,
+    local_paths,
+    place_of,
+    protocols_of,
+    snapshot_of,
+)
 
-# Nothing is known of a store that cannot be listed, except that this process has just read it.
+# The stamp of a store that cannot be listed: nothing but that this process has just read it
 UNKNOWN = uuid.uuid4().hex
 VERSIONS = (
     "created",
@@ -37,33 +43,6 @@ VERSIONS = (
     "LastModified",
     "last_modified",
 )
-
-
-def place_of(array: Any) -> str:
-    """The canonical place of a ``zarr.Array``, guarded or not, without credentials."""
-    store = getattr(array.store, "wrapped", array.store)
-    found = local_paths(store, array.path)
-    if snapshot_of(store):
-        return f"icechunk/{array.path}"  # a session does not tell which repository it is of
-    return found[0] if found else hide_secrets(f"{store}/{array.path}")
-
-
-def snapshot_of(store: Any) -> str:
-    """The snapshot of an Icechunk store, guarded or not; "" for other stores."""
-    if not type(store).__module__.startswith("icechunk"):
-        store = getattr(store, "_store", None)
-    if not type(store).__module__.startswith("icechunk"):
-        return ""
-    return str(store.session.snapshot_id)
-
-
-def local_paths(store: Any, path: str) -> tuple[str, ...]:
-    """(directory of the array,) or (archive,) if it is on this machine, else ()."""
-    if isinstance(store, zarr.storage.LocalStore):
-        return (os.path.realpath(os.path.join(store.root, path)),)
-    if isinstance(store, zarr.storage.ZipStore):
-        return (os.path.realpath(store.path),)
-    return ()
 
 
 def stamp(store: Any, path: str) -> str:
@@ -270,59 +249,5 @@ def _described(document: bytes, shape: Sequence[int]) -> str:
     return f"{dtype} {held}, digest {digest}"
 
 
-def held_in_process(store: Any) -> str:
-    """The kind of store whose chunks are in the memory of this process; "" for others."""
-    store = _unwrapped(store)
-    if isinstance(store, zarr.storage.MemoryStore):
-        return f"a zarr {type(store).__name__}"
-    if isinstance(store, zarr.storage.ObjectStore) and type(store.store).__name__ == "MemoryStore":
-        return "an obstore MemoryStore"
-    return "memory://" if "memory" in _protocols(store) else ""
-
-
-def absolute(store: Any) -> Any:
-    """The store with an absolute path, so that a process in another folder finds it."""
-    if isinstance(store, zarr.storage.LocalStore) and not store.root.is_absolute():
-        store = copy.copy(store)
-        store.root = store.root.absolute()
-    elif isinstance(store, zarr.storage.ZipStore) and not store.path.is_absolute():
-        store = copy.copy(store)
-        store.path = store.path.absolute()
-    return store
-
-
-def local_store(store: Any) -> Any:
-    """The directory on this machine that a store is, as one of Zarr's own; None of any other."""
-    if type(store) is zarr.storage.LocalStore:
-        return absolute(store)
-    if not {"file", "local"} & set(_protocols(store)) or not os.path.isabs(store.path):
-        return None
-    return zarr.storage.LocalStore(store.path, read_only=True)
-
-
-def zarr_array_in(wrapper: Any) -> Any:
-    """The Zarr array that xarray's wrappers around it hold, or None."""
-    for _ in range(8):
-        if wrapper is None or isinstance(wrapper, zarr.Array):
-            return wrapper
-        inner = getattr(wrapper, "_array", None)
-        wrapper = getattr(wrapper, "array", None) if inner is None else inner
-    return None
-
-
 def _is_web(store: Any) -> bool:
-    return any(one.startswith("http") for one in _protocols(store))
-
-
-def _protocols(store: Any) -> tuple[str, ...]:
-    """The fsspec protocols of a store; none for other stores."""
-    if not isinstance(store, zarr.storage.FsspecStore):
-        return ()
-    named = store.fs.protocol
-    return (named,) if isinstance(named, str) else tuple(named)
-
-
-def _unwrapped(store: Any) -> Any:
-    while isinstance(store, zarr.storage.WrapperStore):
-        store = store._store
-    return store
+    return any(one.startswith("http") for one in protocols_of(store))

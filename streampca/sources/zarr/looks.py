@@ -24,7 +24,8 @@ import google_crc32c
 import numpy as np
 
 from streampca.errors import DamagedSourceError
-from streampca.sources.zarr.ledger import ABSENT, LedgerSource, Place, Seen
+from streampca.sources.ledger import ABSENT, Place, Seen, version_number
+from streampca.sources.zarr.ledger import LedgerSource
 from streampca.sources.zarr.marks import RowMark, Span, common, joined
 from streampca.sources.zarr.reader import blank_rows
 
@@ -82,7 +83,7 @@ class Look:
         return min((row for row in starts if row < self.length), default=None)
 
     def to_json(self) -> str:
-        """For the next look."""
+        """The state for the next look."""
         plain = {**self.__dict__, "parts": [_packed(*one) for one in sorted(self.parts.items())]}
         return json.dumps(plain)
 
@@ -189,9 +190,9 @@ def _behind(source: LedgerSource, seen: Seen, size: int) -> Iterator[tuple[Place
 
 
 def _version(seen: Seen, place: Place, version: int) -> int:
-    """Of a chunk: Icechunk has one of the whole array alone."""
+    """The version of a chunk; Icechunk has one for the whole array."""
     if seen.snapshot:
-        return int.from_bytes(hashlib.blake2b(seen.snapshot.encode(), digest_size=7).digest())
+        return version_number(seen.snapshot)
     inside = all(i < n for i, n in zip(place, seen.version.shape, strict=True))
     return int(seen.version[place]) if inside else version
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 COMMITTED = "streampca_rows_committed"  # of a writer of its own, set last: it decides
-MARK = "streampca_rows"  # of streampca.append: [first, end] of the rows it vouches for, or several
+MARK = "streampca_rows"  # of streampca.append: [[first, end], ...] of the rows that it certifies
 CALLS = "streampca_rows_calls"  # [first, end, id] of the last calls that vouched for rows
 FILLED = "streampca_rows_filled"  # spans of those of them that were written with fill values
 MOST_CALLS = MOST_SPANS = 64
@@ -28,21 +28,20 @@ class RowMark:
 
     spans: tuple[Span, ...] = ()
     decides: bool = False
-    filled: tuple[Span, ...] | None = field(default=None, compare=False)
+    filled: tuple[Span, ...] = field(default=(), compare=False)
     calls: tuple[tuple[int, int, str], ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Self:
         """The mark in the attributes of an array; an empty one if there is none."""
-        listed, spans = attributes.get(CALLS), _spans(attributes.get(MARK))
-        filled = joined(_spans(attributes[FILLED])) if FILLED in attributes else None
-        if not isinstance(listed, list):
-            listed = [[first, end, f"{first} to {end}"] for first, end in spans]
-        calls = tuple(tuple(one) for one in listed if _is_call(one))
+        spans, filled = (joined(_spans(attributes.get(name))) for name in (MARK, FILLED))
+        listed = attributes.get(CALLS)
+        known = listed if isinstance(listed, list) else []
+        calls = tuple(tuple(one) for one in known if _is_call(one))
         committed = attributes.get(COMMITTED)
         if isinstance(committed, int) and not isinstance(committed, bool):
             return cls(joined([(0, committed)]), True, filled, calls)
-        return cls(joined(spans), False, filled, calls)
+        return cls(spans, False, filled, calls)
 
     @property
     def end(self) -> int:
@@ -51,7 +50,7 @@ class RowMark:
 
     @property
     def ids(self) -> list[str]:
-        """Of the last calls."""
+        """The ids of the last calls."""
         return [name for _, _, name in self.calls]
 
     def extended(self, first: int, end: int, filled: Span | None = None) -> dict[str, Any]:
@@ -64,15 +63,15 @@ class RowMark:
         if self.decides:
             return {COMMITTED: end, **calls}
         before = ((0, first),)
-        spans = _listed(joined([*common(self.spans, before), (first, end)]))
+        spans = joined([*common(self.spans, before), (first, end)])
         left = list(joined([*common(self.may_be_blank, before), *([filled] if filled else [])]))
         while len(left) > MOST_SPANS:
             left[:2] = [(left[0][0], left[1][1])]
-        return {MARK: spans[0] if len(spans) == 1 else spans, FILLED: _listed(left), **calls}
+        return {MARK: _listed(spans), FILLED: _listed(left), **calls}
 
     def committed(self, rows: int) -> dict[str, Any]:
         """The attributes of an array of which the first ``rows`` rows are written."""
-        mark = {COMMITTED: rows} if self.decides else {MARK: [0, rows], FILLED: [[0, rows]]}
+        mark = {COMMITTED: rows} if self.decides else {MARK: [[0, rows]], FILLED: [[0, rows]]}
         return {**mark, **self._called(rows, 0, rows)}
 
     def _called(self, before: int, first: int, end: int) -> dict[str, Any]:
@@ -84,7 +83,7 @@ class RowMark:
     @property
     def may_be_blank(self) -> tuple[Span, ...]:
         """Rows for which the mark vouches even if they hold only the fill value."""
-        return self.spans if self.filled is None else common(self.spans, self.filled)
+        return self.spans if self.decides else common(self.spans, self.filled)
 
     def new(self, known: Iterable[str]) -> tuple[Span, ...]:
         """The rows for which a call vouches that is not among the known ones."""
@@ -125,10 +124,9 @@ def common(some: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _spans(value: Any) -> list[Span]:
-    """Those of an attribute; none if it is malformed."""
-    some = [value] if _is_span(value) else value
-    right = isinstance(some, list) and all(_is_span(one) for one in some)
-    return [(first, end) for first, end in some] if right else []
+    """The spans of an attribute; none if it is malformed."""
+    right = isinstance(value, list) and all(map(_is_span, value))
+    return [(first, end) for first, end in value] if right else []
 
 
 def _listed(spans: Iterable[Span]) -> list[list[int]]:

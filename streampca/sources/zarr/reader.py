@@ -7,22 +7,30 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import zarr
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError, hide_secrets
 from streampca.matrix import Location, ReadCount
-from streampca.sources.labelled.cf import Decoding
-from streampca.sources.reading import ThreadBuffers, check_grid
-from streampca.sources.stacked import Index, Reader, room_for
+from streampca.matrix.chunked_matrix import regular_edges
+from streampca.sources.cf import Decoding
+from streampca.sources.stacked import Index, Reader, ThreadBuffers, check_grid, room_for
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex, decoder_of
-from streampca.sources.zarr.guard import CONCURRENCY, EncodedChunks, GuardedStore, default_timeout
-from streampca.sources.zarr.labels import absent_value, on_store, with_fill
-from streampca.sources.zarr.location import ZarrLocation, absolute, local_paths, place_of, stamp
-from streampca.sources.zarr.opening import Snapshots
+from streampca.sources.zarr.icechunk import Snapshots
+from streampca.sources.zarr.location import ZarrLocation, stamp
+from streampca.sources.zarr.stores import (
+    CONCURRENCY,
+    EncodedChunks,
+    GuardedStore,
+    absolute,
+    default_timeout,
+    local_paths,
+    place_of,
+    rebuilt,
+)
 
 # What malloc keeps for Zarr's own threads: of arrays that it does not map one by one, which those
 # above 32 MiB are. 4 to 5 chunks measured with chunks of 10 MB, about half of one with 40.
@@ -37,7 +45,7 @@ class ZarrReader(Reader):
     sharded arrays, are read by Zarr. Whole shards are then the unit of a read: if a shard is read
     in parts, its index is read again for each.
 
-    decoding : of what is stored.
+    decoding : from stored numbers to values; None where they are the values.
     hole : the missing code for absent chunks of integers under ``missing_chunks="mask"``.
     """
 
@@ -48,7 +56,6 @@ class ZarrReader(Reader):
         array: Any,
         missing_chunks: str = "error",
         decoding: Decoding | None = None,
-        read_timeout: float | None = None,
         hole: float | None = None,
     ) -> None:
         if missing_chunks not in ("error", "fill", "mask"):
@@ -56,18 +63,14 @@ class ZarrReader(Reader):
                 f"missing_chunks={missing_chunks!r}; expected 'error', 'fill' or 'mask'"
             )
         check_grid(array.shape, array.shards or array.chunks, place_of(array))
-        timeout = default_timeout() if read_timeout is None else read_timeout
-        if not timeout > 0:
-            raise InvalidInputError(f"read_timeout={read_timeout!r}; expected seconds")
         shards = ShardIndex.of(array, strict=missing_chunks == "error")
         odd = shards is None and decoder_of(array) is None
         frames = FrameLimit.of(array) if odd else None
         store = absolute(array.store)
-        self.guard = GuardedStore(store, missing_chunks, timeout, shards, frames=frames)
+        self.guard = GuardedStore(store, missing_chunks, default_timeout(), shards, frames=frames)
         self.tally, self.chunks = self.guard.tally, EncodedChunks(self.guard)
-        self.array = on_store(array, self.guard)
+        self.array = rebuilt(array, store=self.guard)
         self.shape = tuple(int(n) for n in self.array.shape)
-        self.attributes = dict(self.array.attrs)
         self.rows_dim: int | None = None  # of rows that are looked at for blank ones
         self.fill = 0 if self.array.fill_value is None else self.array.fill_value
         self.stored = np.dtype(self.array.dtype).newbyteorder("=")
@@ -75,7 +78,9 @@ class ZarrReader(Reader):
         self.dtype = self.stored if decoding is None else decoding.dtype
         self.loads = () if decoding is None else ("xarray",)
         if missing_chunks == "mask":
-            self.array = with_fill(self.array, absent_value(self.stored, self.decoding, hole))
+            fill = absent_value(self.stored, self.decoding, hole)
+            metadata = replace(self.array.metadata, fill_value=fill)
+            self.array = rebuilt(self.array, metadata=metadata)
         self.unit = tuple(int(c) for c in (self.array.shards or self.array.chunks))
         self.place = place_of(array)
         self.history: Snapshots | None = None  # of an Icechunk repository
@@ -101,14 +106,10 @@ class ZarrReader(Reader):
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
     def _note_blank_rows(self, index: Index, values: np.ndarray[Any, Any]) -> None:
-        """Of every chunk; of one that is not read in its full width nothing is known."""
+        """Note blank rows; nothing is known of a chunk that is not read in its full width."""
         assert self.rows_dim is not None
-        grid = [
-            range(part.start // step, -(-part.stop // step))
-            for part, step in zip(index, self.unit, strict=True)
-        ]
         found = {}
-        for place in itertools.product(*grid):
+        for place in self._crossed(index):
             here, whole, row = [], True, 0
             for d, (number, step, part) in enumerate(zip(place, self.unit, index, strict=True)):
                 start, end = number * step, min((number + 1) * step, self.array.shape[d])
@@ -122,6 +123,15 @@ class ZarrReader(Reader):
             if note:
                 found[self.key(place)] = note
         self.tally.keep_blank(found)
+
+    def _crossed(self, index: Index) -> Iterator[tuple[int, ...]]:
+        """The places in the grid of the chunks that cross the index."""
+        return itertools.product(
+            *(
+                range(part.start // step, -(-part.stop // step))
+                for part, step in zip(index, self.unit, strict=True)
+            )
+        )
 
     def _by_zarr(self, index: Index) -> np.ndarray[Any, Any]:
         """Raises DamagedSourceError where a codec cannot decode what is stored."""
@@ -139,11 +149,7 @@ class ZarrReader(Reader):
         """Decode every chunk that crosses the index into one array."""
         shape = tuple(part.stop - part.start for part in index)
         out = room_for(shape, self.stored, buffer)
-        grid = [
-            range(part.start // step, -(-part.stop // step))
-            for part, step in zip(index, self.unit, strict=True)
-        ]
-        places = list(itertools.product(*grid))
+        places = list(self._crossed(index))
         step = self.chunks.at_once
         for some in (places[i : i + step] for i in range(0, len(places), step)):
             found = self.chunks.fetch([self.key(place) for place in some])
@@ -207,8 +213,7 @@ class ZarrReader(Reader):
         self.chunks.buffers.free()
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
-        step, size = self.unit[dim], self.shape[dim]
-        return np.append(np.arange(0, size, step, dtype=np.int64), size)
+        return regular_edges(self.shape[dim], self.unit[dim])
 
     def scratch_nbytes(self, index: Index) -> int:
         chunk = int(np.prod(self.unit, dtype=np.int64)) * self.stored.itemsize
@@ -256,8 +261,7 @@ class ZarrReader(Reader):
         return (found,)
 
     def checksums(self) -> dict[str, int]:
-        """Those of chunks by their keys; and by BLANK and the key what their rows look like, where
-        some are blank."""
+        """Checksums of chunks by their keys, and notes of blank rows by BLANK and the key."""
         seen = {BLANK + key: note for key, note in self.tally.blank.items()}
         return {**(self.tally.checksums or {}), **seen}
 
@@ -282,7 +286,7 @@ class ZarrReader(Reader):
         if self.guard.shards is not None:
             shorter.guard = self.guard.limited(dim, size)
             shorter.chunks = EncodedChunks(shorter.guard)
-            shorter.array = on_store(self.array, shorter.guard)
+            shorter.array = rebuilt(self.array, store=shorter.guard)
         return shorter
 
     def longer(self, dim: int, size: int) -> ZarrReader:
@@ -297,13 +301,30 @@ class ZarrReader(Reader):
             self.guard.wrapped, "fill", self.guard.timeout, shards, frames=self.guard.frames
         )
         other.tally, other.chunks = guard.tally, EncodedChunks(guard)
-        array = on_store(self.array, guard).async_array
-        longer = zarr.AsyncArray(
-            array.metadata.update_shape(tuple(shape)), array.store_path, array.config
-        )
-        other.array, other.shape = zarr.Array(longer), tuple(shape)
+        metadata = self.array.metadata.update_shape(tuple(shape))
+        other.array, other.shape = rebuilt(self.array, store=guard, metadata=metadata), tuple(shape)
         other.decoding, other.dtype, other.rows_dim = None, self.stored, None
         return other
+
+
+def absent_value(stored: np.dtype[Any], decoding: Decoding | None, hole: float | None) -> Any:
+    """The stored number that means missing: NaN, a code that is decoded, or ``hole``.
+
+    Raises InvalidInputError where integers have none.
+    """
+    if stored.kind == "f":
+        return stored.type(np.nan)
+    codes = np.array([] if decoding is None else decoding.codes, stored)
+    if not codes.size and hole is not None and decoding is None and stored.kind in "iu":
+        info = np.iinfo(stored)
+        if hole == int(hole) and info.min <= hole <= info.max:
+            codes = np.array([int(hole)], stored)
+    if not codes.size:
+        raise InvalidInputError(
+            f"missing_chunks='mask' of {stored}: no number means missing. Name one that {stored} "
+            "holds: streampca.open(..., missing_value=-9); or missing_chunks='fill'."
+        )
+    return codes[0]
 
 
 # Rows that hold only the fill value, as rows do that were never written.

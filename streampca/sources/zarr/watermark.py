@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streampca.errors import AbsentChunkError
-from streampca.sources.zarr.ledger import ABSENT, Ledger, LedgerSource, Place, Seen
+from streampca.sources.ledger import ABSENT, Ledger, Place, Seen
+from streampca.sources.zarr.ledger import LedgerSource
 from streampca.sources.zarr.looks import Look
 from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
 from streampca.sources.zarr.reader import UNSEEN, doubtful
@@ -38,7 +39,7 @@ def first_blank(source: LedgerSource, first: int, rows: int, again: bool = False
 
 
 def _places(source: LedgerSource, number: int) -> Iterator[tuple[int, ...]]:
-    """Of one row of chunks."""
+    """The places of one row of chunks."""
     counts = source.grid(source.shape[source.dim])
     ranges = [range(n) for n in counts]
     ranges[source.dim] = range(number, number + 1)
@@ -46,7 +47,7 @@ def _places(source: LedgerSource, number: int) -> Iterator[tuple[int, ...]]:
 
 
 def _note(source: LedgerSource, place: Place, end: int, again: bool) -> int:
-    """See ``blank_rows.note_of``: of the rows of a chunk that lie before row ``end``."""
+    """``reader.note_of`` the rows of a chunk that lie before row ``end``."""
     key, tally = source.reader.key(place), source.reader.tally
     if again or key not in (tally.checksums or ()) or tally.blank.get(key) == UNSEEN:
         tally.blank.pop(key, None)
@@ -99,8 +100,6 @@ def _bits(low: int, high: int) -> int:
 # ``missing_chunks="fill"`` declares the fill value to be data, only (1.) and (4.) are known. An
 # array that was shortened and extended between two looks shows the rows that its last chunk still
 # holds as they were: nothing in the store tells that they were removed, and they count.
-
-__all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
 
 UNMARKED = RowMark()
 MOST_SPANS = 3  # of absent chunks that a message names

@@ -211,7 +211,9 @@ def test_single_precision_at_a_large_level() -> None:
 
 
 @pytest.mark.parametrize("scratch", [False, True])
-def test_interrupted_it_goes_on(scratch: bool, tmp_path: Any, monkeypatch: Any) -> None:
+def test_an_interrupted_fit_with_biases_resumes(
+    scratch: bool, tmp_path: Any, monkeypatch: Any
+) -> None:
     if scratch:
         only_in_scratch(monkeypatch)
     source = movielens_like(1, n=120, p=80, cells=2500)

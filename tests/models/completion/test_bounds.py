@@ -45,7 +45,7 @@ def test_predictions_are_those_of_the_model_within_bounds(center: Any, solver: s
     np.testing.assert_array_equal(filled[~hole], x[~hole])
 
 
-def test_the_iteration_does_not_know_of_them() -> None:
+def test_bounds_do_not_change_the_iteration() -> None:
     x, _ = with_holes(50, 14, 2, share=0.6)
     fits = [
         HardImpute(2, solver="exact", bounds=one, tol=0, max_passes=9).fit(x)
@@ -93,14 +93,14 @@ def test_lazy_rows_and_other_kinds_of_rows() -> None:
     np.testing.assert_allclose(model.predict(stored), expected, atol=1e-8)
 
 
-def test_a_pca_of_a_completed_matrix_fills_within_them() -> None:
+def test_a_pca_of_a_completed_matrix_fills_within_bounds() -> None:
     x, _ = with_holes(60, 20, 2, share=0.6, noise=0.1)
     filled = PCA(3, missing="impute").fit(x).impute(x)
     assert filled.min() == np.nanmin(x)
     assert filled.max() == np.nanmax(x)
 
 
-def test_they_are_saved(tmp_path: Any) -> None:
+def test_bounds_are_saved(tmp_path: Any) -> None:
     x, _ = with_holes(60, 20, 2, share=0.7)
     for i, bounds in enumerate(("observed", None, (1, 5))):
         model = HardImpute(3, bounds=bounds, max_passes=8).fit(x)
@@ -119,7 +119,7 @@ def test_integers_stay_on_their_scale() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["data", (1,), (5, 1), (1, np.nan), ("a", "b"), 5.0])
-def test_what_they_may_be(wrong: Any) -> None:
+def test_bounds_that_are_accepted_and_refused(wrong: Any) -> None:
     with pytest.raises(InvalidInputError, match="expected 'observed', None, or"):
         HardImpute(1, bounds=wrong).fit(np.eye(4))
 

@@ -97,7 +97,7 @@ def test_entries_give_the_solutions_and_equations_of_tiles(r: int, bias: bool) -
     np.testing.assert_allclose(right - 1, factors.T @ rest, atol=1e-12)
 
 
-def test_a_single_entry_beside_a_bias_leaves_no_factors_but_rounding() -> None:
+def test_a_single_entry_and_a_bias_leave_no_factors_but_rounding() -> None:
     from streampca.kernels.completion import Lines
 
     rng = np.random.default_rng(0)
@@ -118,7 +118,7 @@ def test_sweeps_of_another_fit_are_not_taken_up(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_a_sweep_that_is_begun_again_reads_what_it_began_with(on_disk: bool, tmp_path: Any) -> None:
+def test_a_repeated_sweep_reads_the_factors_before_it(on_disk: bool, tmp_path: Any) -> None:
     folder = str(tmp_path) if on_disk else None
     factors = LineFactors(6, 2, "f8", np.array([0, 3, 6]), folder)
     for number in (1, 2, 3):
@@ -289,7 +289,7 @@ def test_a_completed_matrix_that_does_not_fit_is_refused_before_it_is_made(tmp_p
     assert not long.reads().chunks
 
 
-def test_labels_come_back() -> None:
+def test_results_carry_the_labels_of_the_data() -> None:
     x, _ = with_holes(30, 8, 2)
     array = xarray.DataArray(x, dims=("time", "gene"), coords={"time": np.arange(30) * 2.0})
     model = HardImpute(2).fit(array, dim="time")
@@ -325,7 +325,7 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize("solver", ["als", "impute"])
 @pytest.mark.parametrize("scratch", [False, True])
-def test_a_fit_interrupted_in_sweep_seven_goes_on_there(
+def test_a_fit_interrupted_in_sweep_seven_resumes_there(
     solver: str, scratch: bool, tmp_path: Any, monkeypatch: Any
 ) -> None:
     x, _ = with_holes(300, 20, 3)

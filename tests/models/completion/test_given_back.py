@@ -28,7 +28,7 @@ def sweep(held: tuple[float, ...]) -> Sweep:
     return Sweep(1, 2, ones, ones, ones, held, (0,) * len(held), 0.1)
 
 
-def test_who_falls_too_slowly_to_win_leaves() -> None:
+def test_candidates_that_improve_too_slowly_leave_the_sweeps() -> None:
     trace = [sweep((1.2, 1.3, 1.5, 1.01)), sweep((1.0, 1.25, 1.4, 1.05))]
     assert not hopeless(trace).any()  # nobody knows yet how fast they fall
     trace.append(sweep((0.9, 1.2, 1.39, 1.06)))
@@ -66,7 +66,7 @@ def test_candidates_leave_and_keep_their_last_numbers(fitted: Any) -> None:
     )
 
 
-def test_in_the_end_it_is_the_fit_to_all_cells(fitted: Any) -> None:
+def test_the_final_model_is_fitted_to_all_cells(fitted: Any) -> None:
     """Of the same rank and ridge, as near as both have come to the minimum."""
     given = ratings()
     alone = HardImpute(
@@ -106,9 +106,7 @@ def test_the_second_look_is_one_of_the_passes(most: int) -> None:
 
 
 @pytest.mark.parametrize("where", ["look 2", "sweep 5", "last"])
-def test_an_interrupted_fit_goes_on_there(
-    where: str, fitted: Any, tmp_path: Any, resumed: Any
-) -> None:
+def test_an_interrupted_fit_resumes(where: str, fitted: Any, tmp_path: Any, resumed: Any) -> None:
     where = f"sweep {fitted.n_iter_}" if where == "last" else where
     model = resumed(where, lambda: HardImpute(checkpoint=str(tmp_path)).fit(ratings()))
     assert model.validation_ == fitted.validation_

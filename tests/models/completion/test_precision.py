@@ -38,7 +38,7 @@ def test_the_objective_of_small_residuals_of_large_values(
 @pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_estimates_beyond_the_data_are_told_once(kind: str, turned: bool) -> None:
+def test_estimates_beyond_the_data_warn_once(kind: str, turned: bool) -> None:
     x, _ = with_holes(300, 60, 5, share=0.85)
     x = np.ascontiguousarray(x.T) if turned else x
     seen, source = ~np.isnan(x), x

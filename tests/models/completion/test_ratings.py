@@ -25,14 +25,14 @@ REAL = {"jester": (jester, 0.94), "bfi": (bfi, 0.87)}  # and the share of the er
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
-def test_components_are_found_beside_biases(name: str) -> None:
+def test_components_improve_on_biases(name: str) -> None:
     given, unseen = parted(movielens_like())
     model = RECIPES[name]().fit(given)
     assert error_of(model, unseen) < (0.96 if name == "hard" else 0.98) * bias_only(given, unseen)
     assert model.best_rank_ == (4 if name == "hard" else 20)
 
 
-def test_a_taste_is_found_beside_biases() -> None:
+def test_components_of_a_small_matrix_improve_on_biases() -> None:
     given, unseen = parted(movielens_like(1, **SMALL))
     model = HardImpute([1, 2], validation=0.05).fit(given)
     assert error_of(model, unseen) < 0.96 * bias_only(given, unseen)
@@ -74,7 +74,7 @@ def test_real_ratings_by_the_nuclear_norm(shared_data: Any) -> None:
     assert error_of(model, unseen) < 0.94 * bias_only(given, unseen)
 
 
-def test_what_is_kept_is_kept_in_the_saved_model(tmp_path: Any) -> None:
+def test_the_chosen_candidate_is_in_the_saved_model(tmp_path: Any) -> None:
     given, unseen = parted(movielens_like(0, 2, 200, 150, 6000))
     model = HardImpute([2, 4], validation=0.1).fit(given)
     model.save(tmp_path / "model")
@@ -132,7 +132,7 @@ def test_the_simplest_is_kept_within_one_standard_error() -> None:
         assert found.best(simplest=0) == kept
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
+def test_held_out_cells_without_an_observation_are_refused() -> None:
     x = np.random.default_rng(0).normal(size=(6, 4))
     with pytest.raises(streampca.errors.InvalidInputError, match="holds out no observed cell"):
         HardImpute([1, 2], validation=([], [])).fit(x)

@@ -136,7 +136,7 @@ def test_similar_items_are_liked_by_the_same_people(fitted: Any) -> None:
     assert [x for _, x in found] == pytest.approx(np.sort(cosine)[::-1][:5].tolist())
 
 
-def test_errors_and_ranks_beside_a_plain_loop(fitted: Any) -> None:
+def test_errors_and_ranks_match_a_plain_loop(fitted: Any) -> None:
     model, given, unseen = fitted
     found = model.evaluate(unseen, 5, relevant=4)
     whole = by_hand(model)

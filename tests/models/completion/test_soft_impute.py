@@ -39,7 +39,7 @@ def test_all_solvers_reach_the_minimum(n: int, p: int) -> None:
         assert penalised[-1] == pytest.approx(2.0 * reached, rel=1e-4)
 
 
-def test_a_ridge_is_the_same_penalty() -> None:
+def test_alpha_of_hard_impute_is_lambda_of_soft_impute() -> None:
     x, _ = with_holes(30, 12, 2, seed=3)
     soft = SoftImpute(4, 2.5, tol=1e-9, max_passes=60).fit(x)
     ridge = HardImpute(4, alpha=2.5, tol=1e-9, max_passes=60).fit(x)

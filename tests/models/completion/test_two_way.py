@@ -79,7 +79,7 @@ def test_effects_are_those_of_numpy(shape: tuple[int, int], scaled: bool, tmp_pa
 
 
 @pytest.mark.parametrize("solver", ["als", "exact", "impute"])
-def test_what_they_leave_is_completed(solver: str) -> None:
+def test_residuals_of_row_and_column_effects_are_completed(solver: str) -> None:
     x = uneven(50, 18)
     z, a, b, t, g = two_way(x, True)
     seen = ~np.isnan(x)
@@ -212,7 +212,7 @@ def test_held_out_cells_do_not_enter_the_effects() -> None:
 
 
 @pytest.mark.parametrize("where", ["turn 3", "sweep 2"])
-def test_interrupted_in_a_turn(where: str, tmp_path: Any, resumed: Any) -> None:
+def test_a_fit_interrupted_in_a_turn_resumes(where: str, tmp_path: Any, resumed: Any) -> None:
     x = uneven(60, 20)
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(20, 20))
     make = lambda **more: both(2, True, tol=0, max_passes=9, **more)  # noqa: E731
@@ -224,7 +224,7 @@ def test_interrupted_in_a_turn(where: str, tmp_path: Any, resumed: Any) -> None:
 
 
 @pytest.mark.filterwarnings("default::streampca.errors.ConvergenceWarning")
-def test_what_has_no_meaning_is_refused() -> None:
+def test_center_and_scale_that_contradict_each_other_are_refused() -> None:
     x = uneven(30, 10)
     for more in ({"center": "both", "scale": "std"}, {"center": True, "scale": "both"}):
         with pytest.raises(InvalidInputError, match="center='both' with scale='both'"):

@@ -11,15 +11,15 @@ import xarray as xr
 
 from streampca import PPCA, FactorAnalysis
 from streampca.errors import EmptySamplesWarning
-from tests.models.latent.test_ppca_holes import planted
+from tests.models.latent.test_ppca_holes import holed
 from tests.models.pca.test_exact_first import flat_tail, slowed
 
 
 @pytest.mark.slow
-def test_an_interrupted_choice_by_bic_goes_on_in_the_same_em(tmp_path, monkeypatch):
+def test_an_interrupted_choice_by_bic_resumes_in_the_same_em(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 2000)
     monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 20)
-    Y, _, _ = planted(60, 5, 1, seed=0, holes=0.1)
+    Y, _, _ = holed(60, 5, 1, seed=0, holes=0.1)
     source, folder = da.from_array(Y, chunks=(20, 5)), str(tmp_path / "checkpoint")
     whole = PPCA("bic", random_state=0).fit(source)
     names = [cost.name for cost in whole.cost_]
@@ -41,7 +41,7 @@ def test_an_interrupted_choice_by_bic_goes_on_in_the_same_em(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("holes", [0.0])
-def test_a_pca_that_is_in_doubt_goes_over_before_em_begins(holes):
+def test_an_uncertified_pca_is_replaced_by_the_exact_one_before_em_begins(holes):
     """A flat tail, which an iteration cannot certify: EM begins at the exact components."""
     Y = flat_tail(400, 300, "float64")
     Y[np.random.default_rng(0).random(Y.shape) < holes] = np.nan
@@ -52,7 +52,7 @@ def test_a_pca_that_is_in_doubt_goes_over_before_em_begins(holes):
     before = [one for one in plan.passes if one.name != "em"]  # EM follows either answer once
     assert plan.n_passes == sum(one.times for one in before) + plan.then.n_passes
     assert plan.reads == sum(one.times * one.reads for one in before) + plan.then.reads
-    exact = PPCA(8, svd_solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
+    exact = PPCA(8, solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
     names = [cost.name for cost in model.cost_]
     assert names[0] == "look"
     of_exact = [cost.name for cost in exact.cost_]
@@ -66,7 +66,7 @@ def test_a_pca_that_is_in_doubt_goes_over_before_em_begins(holes):
 
 def test_plans_take_the_weights_of_the_fit():
     """A sample of weight 0 may have the only holes: to look for them is a planned pass."""
-    Y, _, _ = planted(60, 6, 2, seed=8)
+    Y, _, _ = holed(60, 6, 2, seed=8)
     weights = np.r_[0.0, np.ones(59)]
     for make in (lambda: PPCA(2), lambda: FactorAnalysis(2, missing="em")):
         planned = make().plan(Y, sample_weight=weights)
@@ -76,7 +76,7 @@ def test_plans_take_the_weights_of_the_fit():
 
 
 def test_empty_samples_of_a_field_are_left_out():
-    _, X, _ = planted(60, 6, 2, seed=8, holes=0.0)
+    _, X, _ = holed(60, 6, 2, seed=8, holes=0.0)
     field = xr.DataArray(X.copy(), dims=("time", "cell"))
     field[7] = np.nan
     with pytest.warns(EmptySamplesWarning, match="1 of 60 samples"):

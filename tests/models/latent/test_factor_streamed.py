@@ -10,7 +10,7 @@ import scipy.sparse
 from streampca import FactorAnalysis
 from streampca.errors import AccuracyWarning, ConvergenceWarning, InvalidInputError, NonFiniteError
 from streampca.solvers import FactorSurrogate, maximum_likelihood
-from tests.models.latent.test_factor_analysis import planted
+from tests.models.latent.test_factor_analysis import measured
 from tests.models.latent.test_ppca_holes import likelihood
 
 
@@ -23,8 +23,8 @@ def pair(X, k, tol=1e-6, **more):
     ("n", "p", "k", "seed"), [(400, 60, 2, 0), (300, 150, 4, 1), (90, 200, 3, 2), (500, 9, 2, 3)]
 )
 @pytest.mark.filterwarnings("ignore::streampca.errors.HeywoodWarning")
-def test_it_is_the_maximum(n, p, k, seed):
-    X = planted(n, p, k, seed)
+def test_streamed_factors_reach_the_maximum_of_the_scatter_solver(n, p, k, seed):
+    X = measured(n, p, k, seed)
     exact, model = pair(X, k)
     assert model.converged_
     assert model.log_likelihood_ == pytest.approx(exact.log_likelihood_, abs=2e-6)
@@ -42,9 +42,9 @@ def test_it_is_the_maximum(n, p, k, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_left_to_gain_is_known(seed):
+def test_the_gain_of_streamed_factors_is_what_they_lack(seed):
     """The promise of the next optimum is what the p x p solver finds beyond."""
-    X = planted(250, 120, 3, seed)
+    X = measured(250, 120, 3, seed)
     exact, model = pair(X, 3, tol=2.0)
     left = exact.log_likelihood_ - model.log_likelihood_
     assert 0 < left < 2.0
@@ -67,7 +67,7 @@ def left_to_gain(model, X):
 
 @pytest.mark.parametrize(("k", "seed"), [(2, 4), (3, 5)])
 @pytest.mark.filterwarnings("ignore::streampca.errors.HeywoodWarning")
-def test_what_is_known_entirely_is_solved_exactly(k, seed):
+def test_a_covariance_that_is_known_entirely_is_solved_exactly(k, seed):
     """As many directions as features: S is known, and EM on it would creep."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(200, 6))
@@ -98,7 +98,7 @@ def test_more_factors_than_the_data_hold_are_found_and_judged(n, p, strength, k,
 
 @pytest.mark.parametrize("kind", ["dask", "sparse", "float32"])
 def test_every_source_gives_the_same(kind):
-    X = np.rint(planted(220, 40, 2, seed=6))
+    X = np.rint(measured(220, 40, 2, seed=6))
     exact = FactorAnalysis(2, solver="scatter").fit(X)
     source = {
         "dask": lambda: da.from_array(X, chunks=(50, 40)),
@@ -111,7 +111,7 @@ def test_every_source_gives_the_same(kind):
 
 
 def test_weights_holes_and_constant_features():
-    X = planted(150, 30, 2, seed=7)
+    X = measured(150, 30, 2, seed=7)
     weights = np.random.default_rng(0).integers(0, 4, 150)
     weighted = FactorAnalysis(2, solver="streamed", tol=1e-6).fit(X, sample_weight=weights)
     exact = FactorAnalysis(2, solver="scatter").fit(np.repeat(X, weights, axis=0))
@@ -142,7 +142,7 @@ def test_auto_goes_by_memory_and_time():
 
 
 def test_the_surrogate_agrees_on_its_basis_and_on_the_diagonal():
-    S = np.corrcoef(planted(200, 40, 3, seed=9).T)
+    S = np.corrcoef(measured(200, 40, 3, seed=9).T)
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(40, 7)))[0]
     surrogate = FactorSurrogate(40, 0.005)
     surrogate.add(basis[:, :5], S @ basis[:, :5])
@@ -175,7 +175,7 @@ def with_holes(X, share=0.2):
 @pytest.mark.parametrize("solver", ["scatter", "streamed"])
 @pytest.mark.parametrize(("n", "p", "k"), [(200, 8, 2), (150, 30, 3)])
 def test_em_leaves_holes_out_of_the_likelihood(n, p, k, solver):
-    Y = with_holes(planted(n, p, k))
+    Y = with_holes(measured(n, p, k))
     model = FactorAnalysis(k, missing="em", solver=solver, tol=1e-5, max_passes=400).fit(Y)
     trace = model.trace_
     assert np.all(np.diff(trace) >= -1e-12 * abs(trace[-1]))
@@ -198,7 +198,7 @@ def test_em_leaves_holes_out_of_the_likelihood(n, p, k, solver):
 
 
 def test_em_without_holes_is_the_closed_solution():
-    X = planted(150, 9, 2, seed=4)
+    X = measured(150, 9, 2, seed=4)
     plain, model = FactorAnalysis(2).fit(X), FactorAnalysis(2, missing="em").fit(X)
     np.testing.assert_allclose(model.uniquenesses_, plain.uniquenesses_, rtol=1e-7)
     assert model.p_value_ == pytest.approx(plain.p_value_)

@@ -11,15 +11,13 @@ from scipy.stats import multivariate_normal
 
 from streampca import PPCA, FactorAnalysis
 from streampca.errors import NonFiniteError
+from tests.data import planted, simple_factors
 
 
-def planted(n=120, p=9, k=2, seed=0, holes=0.2):
+def holed(n=120, p=9, k=2, seed=0, holes=0.2):
     rng = np.random.default_rng(seed)
-    loadings = 0.3 * rng.normal(size=(p, k))
-    loadings[np.arange(p), np.arange(p) % k] += 1.5
-    X = 4.0 + rng.normal(size=(n, k)) @ loadings.T + rng.normal(size=(n, p))
-    X[rng.random((n, p)) < holes] = np.nan
-    return X
+    factors = simple_factors(k, p, rng)
+    return planted(n, p, factors=factors, noise=1.0, mean=4.0, holes=holes, seed=rng)
 
 
 MODELS = {
@@ -51,7 +49,7 @@ def by_hand(model, row):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_with_holes(name, axis, monkeypatch):
-    X = planted()
+    X = holed()
     X[3] = np.nan  # a row without any observation
     model = MODELS[name]().fit(X)
     monkeypatch.setattr("streampca.models.results.row_maps.easier_axis", lambda matrix: axis)
@@ -70,7 +68,7 @@ def test_rows_with_holes(name, axis, monkeypatch):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_without_holes(name, axis, monkeypatch):
-    X = planted(holes=0.0)
+    X = holed(holes=0.0)
     model = MODELS[name]().set_params(missing="raise").fit(X)
     monkeypatch.setattr("streampca.models.results.row_maps.easier_axis", lambda matrix: axis)
     for given in (X, scipy.sparse.csr_array(X), scipy.sparse.csc_array(X)):
@@ -80,12 +78,12 @@ def test_rows_without_holes(name, axis, monkeypatch):
         np.testing.assert_allclose(scores[5], by_hand(model, X[5])[1], atol=1e-9)
 
     with pytest.raises(NonFiniteError, match="NaN"):
-        model.score_samples(planted())
+        model.score_samples(holed())
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_samples_have_the_covariance_of_the_model(name):
-    model = MODELS[name]().fit(planted(holes=0.0))
+    model = MODELS[name]().fit(holed(holes=0.0))
     drawn = model.sample(40000, random_state=3)
     np.testing.assert_array_equal(drawn, model.sample(40000, random_state=3))
     sigma = model.get_covariance()
@@ -97,7 +95,7 @@ def test_samples_have_the_covariance_of_the_model(name):
 
 
 def test_bartlett_scores_of_rows_with_holes():
-    X = planted()
+    X = holed()
     model = FactorAnalysis(2, missing="mean", scores="bartlett").fit(X)
     X[0, 1:] = np.nan  # less than there are factors: of all solutions the shortest
     scores = model.transform(X)
@@ -114,7 +112,7 @@ def test_bartlett_scores_of_rows_with_holes():
 @pytest.mark.parametrize("make", [PPCA, lambda k: FactorAnalysis(k, missing="em")])
 def test_holes_of_a_sample_of_weight_0_change_nothing(make, axis, tmp_path):
     """Neither the closed form nor its ddof; holes of others count."""
-    X = planted(holes=0.0)
+    X = holed(holes=0.0)
     weights = np.ones(len(X))
     weights[[7, 50]] = 0.0
     plain = make(2).fit(np.delete(X, [7, 50], axis=0))

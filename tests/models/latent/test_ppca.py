@@ -13,13 +13,15 @@ from sklearn.decomposition import PCA as Reference
 import streampca
 from streampca import PPCA
 from streampca.errors import InvalidInputError
+from tests.data import planted
 
 
-def planted(n=200, p=12, k=3, seed=0, noise=0.7):
+def spread(n=200, p=12, k=3, seed=0, noise=0.7):
+    """Orthogonal factors of falling strength."""
     rng = np.random.default_rng(seed)
-    spread = 3.0 * 0.7 ** np.arange(k)
-    made = (rng.normal(size=(n, k)) * spread) @ np.linalg.qr(rng.normal(size=(p, k)))[0].T
-    return 5.0 + made * np.sqrt(p) + noise * rng.normal(size=(n, p))
+    strengths = 3.0 * 0.7 ** np.arange(k) * np.sqrt(p)
+    factors = strengths[:, None] * np.linalg.qr(rng.normal(size=(p, k)))[0].T
+    return planted(n, p, factors=factors, noise=noise, mean=5.0, seed=rng)
 
 
 # -- the closed form ---------------------------------------------------------------------------
@@ -28,9 +30,9 @@ def planted(n=200, p=12, k=3, seed=0, noise=0.7):
 @pytest.mark.parametrize("k", [1, 3, 11])
 @pytest.mark.parametrize("svd_solver", ["scatter", "tsqr", "gram", "auto"])
 def test_score_is_that_of_scikit_learn(k, svd_solver):
-    X = planted()
+    X = spread()
     missing = "raise" if svd_solver == "tsqr" else "em"
-    ours = PPCA(k, svd_solver=svd_solver, missing=missing).fit(X)
+    ours = PPCA(k, solver=svd_solver, missing=missing).fit(X)
     theirs = Reference(k, svd_solver="full").fit(X)
     np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(X), rtol=1e-9)
     assert ours.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
@@ -44,7 +46,7 @@ def test_score_is_that_of_scikit_learn(k, svd_solver):
 
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_no_other_noise_or_loadings_are_more_likely(scale):
-    X = planted(60, 8, 2, seed=1)
+    X = spread(60, 8, 2, seed=1)
     model = PPCA(2, ddof=0, scale=scale).fit(X)
     Z = (X - X.mean(axis=0)) / (1.0 if scale is None else X.std(axis=0))
     inner = model.result_.factor_model
@@ -60,18 +62,18 @@ def test_no_other_noise_or_loadings_are_more_likely(scale):
 
 
 def test_wide_data_have_the_noise_of_all_directions():
-    X = planted(30, 80, 2, seed=2)
-    model = PPCA(2, ddof=0, svd_solver="gram").fit(X)
+    X = spread(30, 80, 2, seed=2)
+    model = PPCA(2, ddof=0, solver="gram").fit(X)
     values = np.linalg.eigvalsh(np.cov(X.T, ddof=0))[::-1]
     assert model.noise_variance_ == pytest.approx(values[2:].mean(), rel=1e-10)
     expected = multivariate_normal(X.mean(axis=0), model.get_covariance()).logpdf(X)
     np.testing.assert_allclose(model.score_samples(X), expected, rtol=1e-9)
-    made = PPCA(2, ddof=0, svd_solver="gram", whiten=True).fit_transform(X)  # read twice, not more
+    made = PPCA(2, ddof=0, solver="gram", whiten=True).fit_transform(X)  # read twice, not more
     np.testing.assert_allclose(made, model.set_params(whiten=True).transform(X), atol=1e-9)
 
 
 def test_scores_are_posterior_means_in_either_unit():
-    X = planted()
+    X = spread()
     plain, white = PPCA(3, ddof=0).fit(X), PPCA(3, ddof=0, whiten=True).fit(X)
     variance, noise = plain.explained_variance_, plain.noise_variance_
     pca = (X - X.mean(axis=0)) @ plain.components_.T
@@ -89,8 +91,8 @@ def test_scores_are_posterior_means_in_either_unit():
 
 @pytest.mark.parametrize("settings", [{}, {"scale": "std"}, {"weights": np.arange(1.0, 13.0)}])
 def test_curves_choose_the_number(settings):
-    X = planted(400, 12, 3, seed=3)
-    new = planted(401, 12, 3, seed=3)[-200:]
+    X = spread(400, 12, 3, seed=3)
+    new = spread(401, 12, 3, seed=3)[-200:]
     wide = PPCA(8, **settings).fit(X)
     curve, held_out = wide.likelihood_curve(), wide.likelihood_curve(new)
     for k in (1, 3, 5, 8):
@@ -111,7 +113,7 @@ def test_curves_choose_the_number(settings):
 
 @pytest.mark.parametrize("kind", ["dask", "sparse", "xarray", "int16"])
 def test_every_source_gives_the_same(kind):
-    X = np.rint(8 * planted(150, 7, 2, seed=6))
+    X = np.rint(8 * spread(150, 7, 2, seed=6))
     expected = PPCA(2).fit(X)
     given = {
         "dask": lambda: da.from_array(X, chunks=(40, 7)),
@@ -136,7 +138,7 @@ def test_every_source_gives_the_same(kind):
 
 
 def test_remove_and_sample_weights_are_those_of_the_pca(tmp_path):
-    X = planted(120, 12, 2, seed=7)
+    X = spread(120, 12, 2, seed=7)
     trend = np.linspace(-1, 1, 120)
     X = X + 30 * trend[:, None]
     model = PPCA(2, remove=trend).fit(X)
@@ -157,7 +159,7 @@ def test_remove_and_sample_weights_are_those_of_the_pca(tmp_path):
 
 
 def test_nothing_left_for_the_noise():
-    X = planted(40, 5, 2, seed=8)
+    X = spread(40, 5, 2, seed=8)
     model = PPCA(5).fit(X)
     assert model.noise_variance_ == 0.0
     assert np.isfinite(model.score(X))
@@ -172,4 +174,4 @@ def test_nothing_left_for_the_noise():
 )
 def test_settings_that_cannot_be_met(settings, words):
     with pytest.raises(InvalidInputError, match=words):
-        PPCA(**settings).fit(planted())
+        PPCA(**settings).fit(spread())

@@ -22,16 +22,15 @@ from streampca.errors import (
     InvalidInputError,
     NonFiniteError,
 )
+from tests.data import planted
 
 
-def planted(n=150, p=10, k=2, seed=0, noise=0.6, holes=0.2):
+def holed(n=150, p=10, k=2, seed=0, noise=0.6, holes=0.2):
     """(X with holes, X, loadings)."""
     rng = np.random.default_rng(seed)
     loadings = rng.normal(size=(p, k))
-    X = 5.0 + rng.normal(size=(n, k)) @ loadings.T + noise * rng.normal(size=(n, p))
-    Y = X.copy()
-    Y[rng.random((n, p)) < holes] = np.nan
-    return Y, X, loadings
+    X = planted(n, p, factors=loadings.T, noise=noise, mean=5.0, seed=rng)
+    return np.where(rng.random((n, p)) < holes, np.nan, X), X, loadings
 
 
 def likelihood(Y, mean, sigma):
@@ -81,7 +80,7 @@ def plain_em(Y, k, steps):
 @pytest.mark.parametrize("scale", [None, "std"])
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 def test_the_likelihood_never_falls_and_is_that_of_the_rows(n, p, k, holes, scale):
-    Y, _, _ = planted(n, p, k, holes=holes)
+    Y, _, _ = holed(n, p, k, holes=holes)
     Y = Y * np.linspace(1, 9, p)  # the scale must not enter where it does not belong
     model = PPCA(k, tol=1e-5, max_passes=300, scale=scale).fit(Y)
     trace = model.trace_
@@ -96,8 +95,8 @@ def test_the_likelihood_never_falls_and_is_that_of_the_rows(n, p, k, holes, scal
 
 
 @pytest.mark.parametrize(("n", "p", "k", "holes"), [(50, 6, 2, 0.1), (40, 8, 1, 0.4)])
-def test_the_limit_is_that_of_the_textbook(n, p, k, holes):
-    Y, _, _ = planted(n, p, k, seed=3, noise=1.0, holes=holes)
+def test_em_converges_to_plain_em(n, p, k, holes):
+    Y, _, _ = holed(n, p, k, seed=3, noise=1.0, holes=holes)
     model = PPCA(k, tol=1e-9, max_passes=400).fit(Y)
     mean, sigma = plain_em(Y, k, 100)
     np.testing.assert_allclose(model.get_covariance(), sigma, atol=2e-3)
@@ -116,7 +115,7 @@ def test_the_limit_is_that_of_the_textbook(n, p, k, holes):
 def test_a_fifth_of_the_cells_removed_recovers_the_subspace():
     """Within 1 degree of that of the complete data, and as near the truth within a tenth."""
     for seed in range(3):
-        Y, X, loadings = planted(1000, 50, 3, seed=seed, noise=0.5)
+        Y, X, loadings = holed(1000, 50, 3, seed=seed, noise=0.5)
         ours, complete = PPCA(3).fit(Y), PPCA(3).fit(X)
 
         def angle(a, b):
@@ -132,7 +131,7 @@ def test_a_fifth_of_the_cells_removed_recovers_the_subspace():
 
 
 def test_few_holes_are_near_the_closed_form():
-    Y, X, _ = planted(300, 9, 2, seed=5, holes=0.0)
+    Y, X, _ = holed(300, 9, 2, seed=5, holes=0.0)
     Y[0, 0] = np.nan
     with_hole, closed = PPCA(2, tol=1e-9).fit(Y), PPCA(2, ddof=0).fit(X)
     assert len(closed.trace_) == 0
@@ -145,7 +144,7 @@ def test_few_holes_are_near_the_closed_form():
 
 @pytest.mark.parametrize("kind", ["dask", "sparse", "xarray", "int8", "zarr", "float32"])
 def test_every_source_gives_the_same(kind, tmp_path):
-    Y, _, _ = planted(120, 7, 2, seed=6)
+    Y, _, _ = holed(120, 7, 2, seed=6)
     Y = np.rint(8 * Y)
     expected = PPCA(2, tol=1e-6).fit(Y)
 
@@ -173,7 +172,7 @@ def test_every_source_gives_the_same(kind, tmp_path):
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(st.integers(1, 40), st.integers(1, 7), st.booleans())
 def test_no_chunking_changes_the_answer(rows, columns, single):
-    Y, _, _ = planted(90, 7, 2, seed=7)
+    Y, _, _ = holed(90, 7, 2, seed=7)
     Y = Y.astype(np.float32) if single else Y
     whole = PPCA(2).fit(Y)
     model = PPCA(2).fit(da.from_array(Y, chunks=(rows, columns)))
@@ -182,7 +181,7 @@ def test_no_chunking_changes_the_answer(rows, columns, single):
 
 
 def test_sample_weights_are_repeated_rows():
-    Y, _, _ = planted(60, 6, 2, seed=8)
+    Y, _, _ = holed(60, 6, 2, seed=8)
     weights = np.random.default_rng(0).integers(0, 4, 60)
     weighted = PPCA(2, tol=1e-6).fit(Y, sample_weight=weights)
     repeated = PPCA(2, tol=1e-6).fit(np.repeat(Y, weights, axis=0))
@@ -193,7 +192,7 @@ def test_sample_weights_are_repeated_rows():
 
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 def test_feature_weights_multiply_the_features():
-    Y, _, _ = planted(80, 6, 2, seed=9)
+    Y, _, _ = holed(80, 6, 2, seed=9)
     weights = np.array([1.0, 2.0, 0.5, 1.0, 0.0, 3.0])
     model = PPCA(2, weights=weights, tol=1e-6).fit(Y)
     used = weights > 0
@@ -203,10 +202,10 @@ def test_feature_weights_multiply_the_features():
     assert model.noise_variance_ == pytest.approx(plain.noise_variance_, rel=1e-6)
 
 
-def test_an_interrupted_fit_goes_on_in_the_same_step(tmp_path, monkeypatch):
+def test_an_interrupted_em_resumes_with_its_last_step(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 2000)
     monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 20)
-    Y, _, _ = planted(200, 12, 3, seed=10)
+    Y, _, _ = holed(200, 12, 3, seed=10)
     source = da.from_array(Y, chunks=(20, 12))
     folder = str(tmp_path / "checkpoint")
     whole = PPCA(3).fit(source)
@@ -249,7 +248,7 @@ def both_ways(make, Y, monkeypatch, **more):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.filterwarnings("ignore::streampca.errors.DroppedFeaturesWarning")
 def test_streamed_features_take_the_same_steps(make, weighted, monkeypatch):
-    Y, _, _ = planted(90, 25, 2, seed=13)
+    Y, _, _ = holed(90, 25, 2, seed=13)
     Y[4], Y[:, 7], Y[:, 9] = np.nan, np.nan, 2.5
     Y[:, 1] = np.where(np.isnan(Y[:, 1]), 5.0, Y[:, 1])
     weights = np.random.default_rng(0).integers(0, 4, 90) if weighted else None
@@ -265,7 +264,7 @@ def test_streamed_features_take_the_same_steps(make, weighted, monkeypatch):
 
 def test_wide_sources_stream_features():
     wide = da.zeros((3192, 200_000), chunks=(3192, 500), dtype=np.float32)
-    plan = PPCA(10, svd_solver="gram", memory_limit="1GiB").plan(wide)
+    plan = PPCA(10, solver="gram", memory_limit="1GiB").plan(wide)
     assert "at most 100, features streamed" in plan.reason
     assert plan.named("em").reads == 400
 
@@ -274,7 +273,7 @@ def test_wide_sources_stream_features():
 
 
 def test_rows_and_columns_without_observations(tmp_path):
-    Y, _, _ = planted(90, 8, 2, seed=11)
+    Y, _, _ = holed(90, 8, 2, seed=11)
     Y[5], Y[7, 1:] = np.nan, np.nan
     Y[:, 3] = np.nan
     with pytest.warns(DroppedFeaturesWarning, match="1 of 8 features"):
@@ -295,8 +294,8 @@ def test_rows_and_columns_without_observations(tmp_path):
     np.testing.assert_array_equal(again.transform(Y), scores)
 
 
-def test_what_cannot_be_certain_is_said():
-    Y, _, _ = planted(60, 8, 3, seed=12)
+def test_em_that_has_not_converged_warns():
+    Y, _, _ = holed(60, 8, 3, seed=12)
     with pytest.warns(AccuracyWarning, match=r"max_passes=2: the log-likelihood may"):
         model = PPCA(3, max_passes=2).fit(Y)
     assert not model.converged_
@@ -308,7 +307,7 @@ def test_what_cannot_be_certain_is_said():
 
 
 def test_holes_and_infinities_that_are_refused():
-    Y, _, _ = planted()
+    Y, _, _ = holed()
     with pytest.raises(NonFiniteError, match="NaN"):
         PPCA(2, missing="raise").fit(Y)
     Y[3, 3] = np.inf
@@ -333,7 +332,7 @@ def test_more_components_than_the_data_hold(k):
 @pytest.mark.filterwarnings("ignore:EM has not converged")
 def test_a_likelihood_without_a_maximum_is_said_and_still_right(n, p, k, seed):
     """So few cells that k components fit them: the noise would fall to 0, the digits with it."""
-    Y, _, _ = planted(n, p, k, seed=seed, holes=0.45)
+    Y, _, _ = holed(n, p, k, seed=seed, holes=0.45)
     with pytest.warns(AccuracyWarning, match="the likelihood has no maximum"):
         model = PPCA(k, tol=1e-6, max_passes=200).fit(Y, sample_weight=np.full(n, 2.0))
     used = np.setdiff1d(np.arange(p), model.result_.dropped)
@@ -358,7 +357,7 @@ def test_columns_that_two_rows_fit_exactly():
 @pytest.mark.parametrize("seed", [0, 4])
 def test_the_number_of_components_is_not_that_of_the_means(seed):
     """Means in place of holes look like directions of their own; the criterion is of each EM."""
-    Y, _, _ = planted(300, 10, 2, seed=seed, noise=0.3, holes=0.3)
+    Y, _, _ = holed(300, 10, 2, seed=seed, noise=0.3, holes=0.3)
     filled = np.where(np.isnan(Y), np.nanmean(Y, axis=0), Y)
     assert PPCA("bic").fit(filled).n_components_ > 2
     model = PPCA("bic").fit(Y)

@@ -100,7 +100,7 @@ def test_an_iteration_goes_over_where_it_cannot_certify(n, dtype):
 
 def test_reads_that_are_limited_are_not_exceeded():
     x = flat_tail()
-    with pytest.warns(AccuracyWarning, match=r"not certified.*svd_solver='scatter' is exact"):
+    with pytest.warns(AccuracyWarning, match=r"not certified.*solver='scatter' is exact"):
         model = PCA(8, max_passes=3).fit(x)
     assert len(model.cost_) <= 3
 

@@ -389,7 +389,7 @@ def test_a_ddof_that_is_no_count_is_refused(X):
     ],
 )
 def test_svd_solver_is_the_state_by_another_name(X, solver, state, tmp_path):
-    named = IncrementalPCA(3, svd_solver=solver, max_rows=8).fit(X)
+    named = IncrementalPCA(3, solver=solver, max_rows=8).fit(X)
     chosen = IncrementalPCA(3, state=state, max_rows=8).fit(X)
     np.testing.assert_array_equal(named.components_, chosen.components_)
     np.testing.assert_array_equal(named.explained_variance_, chosen.explained_variance_)
@@ -400,11 +400,11 @@ def test_svd_solver_is_the_state_by_another_name(X, solver, state, tmp_path):
 
 
 def test_state_and_svd_solver_must_agree(X):
-    IncrementalPCA(3, state="tsqr", svd_solver="full").fit(X)
+    IncrementalPCA(3, state="tsqr", solver="full").fit(X)
     with pytest.raises(InvalidInputError, match="say different things"):
-        IncrementalPCA(3, state="scatter", svd_solver="full").fit(X)
-    with pytest.raises(InvalidInputError, match="svd_solver='gram'; expected 'auto' or one of"):
-        IncrementalPCA(3, svd_solver="gram").fit(X)
+        IncrementalPCA(3, state="scatter", solver="full").fit(X)
+    with pytest.raises(InvalidInputError, match="solver='gram'; expected 'auto' or one of"):
+        IncrementalPCA(3, solver="gram").fit(X)
 
 
 @pytest.mark.parametrize("rows", [1, 100, 333])

@@ -216,4 +216,4 @@ def test_columns_stay_behind_when_a_matrix_travels(cells: Any) -> None:
     assert {"batch", "depth"} <= set(matrix.column_names(0))
     travelled = pickle.loads(pickle.dumps(matrix))
     np.testing.assert_array_equal(travelled.read(0, 0, N), matrix.read(0, 0, N))
-    assert travelled.beside is None
+    assert travelled.annotations is None

@@ -105,3 +105,35 @@ def test_fewer_steps_do_not_choose_the_longer_vectors() -> None:
     many = streampca.PCA(5, svd_solver="randomized").plan(x)
     few = streampca.PCA(5, svd_solver="randomized", max_passes=3).plan(x)
     assert many.named("step").axis == few.named("step").axis == 0
+
+
+def test_a_flat_spectrum_is_iterated_while_that_costs_less_than_the_exact_solver() -> None:
+    random = np.random.default_rng(3)
+    x = scipy.sparse.random(
+        1500, 400, 0.03, format="csr", random_state=3, data_rvs=random.standard_normal
+    )
+    model = fitted(x, rates={"update": 1e7, "stored": 1e8, "dense": 1e7})
+    assert model.plan_.solver == "krylov"
+    assert model.plan_.then is not None
+    assert 8 < len(model.cost_) < 60  # and it never went over
+    assert {cost.name.split()[0] for cost in model.cost_} == {"look", "step"}
+    dense = x.toarray() - x.toarray().mean(axis=0)
+    _, _, v = np.linalg.svd(dense, full_matrices=False)
+    cosine = np.abs(np.einsum("ij,ij->i", v[:5], model.components_))
+    angle = np.arccos(np.minimum(cosine, 1.0))
+    assert model.certificate_ is not None
+    assert (angle <= model.certificate_.angle_bound).all()
+    assert model.certificate_.angle_bound.max() < 1e-3
+
+
+def test_an_iteration_over_a_network_keeps_to_few_passes() -> None:
+    from streampca.models.decompose.routes import most_passes
+    from streampca.sources import as_matrix
+
+    class Remote:
+        name, remote = "s3://bucket/x", True
+
+    matrix = as_matrix(COUNTS)
+    assert most_passes(matrix) > 100
+    matrix.carried_nbytes, matrix.locations = 0, lambda: (Remote(),)  # type: ignore
+    assert most_passes(matrix) == 0

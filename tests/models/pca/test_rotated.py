@@ -10,23 +10,23 @@ import xarray as xr
 import streampca
 from streampca import PCA, IncrementalPCA, RotatedPCA
 from streampca.errors import DroppedFeaturesWarning, InvalidInputError
+from tests.data import planted
 from tests.solvers.test_rotation import by_singular_vectors, matched, simple_structure
 
 matplotlib.use("agg")
 METHODS = ["varimax", "promax"]
 
 
-def planted(n=200, p=12, k=3, seed=0):
-    rng = np.random.default_rng(seed)
-    factors = rng.normal(size=(n, k))
-    return 5 + factors @ simple_structure(p, k, seed).T + 0.1 * rng.normal(size=(n, p))
+def structured(n=200, p=12, k=3, seed=0):
+    factors = simple_structure(p, k, seed).T
+    return planted(n, p, factors=factors, noise=0.1, mean=5, seed=seed)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("solver", ["scatter", "gram"])
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_loadings_scores_and_reconstruction_agree(method, solver, scale):
-    X = planted()
+    X = structured()
     pca = PCA(3, svd_solver=solver, scale=scale).fit(X)
     model = streampca.rotate(pca, method)
     result = model.result_
@@ -59,7 +59,7 @@ def test_loadings_scores_and_reconstruction_agree(method, solver, scale):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_space_is_that_of_the_unrotated(method):
-    X = planted(seed=1)
+    X = structured(seed=1)
     pca = PCA(4, svd_solver="gram").fit(X)
     model = streampca.rotate(pca, method, k=3)
     three = PCA(3, svd_solver="gram").fit(X)
@@ -82,7 +82,7 @@ def test_the_space_is_that_of_the_unrotated(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_saved_labelled_and_drawn(tmp_path, method):
-    values = planted(n=9, p=20, seed=2)
+    values = structured(n=9, p=20, seed=2)
     da = xr.DataArray(values.reshape(9, 4, 5), dims=("time", "lat", "lon"))
     da.values[:, 0, 0] = np.nan
     with pytest.warns(DroppedFeaturesWarning):
@@ -107,7 +107,7 @@ def test_saved_labelled_and_drawn(tmp_path, method):
 
 
 def test_an_estimator_that_fits_and_rotates():
-    X = planted(seed=3)
+    X = structured(seed=3)
     model = RotatedPCA(PCA(3), "promax", power=3.0).fit(X)
     other = PCA(3).fit(X).result_.rotate("promax", power=3.0)
     np.testing.assert_array_equal(model.result_.loadings, other.loadings)
@@ -129,7 +129,7 @@ def test_an_estimator_that_fits_and_rotates():
 
 
 def test_what_cannot_be_rotated():
-    X = planted(seed=4)
+    X = structured(seed=4)
     result = PCA(3).fit(X).result_
     for k in (0, 4, 1.5, True):
         with pytest.raises(InvalidInputError, match=r"k="):

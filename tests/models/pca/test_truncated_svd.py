@@ -80,7 +80,7 @@ def test_the_plan_names_it_and_what_is_asked_wrongly_is_refused() -> None:
     assert clone(TruncatedSVD(5)).n_components == 5
     with pytest.raises(InvalidInputError, match=r"n_components=0\.5"):
         TruncatedSVD(0.5).fit(X)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="algorithm='qr'"):
+    with pytest.raises(InvalidInputError, match="solver='qr'"):
         TruncatedSVD(algorithm="qr").fit(X)
     with pytest.raises(InvalidInputError, match="n_components"):
         TruncatedSVD(31).fit(X)

@@ -8,24 +8,18 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
 from streampca import PCA, IncrementalPCA
 from streampca.cli.commands import main
 from streampca.errors import InvalidInputError
+from tests.data import planted
 from tests.each import each
 from tests.models.paths import PATHS, fit
 
 IGNORED = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
-
-
-def planted(n, p, seed=0, k=4):
-    rng = np.random.default_rng(seed)
-    factors = rng.standard_normal((k, p)) * np.linspace(3, 1, k)[:, None]
-    noise = 0.3 * rng.standard_normal((n, p))
-    return rng.standard_normal((n, k)) @ factors + noise + rng.uniform(-9, 9, p)
 
 
 def oracle(X, weights=None, sample_weight=None, scale=None, ddof=1):
@@ -111,7 +105,6 @@ def test_whole_weights_equal_repeated_rows(path, monkeypatch):
     )
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     data=st.data(),
     n=st.integers(4, 40),
@@ -195,7 +188,7 @@ def test_likelihood_and_covariance_are_in_the_units_of_the_data():
 def grid(lat_name="lat", attrs=None, seed=0):
     rng = np.random.default_rng(seed)
     lat, lon = np.array([-90.0, -30, 0, 45, 90]), np.arange(6) * 60.0
-    values = planted(40, 30, seed).reshape(40, 5, 6)
+    values = planted(40, 30, seed=seed).reshape(40, 5, 6)
     da_ = xr.DataArray(
         values,
         dims=("time", lat_name, "lon"),

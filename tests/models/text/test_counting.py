@@ -19,7 +19,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError, OccupiedError,
 from streampca.models.text import vocabulary
 from streampca.models.text.counting_plan import Budget
 from streampca.models.text.splitting import Pieces
-from streampca.sources.texts import texts as sources
+from streampca.sources.texts import documents
 
 RNG = np.random.default_rng(5)
 
@@ -55,7 +55,7 @@ def test_counts_are_those_of_scikit_learn(
     """Whatever the dictionary and a batch hold, and in however many pieces a text comes."""
     texts = [*corpus(100), " ".join(corpus(40)), "w001"]
     monkeypatch.setattr(Budget, "within", lambda *_: budget)
-    monkeypatch.setattr(sources, "PIECE", piece)
+    monkeypatch.setattr(documents, "PIECE", piece)
     found = streampca.open_texts(texts, **settings)
     reference = CountVectorizer(**settings)
     np.testing.assert_array_equal(whole(found), reference.fit_transform(texts).toarray())

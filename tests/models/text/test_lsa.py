@@ -216,7 +216,7 @@ def test_every_pass_of_a_fit_is_planned_and_counted() -> None:
 # -- what users ask --------------------------------------------------------------------------------
 
 
-def test_texts_in_names_out(small: LSA) -> None:
+def test_answers_are_names_of_documents_and_terms(small: LSA) -> None:
     assert [one.name for one in small.search("eyes and an EYE", 2)] == ["e1", "e2"]
     assert small.similar_documents("g1", 1)[0].name == "g2"
     assert small.similar_terms("Graphs", 1)[0].name == "trees"
@@ -225,7 +225,7 @@ def test_texts_in_names_out(small: LSA) -> None:
     assert small.transform(["a lens"]).shape == (1, 4)
 
 
-def test_saved_whole(small: LSA, tmp_path: Path) -> None:
+def test_a_saved_lsa_answers_the_same(small: LSA, tmp_path: Path) -> None:
     small.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")
     assert isinstance(loaded, LSA)
@@ -251,6 +251,11 @@ def test_coordinates_on_disk(small: LSA, tmp_path: Path) -> None:
     (tmp_path / "o.zarr").rename(tmp_path / "o2.zarr")
     with pytest.raises(SourceError, match="does not hold the coordinates"):
         other.search("lens")
+    texts = iter(TEXTS)
+    for taken in (place, tmp_path / "documents.csv"):
+        with pytest.raises(InvalidInputError, match=r"exists already|a Zarr array is written here"):
+            LSA(4, coordinates=str(taken), **options).fit(texts)
+    assert len(list(texts)) == len(TEXTS)  # refused before any is read
 
 
 def test_ready_matrices(small: LSA, tmp_path: Path) -> None:

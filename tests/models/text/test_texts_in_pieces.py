@@ -18,8 +18,8 @@ from streampca import LSA
 from streampca.cli import main
 from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError, SourceError
 from streampca.passes.memory import peak_nbytes
-from streampca.sources.texts import tables as text_tables
-from streampca.sources.texts.tables import Records
+from streampca.sources.texts import records as text_records
+from streampca.sources.texts.records import Records
 
 ROWS = [(f"d{i}", 1990 + i, 3 * i, f"lens of eye w{i % 4} {i % 5}x, and cornea") for i in range(12)]
 TABLE = pd.DataFrame(ROWS, columns=["id", "year", "citations", "abstract"])
@@ -48,7 +48,7 @@ def test_a_column_of_texts_is_counted_alike_from_every_form(kind: str, tables: A
 
 
 @pytest.mark.parametrize("kind", ["csv", "semicolons", "tsv", "parquet", "frame"])
-def test_numbers_beside_texts_are_not_taken_for_counts(kind: str, tables: Any) -> None:
+def test_numbers_next_to_texts_are_not_taken_for_counts(kind: str, tables: Any) -> None:
     source = TABLE if kind == "frame" else tables[kind]
     with pytest.raises(InvalidInputError, match=r"the column 'abstract' of .* holds texts"):
         LSA(1).fit(source)
@@ -89,7 +89,7 @@ def test_missing_texts_are_named_or_left_out(tmp_path: Path) -> None:
         LSA(2).fit([])
 
 
-def test_the_options_told_are_those_of_the_counts(tables: Any, tmp_path: Path, capsys: Any) -> None:
+def test_reported_options_are_those_of_the_counts(tables: Any, tmp_path: Path, capsys: Any) -> None:
     model, counts = str(tmp_path / "m"), str(tmp_path / "c.zarr")
     options = ["--stop-words", "english", "--min-df", "2", "--ngrams", "1", "2", "--counts", counts]
     fit = ["lsa", "fit", "-k", "1", "-q", "-o", model]
@@ -107,7 +107,7 @@ def test_the_options_told_are_those_of_the_counts(tables: Any, tmp_path: Path, c
 def test_a_record_without_room_is_refused_by_its_line(
     record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_tables, "PIECE", 100)
+    monkeypatch.setattr(text_records, "PIECE", 100)
     path = tmp_path / f"texts.{record}"
     long = "word " * 5000
     text = [json.dumps({"text": one}) for one in ("lens eye", long)]
@@ -160,7 +160,7 @@ def test_a_long_line_keeps_to_the_limit_and_the_printed_peak_is_the_systems(
 def test_json_is_an_array_or_an_object_a_line(
     form: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_tables, "PIECE", 37)  # records are cut at every place
+    monkeypatch.setattr(text_records, "PIECE", 37)  # records are cut at every place
     records = TABLE.to_dict("records")
     if form == "texts":
         records = list(TABLE["abstract"])

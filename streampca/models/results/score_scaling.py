@@ -1,0 +1,108 @@
+"""Scores that a caller hands over: components by their labels, and the scaling of scores."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array, reciprocal
+from streampca.matrix import AxisLabels
+from streampca.matrix.alignment import by_dims
+from streampca.matrix.names import places
+from streampca.sources.tables.frames import is_frame
+
+SCALINGS = (0, 1, 2)
+SCALING = "scaling"  # attribute of labelled scores: 0, 1 or 2, as ``project`` takes it
+NUMBERED = re.compile(r"(.*?)(\d+)")
+ALIKE = 0.05  # of a standard deviation that is as expected
+
+
+def as_transformed(
+    scores: Any, component: AxisLabels, result: Any = None, whitened: bool = False
+) -> Any:
+    """Scores (..., k) of any kind as ``transform`` gives them: components in order, not scaled.
+
+    component : labels of the k components.  result : a linear one; None of a kind that scales
+    nothing.  whitened : scores are of unit variance.
+    Raises InvalidInputError for labels of other components.
+    """
+    if is_frame(scores) and hasattr(scores, "iloc"):
+        order = _by_number([str(name) for name in scores.columns], len(component))
+        return scores if order is None else scores.iloc[:, order]
+    if not by_dims(scores):
+        return scores
+    (dim,) = component.dims
+    if dim in scores.dims:
+        scores = scores.transpose(..., dim)
+        if dim in scores.coords and scores.sizes[dim] == len(component):
+            known, wanted = np.asarray(scores.coords[dim].values), component.coords[dim]
+            found = places(wanted, known, f"scores along {dim!r}")
+            if found.min() < 0:
+                raise InvalidInputError(
+                    f"scores are of the components {known.tolist()}; expected those of the model, "
+                    f"{np.asarray(wanted).tolist()}"
+                )
+            scores = scores if np.all(np.diff(found) == 1) else scores.isel({dim: found})
+    scaling = scores.attrs.get(SCALING, int(whitened))
+    if result is None or scaling == int(whitened) or scores.shape[-1] != len(component):
+        return scores
+    attrs = {name: one for name, one in scores.attrs.items() if name != SCALING}
+    factor = reciprocal(scaling_factor(result, int(scaling)))
+    if whitened:
+        factor = factor * reciprocal(result.score_deviation)
+    return (scores * factor).assign_attrs(attrs)
+
+
+def _by_number(names: list[str], k: int) -> list[int] | None:
+    """The order in which columns such as pca0, pca1, ... count up; None where they do."""
+    parts = [NUMBERED.fullmatch(name) for name in names]
+    if len(names) != k or None in parts or len({one[1] for one in parts if one}) > 1:
+        return None
+    numbers = [int(one[2]) for one in parts if one]
+    order = np.argsort(numbers).tolist()
+    whole = sorted(numbers) in (list(range(k)), list(range(1, k + 1)))
+    return order if whole and order != list(range(k)) else None
+
+
+def check_spread(scores: Array, result: Any) -> None:
+    """Refuse scores (n, k) of the rows of the fit that have been scaled and do not say so."""
+    deviation = np.sqrt(np.maximum(result.explained_variance, 0.0))
+    spread = scores.std(axis=0)
+    for scaling in SCALINGS:
+        expected = deviation * scaling_factor(result, scaling)
+        near = np.abs(spread - expected) <= ALIKE * expected
+        if near.all():
+            if scaling:
+                raise InvalidInputError(
+                    f"scores have the spread of PCs with scaling={scaling}; expected them as "
+                    "transform gives them: scores=pca.transform(X), and pc_scaling= says how they "
+                    "come out"
+                )
+            return
+
+
+def scaling_factor(result: Any, scaling: int) -> Array:
+    """(k,) factors of a scaling: 1, 1 / sqrt(variance) or sqrt(variance).
+
+    0, not 1 / 0, for components after the rank. Raises InvalidInputError.
+    """
+    deviation = np.sqrt(np.maximum(result.explained_variance, 0.0))
+    if check_scaling(scaling) == 0:
+        return np.ones_like(deviation)
+    if scaling == 2:
+        return np.asarray(deviation)
+    real = np.arange(len(deviation)) < result.rank
+    return reciprocal(np.where(real, deviation, 0.0))
+
+
+def check_scaling(scaling: int) -> int:
+    """The scaling, which must be one of SCALINGS. Raises InvalidInputError."""
+    if scaling not in SCALINGS or isinstance(scaling, bool):
+        raise InvalidInputError(
+            f"scaling={scaling!r}; expected 0 (as it is), 1 (divided by the square root of the "
+            "eigenvalue) or 2 (multiplied by it)"
+        )
+    return scaling

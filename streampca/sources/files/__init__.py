@@ -1,1 +1,0 @@
-"""Files that hold one array, images, and encodings of text files."""
