@@ -26,17 +26,12 @@ from tests.docstrings import MODULES, members
 WITHOUT_EXAMPLE = {
     # accumulators
     "Accumulator",
-    # errors
-    "StreamPCAError",
     # genetics
     "project_samples",
     "prune_ld",
     # matrix
     "Block",
     "ChunkedMatrix",
-    # model_store
-    "ModelStore",
-    "load",
     # models/contract
     "preprocess.Log1p",
     "preprocess.LogEntropy",
