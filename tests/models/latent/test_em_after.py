@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 from streampca import PPCA, FactorAnalysis
 from streampca.errors import EmptySamplesWarning
@@ -41,18 +42,23 @@ def test_an_interrupted_choice_by_bic_resumes_in_the_same_em(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("holes", [0.0])
-def test_an_uncertified_pca_is_replaced_by_the_exact_one_before_em_begins(holes):
-    """A flat tail, which an iteration cannot certify: EM begins at the exact components."""
-    Y = flat_tail(400, 300, "float64")
+def test_an_uncertified_pca_is_replaced_by_the_exact_one_before_em_begins(holes, tmp_path):
+    """A flat tail, which an iteration cannot certify: EM begins at the exact components.
+
+    The matrix is stored, and its passes are slow: else the iteration continues to its end.
+    """
+    Y = flat_tail(900, 800, "float64")
     Y[np.random.default_rng(0).random(Y.shape) < holes] = np.nan
-    slow = slowed(np.nan_to_num(Y), 20.0)  # rates by which the iteration comes first
-    model = PPCA(8, rates=slow, random_state=0, tol=1e9).fit(Y)
+    slow = slowed(np.nan_to_num(Y), 20.0) | {"skinny": 3e8}  # by which the iteration comes first
+    source = str(tmp_path / "y.zarr")
+    zarr.create_array(source, data=Y, chunks=(300, 800))
+    model = PPCA(8, rates=slow, random_state=0, tol=1e9).fit(source)
     plan = model.plan_
     assert plan.solver == "krylov"
     before = [one for one in plan.passes if one.name != "em"]  # EM follows either answer once
     assert plan.n_passes == sum(one.times for one in before) + plan.then.n_passes
     assert plan.reads == sum(one.times * one.reads for one in before) + plan.then.reads
-    exact = PPCA(8, solver=plan.then.solver, random_state=0, tol=1e9).fit(Y)
+    exact = PPCA(8, solver=plan.then.solver, random_state=0, tol=1e9).fit(source)
     names = [cost.name for cost in model.cost_]
     assert names[0] == "look"
     of_exact = [cost.name for cost in exact.cost_]
