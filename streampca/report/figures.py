@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.errors import StreamPCAError
 from streampca.html import table, text
 from streampca.matrix.places import Grid, genome_of, grid_of
 from streampca.report.presentation import Presentation, Sweeps
@@ -57,9 +57,7 @@ def feature_figures(shown: Presentation) -> str:
         return ""
     try:
         count = min(MODES, len(shown.components))
-    except InvalidInputError:  # a fit without them
-        return ""
-    except StreamPCAError as error:  # streamed to a place that is not here
+    except StreamPCAError as error:  # a fit without them, or streamed to a place that is not here
         return f'<p class="soft">{text(error)}</p>'
     axis = shown.labels.features
     grid, genome = grid_of(axis), genome_of(axis)

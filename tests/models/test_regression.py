@@ -67,6 +67,14 @@ def test_a_line_is_the_same_when_x_and_y_change_places() -> None:
     assert there.coef_[0] == pytest.approx(axis[1] / axis[0])
 
 
+def test_the_noise_is_that_of_the_smallest_singular_values() -> None:
+    y = Y.reshape(len(X), -1)
+    both = np.column_stack([X, y])
+    values = np.linalg.svd(both - both.mean(axis=0), compute_uv=False)[X.shape[1] :]
+    cells = (len(X) - 1 - X.shape[1]) * y.shape[1]
+    assert total().fit(X, Y).noise_ == pytest.approx(np.sqrt(np.sum(values**2) / cells))
+
+
 def test_known_noise_of_columns() -> None:
     units = np.array([1.0, 2.0, 0.5, 3.0])
     model = total(noise=units).fit(X, Y)
@@ -112,7 +120,7 @@ def test_through_the_origin() -> None:
     assert model.intercept_ == 0
 
 
-def test_a_response_of_much_noise_beside_another() -> None:
+def test_several_responses_of_which_one_is_mostly_noise() -> None:
     x = np.random.default_rng(8).normal(size=(60, 5))
     first = x @ np.arange(1.0, 6.0)
     y = np.column_stack([first, first**2])  # sigma_6 of all is above sigma_5 of X
@@ -158,7 +166,7 @@ def test_what_has_no_solution_is_refused_with_its_reason() -> None:
         total(memory_limit="1MiB").plan(X, Y)
 
 
-def test_any_data_one_answer(tmp_path: Path) -> None:
+def test_all_sources_give_the_same_coefficients(tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "x"), data=X, chunks=(37, 3))
     expected = total().fit(X, Y)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -187,7 +195,7 @@ def test_in_a_pipeline() -> None:
     assert chain.fit(X, Y).score(X, Y) == pytest.approx(total().fit(X, Y).score(X, Y))
 
 
-def test_saved(tmp_path: Path) -> None:
+def test_a_saved_regression_predicts_the_same(tmp_path: Path) -> None:
     model = total().fit(X, Y)
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")

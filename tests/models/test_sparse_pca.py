@@ -205,7 +205,7 @@ def test_components_beyond_the_rank_are_zero(asked: dict[str, Any], more: dict[s
     """Rounding has no loadings: an alternation between these never ends."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 2)) @ rng.normal(size=(2, 30))
-    with pytest.warns(AccuracyWarning, match="4 components were asked, and the data have rank 2"):
+    with pytest.warns(AccuracyWarning, match="were requested, and the data have rank 2"):
         model = quiet(4, tol=1e-3, **asked, **more).fit(x)
     assert model.components_.shape == (4, 30)
     assert not model.components_[2:].any()
@@ -248,7 +248,7 @@ def test_saved_and_described(tmp_path: Path) -> None:
     assert loaded.result_.nonzero.tolist() == [8, 4]
 
 
-def test_what_cannot_be_used_is_refused() -> None:
+def test_wrong_parameters_are_refused() -> None:
     x = spiked(6)
     for parameters, words in (
         ({"n_nonzero": 0}, "n_nonzero=0; expected a number from 1 to 60"),

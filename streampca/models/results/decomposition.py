@@ -213,7 +213,7 @@ class Decomposition(LinearResult):
                 "constant": self.constant,
                 "filtered": self.filtered,
             },
-            largest_feature=self._largest_feature(),
+            largest_feature=self._largest_feature,
         )
 
     def _largest_feature(self) -> tuple[str, float] | None:
