@@ -687,7 +687,7 @@ SAID = {  # command -> what Python is told, and what the command line says
         ("columns=[...], categorical='onehot'", "--columns ..., --categorical onehot"),
         ("(tol=1e-05). Choose n_components=0.9.", "(--tol 1e-05). Choose --n-components 0.9."),
         ("say missing_value=-0.14", "say --missing-value=-0.14"),
-        ("svd_solver='gram' center=False", "--solver gram --no-center"),
+        ("solver='gram' center=False", "--solver gram --no-center"),
         ("fit with PCA(missing='impute')", "fit with --missing impute"),
         ("plots.map(x=3), HardImpute([1], tol=0.05)", "plots.map(x=3), HardImpute([1], tol=0.05)"),
         ("chromosomes='all', n_autosomes=... of", "--chr all, --chr-set ... of"),

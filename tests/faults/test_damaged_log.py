@@ -243,7 +243,7 @@ def test_rollback_goes_to_the_last_one_before_the_version_that_was_given_up() ->
     backend.put("_log/00000000000000000001.json", b"{}")
     store.mend()
     for _ in range(2):
-        with pytest.raises(SourceError, match=r"was lost, and given up.*streampca models rollback"):
+        with pytest.raises(SourceError, match=r"lost, and removed from the log.*models rollback"):
             store.find()
         store.commit(part(4), {}, promote=False)
     assert store.rollback().number == 2

@@ -165,7 +165,7 @@ SETTINGS = {
     "n_components: 1.5": "model.n_components: 1.5; a share of variance lies between 0 and 1",
     "scale: stdd": "model.scale: 'stdd'; expected one of",
     "missing: means": "model.missing: 'means'; expected 'raise' or 'mean'",
-    "svd_solver: fulll": "model.svd_solver: 'fulll'; expected",
+    "solver: fulll": "model.solver: 'fulll'; expected",
     "whiten: maybe": "model.whiten: 'maybe'; expected true or false",
     "ddof: one": "model.ddof: 'one'; expected",
     "memory_limit: 1GiB": "model.memory_limit: .*; memory_limit belongs outside",

@@ -363,11 +363,11 @@ def test_killed_at_any_time(tmp_path):
 def test_components_are_those_of_the_source(tmp_path, small):
     calls = random_calls(30, 200)
     bed = write_plink(tmp_path / "b", calls, samples=sample_names(30))
-    first = streampca.PCA(3, scale="hwe", missing="mean", svd_solver="gram").fit(bed)
+    first = streampca.PCA(3, scale="hwe", missing="mean", solver="gram").fit(bed)
     for samples_major in (True, False):
         path = str(tmp_path / f"{samples_major}.zarr")
         quietly(bed, path, samples_major=samples_major)
-        model = streampca.PCA(3, scale="hwe", missing="mean", svd_solver="gram").fit(path)
+        model = streampca.PCA(3, scale="hwe", missing="mean", solver="gram").fit(path)
         scale = first.explained_variance_[0]
         np.testing.assert_allclose(
             model.explained_variance_, first.explained_variance_, rtol=0, atol=1e-7 * scale

@@ -277,7 +277,7 @@ def test_both_are_published_and_copied_by_the_command_line(
 
 def test_scores_follow_components_that_change_places_and_signs() -> None:
     X = np.random.default_rng(0).standard_normal((12, 30)) * np.linspace(1, 3, 30)
-    model = streampca.PCA(3, svd_solver="gram", progress=False).fit(X)
+    model = streampca.PCA(3, solver="gram", progress=False).fit(X)
     turned = permuted(model.result_, np.array([2, 0, 1]), np.array([1.0, -1.0, 1.0]))
     centred = X - X.mean(axis=0)
     np.testing.assert_allclose(turned.scores, centred @ turned.components.T, atol=1e-10)
