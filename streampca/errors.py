@@ -57,6 +57,15 @@ class StreamPCAError(Exception):
     """Base class of all errors raised by streampca.
 
     Messages quote names from files; their control characters are escaped.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> try:
+    ...     streampca.open("nowhere.zarr")
+    ... except streampca.StreamPCAError as error:
+    ...     print(error)
+    nowhere.zarr: no such file or directory
     """
 
     def __str__(self) -> str:
@@ -146,7 +155,7 @@ class OccupiedError(InvalidInputError, OutputError):
 
 
 class NotFittedError(StreamPCAError, ValueError, AttributeError):
-    """The estimator was asked for a result before ``fit``."""
+    """A result of an estimator was requested before ``fit``."""
 
 
 class DroppedFeaturesWarning(UserWarning):

@@ -6,40 +6,44 @@ a fit must not overlook it.
 
 from __future__ import annotations
 
+import ast
 import mmap
+import pkgutil
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 # Names of the package: their modules load when they are first used.
 
-_homes: dict[str, str] = {}  # public name -> the module that defines it
+_homes: dict[str, str] = {}  # public class or function -> the module that defines it
 
 
-def on_first_use(
-    package: str, homes: Mapping[str, str]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package that loads its names when they are used.
+def public_names(
+    package: str,
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, from the imports of its stub.
 
-    homes : module -> its names, separated by blanks; a module without names is one itself.
+    The stub is ``__init__.pyi``, which type checkers read in place of ``__init__.py``. What it
+    imports is loaded when it is first used. Source: the idea is that of SPEC 1, "Lazy loading".
     """
-    found = {name: home for home, names in homes.items() for name in names.split()}
-    _homes.update(found)
-    modules = {home.rpartition(".")[2]: home for home, names in homes.items() if not names}
+    stub = ast.parse(pkgutil.get_data(package, "__init__.pyi") or b"")
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
+    _homes.update({name: home for name, home in homes.items() if home != package})
     namespace = vars(sys.modules[package])
 
     def __getattr__(name: str) -> object:
-        if name in modules:
-            return import_module(modules[name])
-        if name not in found:
+        if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        namespace[name] = getattr(import_module(found[name]), name)
+        if homes[name] == package:
+            return import_module(f"{package}.{name}")
+        namespace[name] = getattr(import_module(homes[name]), name)
         return namespace[name]
 
-    return __getattr__, lambda: sorted({*namespace, *found, *modules})
+    return __getattr__, lambda: sorted({*namespace, *homes}), sorted(homes)
 
 
 def home_of(name: str) -> str | None:

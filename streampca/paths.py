@@ -1,24 +1,17 @@
-"""Paths and URLs: regular files that are read back, object storage opened by obstore."""
+"""Paths of files: only regular ones are read back, and a full disk is said to be one."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-import re
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
-from streampca.errors import (
-    DamagedSourceError,
-    InvalidInputError,
-    MissingDependencyError,
-    SourceError,
-)
+from streampca.errors import DamagedSourceError
 
 # Safe reading of files: only regular files, of a bounded size, and not through links.
 #
@@ -207,217 +200,6 @@ def _read(handle: int, shown: str, most: int) -> bytes:
         f"{shown} has {max(size, done)} bytes or more where at most {most} are expected; restore "
         "it from a backup"
     )
-
-
-# URLs: the supported schemes, and object storage (S3, Google Cloud, Azure) opened by obstore.
-
-NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # opened by obstore
-READ = (*OBJECTS, "https", "http", "file", "memory")  # supported for reading
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-OF_S3FS = {
-    "key": "access_key_id",
-    "secret": "secret_access_key",
-    "anon": "skip_signature",
-    "endpoint_url": "endpoint",
-    "region_name": "region",
-}
-
-
-def scheme_of(url: str) -> str:
-    """ "s3" for ``s3://bucket/key``, "" for a path. Raises InvalidInputError for chained URLs."""
-    scheme, found, _ = url.partition("://")
-    if found and "::" in scheme:
-        raise InvalidInputError(
-            f"{scheme.partition('::')[0]}:: chained URLs are not taken; open the Zarr store "
-            "yourself, and give the zarr.Array"
-        )
-    return scheme if found else ""
-
-
-def check_readable(url: str) -> None:
-    """Raise InvalidInputError for a URL whose scheme is not supported."""
-    scheme = scheme_of(url)
-    if scheme and scheme not in READ:
-        raise InvalidInputError(
-            f"{scheme}:// is not read; expected a path, or one of "
-            f"{', '.join(f'{one}://' for one in READ)}. Of anything else open the Zarr store "
-            "yourself, and give the zarr.Array"
-        )
-
-
-def has_obstore() -> bool:
-    """Whether obstore is installed."""
-    try:
-        import obstore  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def no_obstore() -> MissingDependencyError:
-    """The error where it is needed."""
-    return MissingDependencyError("object storage needs obstore: pip install 'streampca[obstore]'")
-
-
-def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
-    """The ``obstore`` store of a bucket and key prefix in a URL.
-
-    options : for ``obstore.store.from_url``; s3fs's names for keys and the endpoint work too.
-        Defaults come from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...). Plain
-        HTTP is allowed to a server on this machine; to others only with
-        ``client_options={"allow_http": True}``, or ``AWS_ALLOW_HTTP=true``.
-
-    Raises MissingDependencyError without obstore, InvalidInputError for unknown options.
-    """
-    try:
-        from obstore.exceptions import BaseError
-        from obstore.store import from_url
-    except ImportError:
-        raise no_obstore() from None
-    store_options = s3_options(options) if url.startswith("s3") else dict(options or {})
-    if not any_credentials(url, store_options):
-        store_options["skip_signature"] = True
-    if url.startswith("s3") and loopback_over_http(store_options):
-        store_options["client_options"] = {
-            "allow_http": True,
-            **store_options.get("client_options", {}),
-        }
-    try:
-        return from_url(f"gs{url[3:]}" if url.startswith("gcs://") else url, **store_options)
-    except (BaseError, TypeError) as error:
-        raise InvalidInputError(
-            f"{url.partition('?')[0].rpartition('@')[2]} cannot be opened: {first_line(error)}"
-        ) from None
-
-
-GCLOUD = "~/.config/gcloud/application_default_credentials.json"  # made by its login
-
-# scheme prefix -> (environment variables, parts of option names) that choose credentials
-CHOSEN = {
-    "s3": (
-        (
-            "AWS_ACCESS_KEY_ID",
-            "AWS_WEB_IDENTITY_TOKEN_FILE",
-            "AWS_SKIP_SIGNATURE",
-            "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-            "AWS_METADATA_ENDPOINT",
-            "AWS_IMDSV1_FALLBACK",
-        ),
-        (
-            "access_key",
-            "web_identity",
-            "skip_signature",
-            "container_credentials",
-            "metadata_endpoint",
-            "imdsv1_fallback",
-            "credential_provider",
-        ),
-    ),
-    "g": (
-        ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION", "GOOGLE_SKIP_SIGNATURE"),
-        ("service_account", "application_credentials", "skip_signature", "credential_provider"),
-    ),
-    "a": (
-        (
-            "AZURE_STORAGE_ACCOUNT_KEY",
-            "AZURE_STORAGE_ACCESS_KEY",
-            "AZURE_STORAGE_CLIENT",
-            "AZURE_STORAGE_SAS",
-            "AZURE_STORAGE_TOKEN",
-            "AZURE_CLIENT",
-            "AZURE_TENANT",
-            "AZURE_MSI",
-            "AZURE_IDENTITY",
-            "AZURE_FEDERATED",
-            "AZURE_SKIP_SIGNATURE",
-            "AZURE_USE_AZURE_CLI",
-            "MSI_ENDPOINT",
-            "IDENTITY_ENDPOINT",
-        ),
-        (
-            "key",
-            "token",
-            "sas",
-            "client_id",
-            "client_secret",
-            "tenant",
-            "msi",
-            "identity",
-            "skip_signature",
-            "credential",
-            "use_azure_cli",
-        ),
-    ),
-}
-
-
-def any_credentials(url: str, store_options: Mapping[str, Any]) -> bool:
-    """Whether the environment or the options choose credentials, or explicitly none.
-
-    If they do not, libraries would ask the machine's metadata service (169.254.169.254). That must
-    be requested: by ``AWS_METADATA_ENDPOINT``, ``AWS_IMDSV1_FALLBACK`` or the options of these
-    names. By default only public objects are read.
-    """
-    scheme = url.partition("://")[0]
-    known = next((one for start, one in CHOSEN.items() if scheme.startswith(start)), None)
-    if known is None:
-        return True
-    variables, options = known
-    if scheme.startswith("g") and os.path.exists(os.path.expanduser(GCLOUD)):
-        return True
-    return any(name.startswith(variables) for name in os.environ) or any(
-        word in str(name).lower() for name in store_options for word in options
-    )
-
-
-def s3_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options by obstore's names, with the endpoint from the environment."""
-    store_options = dict(options or {})
-    store_options |= store_options.pop("client_kwargs", {})  # of s3fs
-    store_options = {OF_S3FS.get(name, name): value for name, value in store_options.items()}
-    if "endpoint" not in store_options and (endpoint := os.environ.get("AWS_ENDPOINT_URL")):
-        store_options["endpoint"] = endpoint
-    return store_options
-
-
-def loopback_over_http(store_options: Mapping[str, Any]) -> bool:
-    """Whether the endpoint is a server on this machine without TLS."""
-    endpoint = str(store_options.get("endpoint", ""))
-    return endpoint.startswith("http://") and urlsplit(endpoint).hostname in LOOPBACK
-
-
-@contextlib.contextmanager
-def plain_errors() -> Iterator[None]:
-    """A context in which errors of obstore and Icechunk become an OSError of one line.
-
-    Raises SourceError for a bucket that does not exist.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not type(error).__module__.startswith(("obstore", "icechunk")):
-            raise
-        if NO_BUCKET.search(str(error)):
-            raise SourceError(
-                f"the bucket of this URL does not exist: make it, or correct the URL "
-                f"({first_line(error)})"
-            ) from error
-        if isinstance(error, FileNotFoundError):
-            raise FileNotFoundError(errno.ENOENT, first_line(error)) from error
-        raise OSError(errno.EIO, first_line(error)) from error
-
-
-def first_line(error: Exception) -> str:
-    """The first line of a message; the rest is for the developers of those libraries.
-
-    Of the XML that a server answers with, its code.
-    """
-    text = str(error).strip()
-    line = re.split(r"\n|<\?xml|<Error>", text)[0].strip()
-    code = re.search(r"<Code>(\w+)</Code>", text)
-    return f"{line} {code[1]}" if code and code[1] not in line else line
 
 
 # Full disks.

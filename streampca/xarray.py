@@ -139,7 +139,7 @@ class StreampcaAccessor:
         return MCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
 
     def _dim(self, dim: Any) -> Any:
-        """The sample dimension: for a Dataset of several variables "time", unless given."""
+        """The sample dimension: "time" for a Dataset of several variables."""
         several = isinstance(self._obj, xarray.Dataset) and len(self._obj.data_vars) > 1
         return "time" if dim is None and several else dim
 

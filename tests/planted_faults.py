@@ -53,11 +53,13 @@ def faults() -> list[Fault]:
     return found
 
 
-def planted(fault: Fault) -> str | None:
-    """The file with the fault; None where its text does not stand there once."""
-    path = PACKAGE / fault.file
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return text.replace(fault.old, fault.new) if text.count(fault.old) == 1 else None
+def planted(fault: Fault) -> tuple[Path, str] | None:
+    """(the file, its text with the fault); also where the text has moved to another file."""
+    for path in (PACKAGE / fault.file, *sorted(PACKAGE.rglob("*.py"))):
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if text.count(fault.old) == 1:
+            return path, text.replace(fault.old, fault.new)
+    return None
 
 
 def read_with(path: Path, text: str) -> None:
@@ -70,13 +72,13 @@ def read_with(path: Path, text: str) -> None:
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
 
 
-def caught(fault: Fault, text: str) -> bool:
+def caught(fault: Fault, path: Path, text: str) -> bool:
     """Whether a test fails, in a fork."""
     if not (process := os.fork()):
         import pytest
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        read_with(PACKAGE / fault.file, text)
+        read_with(path, text)
         tests = [one for name in fault.tests.split() if (one := Path("tests", name)).exists()]
         words = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
         words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # plugins are imported already
@@ -99,8 +101,8 @@ def main() -> int:
     for fault in faults():
         if words and not any(word in fault.file + fault.old for word in words):
             continue
-        text = planted(fault)
-        said = "not there" if text is None else "caught" if caught(fault, text) else "SURVIVES"
+        found = planted(fault)
+        said = "not there" if found is None else "caught" if caught(fault, *found) else "SURVIVES"
         wrong += said != "caught"
         print(f"{said:9} {fault.file}: {fault.old}", flush=True)
     return int(wrong > 0)

@@ -43,7 +43,7 @@ def test_pca_and_plan_are_those_of_the_estimator():
         da.streampca.plan(2, dim=["lat", "lon"]).solver
         == PCA(2).plan(da, dim=["lat", "lon"]).solver
     )
-    with pytest.raises(InvalidInputError, match="dim='depth' is not there"):
+    with pytest.raises(InvalidInputError, match="dim='depth' does not exist"):
         da.streampca.pca(2, dim="depth")
 
 

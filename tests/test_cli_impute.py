@@ -131,7 +131,9 @@ def test_impute_takes_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: A
     for wrong in (["1"], ["5", "1"], ["low", "high"]):
         assert main(["impute", str(tmp_path / "x.zarr"), "--bounds", *wrong]) == 65
         assert "bounds" in capsys.readouterr().err
-    assert main(["impute", str(tmp_path / "x.zarr"), "--no-center", "--center", "biases"]) == 65
+    with pytest.raises(SystemExit):
+        main(["impute", str(tmp_path / "x.zarr"), "--no-center", "--center", "biases"])
+    assert "--center: not allowed with argument --no-center" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("seed", "less"), [(2, True), (3, False)])

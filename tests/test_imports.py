@@ -22,19 +22,21 @@ ANYTHING = {"*"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "__main__": {"cli"},  # python -m streampca
-    "paths": {"errors"},  # files that are read back, URLs: a file beside errors
+    "paths": {"errors"},  # files that are read back: a file beside errors
+    "urls": {"errors"},  # schemes, object storage: a file beside errors
     "html": {"errors"},  # how things look in a notebook: a file beside errors
     "imported": set(),  # what libraries weigh: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
     "solvers": {"errors", "html", "kernels"},
-    "store": {"errors", "paths"},
+    "store": {"errors", "paths", "urls"},
     "matrix": {"errors", "html", "kernels"},
     "sources": {
         "errors",
         "kernels",
         "matrix",
         "paths",
+        "urls",
         "imported",
         "passes.cluster.calls",  # what lies on a cluster is asked for in the way of the passes
         "passes.settings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -46,7 +47,7 @@ class _Part:
 
     product : (p, p) lower, about the mean; of a span about its shift, hence larger by
         total total' / weight.
-    probed : (p, PROBES) the same times H; None for a state saved by an earlier version.
+    probed : (p, PROBES) the same times H.
     mean_error : (p,) bound of the error of the mean.
     total : (p,) of a span, sum w (x - shift).
     """
@@ -55,7 +56,7 @@ class _Part:
     mean: Array
     low: Array
     product: Array
-    probed: Array | None
+    probed: Array
     mean_error: Array
     total: Array | None = None
 
@@ -101,10 +102,10 @@ class Scatter(Accumulator):
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
         self.slack = 0.0  # bound of the rounding error in any entry of s
         self.forgotten = 0.0  # the slack when rows were last removed: that of larger sums
-        self.probed: Any = None  # (p, PROBES) s H in short sums; None after merging an older state
+        self.probed: Any = None  # (p, PROBES) s H in short sums
         self.mean_error: Any = None  # (p,) bound of the error of the mean
         self.varies: Any = None  # 1 where rows vary so little that squares underflow, or None
-        self.drift: Any = None  # bound of the norm of the error in s due to errors of means
+        self.drift = 0.0  # bound of the norm of the error in s due to errors of means
         self._reopen()
 
     def _reopen(self) -> None:
@@ -177,8 +178,7 @@ class Scatter(Accumulator):
 
     def _closed(self) -> _Part:
         """The settled sums."""
-        error = np.zeros(len(self.mean)) if self.mean_error is None else self.mean_error
-        return _Part(self.weight, self.mean, self.mean_low, self.s, self.probed, error)
+        return _Part(self.weight, self.mean, self.mean_low, self.s, self.probed, self.mean_error)
 
     def merge(self, other: Self) -> None:
         self.settle()
@@ -193,18 +193,17 @@ class Scatter(Accumulator):
         self.slack += other.slack
         self.varies = self.varies or other.varies
         self.forgotten += other.forgotten
-        self.drift = (self.drift or 0.0) + (other.drift or 0.0)
+        self.drift += other.drift
         if other._product is not None:
             self._fold(other._open())
         self.count, self.missing = count, missing
 
     def _fold(self, part: _Part) -> None:
         """Add a part, about the mean of all rows."""
-        self._add_probed(part.probed)
         if self.s is None:
-            self.s = zeros(part.product.shape)
-        if self.mean_error is None:  # empty, or a state saved by an earlier version
-            self.mean_error, self.drift = np.zeros(len(part.mean)), 0.0
+            self.s, self.probed = zeros(part.product.shape), np.zeros_like(part.probed)
+            self.mean_error = np.zeros(len(part.mean))
+        self.probed = self.probed + part.probed
         if self.weight == 0:
             self.mean, self.mean_low = part.mean.copy(), part.low.copy()
         add_in_place(self.s, part.product)
@@ -242,17 +241,9 @@ class Scatter(Accumulator):
         self.slack += 2.0 * weight * float(np.abs(delta).max() * error.max(initial=0.0))
         self.drift += 2.0 * weight * float(np.linalg.norm(delta) * np.linalg.norm(error))
 
-    def _add_probed(self, probed: Array | None, sign: float = 1.0) -> None:
-        """Add S H of more rows; it stays unknown once it is unknown for some rows."""
-        if self.s is None:
-            self.probed = None if probed is None else sign * probed
-        elif self.probed is not None:
-            self.probed = None if probed is None else self.probed + sign * probed
-
     def _add_rank_one(self, x: Array, alpha: float) -> None:
         rank_one_update(self.s, x, alpha)
-        if self.probed is not None:
-            self.probed += np.multiply.outer(alpha * x, x @ probe_vectors(len(x)))
+        self.probed += np.multiply.outer(alpha * x, x @ probe_vectors(len(x)))
 
     def forget(self, other: Scatter) -> float:
         """Remove rows that were added before; the inverse of ``merge``.
@@ -284,9 +275,7 @@ class Scatter(Accumulator):
         delta = (gone.mean - self.mean) + (gone.mean_low - self.mean_low)
         diagonal = np.diagonal(self.s)
         largest = float(diagonal.max(initial=0.0))
-        mean_error = np.zeros(len(delta))
-        for each in (self, gone):
-            mean_error += 0.0 if each.mean_error is None else each.mean_error
+        mean_error = self.mean_error + gone.mean_error
         error = self.slack + gone.slack + FOLDING * len(delta) * largest
         if everything:
             apart = np.maximum(np.abs(delta) - mean_error, 0.0)
@@ -306,14 +295,14 @@ class Scatter(Accumulator):
             rank_one_update(remaining, mean, -left)
             removal_error = 2.0 * left * float(np.abs(mean).max() * mean_error.max(initial=0.0))
         refuse_impossible_scatter(remaining, rows, error + removal_error)
-        self._add_probed(gone.probed, -1.0)
+        self.probed = self.probed - gone.probed
         self.s -= gone.s
         self._add_rank_one(delta, -link)
         np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))
         self.mean, self.mean_low, self.missing = mean, mean_low, self.missing - gone.missing
         self.weight, self.count, self.slack = left, rows, error
         self.forgotten, self.mean_error = error, mean_error
-        self.drift = (self.drift or 0.0) + (gone.drift or 0.0)
+        self.drift += gone.drift
         after = float(np.max(np.diagonal(self.s), initial=0.0))
         return error / (after - error) if after > error else np.inf  # nothing is known of it
 
@@ -339,9 +328,9 @@ class Scatter(Accumulator):
     def _clear(self) -> None:
         """No rows any more."""
         self.count, self.weight = 0, 0.0
-        self.slack = self.forgotten = 0.0
+        self.slack = self.forgotten = self.drift = 0.0
         self.mean = self.mean_low = self.missing = self.s = None
-        self.probed = self.mean_error = self.drift = self.varies = None
+        self.probed = self.mean_error = self.varies = None
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
@@ -350,6 +339,12 @@ class Scatter(Accumulator):
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
         return p * p * (8 if p <= NARROW else itemsize) + (6 + 2 * PROBES) * p * 8
+
+    def _check_state(self, state: Mapping[str, Array]) -> None:
+        super()._check_state(state)
+        summed = {"mean", "mean_low", "missing", "s", "probed", "mean_error"}
+        if "s" in state and (absent := summed - state.keys()):
+            raise InvalidInputError(f"sums of {type(self).__name__} lack {sorted(absent)}")
 
     # -- results ----------------------------------------------------------------------------
 
@@ -363,7 +358,7 @@ class Scatter(Accumulator):
     def rounding(self) -> Array | None:
         """(p, PROBES) float64 E H: the error E of the sums times the random vectors H.
 
-        None of a state that an earlier version saved, where it was not measured.
+        None of sums from which a design was eliminated.
         """
         lower = self.lower()
         if self.probed is None:

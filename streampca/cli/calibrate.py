@@ -31,7 +31,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     """Add the options of the command."""
     parser = parsers["calibrate"]
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="default: all that a fit uses, and one beside"
+        "--threads", type=int, metavar="N", help="default: as many as a fit uses, and one alone"
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="JSON file (default: print it)")
     parser.set_defaults(run=_calibrate, limited=limited_threads)

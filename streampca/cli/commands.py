@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import os
 import re
@@ -14,10 +13,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
-from shlex import quote
 from typing import Any, NoReturn
 
 import streampca
+from streampca.cli.messages import as_options
 from streampca.cli.plink_options import plink_answer
 from streampca.cli.terminal import RED, YELLOW, announced, printable_output
 from streampca.errors import (
@@ -56,8 +55,11 @@ COMMANDS = {  # command -> (its module, what it does)
     "embed": ("embed", "filter features, fit a PCA, lay the rows out by UMAP, t-SNE or PaCMAP"),
     "plot": ("pictures", "a picture of a saved model"),
     "report": ("pictures", "everything about a saved model as one HTML page that needs no network"),
-    "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
-    "demo": ("pictures", "make data with known structure and analyse them"),
+    "baselines": (
+        "pictures",
+        "R^2 of PCA, of random projections and of chosen features: a picture",
+    ),
+    "demo": ("demo", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
     "refresh": ("config", "update a model store from its source, by a job file"),
     "config": ("config", "check a job file, or print the schema of one"),
@@ -163,8 +165,7 @@ class Parser(argparse.ArgumentParser):
 
     def options(self) -> list[str]:
         """The long options that it takes."""
-        pattern = r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z0-9-]*)"
-        return re.findall(pattern, self.format_help(), re.MULTILINE)
+        return [one for one in self._option_string_actions if one.startswith("--")]
 
 
 def _taken_by(option: str, commands: Sequence[str]) -> str:
@@ -196,88 +197,6 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
     for module in dict.fromkeys(COMMANDS[one][0] for one in wanted):
         import_module(f"streampca.cli.{module}").add_options(parsers, argv)
     return parser
-
-
-# Messages name parameters as Python takes them; a command line shows its options in their place.
-
-VALUE = r"""'[^']*'|"[^"]*"|\[[^]]*\]|<[^>]*>|-?\d[\d.e-]*\b|True|False|None|\.{3}|(?=[,;.\s)]|$)"""
-IN_MESSAGES = re.compile(
-    r"(?:streampca\.)?(?:open\w*\((?:'[^']*'|[^'=(),]*), |[A-Z]\w*\()"
-    r"(?P<settings>\w+=(?:'[^']*'|\"[^\"]*\"|[^()'\"])*)\)"
-    rf"|[\w.]+\([^()]*\)|(?<![\w./])(?P<name>\w+)=(?P<value>{VALUE})"
-)
-ELSEWHERE = {  # parameter -> option
-    "chromosomes": "chr",
-    "n_autosomes": "chr_set",
-    "max_missing": "geno",
-    "max_sample_missing": "mind",
-}
-PHRASES = {  # calls that an option stands for
-    "streampca.prune_ld(X)": "--ld-r2 0.2",
-    "sample_weight=streampca.relative_weights(w)": "--relative-weights",
-}
-
-
-def as_options(text: str, parser: Parser) -> str:
-    """A message with what Python takes, ``missing='mean'``, as the options of the command.
-
-    What the command does not take stays; of ``transform`` it may be an option of its ``fit``.
-    """
-    known = _options(named := parser.named or parser)
-    if named.prog.endswith(" transform"):
-        known = _options(parser.commands["fit"], "fit ") | known
-
-    def said(found: re.Match[str]) -> str:
-        if found["name"]:
-            return _as_option(known, found["name"], found["value"]) or found[0]
-        inside = IN_MESSAGES.sub(said, found["settings"] or "")
-        return inside.replace(", --", " --") if inside.startswith(("--", "fit --")) else found[0]
-
-    for call, option in PHRASES.items():
-        if option.split()[0].strip("-").replace("-", "_") in known:
-            text = text.replace(call, option)
-    text = IN_MESSAGES.sub(said, text)
-    return re.sub(r"streampca\.(?:Hard|Soft)Impute\b(?!\()", "streampca impute", text)
-
-
-def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any]:
-    """Parameter -> (words before the option that sets it, the option), inner commands' too."""
-    inner = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
-    parsers = [*(each for one in reversed(inner) for each in reversed(one.values())), parser]
-    actions = [one for each in parsers for one in each._actions]
-    options = [one for one in actions if one.option_strings]
-    found = {one.dest: one for one in options}
-    named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in options}
-    return {name: (before, one) for name, one in (found | named).items()}
-
-
-def _as_option(known: dict[str, Any], name: str, value: str) -> str:
-    """``--missing mean`` for ``missing`` and ``'mean'``; "" where the command cannot say that."""
-    name = name if name in known else ELSEWHERE.get(name, name.strip("_"))
-    before, one = known.get(f"no_{name}" if value == "False" else name, ("", None))
-    if one is None or value == "None" or (value in ("True", "False")) != (one.nargs == 0):
-        return ""
-    words = _words(value)
-    free = value[:1] in ("<", ".")  # whatever the user takes
-    if one.choices and not free and not {*filter(None, words)} <= {*map(str, one.choices)}:
-        return ""
-    if any(word.startswith("-") for word in words) and one.nargs == "+":
-        said = [" --" if one == "--" else one for one in words]  # argparse drops a plain one
-        return " ".join(f"{one.option_strings[-1]}={quote(word)}" for word in said)
-    shown = value if free else " ".join(quote(word) for word in words if word and one.nargs != 0)
-    return f"{before}{one.option_strings[-1]}{'=' if value[:1] == '-' else ' '}{shown}".rstrip()
-
-
-def _words(value: str) -> list[str]:
-    """The words of a value as Python writes it: a list, or one."""
-    try:
-        written = value[:1] in ("[", "'", '"') and "..." not in value
-        found = ast.literal_eval(value) if written else value
-    except (SyntaxError, ValueError):
-        found = value
-    if found is value:
-        found = re.findall(r"[^\s,\[\]'\"]+", value) if value[:1] == "[" else value.strip("'\"")
-    return [str(one) for one in found] if isinstance(found, (list, tuple)) else [str(found)]
 
 
 # The entry point.

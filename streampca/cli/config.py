@@ -23,10 +23,10 @@ from streampca.errors import (
 )
 from streampca.matrix.labels import json_of
 from streampca.operations.config import check_cluster, check_job, read_job
-from streampca.operations.outcome import Outcome
+from streampca.operations.outcome import Outcome, seconds_since
 from streampca.operations.refresh import refresh
-from streampca.operations.sections import Origin, read_yaml, schema
-from streampca.operations.state import seconds_since
+from streampca.operations.sections import schema
+from streampca.operations.yaml_files import Origin, read_yaml
 from streampca.passes import cluster_class, started
 
 # Options from a YAML file, by their names on the command line, and its ``cluster:`` section.
@@ -54,16 +54,6 @@ def on_cluster(run: Run) -> Run:
 
 # Options from a YAML file: the names of the command line, which takes precedence.
 
-REPEATED = ("variable", "remove")  # repeatable options with one value each time
-NO_ENTRIES = (
-    "run",
-    "parser",
-    "config",
-    "kind",
-    "apply_config",
-    "limited",
-)  # parsed arguments that are no options
-
 
 def apply_config(parser: Parser, path: str) -> None:
     """Make the entries of a file the defaults of a command; options on the command line win.
@@ -72,25 +62,21 @@ def apply_config(parser: Parser, path: str) -> None:
     ``source`` (a path or a list), and the section ``cluster``. Paths are relative to the working
     directory, as on the command line. Raises SourceError, InvalidInputError.
     """
-    known = {
-        name: value for name, value in vars(parser.parse_args([])).items() if name not in NO_ENTRIES
-    }
-    typed = {}
+    known = _entries(parser)
+    typed: dict[str, Any] = {}
     entries, origin = load_config(path)
     for key, value in entries.items():
-        name = key.replace("-", "_")
-        name = f"{name}_" if name not in known and f"{name}_" in known else name
-        if name not in known:
-            names = sorted(one.replace("_", "-") for one in known)
+        if key == "cluster":
+            typed[key] = check_cluster(value, origin)
+            continue
+        if (action := known.get(key.replace("_", "-"))) is None:
+            names = sorted({*known, "cluster"})
             raise InvalidInputError(
                 f"{origin.at(key)}: no option {key!r}; expected one of {', '.join(names)}"
                 f"{nearest(key.replace('_', '-'), names)}"
             )
-        if name == "cluster":
-            typed[name] = check_cluster(value, origin)
-            continue
         try:
-            typed[name] = _typed(parser, name, known[name], value)
+            typed[action.dest] = _typed(parser, key.replace("-", "_"), action, value)
         except InvalidInputError as error:
             raise InvalidInputError(f"{origin.at(key)}: {error}") from None
     if "cluster" in typed and "scheduler" in typed:
@@ -110,32 +96,41 @@ def load_config(path: str) -> tuple[dict[str, Any], Origin]:
         raise InvalidInputError(str(error)) from None
 
 
-def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
+def _entries(parser: Parser) -> dict[str, argparse.Action]:
+    """The entries that a file can have: long options without dashes, parameters, and ``source``."""
+    actions = [one for one in parser._actions if one.dest not in ("help", "config")]
+    found = {one.dest.replace("_", "-"): one for one in actions}
+    for one in actions:
+        found |= {name[2:]: one for name in one.option_strings if name.startswith("--")}
+    return found
+
+
+def _typed(parser: Parser, name: str, action: argparse.Action, value: Any) -> Any:
     """The value as parsed from the command line; for options of ``--model`` as in a job file."""
-    if type(default) is object:  # ``kinds.UNSET``: these options take None and lists
+    if type(action.default) is object:  # ``kinds.UNSET``: these options take None and lists
         return value
-    option = "--" + name.replace("_", "-")
-    if isinstance(value, bool) and (no := f"--no-{option[2:]}") in parser._option_string_actions:
-        return vars(parser.parse_args([option if value else no]))[name]
-    if isinstance(default, bool):
+    if action.nargs == 0:
         if not isinstance(value, bool):
             raise InvalidInputError(f"expected true or false, not {value!r}")
-        return value
+        if name == action.dest:
+            return value
+        return bool(action.const) if value else parser.get_default(action.dest)  # --no-...
     values = value if isinstance(value, list) else [value]
     if not values or any(one is None or isinstance(one, (bool, dict, list)) for one in values):
         raise InvalidInputError(f"expected a value, not {value!r}; or leave the line out")
-    if name == "source":
+    if not action.option_strings:
         return [str(one) for one in values]
-    alone = not isinstance(value, list) or name in REPEATED
+    option = action.option_strings[-1]
+    alone = not isinstance(value, list) or isinstance(action, argparse._AppendAction)
     argv = [f"{option}={one}" for one in values] if alone else [option, *map(str, values)]
     parser.raises = True
     try:
-        parsed = vars(parser.parse_args(argv))
+        parsed = getattr(parser.parse_args(argv), action.dest)
     finally:
         parser.raises = False
-    if isinstance(value, list) and not isinstance(parsed[name], list):
+    if isinstance(value, list) and not isinstance(parsed, list):
         raise InvalidInputError(f"expected one value, not {value!r}")
-    return parsed[name]
+    return parsed
 
 
 # ``streampca refresh`` and ``streampca config``: scheduled jobs.

@@ -16,6 +16,7 @@ from streampca.cli.options import (
     counts_options,
     open_source,
     prepared_counts,
+    print_fit,
     printing_options,
     running_options,
     settings_of_run,
@@ -24,10 +25,8 @@ from streampca.cli.options import (
 from streampca.cli.outputs import check_outputs
 from streampca.cli.pictures import LABELS, PICTURES, read_labels, write_picture
 from streampca.cli.side_data import refuse_of_genotypes
-from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, SCALES
-from streampca.matrix.labels import json_of
 from streampca.store.bundle import whole_file
 
 
@@ -133,12 +132,7 @@ def run_embed(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         _draw(found, Path(arguments.plot), labels)
     written = [one for one in (arguments.output, arguments.plot) if one]
-    if arguments.json:
-        print(json_of(_summary(found) | {"written": written}, indent=1))
-    elif not arguments.quiet:
-        print(found)
-        for path in written:
-            print(f"written    {shown(path)}")
+    print_fit(arguments, lambda: _summary(found) | {"written": written}, str(found), *written)
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.config import apply_config, cluster_options, on_cluster
+from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.genotypes import genotype_model, genotype_options, is_genotypes
 from streampca.cli.info import left_out, summary
 from streampca.cli.kinds import (
@@ -28,13 +29,15 @@ from streampca.cli.options import (
     output_options,
     planned_counts,
     prepared_counts,
+    print_answer,
+    print_fit,
     print_plan,
     print_planned,
     progress_of,
     refuse_ratings,
     running_options,
     scale_wanted,
-    settings_of_fit,
+    settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import (
@@ -47,16 +50,9 @@ from streampca.cli.outputs import (
     write_labelled,
     write_scores,
 )
+from streampca.cli.plink_tables import tables, write_outputs, zarr_outputs
 from streampca.cli.score_files import OF_SCORES, SCORES, scores_in
-from streampca.cli.selection import (
-    Selection,
-    choose,
-    prune_selection,
-    pruning_rules,
-    tables,
-    write_outputs,
-    zarr_outputs,
-)
+from streampca.cli.selection import Selection, choose, prune_selection, pruning_rules
 from streampca.cli.side_data import (
     removal_wanted,
     sample_weight_wanted,
@@ -66,7 +62,6 @@ from streampca.cli.side_data import (
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import SCALES, ChunkedMatrix
-from streampca.matrix.labels import json_of
 from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.models.decompose.routes import SOLVERS
 from streampca.solvers.rotation import METHODS as ROTATIONS
@@ -140,59 +135,55 @@ def _takes_counts(kind: str) -> bool:
     return kind != "GenotypePCA" and kind_named(kind).views == 1
 
 
+def _n_components(text: str) -> int | float | str:
+    if text in ("all", "gap", "tracy-widom"):
+        return text
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all'"
+        ) from None
+
+
+OF_PCA: dict[str, Spelling] = {
+    "n_components": {
+        "flags": ("-k", "--n-components"),
+        "type": _n_components,
+        "help": "a number, a share of the variance such as 0.9, 'gap', 'tracy-widom' or 'all' "
+        "(default 10)",
+    },
+    "scale": {
+        "type": str,
+        "choices": [s or "none" for s in SCALES],
+        "help": "divide columns; hwe and eigensoft are for allele counts (default: hwe for "
+        "genotypes, else none)",
+    },
+    "center": {"help": "do not subtract column means"},
+    "ddof": {},
+    "missing": {
+        "default": None,
+        "choices": ("raise", "mean", "impute"),
+        "help": "treatment of missing cells (default raise; genotypes: always the mean of the "
+        "variant); impute: predict them from the components",
+    },
+    "solver": {"choices": SOLVERS, "help": "default auto: the cheapest that fits"},
+    "tol": {
+        "metavar": "RADIANS",
+        "help": "iterate until the angle of every component is certified to this (default 1e-4 "
+        "if iterating is cheaper)",
+    },
+    "max_passes": {"help": "iterate, with at most this many reads of the data (default 8)"},
+    "rates": {"metavar": "FILE"},
+    "components": {"help": "scores and spectrum only: saves a pass on wide data"},
+    "checkpoint": {"metavar": "FOLDER"},
+}
+
+
 def model_options(parser: argparse.ArgumentParser) -> None:
     """The parameters of a PCA."""
-    parser.add_argument(
-        "-k",
-        "--n-components",
-        type=_n_components,
-        help="a number, a share of the variance such as 0.9, 'gap', 'tracy-widom' or 'all' "
-        "(default 10)",
-    )
-    parser.add_argument(
-        "--scale",
-        choices=[s or "none" for s in SCALES],
-        help="divide columns; hwe and eigensoft "
-        "are for allele counts (default: hwe for genotypes, else none)",
-    )
-    parser.add_argument("--no-center", action="store_true", help="do not subtract column means")
-    parser.add_argument(
-        "--ddof", type=int, default=1, help="variances are divided by n - DDOF (default 1)"
-    )
+    add_fields(parser, streampca.PCA, OF_PCA)
     side_data_options(parser)
-    parser.add_argument(
-        "--missing",
-        choices=("raise", "mean", "impute"),
-        help="treatment of missing cells (default raise; genotypes: always the mean of the "
-        "variant); impute: predict them from the components",
-    )
-    parser.add_argument(
-        "--solver", default="auto", choices=SOLVERS, help="default auto: the cheapest that fits"
-    )
-    parser.add_argument(
-        "--tol",
-        type=float,
-        metavar="RADIANS",
-        help="iterate until the angle of every component is certified to this (default 1e-4 "
-        "if iterating is cheaper)",
-    )
-    parser.add_argument(
-        "--max-passes",
-        type=int,
-        metavar="N",
-        help="iterate, with at most this many reads of the data (default 8)",
-    )
-    parser.add_argument(
-        "--rates", metavar="FILE", help="speeds of this machine, from 'streampca calibrate'"
-    )
-    parser.add_argument(
-        "--no-components",
-        action="store_true",
-        help="scores and spectrum only: saves a pass on wide data",
-    )
-    parser.add_argument(
-        "--checkpoint", metavar="FOLDER", help="resume an interrupted pass from here"
-    )
     running_options(parser)
 
 
@@ -217,7 +208,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
         plan = pca_model(arguments, matrix).plan(matrix, sample_weight=weight)
     print_planned(arguments, plan)
     if arguments.ld_r2 is not None and not arguments.json:
-        counted = (arguments.mind < 1.0) + (arguments.maf > 0.0 or arguments.geno < 1.0)
+        by_variant = arguments.maf > 0.0 or arguments.max_missing < 1.0
+        counted = (arguments.max_sample_missing < 1.0) + by_variant
         print(
             f"pruning   {1 + counted} pass{'es' if counted else ''} before these; the plan above "
             "is for all variants"
@@ -236,7 +228,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         sources=arguments.source,
         overwrite=arguments.overwrite,
     )
-    if arguments.rotate and arguments.no_components:
+    if arguments.rotate and not arguments.components:
         raise InvalidInputError("--rotate needs components: leave out --no-components")
     if len(arguments.source) == 1 and not (arguments.columns or arguments.categorical):
         refuse_ratings(arguments.source[0])
@@ -264,16 +256,10 @@ def run_fit(arguments: argparse.Namespace) -> int:
     written = write_labelled(model, matrix, arguments) if chosen is None else []
     written += [] if chosen is None else write_outputs(model, chosen, arguments)
     counts = {} if chosen is None else chosen.left_out(model.result_)
-    if arguments.json:
-        print(json_of(summary(model) | ({"left_out": counts} if counts else {}), indent=1))
-    elif not arguments.quiet:
-        print(text)
-        if counts:
-            print(left_out(counts))
-        if arguments.output:
-            print(f"model saved to {shown(arguments.output)}")
-        for path in written:
-            print(f"written    {shown(path)}")
+    text = "\n".join([text, *([left_out(counts)] if counts else [])])
+    more = {"left_out": counts} if counts else {}
+    written = [arguments.output, arguments.scores, *written]
+    print_fit(arguments, lambda: summary(model) | more, text, *written)
     return 0
 
 
@@ -313,38 +299,22 @@ def run_transform(arguments: argparse.Namespace) -> int:
         with scores_in(arguments.output, samples, arguments.overwrite) as (place, replaces):
             shape = model.transform(matrix, out=place, overwrite=replaces, remove=removed).shape
     output = " and ".join(paths)
-    text = {"rows": shape[0], "components": shape[1], "output": output}
-    print(
-        json_of(text)
-        if arguments.json
-        else f"{text['rows']} x {text['components']} scores written to {shown(output)}"
-    )
+    whole = {"rows": shape[0], "components": shape[1], "output": output}
+    said = f"{shape[0]} x {shape[1]} scores written to {shown(output)}"
+    print_answer(arguments, whole, said)
     return 0
 
 
 def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca.PCA:
     """The unfitted PCA of the arguments."""
+    values = {name: getattr(arguments, name) for name in OF_PCA}
+    values |= {
+        "n_components": components_wanted(arguments, matrix),
+        "scale": scale_wanted(arguments, None),
+        "missing": arguments.missing or "raise",
+        "weights": weights_wanted(arguments, matrix),
+        "remove": removal_wanted(arguments, matrix),
+    }
     return streampca.PCA(
-        components_wanted(arguments, matrix),
-        solver=arguments.solver,
-        center=not arguments.no_center,
-        scale=scale_wanted(arguments, None),
-        ddof=arguments.ddof,
-        missing=arguments.missing or "raise",
-        missing_value=arguments.missing_value,
-        components=not arguments.no_components,
-        **settings_of_fit(arguments),
-        weights=weights_wanted(arguments, matrix),
-        remove=removal_wanted(arguments, matrix),
+        **values, missing_value=arguments.missing_value, **settings_of_run(arguments)
     )
-
-
-def _n_components(text: str) -> int | float | str:
-    if text in ("all", "gap", "tracy-widom"):
-        return text
-    try:
-        return float(text) if "." in text or "e" in text else int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all'"
-        ) from None

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
+from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.options import (
     components_wanted,
     open_source,
+    print_answer,
     progress_of,
     running_options,
     scale_wanted,
-    settings_of_fit,
     settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import check_endings, check_outputs, check_writable
-from streampca.cli.selection import Selection, choose, identifiers, pruning_rules
+from streampca.cli.plink_tables import identifiers
+from streampca.cli.selection import SHARES, Selection, choose, pruning_rules
 from streampca.cli.side_data import names_samples
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
-from streampca.genetics.filters import filter_genotypes
+from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.ld_pruning import PRUNE_IN, WINDOW, prune_ld
 from streampca.genetics.projection import project_samples
 from streampca.genetics.tables import write_eigenvec
@@ -34,50 +36,36 @@ from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.matrix.labels import json_of
 from streampca.sources.genotypes.variants import refuse_repeated_ids
 
-# any of these options implies that the matrix holds genotypes
-SIGNS = (
-    "bfile",
-    "maf",
-    "geno",
-    "mind",
-    "keep",
-    "extract",
-    "exclude",
-    "chr",
-    "fit_samples",
-    "exclude_long_range_ld",
-    "ld_r2",
-    "out",
-    "freq",
-    "loadings",
-    "relationship",
-    "region",
-    "exclude_region",
-    "allele_wts",
-    "missing_counts",
-)
+PLINK_NAMES = {  # parameter -> the option of PLINK that has its meaning
+    "max_missing": "--geno",
+    "max_sample_missing": "--mind",
+    "chromosomes": "--chr",
+    "n_autosomes": "--chr-set",
+    "regions": "--region",
+    "exclude_regions": "--exclude-region",
+}
+FROM_PCA = ("solver", "tol", "max_passes", "rates", "components", "checkpoint")
+OF_GENOTYPES: dict[str, Spelling] = {
+    "ploidy": {},
+    "maf": {"help": "leave out rarer variants (by all fitted samples; PLINK counts only founders)"},
+    "max_missing": {"help": "largest share of missing calls of a variant"},
+    "max_sample_missing": {"help": "largest share of missing calls of a sample"},
+    "fit_samples": {"metavar": "FILE", "help": "fit on these (unrelated) samples, score everyone"},
+    "loadings": {
+        "metavar": "ZARR",
+        "help": "stream the components here, block by block, instead of holding them in memory",
+    },
+    "relationship": {"metavar": "ZARR", "help": "write the relationship matrix here"},
+}
 
 
 def genotype_options(parser: argparse.ArgumentParser) -> None:
     """Options of a genotype fit, with PLINK's names if they mean the same."""
     group = parser.add_argument_group("genotypes (options named as in PLINK have its meaning)")
     filter_options(group)
-    group.add_argument("--ploidy", type=int, default=2, help="copies in a sample (default 2)")
-    group.add_argument(
-        "--maf",
-        type=float,
-        default=0.0,
-        help="leave out rarer variants (by all fitted samples; PLINK counts only founders)",
-    )
-    group.add_argument(
-        "--geno", type=float, default=1.0, help="largest share of missing calls of a variant"
-    )
-    group.add_argument(
-        "--mind", type=float, default=1.0, help="largest share of missing calls of a sample"
-    )
-    group.add_argument(
-        "--fit-samples", metavar="FILE", help="fit on these (unrelated) samples, score everyone"
-    )
+    for name, own in OF_GENOTYPES.items():
+        plink = {"flags": [PLINK_NAMES[name]]} if name in PLINK_NAMES else {}
+        add_fields(group, streampca.GenotypePCA, {name: {**plink, **own}})
     group.add_argument(
         "--ld-r2",
         type=float,
@@ -85,13 +73,8 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         help="first prune for linkage, after --mind, --geno and --maf; each step takes a pass",
     )
     pruning_options(group)
-    group.add_argument(
-        "--loadings",
-        metavar="ZARR",
-        help="stream the components here, block by block, instead of holding them in memory",
-    )
-    group.add_argument("--relationship", metavar="ZARR", help="write the relationship matrix here")
     _table_options(group)
+    parser.set_defaults(only_genotypes={one.dest: one.default for one in group._group_actions})
 
 
 def _table_options(group: Any) -> None:
@@ -143,20 +126,26 @@ def filter_options(group: Any) -> None:
     """Options that choose samples and variants."""
     group.add_argument("--bfile", metavar="PREFIX", help="PREFIX.bed, .bim and .fam")
     group.add_argument("--keep", metavar="FILE", help="samples to use")
-    group.add_argument("--extract", metavar="FILE", help="variants to use")
-    group.add_argument("--exclude", metavar="FILE", help="variants to leave out")
-    group.add_argument(
-        "--chr",
-        metavar="LIST",
-        help="e.g. 1-22,X, or 'all'; default: the autosomes and XY, as plink2 --pca. Every "
-        "chromosome is treated as diploid in everyone, also X in males",
-    )
-    group.add_argument("--chr-set", type=int, default=22, metavar="N", help="number of autosomes")
-    group.add_argument("--region", nargs="+", default=[], metavar="CHR:FROM-TO")
-    group.add_argument("--exclude-region", nargs="+", default=[], metavar="CHR:FROM-TO")
-    group.add_argument(
-        "--exclude-long-range-ld", choices=("37", "38"), help="known regions of that genome build"
-    )
+    place = {"nargs": "+", "metavar": "CHR:FROM-TO"}
+    spelled: dict[str, Spelling] = {
+        "chromosomes": {
+            "metavar": "LIST",
+            "help": "e.g. 1-22,X, or 'all'; default: the autosomes and XY, as plink2 --pca. Every "
+            "chromosome is treated as diploid in everyone, also X in males",
+        },
+        "n_autosomes": {"type": int, "metavar": "N", "help": "number of autosomes"},
+        "extract": {"metavar": "FILE", "help": "variants to use"},
+        "exclude": {"metavar": "FILE", "help": "variants to leave out"},
+        "regions": place,
+        "exclude_regions": place,
+        "exclude_long_range_ld": {
+            "choices": ("37", "38"),
+            "help": "known regions of that genome build",
+        },
+    }
+    for one in fields(VariantFilter):
+        option = PLINK_NAMES.get(one.name, f"--{one.name.replace('_', '-')}")
+        group.add_argument(option, dest=one.name, default=one.default, **spelled[one.name])
 
 
 def pruning_options(group: Any) -> None:
@@ -172,20 +161,13 @@ def pruning_options(group: Any) -> None:
 
 def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
     """Whether to fit a GenotypePCA: allele scaling, an option of PLINK, or labelled calls."""
-    if getattr(arguments, "scale", None) in ALLELE_SCALES:
-        return True
-    defaults = {
-        "maf": 0.0,
-        "geno": 1.0,
-        "mind": 1.0,
-        "freq": False,
-        "allele_wts": False,
-        "missing_counts": False,
-    }
-    named = any(
-        getattr(arguments, name, None) not in (None, [], defaults.get(name)) for name in SIGNS
+    named = any(getattr(arguments, n) != one for n, one in arguments.only_genotypes.items())
+    return (
+        named
+        or arguments.scale in ALLELE_SCALES
+        or names_samples(arguments)
+        or "counted_allele" in matrix.labels.features.extra
     )
-    return named or names_samples(arguments) or "counted_allele" in matrix.labels.features.extra
 
 
 def check_missing(wanted: str | None) -> None:
@@ -205,25 +187,16 @@ def genotype_model(
     Those that were filtered before a pruning are not filtered again.
     Raises InvalidInputError for options that genotypes do not take.
     """
-    if arguments.no_center or arguments.ddof != 1:
+    if not arguments.center or arguments.ddof != 1:
         raise InvalidInputError("genotypes are centred, with ddof=1: leave out --no-center, --ddof")
     check_missing(arguments.missing)
     judged = chosen.pruning is not None
-    return streampca.GenotypePCA(
-        components_wanted(arguments, chosen.matrix if judged else matrix),
-        scale=scale_wanted(arguments, "hwe"),
-        ploidy=arguments.ploidy,
-        maf=0.0 if judged else arguments.maf,
-        max_missing=1.0 if judged else arguments.geno,
-        max_sample_missing=1.0 if judged else arguments.mind,
-        variants=streampca.VariantFilter(chromosomes="all"),
-        fit_samples=arguments.fit_samples,
-        components=not arguments.no_components,
-        loadings=arguments.loadings,
-        relationship=arguments.relationship,
-        solver=arguments.solver,
-        **settings_of_fit(arguments),
-    )
+    taken = {*OF_GENOTYPES, *FROM_PCA} - (set(SHARES) if judged else set())
+    values = {name: getattr(arguments, name) for name in taken}
+    values["n_components"] = components_wanted(arguments, chosen.matrix if judged else matrix)
+    values["scale"] = scale_wanted(arguments, "hwe")
+    every = VariantFilter(chromosomes="all")
+    return streampca.GenotypePCA(**values, variants=every, **settings_of_run(arguments))
 
 
 # -- commands of their own ------------------------------------------------------------------------
@@ -297,7 +270,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
         matrix, **asdict(pruning_rules(arguments, matrix)), **settings_of_run(arguments)
     )
     pruning.write(arguments.output, arguments.overwrite)
-    print(json_of(pruning.to_dict()) if arguments.json else pruning)
+    print_answer(arguments, pruning.to_dict(), pruning)
     return 0
 
 
@@ -307,7 +280,7 @@ def run_project(arguments: argparse.Namespace) -> int:
         tables=[arguments.output], sources=files_read(arguments), overwrite=arguments.overwrite
     )
     model = streampca.load(arguments.model)
-    every = streampca.VariantFilter(chromosomes="all")
+    every = VariantFilter(chromosomes="all")
     matrix = filter_genotypes(
         open_source(arguments), every, arguments.keep, arguments.remove, option="remove"
     )
@@ -329,21 +302,17 @@ def run_project(arguments: argparse.Namespace) -> int:
     columns = identifiers(matrix.labels.samples)
     columns.append(("COVERAGE", [f"{x:.4f}" for x in projection.coverage]))
     write_eigenvec(arguments.output, columns, projection.scores, arguments.overwrite)
-    if arguments.json:
-        seen = projection.coverage
-        text = {
-            "samples": len(projection.scores),
-            "components": projection.scores.shape[1],
-            "refused": int(projection.refused.sum()),
-            "match": projection.match.to_dict(),
-            "coverage": {"least": seen.min(), "mean": seen.mean(), "most": seen.max()},
-            "output": arguments.output,
-        }
-        print(json_of(text))
-    else:
-        n, k = projection.scores.shape
-        print(f"{n} samples on {k} components\n{projection.match}")
-        print(f"written    {shown(arguments.output)}")
+    (n, k), seen = projection.scores.shape, projection.coverage
+    whole = {
+        "samples": n,
+        "components": k,
+        "refused": int(projection.refused.sum()),
+        "match": projection.match.to_dict(),
+        "coverage": {"least": seen.min(), "mean": seen.mean(), "most": seen.max()},
+        "output": arguments.output,
+    }
+    text = f"{n} samples on {k} components\n{projection.match}"
+    print_answer(arguments, whole, f"{text}\nwritten    {shown(arguments.output)}")
     return 0
 
 

@@ -9,23 +9,22 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.config import apply_config, cluster_options, on_cluster
+from streampca.cli.fields import Spelling, add_fields, one_or_several
 from streampca.cli.options import (
     open_source,
     output_options,
+    print_fit,
     print_plan,
-    progress_of,
+    print_planned,
     refuse_ratings,
     running_options,
+    settings_of_run,
     source_options,
 )
 from streampca.cli.outputs import check_outputs, write_scores
-from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
-from streampca.matrix.labels import json_of
 from streampca.models.completion.request import SOLVERS
 from streampca.sources.ratings.store import RULES, SPLITS
-
-CENTERS = {"auto": "auto", "columns": True, "both": "both", "biases": "biases"}
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -37,7 +36,6 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     source_options(one)
     _rating_options(one)
     _model_options(one)
-    _stopping_options(one)
     _writing_options(one)
     running_options(one)
 
@@ -83,10 +81,10 @@ def _column(text: str) -> int | str:
 
 def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """(ratings to fit to, ratings to judge by or None); None where the source is a matrix."""
-    given = _given(arguments, ("user", "item", "rating", "time"))
+    columns = _used(arguments, ("user", "item", "rating", "time"))
     if arguments.relevant is not None and arguments.test is None:
         raise InvalidInputError("--relevant is for --test: say which share of the ratings, 0.1")
-    if not given:
+    if not columns:
         if arguments.test is not None:
             raise InvalidInputError("--test is for ratings: say --user, --item and --rating")
         if len(arguments.source) == 1:
@@ -94,87 +92,91 @@ def open_ratings_of(arguments: argparse.Namespace) -> tuple[Any, Any]:
         return None, None
     if len(arguments.source) != 1:
         raise InvalidInputError(f"{len(arguments.source)} files of ratings; expected one")
-    given |= _given(arguments, ("header", "delimiter", "decimal", "encoding"))
-    ratings = streampca.open_ratings(arguments.source[0], duplicates=arguments.duplicates, **given)
+    text = _used(arguments, ("header", "delimiter", "decimal", "encoding"))
+    ratings = streampca.open_ratings(
+        arguments.source[0], duplicates=arguments.duplicates, **columns, **text
+    )
     if arguments.test is None:
         return ratings, None
     return ratings.split(arguments.test, by=arguments.test_by, seed=arguments.random_state)
 
 
-def _given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    found = {name: getattr(arguments, name) for name in names}
-    return {name: one for name, one in found.items() if one is not None}
+def _used(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """The values of those of these options that are used."""
+    values = {name: getattr(arguments, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+OF_BOTH: dict[str, Spelling] = {  # HardImpute and SoftImpute
+    "rank": {
+        "flags": ("-r", "--rank"),
+        "nargs": "+",
+        "metavar": "R",
+        "help": "of the model (default 1; of ratings 2 4 8 16, judged by 5 %% of them); several "
+        "are fitted in the same passes, and held-out cells decide; with --validation that without "
+        "components is always a candidate",
+    },
+    "solver": {"choices": SOLVERS, "help": "default auto: als"},
+    "bounds": {
+        "nargs": "+",
+        "metavar": "X",
+        "help": "of imputed values: observed (the least and the largest cell), none, or LOW HIGH",
+    },
+    "scale": {"metavar": "none|std|both"},
+    "absent": {
+        "choices": ("missing", "zero"),
+        "help": "meaning of cells that a sparse source does not store",
+    },
+    "validation": {"metavar": "SHARE", "help": "of the cells, held out for validation"},
+    "early_stop": {"help": "stop by the held-out error"},
+    "tol": {"help": "relative change at which to stop (default 1e-5)"},
+    "max_passes": {},
+    "random_state": {},
+    "checkpoint": {"metavar": "FOLDER", "help": "resume from here if interrupted"},
+    "scratch": {"metavar": "FOLDER", "help": "for arrays that do not fit into memory"},
+}
+PENALTY = {"nargs": "+", "metavar": "X", "default": None}
+OF_HARD = {
+    "alpha": {
+        **PENALTY,
+        "help": "penalty on the factors (Hard-Impute), or auto: with --validation several are "
+        "tried, else none",
+    }
+}
+OF_SOFT = {
+    "lambda_": {
+        **PENALTY,
+        "help": "lower the singular values by this instead, or auto (Soft-Impute)",
+    }
+}
 
 
 def _model_options(one: argparse.ArgumentParser) -> None:
-    """Rank, penalty, centring and bounds."""
-    one.add_argument(
-        "-r",
-        "--rank",
-        type=int,
-        nargs="+",
-        metavar="R",
-        help="of the model (default 1; of ratings 2 4 8 16, judged by 5 %% of them); several are "
-        "fitted in the same passes, and held-out cells decide; with --validation the model without "
-        "components is always a candidate",
+    """The parameters of a completion."""
+    add_fields(one, streampca.HardImpute, OF_BOTH | OF_HARD)
+    add_fields(one, streampca.SoftImpute, OF_SOFT)
+    center = one.add_mutually_exclusive_group()
+    center.add_argument(
+        "--no-center",
+        dest="center",
+        action="store_const",
+        const=False,
+        default="auto",
+        help="do not subtract column means",
     )
-    one.add_argument(
-        "--alpha",
-        type=_penalty,
-        nargs="+",
-        metavar="X",
-        help="penalty on the factors (Hard-Impute), or auto: with --validation several are tried, "
-        "else none",
-    )
-    one.add_argument(
-        "--lambda",
-        type=_penalty,
-        nargs="+",
-        metavar="X",
-        help="lower the singular values by this instead, or auto (Soft-Impute)",
-    )
-    one.add_argument("--solver", default="auto", choices=SOLVERS)
-    one.add_argument("--no-center", action="store_true", help="do not subtract column means")
-    one.add_argument(
+    center.add_argument(
         "--center",
-        choices=tuple(CENTERS),
+        choices=("auto", "columns", "both", "biases"),
         default="auto",
         help="columns: their means; biases: of rows and columns, fitted with the factors; both: "
         "means of both, alternating; auto: biases with --validation, else columns",
     )
-    one.add_argument(
-        "--bounds",
-        nargs="+",
-        default=["observed"],
-        metavar="X",
-        help="of imputed values: observed (the least and the largest cell), none, or LOW HIGH",
-    )
-    one.add_argument("--scale", choices=("none", "std", "both"), default="none")
-    one.add_argument(
-        "--absent",
-        choices=("missing", "zero"),
-        default="missing",
-        help="meaning of cells that a sparse source does not store",
-    )
-
-
-def _stopping_options(one: argparse.ArgumentParser) -> None:
-    """Validation, and when to stop."""
-    one.add_argument(
-        "--validation", type=float, metavar="SHARE", help="of the cells, held out for validation"
-    )
-    one.add_argument("--early-stop", action="store_true", help="stop by the held-out error")
-    one.add_argument("--tol", type=float, default=1e-5, help="relative change at which to stop")
-    one.add_argument("--max-passes", type=int, default=100, metavar="N")
-    one.add_argument("--random-state", type=int, default=0, metavar="SEED")
     one.add_argument("--init", metavar="MODEL", help="begin with a saved model")
 
 
 def _writing_options(one: argparse.ArgumentParser) -> None:
     """What is written where, and what is printed."""
     one.add_argument("--completed", metavar="ZARR", help="write the completed matrix here")
-    one.add_argument("--checkpoint", metavar="FOLDER", help="resume from here if interrupted")
-    one.add_argument("--scratch", metavar="FOLDER", help="for arrays that do not fit into memory")
     one.add_argument("--plan", action="store_true", help="print what would be done; reads no data")
     output_options(one)
 
@@ -192,8 +194,7 @@ def run_impute(arguments: argparse.Namespace) -> int:
     matrix = open_source(arguments) if ratings is None else ratings
     model = model_of(arguments)
     if arguments.plan:
-        plan = model.plan(matrix)
-        print(plan.to_json() if arguments.json else plan)
+        print_planned(arguments, model.plan(matrix))
         return 0
     print_plan(arguments, lambda: model.plan(matrix))
     model.fit(matrix)
@@ -204,80 +205,27 @@ def run_impute(arguments: argparse.Namespace) -> int:
     if arguments.completed:
         model.impute(matrix, out=arguments.completed, overwrite=arguments.overwrite)
     test = {} if unseen is None else tests_of(model, matrix, unseen, arguments.relevant)
-    if arguments.json:
-        whole = summary(model)
-        found = {"test": test["model"], "baseline": test["biases alone"]} if test else {}
-        print(json_of(whole | found, indent=1))
-    elif not arguments.quiet:
-        print(report(model))
-        if test:
-            print(report_of_tests(test))
-        for path in (arguments.output, arguments.scores, arguments.completed):
-            if path:
-                print(f"written    {shown(path)}")
+    more = {"test": test["model"], "baseline": test["biases alone"]} if test else {}
+    text = "\n".join([report(model), *([report_of_tests(test)] if test else [])])
+    written = (arguments.output, arguments.scores, arguments.completed)
+    print_fit(arguments, lambda: summary(model) | more, text, *written)
     return 0
 
 
 def model_of(arguments: argparse.Namespace) -> streampca.HardImpute | streampca.SoftImpute:
     """The unfitted completion of the arguments. Raises InvalidInputError."""
-    penalty = getattr(arguments, "lambda")  # a keyword of Python
-    if arguments.alpha is not None and penalty is not None:
+    soft = arguments.lambda_ is not None
+    if soft and arguments.alpha is not None:
         raise InvalidInputError("--alpha and --lambda are two models; choose one")
-    shared: dict[str, Any] = {
-        name: getattr(arguments, name)
-        for name in (
-            "solver",
-            "absent",
-            "validation",
-            "early_stop",
-            "tol",
-            "max_passes",
-            "random_state",
-            "missing_value",
-            "memory_limit",
-            "scheduler",
-            "checkpoint",
-            "scratch",
-        )
-    }
-    if arguments.no_center and arguments.center != "auto":
-        raise InvalidInputError(
-            f"--no-center and --center {arguments.center} contradict each other; choose one"
-        )
-    shared["center"] = False if arguments.no_center else CENTERS[arguments.center]
-    shared["bounds"] = _bounds(arguments.bounds)
-    shared["scale"] = None if arguments.scale == "none" else arguments.scale
-    shared["progress"] = progress_of(arguments)
+    names = [*OF_BOTH, *(OF_SOFT if soft else OF_HARD)]
+    values = {name: one_or_several(getattr(arguments, name)) for name in names}
+    values["center"] = True if arguments.center == "columns" else arguments.center
     if arguments.init is not None:
-        shared["init"] = streampca.load(arguments.init)
-    rank = "auto" if arguments.rank is None else arguments.rank
-    if penalty is not None:
-        return streampca.SoftImpute(rank, _one_or_list(penalty), **shared)
-    alpha = "auto" if arguments.alpha is None else _one_or_list(arguments.alpha)
-    return streampca.HardImpute(rank, alpha=alpha, **shared)
-
-
-def _penalty(text: str) -> float | str:
-    """A number, or "auto"."""
-    return text if text == "auto" else float(text)
-
-
-def _one_or_list(penalties: list[float | str]) -> Any:
-    return "auto" if penalties == ["auto"] else penalties
-
-
-def _bounds(bounds: list[Any]) -> Any:
-    """The parameter: "observed", None, or (low, high). Raises InvalidInputError."""
-    if len(bounds) == 1 and str(bounds[0]).lower() in ("observed", "none"):
-        return None if str(bounds[0]).lower() == "none" else "observed"
-    try:
-        low, high = map(float, bounds)
-    except ValueError:
-        raise InvalidInputError(
-            f"--bounds {' '.join(map(str, bounds))}; expected observed, none, or two numbers such "
-            "as --bounds 1 5"
-        ) from None
-    return low, high
+        values["init"] = streampca.load(arguments.init)
+    if arguments.alpha is None:
+        values.pop("alpha", None)
+    values |= {"missing_value": arguments.missing_value, **settings_of_run(arguments)}
+    return streampca.SoftImpute(**values) if soft else streampca.HardImpute(**values)
 
 
 def summary(model: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 import streampca
 from streampca.cli.commands import Parser
-from streampca.cli.options import open_source, source_options
+from streampca.cli.options import open_source, print_answer, source_options
 from streampca.errors import InvalidInputError
 from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.matrix.labels import json_of
@@ -41,12 +41,9 @@ def _info_of_model(arguments: argparse.Namespace) -> int:
         print_damage(store.history())
         version: Any = store.latest()
         model, served = version.load(), {"version": version.number, "id": version.id}
-    if arguments.json:
-        print(json_of({**served, **summary(model)}, indent=1))
-        return 0
-    if served:
-        print(f"version    {served['version']} ({served['id']}), promoted")
-    print(describe(model.result_))
+    lines = [f"version    {served['version']} ({served['id']}), promoted"] if served else []
+    text = "\n".join([*lines, describe(model.result_)])
+    print_answer(arguments, {**served, **summary(model)}, text)
     return 0
 
 
@@ -72,11 +69,8 @@ def run_info(arguments: argparse.Namespace) -> int:
         text[f"chunks along {name}s"] = None if edges is None else len(edges) - 1
     if matrix.note:
         text["note"] = matrix.note
-    print(
-        json_of(text)
-        if arguments.json
-        else "\n".join(f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items())
-    )
+    lines = (f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items())
+    print_answer(arguments, text, "\n".join(lines))
     return 0
 
 
@@ -102,15 +96,15 @@ CAUSES = {
 
 
 def report(model: Any, verbose: bool = False) -> str:
-    """The spectrum of a fit and its cost as text; ``verbose``: each figure beside the planned."""
+    """The spectrum of a fit and its cost as text; ``verbose``: with the planned figures."""
     bounds = ["", LEGEND] if hasattr(model.result_, "certificate") else []
     cost = _compared if verbose else _cost
     lines = [str(model.result_), *bounds, *_own_lines(model.result_), ""]
     source = [f"source: {model.plan_.note}"] if model.plan_.note and not verbose else []
-    return "\n".join([*lines, *before_it(model.result_), *source, *cost(model)])
+    return "\n".join([*lines, *preprocessing_line(model.result_), *source, *cost(model)])
 
 
-def before_it(result: Any) -> list[str]:
+def preprocessing_line(result: Any) -> list[str]:
     """The preprocessing of a fit, in a line."""
     steps = result.preprocessing
     return [f"before it  {steps}; raw new rows get the same"] if steps else []
@@ -160,7 +154,7 @@ def _exceeded(model: Any) -> bool:
 
 
 def _compared(model: Any) -> list[str]:
-    """What a fit took, beside what its plan announced."""
+    """What a fit took, compared with its plan."""
     plan: Plan = model.plan_
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
@@ -249,7 +243,7 @@ def describe(result: Any) -> str:
     if result.plan.get("solver"):  # a model updated by appended rows has no plan
         lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
     lines.append(f"settings   {json_of(result.options_used)}")
-    lines += before_it(result)
+    lines += preprocessing_line(result)
     lines += genotype_lines(result) or [*result.notes(), *sampling_lines(result)]
     cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
     known = str(provenance.get("source", ""))[:16]

@@ -9,30 +9,27 @@ from typing import Any
 
 import streampca
 from streampca.cli.config import load_config
+from streampca.cli.fields import add_field, option_of
 from streampca.cli.info import report, summary
 from streampca.cli.options import (
     COMPONENTS,
     open_source,
     planned_counts,
     prepared_counts,
+    print_fit,
     print_plan,
     print_planned,
     progress_of,
 )
 from streampca.cli.outputs import check_outputs, score_paths, write_both, write_scores
-from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, StreamPCAError, nearest
 from streampca.matrix import ChunkedMatrix
-from streampca.matrix.labels import json_of
-from streampca.models.contract.parameters import Parameter
 from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.operations.config import build
-from streampca.operations.sections import scalar
 from streampca.passes import Plan
 
 ROTATED = ("PCA", "IncrementalPCA", "TruncatedSVD")  # whose scores are those of projections
 UNSET = object()  # the value of an absent option, since None is a value
-TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
 # options of all commands, and what a command does anyhow
 ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "threads", "progress")
 
@@ -72,63 +69,22 @@ def named_kind(argv: Sequence[str]) -> str | None:
 
 
 def kind_options(parser: argparse.ArgumentParser, kind: str) -> None:
-    """Add an option for each parameter of a kind, after all other options: see :func:`_add`."""
-    annotations = _annotations(kind_named(kind))
-    for name, one in kind_named(kind).parameters.items():
+    """Add an option for each parameter of a kind, after all other options.
+
+    If the command has an option of that name, such as ``--scores``, it is ``--model-scores``.
+    """
+    cls = kind_named(kind)
+    for name, one in cls.parameters.items():
         if name in ELSEWHERE or one.inert:
             continue
-        option = "--" + name.strip("_").replace("_", "-")
-        text = f"{plain(one.meaning)} (default {one.default})".replace("%", "%%")
-        if isinstance(one.default, bool):
-            option = option.replace("--", "--no-", 1) if one.default else option
-            action = "store_false" if one.default else "store_true"
-            _add(parser, [option], dest=name, action=action, help=text)
-            continue
-        options = ["-k", option] if one.counts_components else [option]
-        shown = name.strip("_").upper()
-        read = _reader(one, as_text=set(annotations[name].split(" | ")) <= TEXT)
-        _add(parser, options, dest=name, type=read, metavar=shown, help=text, default=UNSET)
-
-
-def _add(parser: argparse.ArgumentParser, options: list[str], **more: Any) -> None:
-    """Add an option; if the command has ``--scores`` already, as ``--model-scores``."""
-    try:
-        parser.add_argument(*options, **more)
-    except argparse.ArgumentError:
-        more["dest"] = f"model_{more['dest']}"
-        parser.add_argument(*[one.replace("--", "--model-", 1) for one in options], **more)
-
-
-def _annotations(cls: type) -> dict[str, str]:
-    """The types of all fields of a class, as in its source text."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        found |= {name: str(one) for name, one in vars(base).get("__annotations__", {}).items()}
-    return found
-
-
-def plain(text: str) -> str:
-    """A text from the documentation without markup."""
-    return re.sub(r":\w+:`([^`]*)`", r"\1", text).replace("``", "")
-
-
-def _reader(one: Parameter, as_text: bool) -> Any:
-    """A function that parses the text of an option as YAML does, and checks it against choices.
-
-    as_text : the value is a name or a path, whatever it looks like; "null" and "none" are None.
-    """
-
-    def read(text: str) -> Any:
-        if as_text:
-            value: Any = None if text in ("null", "none") else text
-        else:
-            value = "all" if one.counts_components and text == "all" else scalar(text)
-        if one.choices and value not in one.choices:
-            known = ", ".join("null" if each is None else str(each) for each in one.choices)
-            raise argparse.ArgumentTypeError(f"{text!r}: expected one of {known}")
-        return value
-
-    return read
+        option = option_of(name, one)
+        flags = ["-k", option] if one.counts_components else [option]
+        own: dict[str, Any] = {} if isinstance(one.default, bool) else {"default": UNSET}
+        try:
+            add_field(parser, cls, name, flags=flags, **own)
+        except argparse.ArgumentError:
+            flags = [option.replace("--", "--model-", 1)]
+            add_field(parser, cls, name, flags=flags, dest=f"model_{name}", **own)
 
 
 def sources_of_kind(arguments: argparse.Namespace, counts: Any) -> list[ChunkedMatrix]:
@@ -213,17 +169,12 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
         write_both(model, matrices, scores, arguments.overwrite)
     elif arguments.scores:
         write_scores(model, matrices[0], arguments.scores, arguments.overwrite)
-    if arguments.json:
-        print(json_of(summary(model), indent=1))
-    elif not arguments.quiet:
-        print(text)
-        if arguments.output:
-            print(f"model saved to {shown(arguments.output)}")
+    print_fit(arguments, lambda: summary(model), text, arguments.output, *scores)
     return 0
 
 
 def rotated_and_saved(model: Any, arguments: argparse.Namespace) -> tuple[Any, str]:
-    """The model, or what ``--rotate`` makes of it, saved if that is asked, and its report."""
+    """The model, or what ``--rotate`` makes of it, saved for --output, and its report."""
     text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
     if arguments.rotate:
         model = streampca.rotate(model, arguments.rotate)

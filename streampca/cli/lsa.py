@@ -10,17 +10,26 @@ from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
+from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.info import report
-from streampca.cli.options import progress_of, running_options
+from streampca.cli.options import print_answer, print_fit, running_options, settings_of_run
 from streampca.cli.outputs import check_outputs
-from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.matrix.labels import json_of
 from streampca.models.text.lsa_result import Match
-from streampca.operations.sections import scalar
+from streampca.operations.yaml_files import scalar
 from streampca.paths import PARQUET
 from streampca.sources.texts.documents import is_texts
 from streampca.sources.texts.records import TABLES, column_of_texts
+
+OF_LSA: dict[str, Spelling] = {
+    "n_components": {"flags": ("-k", "--n-components"), "help": "factors (default 100)"},
+    "weighting": {},
+    "coordinates": {
+        "metavar": "ZARR",
+        "help": "of the documents: write them here, and read them from here in a search; else "
+        "they are held in memory",
+    },
+}
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -35,15 +44,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         ".h5ad, .mtx, .npz",
     )
     fit.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
-    fit.add_argument("-k", "--n-components", type=int, default=100, help="factors (default 100)")
-    fit.add_argument("--weighting", default="log-entropy", choices=("log-entropy", "tf-idf", "raw"))
+    add_fields(fit, streampca.LSA, OF_LSA)
     _text_options(fit)
-    fit.add_argument(
-        "--coordinates",
-        metavar="ZARR",
-        help="of the documents: write them here, and "
-        "read them from here in a search; else they are held in memory",
-    )
     fit.add_argument("--overwrite", action="store_true", help="replace existing counts")
     fit.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     running_options(fit)
@@ -95,34 +97,22 @@ def run_fit(arguments: argparse.Namespace) -> int:
         overwrite=arguments.overwrite,
     )
     counts = _counts(arguments)
-    model = streampca.LSA(
-        arguments.n_components,
-        weighting=arguments.weighting,
-        coordinates=arguments.coordinates,
-        memory_limit=arguments.memory_limit,
-        scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
-    )
+    values = {name: getattr(arguments, name) for name in OF_LSA}
+    model = streampca.LSA(**values, **settings_of_run(arguments))
     matrix = streampca.open(counts)
-    verbose = not (arguments.json or arguments.quiet)
-    with _told_to_count_apart(arguments, matrix):
-        if verbose:
+    with _advice_to_count_first(arguments, matrix):
+        if not (arguments.json or arguments.quiet):
             print(model.plan(matrix), end="\n\n")
         model.fit(matrix)
     if arguments.output:
         model.save(arguments.output)
-    if arguments.json:
-        print(json_of(model.result_.summary(), indent=1))
-    elif verbose:
-        print(report(model))
-        if arguments.output:
-            print(f"model saved to {shown(arguments.output)}")
+    print_fit(arguments, model.result_.summary, report(model), arguments.output)
     return 0
 
 
 @contextmanager
-def _told_to_count_apart(arguments: argparse.Namespace, matrix: Any) -> Iterator[None]:
-    """Where memory does not do beside what counted the texts: two commands need less."""
+def _advice_to_count_first(arguments: argparse.Namespace, matrix: Any) -> Iterator[None]:
+    """Add to a MemoryLimitError that counting in a process of its own leaves more memory."""
     try:
         yield
     except MemoryLimitError as error:
@@ -130,8 +120,8 @@ def _told_to_count_apart(arguments: argparse.Namespace, matrix: Any) -> Iterator
             path = arguments.counts or "counts.zarr"
             first = "" if arguments.counts else f"give --counts {path}, then "
             error.add_note(
-                "scikit-learn, which counted the texts, takes a part of that. Fit to the counts "
-                f"in a process of their own: {first}streampca lsa fit {path}"
+                "scikit-learn, which counted the texts, takes part of that. Fit to the counts in a "
+                f"process of its own: {first}streampca lsa fit {path}"
             )
         raise
 
@@ -139,7 +129,7 @@ def _told_to_count_apart(arguments: argparse.Namespace, matrix: Any) -> Iterator
 def _counts(arguments: argparse.Namespace) -> Any:
     """The counts of the texts that the arguments name, or the path of counts."""
     source: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
-    given = {
+    values = {
         "column": arguments.column,
         "names": arguments.names,
         "encoding": arguments.encoding,
@@ -152,13 +142,13 @@ def _counts(arguments: argparse.Namespace) -> Any:
         "max_features": arguments.max_features,
         "ngram_range": arguments.ngrams,
     }
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in values.items() if value is not None}
     table = isinstance(source, str) and source.lower().endswith((*TABLES, *PARQUET))
     counts = not (is_texts(source) or arguments.lines or (table and arguments.column))
     if counts and (column := column_of_texts(source)):
         raise InvalidInputError(
             f"{source} has a column of texts, {column!r}: --column {quote(column)} counts its "
-            "words. To fit to the numbers beside it, as counts of terms: streampca convert "
+            "words. To fit to the other columns, as counts of terms: streampca convert "
             f"{quote(source)} -o counts.zarr, then streampca lsa fit counts.zarr"
         )
     if counts and (options or arguments.counts):
@@ -204,13 +194,10 @@ def run_search(arguments: argparse.Namespace) -> int:
     model, query = _opened(arguments.model), " ".join(arguments.query)
     found = model.search(query, arguments.n)
     unknown = model.words(query)[1]
-    if arguments.json:
-        rows = [one._asdict() for one in found]
-        print(json_of({"query": query, "unknown": unknown, "documents": rows}, indent=1))
-        return 0
-    _print(found)
-    if unknown:
-        print(f"not in the vocabulary: {', '.join(unknown)}")
+    rows = [one._asdict() for one in found]
+    more = [f"not in the vocabulary: {', '.join(unknown)}"] if unknown else []
+    whole = {"query": query, "unknown": unknown, "documents": rows}
+    print_answer(arguments, whole, "\n".join([*_lines(found), *more]))
     return 0
 
 
@@ -224,13 +211,9 @@ def run_similar(arguments: argparse.Namespace) -> int:
         known = name in set(model.result_.labels.samples.names())
         number = int(name) if name.isdecimal() and not known else name
         found = model.similar_documents(number, arguments.n)
-    if arguments.json:
-        print(json_of([one._asdict() for one in found], indent=1))
-    else:
-        _print(found)
+    print_answer(arguments, [one._asdict() for one in found], "\n".join(_lines(found)))
     return 0
 
 
-def _print(found: list[Match]) -> None:
-    for rank, one in enumerate(found, 1):
-        print(f"{rank:>3}  {one.score:>6.3f}  {one.name}")
+def _lines(found: list[Match]) -> list[str]:
+    return [f"{rank:>3}  {one.score:>6.3f}  {one.name}" for rank, one in enumerate(found, 1)]

@@ -10,6 +10,7 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.info import describe, print_damage
+from streampca.cli.options import print_answer
 from streampca.cli.outputs import check_outputs
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError, SourceError
@@ -83,7 +84,7 @@ def run_publish(arguments: argparse.Namespace) -> int:
     if promote:
         return _served(arguments, version)
     whole = {"candidate": version.number, "id": version.id}
-    print(json_of(whole) if arguments.json else f"version {version.number} is a candidate")
+    print_answer(arguments, whole, f"version {version.number} is a candidate")
     return 0
 
 
@@ -172,13 +173,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
             wrong[version.number] = str(error)
     damaged = {one: why for one, why in wrong.items() if isinstance(one, int)}
     log = {one: why for one, why in wrong.items() if isinstance(one, str)}
-    if arguments.json:
-        whole = {"versions": number, "damaged": damaged, "log": log, "mended": sorted(mended)}
-        print(json_of(whole, indent=1))
-    else:
-        lines = [f"mended: {name}" for name in sorted(mended)]
-        lines += [*wrong.values(), f"{number - len(damaged)} of {number} versions are whole"]
-        print("\n".join(lines))
+    whole = {"versions": number, "damaged": damaged, "log": log, "mended": sorted(mended)}
+    lines = [f"mended: {name}" for name in sorted(mended)]
+    lines += [*wrong.values(), f"{number - len(damaged)} of {number} versions are whole"]
+    print_answer(arguments, whole, "\n".join(lines))
     return 65 if wrong else 0
 
 
@@ -197,10 +195,8 @@ def run_rollback(arguments: argparse.Namespace) -> int:
 
 
 def _served(arguments: argparse.Namespace, version: Any) -> int:
-    if arguments.json:
-        print(json_of({"promoted": version.number, "id": version.id}))
-    else:
-        print(f"version {version.number} ({version.id}) is served now")
+    whole = {"promoted": version.number, "id": version.id}
+    print_answer(arguments, whole, f"version {version.number} ({version.id}) is served now")
     return 0
 
 
@@ -209,12 +205,10 @@ def run_gc(arguments: argparse.Namespace) -> int:
     store = streampca.ModelStore(arguments.store)
     names = store.gc(arguments.keep, grace=3600 * arguments.grace, dry_run=arguments.dry_run)
     ids = sorted({name.split("/")[1] for name in names if name.startswith("versions/")})
-    if arguments.json:
-        whole = {"removed": ids, "files": len(names), "dry_run": arguments.dry_run}
-        print(json_of(whole, indent=1))
-    else:
-        would = "would be removed" if arguments.dry_run else "removed"
-        print("\n".join([*ids, f"{len(ids)} versions, {len(names)} files {would}"]))
+    whole = {"removed": ids, "files": len(names), "dry_run": arguments.dry_run}
+    would = "would be removed" if arguments.dry_run else "removed"
+    lines = [*ids, f"{len(ids)} versions, {len(names)} files {would}"]
+    print_answer(arguments, whole, "\n".join(lines))
     return 0
 
 
@@ -239,9 +233,7 @@ def run_export(arguments: argparse.Namespace) -> int:
         "scores": arguments.scores,
     }
     places = " and ".join(filter(None, (arguments.model, arguments.scores)))
-    print(
-        json_of(whole) if arguments.json else f"version {version.number} copied to {shown(places)}"
-    )
+    print_answer(arguments, whole, f"version {version.number} copied to {shown(places)}")
     return 0
 
 
@@ -263,14 +255,10 @@ def run_diff(arguments: argparse.Namespace) -> int:
     old: Any = store.find(arguments.other)
     drift = compare(old.result(), new.result())
     changed = _changed(old.record.get("settings", {}), new.record.get("settings", {}))
-    if arguments.json:
-        whole = {"old": old.number, "new": new.number, "settings": changed, **drift.to_dict()}
-        print(json_of(whole, indent=1))
-        return 0
-    print(f"from version {old.number} to version {new.number}")
-    for name, (before, now) in changed.items():
-        print(f"{name}: {before!r} became {now!r}")
-    print(drift)
+    whole = {"old": old.number, "new": new.number, "settings": changed, **drift.to_dict()}
+    lines = [f"{name}: {before!r} became {now!r}" for name, (before, now) in changed.items()]
+    lines = [f"from version {old.number} to version {new.number}", *lines, str(drift)]
+    print_answer(arguments, whole, "\n".join(lines))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -12,63 +12,53 @@ from typing import Any
 import numpy as np
 
 import streampca
+from streampca.cli.fields import Spelling, one_or_several
 from streampca.cli.score_files import OF_SCORES, SCORES
-from streampca.cli.tables import table_options
+from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, RowTotals, select
+from streampca.matrix.labels import json_of
+from streampca.operations.sections import SECTIONS
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
-from streampca.sources.opening import TABLES, TABULAR
+from streampca.sources.opening import TABLES
 from streampca.sources.ratings.recognition import recognised
+from streampca.sources.tables.text_options import TEXT_OPTIONS
 
 # The source.
 
 
+def _dimension(text: str) -> str | int:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+SPELLED: dict[str, Spelling] = {  # entry of a source -> what its option takes
+    "variable": {"action": "append", "metavar": "NAME"},
+    "feature_types": {"action": "append", "metavar": "TYPE"},
+    "dim": {"nargs": "+", "type": _dimension},
+    "columns": {"nargs": "+", "metavar": "NAME"},
+    "na_values": {"nargs": "+", "action": "extend", "metavar": "TEXT"},
+    "missing_value": {"type": float, "metavar": "X"},
+    "header": {"action": argparse.BooleanOptionalAction},
+    "external_links": {"action": "store_true"},
+}
+OF_SOURCES = {name: one for name, one in SECTIONS["source"].items() if name != "path"}
+
+
 def source_options(parser: argparse.ArgumentParser) -> None:
-    """Options for opening a source."""
-    parser.add_argument(
-        "--variable",
-        action="append",
-        metavar="NAME",
-        help="which array of a group or file; repeated, their features side by side",
-    )
-    parser.add_argument("--group", metavar="NAME", help="of a NetCDF, HDF5 or Zarr file")
-    parser.add_argument(
-        "--dim", nargs="+", type=_dimension, help="sample dimension(s), by name or number"
-    )
-    parser.add_argument(
-        "--missing-value", type=float, metavar="X", help="a number that means missing"
-    )
-    parser.add_argument(
-        "--missing-chunks",
-        choices=("error", "fill", "mask"),
-        default="error",
-        help="chunks that a Zarr store lacks: an error (default), its fill value, or missing cells",
-    )
-    parser.add_argument(
-        "--external-links",
-        action="store_true",
-        help="accept HDF5 files whose data are in other files, and Zarr stores with links out",
-    )
-    parser.add_argument(
-        "--multiallelic",
-        choices=("error", "drop"),
-        default="error",
-        help="variants of more than two alleles in a VCF Zarr",
-    )
-    table_options(parser)
-    parser.add_argument(
-        "--feature-types",
-        action="append",
-        metavar="TYPE",
-        help="of a 10x file or an AnnData: 'all', or such as 'Antibody Capture'; may be repeated",
-    )
-    parser.add_argument(
-        "--join",
-        choices=("samples", "features"),
-        help="several files have more samples, or more features",
-    )
+    """Options for opening a source: the entries that a job file has for it, and those of images."""
+    texts = parser.add_argument_group("tables of text (CSV, TSV)")
+    for name, entry in OF_SOURCES.items():
+        said: dict[str, Any] = {"help": entry.meaning.replace("%", "%%")}
+        if name in SPELLED:
+            said |= SPELLED[name]
+        elif entry.choices:
+            said |= {"choices": entry.choices, "default": entry.default}
+        else:
+            said["metavar"] = "TEXT" if name in TEXT_OPTIONS else "NAME"
+        group = texts if name in TEXT_OPTIONS else parser
+        group.add_argument(f"--{name.replace('_', '-')}", **said)
     parser.add_argument(
         "--resize", nargs=2, type=int, metavar=("HEIGHT", "WIDTH"), help="of images, in pixels"
     )
@@ -125,6 +115,26 @@ def print_plan(arguments: argparse.Namespace, plan: Callable[[], Any]) -> None:
         print(plan(), end="\n\n")
 
 
+def print_fit(
+    arguments: argparse.Namespace,
+    whole: Callable[[], Mapping[str, Any]],
+    text: str,
+    *written: str | None,
+) -> None:
+    """Print what a fit found, and the outputs that it wrote; with --json ``whole()`` alone."""
+    if arguments.json:
+        print(json_of(whole(), indent=1))
+    elif not arguments.quiet:
+        print(text)
+        for path in filter(None, written):
+            print(f"written    {shown(path)}")
+
+
+def print_answer(arguments: argparse.Namespace, whole: Any, text: Any) -> None:
+    """Print a text, or with --json an object."""
+    print(json_of(whole, indent=1) if arguments.json else text)
+
+
 def refuse_ratings(path: str) -> None:
     """Raise InvalidInputError for a text or Parquet file with a line for each rating."""
     if "://" in path or not Path(path).is_file():
@@ -156,20 +166,9 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
             raise InvalidInputError(f"--resize and --image-mode are for images; {source} has none")
         size = tuple(arguments.resize) if arguments.resize else None
         return streampca.open_images(source, mode=arguments.image_mode or "auto", resize=size)
-    variable = arguments.variable[0] if len(arguments.variable or ()) == 1 else arguments.variable
-    return streampca.open(
-        source,
-        variable=variable,
-        group=arguments.group,
-        dim=arguments.dim or None,
-        missing_value=arguments.missing_value,
-        missing_chunks=arguments.missing_chunks,
-        external_links=arguments.external_links,
-        multiallelic=arguments.multiallelic,
-        join=arguments.join,
-        feature_types=arguments.feature_types,
-        **{name: getattr(arguments, name) for name in TABULAR},
-    )
+    values = {name: getattr(arguments, name) for name in OF_SOURCES}
+    values["variable"] = one_or_several(arguments.variable)
+    return streampca.open(source, **{n: one for n, one in values.items() if one is not None})
 
 
 # Counts of cells: scanpy's steps before a PCA.
@@ -277,13 +276,3 @@ def settings_of_run(arguments: argparse.Namespace) -> dict[str, Any]:
         "scheduler": arguments.scheduler,
         "progress": progress_of(arguments),
     }
-
-
-def settings_of_fit(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The same, and what every solver of a PCA takes."""
-    named = ("tol", "max_passes", "rates", "checkpoint")
-    return settings_of_run(arguments) | {name: getattr(arguments, name) for name in named}
-
-
-def _dimension(text: str) -> str | int:
-    return int(text) if text.lstrip("-").isdigit() else text

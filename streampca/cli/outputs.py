@@ -185,7 +185,7 @@ def labelled_options(parser: argparse.ArgumentParser) -> None:
 
 def labelled_paths(arguments: argparse.Namespace) -> list[str]:
     """The dataset to be written, if any. Raises InvalidInputError if that is not possible."""
-    if arguments.no_components and (arguments.eofs or arguments.anndata is not None):
+    if not arguments.components and (arguments.eofs or arguments.anndata is not None):
         raise InvalidInputError("--eofs and --anndata need components: leave out --no-components")
     if not arguments.eofs:
         return []

@@ -1,25 +1,16 @@
-"""``streampca plot``, ``streampca report`` and ``streampca demo``."""
+"""``streampca plot``, ``streampca report`` and ``streampca baselines``."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
-from streampca.cli.info import report, summary
-from streampca.cli.options import (
-    open_source,
-    printing_options,
-    progress_of,
-    running_options,
-    settings_of_run,
-    source_options,
-)
+from streampca.cli.options import open_source, running_options, settings_of_run, source_options
 from streampca.cli.outputs import check_writable
 from streampca.cli.terminal import shown
 from streampca.cli.view_options import (
@@ -29,7 +20,7 @@ from streampca.cli.view_options import (
     two_views_of,
     with_options,
 )
-from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
+from streampca.errors import InvalidInputError, SourceError
 from streampca.genetics.tables import read_eigenvec
 from streampca.matrix import AxisLabels
 from streampca.matrix.labels import json_of
@@ -62,7 +53,7 @@ PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".ti
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
-    """Add the options of ``plot``, ``report`` and ``demo``."""
+    """Add the options of ``plot``, ``report`` and ``baselines``."""
     one = parsers["plot"]
     one.set_defaults(run=run_plot)
     one.add_argument("model")
@@ -108,17 +99,6 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("-o", "--output", required=True, metavar="PNG|PDF|SVG")
     running_options(one)
-
-    one = parsers["demo"]
-    one.set_defaults(run=run_demo)
-    one.add_argument("data", nargs="?", choices=("genotypes", "digits"), default="genotypes")
-    one.add_argument("--samples", type=int, default=3192)
-    one.add_argument("--variants", type=int, default=50_000, help="up to the full 500568")
-    one.add_argument("--seed", type=int, default=0)
-    one.add_argument("--memory-limit", metavar="SIZE")
-    one.add_argument("-o", "--output", default="streampca-demo", metavar="FOLDER")
-    one.add_argument("--json", action="store_true")
-    printing_options(one)
 
 
 def _panel_options(one: Parser) -> None:
@@ -301,63 +281,6 @@ def read_labels(path: str) -> Any:
     return [line.strip() for line in lines if line.strip()]
 
 
-def run_demo(arguments: argparse.Namespace) -> int:
-    """``streampca demo``: analyse data with known structure, and check the result."""
-    from streampca.operations.convert import digits_demo, genotype_demo
-    from streampca.sources.genotypes.simulate import GenotypeRecipe
-
-    folder = Path(arguments.output)
-    progress = progress_of(arguments)
-    if arguments.data == "digits":
-        done = digits_demo(progress=progress)
-    else:
-        recipe = GenotypeRecipe(arguments.samples, arguments.variants, seed=arguments.seed)
-        if not arguments.json:
-            cells = recipe.samples * recipe.variants
-            print(
-                f"Writing {folder / 'genotypes.zarr'}: {recipe.samples} samples x "
-                f"{recipe.variants} variants of {recipe.populations} populations, "
-                f"{recipe.missing:.1%} missing ({size(cells)} as int8)",
-                flush=True,
-            )
-        done = genotype_demo(
-            folder,
-            recipe,
-            memory_limit=arguments.memory_limit,
-            progress=progress,
-            writing=_writing if progress else None,
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    done.model.save(folder / "model")
-    if arguments.json:
-        print(json_of({**summary(done.model), "check": done.check}, indent=1))
-        return 0
-    plan = f"{done.model.plan_}\n\n" if arguments.verbose else ""
-    print(f"\n{plan}{report(done.model, arguments.verbose)}\n\ncheck: {done.check}")
-    print(f"model: {folder / 'model'}   (streampca info {folder / 'model'})")
-    _demo_pictures(done, folder)
-    return 0
-
-
-def _demo_pictures(done: Any, folder: Path) -> None:
-    scores = done.model.result_.scores
-    if scores is None:
-        scores = done.model.transform(_digits())
-    try:
-        draw("scree", done.model.result_, folder / "scree.png")
-        draw("scores", done.model.result_, folder / "scores.png", scores=scores, labels=done.labels)
-    except MissingDependencyError as error:
-        print(f"pictures: {error}")
-        return
-    print(f"pictures: {folder / 'scores.png'}, {folder / 'scree.png'}")
-
-
-def _digits() -> Any:
-    from sklearn.datasets import load_digits
-
-    return load_digits().data
-
-
 def draw(kind: str, result: Any, path: Path, /, **options: Any) -> None:
     from streampca import plots
 
@@ -368,8 +291,3 @@ def write_picture(figure: Any, path: Path) -> None:
     """A figure as a file, in the format of its name."""
     with whole_file(path) as file:
         figure.savefig(file, format=path.suffix[1:].lower(), dpi=150, bbox_inches="tight")
-
-
-def _writing(done: int, total: int) -> None:
-    sys.stderr.write(f"\r\x1b[Kwriting {done}/{total} variants" + ("\n" if done == total else ""))
-    sys.stderr.flush()

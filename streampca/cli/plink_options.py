@@ -9,188 +9,89 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-# answer -> options, with an example of their value where the answer repeats them: {}
+# answer -> options, with an example of their value where the answer repeats them, {}
 ANSWERS = {
     # inputs
     "not read; convert it first: plink2 {} --make-bed --out y, then --bfile y": (
-        "pfile x",
-        "bpfile x",
-        "vcf x.vcf.gz",
-        "bcf x.bcf",
-        "bgen x.bgen ref-first",
-        "haps x.haps",
-        "data x",
-        "gen x.gen",
-        "import-dosage x",
-        "pmerge-list list.txt",
+        "pfile x; bpfile x; vcf x.vcf.gz; bcf x.bcf; bgen x.bgen ref-first; haps x.haps; data x; "
+        "gen x.gen; import-dosage x; pmerge-list list.txt"
     ),
     "not read; convert it first: plink1.9 {} --make-bed --out y, then --bfile y": (
-        "file x",
-        "tfile x",
-        "lfile x",
+        "file x; tfile x; lfile x"
     ),
-    "--bfile x, or the path of the .bed": ("bed", "bim", "fam"),
-    "name several filesets: streampca fit a.bed b.bed": ("merge-list", "bmerge", "merge", "pmerge"),
+    "--bfile x, or the path of the .bed": "bed; bim; fam",
+    "name several filesets: streampca fit a.bed b.bed": "merge-list; bmerge; merge; pmerge",
     # variants
     "not here; filter first: plink2 --bfile x {} --make-bed --out y": (
-        "snps-only",
-        "hwe 1e-6",
-        "max-maf 0.4",
-        "max-mac 9",
-        "thin 0.1",
-        "thin-count 1000",
-        "bp-space 1000",
-        "min-alleles 2",
-        "mach-r2-filter",
-        "minimac3-r2-filter 0.3",
-        "var-min-qual 30",
-        "ref-from-fa x.fa",
-        "set-all-var-ids '@:#:$r:$a'",
-        "thin-indiv 0.5",
-        "thin-indiv-count 99",
-        "new-id-max-allele-len 50",
+        "snps-only; hwe 1e-6; max-maf 0.4; max-mac 9; thin 0.1; thin-count 1000; bp-space 1000; "
+        "min-alleles 2; mach-r2-filter; minimac3-r2-filter 0.3; var-min-qual 30; ref-from-fa x.fa; "
+        "set-all-var-ids '@:#:$r:$a'; thin-indiv 0.5; thin-indiv-count 99; "
+        "new-id-max-allele-len 50"
     ),
-    "--maf X, where X is the number of copies / (2 x samples)": ("mac",),
-    "--multiallelic drop, of a VCF Zarr; a .bed has two alleles": ("max-alleles",),
-    "the default, with XY, PAR1 and PAR2; without these: --chr 1-22": ("autosome",),
-    "the default": ("autosome-par", "autosome-xy", "keep-allele-order", "real-ref-alleles"),
-    "name the others: --chr 1-5,7-22": ("not-chr",),
-    "the default; such chromosomes are fitted with --chr all": ("allow-extra-chr",),
+    "--maf X, where X is the number of copies / (2 x samples)": "mac",
+    "--multiallelic drop, of a VCF Zarr; a .bed has two alleles": "max-alleles",
+    "the default, with XY, PAR1 and PAR2; without these: --chr 1-22": "autosome",
+    "the default": "autosome-par; autosome-xy; keep-allele-order; real-ref-alleles",
+    "name the others: --chr 1-5,7-22": "not-chr",
+    "the default; such chromosomes are fitted with --chr all": "allow-extra-chr",
     "--chr-set N, where N is the number of autosomes": (
-        "autosome-num",
-        "cow",
-        "dog",
-        "horse",
-        "mouse",
-        "rice",
-        "sheep",
-        "human",
+        "autosome-num; cow; dog; horse; mouse; rice; sheep; human"
     ),
     "--region 6:25000000-34000000": (
-        "from",
-        "to",
-        "from-bp",
-        "to-bp",
-        "from-kb",
-        "to-kb",
-        "from-mb",
-        "to-mb",
-        "window",
+        "from; to; from-bp; to-bp; from-kb; to-kb; from-mb; to-mb; window"
     ),
-    "--extract FILE, an id in each line": ("snp", "snps", "extract-intersect"),
-    "--exclude FILE, an id in each line": ("exclude-snp", "exclude-snps"),
+    "--extract FILE, an id in each line": "snp; snps; extract-intersect",
+    "--exclude FILE, an id in each line": "exclude-snp; exclude-snps",
     "repeated ids stop only lists of ids; plink2 --bfile x {} --make-bed --out y": (
-        "rm-dup force-first",
+        "rm-dup force-first"
     ),
     "--ld-r2 0.2 --ld-window 50 --ld-step 5; or streampca prune": (
-        "indep-pairwise",
-        "indep",
-        "indep-pairphase",
+        "indep-pairwise; indep; indep-pairphase"
     ),
-    "not here; in Python: streampca.prune_ld(X, order=2)": ("indep-order",),
-    "not needed: an id '.' stands for place and alleles": ("set-missing-var-ids",),
+    "not here; in Python: streampca.prune_ld(X, order=2)": "indep-order",
+    "not needed: an id '.' stands for place and alleles": "set-missing-var-ids",
     "not needed: streampca project turns alleles and strands by itself": (
-        "ref-allele",
-        "a1-allele",
-        "alt1-allele",
-        "maj-ref",
-        "flip",
+        "ref-allele; a1-allele; alt1-allele; maj-ref; flip"
     ),
-    "not needed: streampca project takes the frequencies of the fit": ("read-freq",),
-    "not needed, unless --ld-r2 says so; plink2 --bfile x {} --make-pgen --out y": ("sort-vars",),
+    "not needed: streampca project takes the frequencies of the fit": "read-freq",
+    "not needed, unless --ld-r2 says so; plink2 --bfile x {} --make-pgen --out y": "sort-vars",
     # samples
     "--keep or --remove FILE, a line for each sample: FID IID": (
-        "keep-fam",
-        "remove-fam",
-        "keep-if",
-        "remove-if",
-        "keep-cats",
-        "remove-cats",
-        "within",
-        "keep-females",
-        "keep-males",
-        "remove-females",
-        "remove-males",
-        "loop-cats",
+        "keep-fam; remove-fam; keep-if; remove-if; keep-cats; remove-cats; within; keep-females; "
+        "keep-males; remove-females; remove-males; loop-cats"
     ),
     "everyone counts, founder or not; to fit on some and score all: --fit-samples FILE": (
-        "keep-founders",
-        "keep-nonfounders",
-        "filter-founders",
-        "nonfounders",
-        "bad-freqs",
-        "pca-clusters",
+        "keep-founders; keep-nonfounders; filter-founders; nonfounders; bad-freqs; pca-clusters"
     ),
     "not here; plink2 --bfile x --king-cutoff 0.177 --out x writes x.king.cutoff.in.id, on which "
     "to fit: --fit-samples x.king.cutoff.in.id (all are scored), or --keep": (
-        "king-cutoff",
-        "king-cutoff-table",
-        "rel-cutoff",
-        "grm-cutoff",
+        "king-cutoff; king-cutoff-table; rel-cutoff; grm-cutoff"
     ),
-    "not needed: ids are those of the .fam": ("double-id", "const-fid", "id-delim"),
-    "not needed: sex is not used": ("update-sex", "allow-no-sex"),
+    "not needed: ids are those of the .fam": "double-id; const-fid; id-delim",
+    "not needed: sex is not used": "update-sex; allow-no-sex",
     # results
-    "streampca fit is that: -k 10 --out x; for approx --solver randomized": ("pca", "pca-cols"),
+    "streampca fit is that: -k 10 --out x; for approx --solver randomized": "pca; pca-cols",
     "--relationship ZARR writes the relationship matrix": (
-        "make-rel",
-        "make-grm",
-        "make-grm-list",
-        "make-grm-bin",
-        "make-grm-sparse",
-        "make-grm-gz",
+        "make-rel; make-grm; make-grm-list; make-grm-bin; make-grm-sparse; make-grm-gz"
     ),
     "streampca project model x.bed -o x.tsv scores samples on a fit; --allele-wts writes loadings "
-    "for plink2 --score; --scores ZARR takes the scores of a fit": ("score", "score-list"),
-    "--freq lists every variant": ("write-snplist",),
-    "--out lists every sample": ("write-samples",),
-    "not here; streampca convert writes Zarr": (
-        "make-bed",
-        "make-pgen",
-        "make-bpgen",
-        "recode",
-        "export",
-    ),
+    "for plink2 --score; --scores ZARR takes the scores of a fit": "score; score-list",
+    "--freq lists every variant": "write-snplist",
+    "--out lists every sample": "write-samples",
+    "not here; streampca convert writes Zarr": "make-bed; make-pgen; make-bpgen; recode; export",
     "not here; PLINK takes the .eigenvec that --out writes as covariates": (
-        "glm",
-        "linear",
-        "logistic",
-        "assoc",
-        "pheno",
-        "pheno-name",
-        "mpheno",
-        "1",
-        "covar",
-        "covar-name",
+        "glm; linear; logistic; assoc; pheno; pheno-name; mpheno; 1; covar; covar-name"
     ),
     "not here; PLINK computes it": (
-        "make-king",
-        "make-king-table",
-        "genome",
-        "het",
-        "hardy",
-        "fst",
-        "geno-counts",
-        "sample-counts",
-        "homozyg",
-        "r2",
-        "r2-phased",
-        "r2-unphased",
-        "ld",
-        "clump",
-        "freqx",
-        "variant-score",
-        "vscore",
-        "cluster",
-        "mds-plot",
-        "output-chr",
-        "zst-level",
+        "make-king; make-king-table; genome; het; hardy; fst; geno-counts; sample-counts; homozyg; "
+        "r2; r2-phased; r2-unphased; ld; clump; freqx; variant-score; vscore; cluster; mds-plot; "
+        "output-chr; zst-level"
     ),
     # running
-    "--memory-limit 4000MiB (PLINK's number is in MiB)": ("memory",),
-    "not needed: a fit does not depend on chance": ("seed",),
-    "--quiet": ("silent",),
-    "not here; --scheduler tcp://host:8786 uses a cluster": ("parallel",),
+    "--memory-limit 4000MiB (PLINK's number is in MiB)": "memory",
+    "not needed: a fit does not depend on chance": "seed",
+    "--quiet": "silent",
+    "not here; --scheduler tcp://host:8786 uses a cluster": "parallel",
 }
 # (an option that we have, the value that PLINK takes there or "") -> answer
 VALUES = {
@@ -201,7 +102,7 @@ VALUES = {
 _BY_NAME = {
     f"--{one.split()[0]}": answer.replace("{}", f"--{one}")
     for answer, options in ANSWERS.items()
-    for one in options
+    for one in options.split("; ")
 }
 
 

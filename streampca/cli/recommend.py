@@ -9,8 +9,8 @@ from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
+from streampca.cli.options import print_answer
 from streampca.errors import InvalidInputError
-from streampca.matrix.labels import json_of
 from streampca.sources.ratings.recognition import DELIMITERS
 from streampca.sources.text_files import read_text
 
@@ -34,8 +34,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def run_recommend(arguments: argparse.Namespace) -> int:
     """``streampca recommend``: print lists of items."""
-    asked = bool(arguments.user), arguments.similar is not None, arguments.predict is not None
-    if sum(asked) != 1:
+    named = bool(arguments.user), arguments.similar is not None, arguments.predict is not None
+    if sum(named) != 1:
         raise InvalidInputError(
             "name users, or one item, or a file of pairs: recommend MODEL USER, --similar ITEM, or "
             "--predict FILE"
@@ -47,31 +47,25 @@ def run_recommend(arguments: argparse.Namespace) -> int:
             "of ratings: streampca impute ratings.csv --user user --item item --rating rating -o m"
         )
     if arguments.predict is not None:
-        return _predict(model, arguments.predict, arguments.json)
+        return _predict(model, arguments)
     if arguments.similar is not None:
         lists = {arguments.similar: model.similar_items(arguments.similar, arguments.n)}
     else:
         lists = model.recommend(arguments.user, arguments.n, seen=arguments.seen)
-    if arguments.json:
-        print(json_of(lists, indent=1))
-        return 0
-    print("\n\n".join(_table(name, found) for name, found in lists.items()))
+    text = "\n\n".join(_table(name, found) for name, found in lists.items())
+    print_answer(arguments, lists, text)
     return 0
 
 
-def _predict(model: Any, path: str, as_json: bool) -> int:
+def _predict(model: Any, arguments: argparse.Namespace) -> int:
     """Print the pairs of a file with what the model predicts."""
     labels = model.result_.labels
     names = [labels.samples.dims[0], labels.features.dims[0]]
-    columns = _columns(path, names)
+    columns = _columns(arguments.predict, names)
     predicted = model.predict(*columns).tolist()
     rows = [*zip(*columns, predicted, strict=True)]
-    if as_json:
-        print(json_of(rows, indent=1))
-        return 0
-    print("\t".join([*names, "prediction"]))
-    for user, item, value in rows:
-        print(f"{user}\t{item}\t{value:.4g}")
+    lines = [f"{user}\t{item}\t{value:.4g}" for user, item, value in rows]
+    print_answer(arguments, rows, "\n".join(["\t".join([*names, "prediction"]), *lines]))
     return 0
 
 

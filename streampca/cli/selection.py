@@ -1,21 +1,17 @@
-"""The samples and variants of a genotype fit, filtered in PLINK's order, and its text files."""
+"""The samples and variants of a genotype fit, filtered in PLINK's order."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 import streampca
-from streampca.cli.options import progress_of
+from streampca.cli.options import settings_of_run
 from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
 from streampca.genetics.counts import well_called
 from streampca.genetics.filters import filter_genotypes
-from streampca.genetics.genotype_result import used_variants
 from streampca.genetics.id_lists import sample_mask
 from streampca.genetics.ld_pruning import (
     PRUNE_IN,
@@ -25,26 +21,15 @@ from streampca.genetics.ld_pruning import (
     ld_scan,
     prune_ld,
 )
-from streampca.genetics.tables import (
-    allele_weights,
-    eigensoft_eigenvalues,
-    write_acount,
-    write_afreq,
-    write_allele_weights,
-    write_eigenval,
-    write_eigenvec,
-    write_smiss,
-    write_vmiss,
-)
 from streampca.matrix import ChunkedMatrix, select
-from streampca.models.results.linear_result import COMPONENTS
 from streampca.models.results.result import provenance
 from streampca.passes import PassCost, Plan
 from streampca.sources.genotypes.allele_counts import with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
-from streampca.store import labelled_rows
 
-# Selecting samples and variants: first by lists, then by counts, then by pruning, as PLINK does.
+# First by lists, then by counts, then by pruning, as PLINK does.
+
+SHARES = ("maf", "max_missing", "max_sample_missing")  # of calls and alleles, which counts decide
 
 
 @dataclass(frozen=True)
@@ -103,9 +88,7 @@ class Selection:
         result = model.result_
         settings = {
             **result.settings,
-            "maf": arguments.maf,
-            "max_missing": arguments.geno,
-            "max_sample_missing": arguments.mind,
+            **{name: getattr(arguments, name) for name in SHARES},
             "variants": variant_filter(arguments),
             "keep": arguments.keep,
             "exclude": left_out_samples(arguments),
@@ -125,15 +108,8 @@ class Selection:
 
 def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
     """The filter of the variants that the arguments name."""
-    return streampca.VariantFilter(
-        chromosomes=arguments.chr or "autosomes",
-        n_autosomes=arguments.chr_set,
-        extract=arguments.extract,
-        exclude=arguments.exclude,
-        regions=tuple(arguments.region),
-        exclude_regions=tuple(arguments.exclude_region),
-        exclude_long_range_ld=arguments.exclude_long_range_ld,
-    )
+    names = (one.name for one in fields(streampca.VariantFilter))
+    return streampca.VariantFilter(**{name: getattr(arguments, name) for name in names})
 
 
 def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
@@ -168,12 +144,8 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     rules = pruning_rules(arguments, chosen.matrix)
     if arguments.out:
         refuse_repeated_ids(chosen.matrix.labels.features, PRUNE_IN)
-    running = {
-        "memory_limit": arguments.memory_limit,
-        "scheduler": arguments.scheduler,
-        "progress": progress_of(arguments),
-    }
-    shares = (arguments.maf, arguments.geno, arguments.mind)
+    running = settings_of_run(arguments)
+    shares = [getattr(arguments, name) for name in SHARES]
     judges = _judges(arguments, chosen.matrix)
     before: list[tuple[Plan, PassCost]] = []
     called = well_called(
@@ -196,85 +168,3 @@ def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
     if arguments.fit_samples is None:
         return None
     return sample_mask(matrix.labels.samples, arguments.fit_samples, "fit_samples")
-
-
-# The text files of a genotype fit, in PLINK's layouts.
-
-
-def tables(arguments: argparse.Namespace) -> list[str]:
-    """Paths of the text files that --out asks for."""
-    asked = {
-        "freq": (".afreq",),
-        "missing_counts": (".smiss", ".vmiss"),
-        "allele_wts": (".eigenvec.allele", ".acount"),
-    }
-    if not arguments.out:
-        if option := next((one for one in asked if getattr(arguments, one)), None):
-            option, suffix = option.replace("_", "-"), asked[option][0]
-            raise InvalidInputError(f"--{option} writes PREFIX{suffix}: add --out PREFIX")
-        return []
-    if arguments.allele_wts and (arguments.no_components or arguments.ploidy != 2):
-        option = "--no-components" if arguments.no_components else "--ploidy"
-        raise InvalidInputError(
-            f"--allele-wts needs components of diploid calls: leave out {option}"
-        )
-    pruned = [] if arguments.ld_r2 is None else [".prune.in"]
-    more = [one for option, some in asked.items() if getattr(arguments, option) for one in some]
-    return [f"{arguments.out}{suffix}" for suffix in (".eigenvec", ".eigenval", *more, *pruned)]
-
-
-def zarr_outputs(arguments: argparse.Namespace) -> list[str]:
-    """Paths of the Zarr groups that the fit itself writes."""
-    return [one for one in (arguments.loadings, arguments.relationship) if one]
-
-
-def write_outputs(
-    model: streampca.GenotypePCA, chosen: Selection, arguments: argparse.Namespace
-) -> list[str]:
-    """Write PLINK's tables if --out asks for them. Returns all written paths."""
-    result, may = model.result_, arguments.overwrite
-    variants, who = result.labels.features, identifiers(result.labels.samples)
-    counted = (result.frequency_column, result.observed_alleles)
-    for path in (written := tables(arguments)):
-        if path.endswith(".eigenvec"):
-            unit = arguments.eigenvec_values == "eigenvectors"
-            values = model.eigenvectors_ if unit else model.scores_
-            columns = list(who)
-            if result.fitted is not None:
-                columns.append(("FITTED", result.fitted.astype(int)))
-            write_eigenvec(path, columns, values, may)
-        elif path.endswith(".eigenval"):
-            plain = arguments.eigenval_values == "plink"
-            values = model.eigenvalues_ if plain else eigensoft_eigenvalues(result)
-            write_eigenval(path, values, may)
-        elif path.endswith(".afreq"):
-            write_afreq(path, variants, *counted, may)
-        elif path.endswith(".acount"):
-            write_acount(path, variants, *counted, may)
-        elif path.endswith(".smiss"):
-            write_smiss(path, who, result.missing_by_sample, result.n_features, may)
-        elif path.endswith(".vmiss"):
-            lost = np.zeros(len(variants), int) if result.missing is None else result.missing
-            write_vmiss(path, variants, lost, result.n_samples, may)
-        elif path.endswith(".allele"):
-            streamed = result.streamed_to
-            loadings = (
-                result.require_components().T
-                if streamed is None
-                else (labelled_rows(streamed, COMPONENTS))
-            )
-            weights = partial(allele_weights, result, columns=loadings)
-            used = used_variants(result)
-            write_allele_weights(path, variants, used, weights, result.n_components, may)
-        elif chosen.pruning is not None:
-            chosen.pruning.write(path, may)
-    return [*written, *zarr_outputs(arguments)]
-
-
-def identifiers(samples: Any) -> list[tuple[str, Any]]:
-    """The columns FID and IID; only IID without families, and numbers from 1 without names."""
-    if "family" in samples.extra:
-        return [("FID", samples.extra["family"]), ("IID", samples.extra["individual"])]
-    if not samples.named:
-        return [("IID", range(1, len(samples) + 1))]
-    return [("IID", [name.replace(" ", "_") for name in samples.names()])]

@@ -1,4 +1,4 @@
-"""Options for arrays beside a matrix: ``--weights``, ``--sample-weight`` and ``--remove``."""
+"""``--weights``, ``--sample-weight`` and ``--remove``: arrays of the samples or features."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _one(option: str, text: str, arguments: argparse.Namespace, axis: AxisLabels
 
 
 def refuse_of_genotypes(arguments: argparse.Namespace, options: Sequence[str]) -> None:
-    """Raise InvalidInputError for a given option that genotypes do not take."""
+    """Raise InvalidInputError if one of these options is used; genotypes do not take them."""
     for option in options:
         if getattr(arguments, option, None) not in (None, False):
             name = option.replace("_", "-")

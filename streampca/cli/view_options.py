@@ -25,7 +25,7 @@ OF_VIEW = (
     "correlation_circle",
     "map",
 )
-FURTHER = ("level", "lag", "member")  # dimensions of features beside those of a map
+FURTHER = ("level", "lag", "member")  # dimensions of features that a map does not show
 
 
 def field_options(one: Parser) -> None:
@@ -44,8 +44,10 @@ def field_options(one: Parser) -> None:
 
 
 def field_of(arguments: argparse.Namespace, kind: str) -> dict[str, Any]:
-    """The view, and the options of a map, that were given. Raises InvalidInputError for a picture
-    that takes none of them."""
+    """The options that choose a view, and those of a map.
+
+    Raises InvalidInputError for a picture that does not take them.
+    """
     options: dict[str, Any] = {}
     if arguments.view:
         if kind not in OF_VIEW:

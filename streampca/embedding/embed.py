@@ -243,7 +243,7 @@ def plan_embedding(X: Any, **options: Any) -> EmbeddingPlan:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is asked for, checked.  running : limit, scheduler and progress of passes."""
+    """An embedding as it was requested.  running : limit, scheduler and progress of passes."""
 
     matrix: ChunkedMatrix
     filters: tuple[Filter, ...]
@@ -264,8 +264,8 @@ class _Wanted:
         if self.model is None:
             k = min(COMPONENTS, *matrix.shape) if self.n_components is None else self.n_components
             return PCA(k, **self.running)
-        given = {name: value for name, value in self.running.items() if value is not None}
-        return type(self.model)(**{**self.model.get_params(deep=False), **given})
+        set_here = {name: value for name, value in self.running.items() if value is not None}
+        return type(self.model)(**{**self.model.get_params(deep=False), **set_here})
 
     def plan(self) -> EmbeddingPlan:
         """Of the most features that the filters can leave. Raises MemoryLimitError."""
@@ -314,7 +314,7 @@ def _wanted(
     progress: Any = None,
 ) -> _Wanted:
     if model is not None and n_components is not None:
-        raise InvalidInputError("n_components and model are given; say k to the model alone")
+        raise InvalidInputError("n_components= and model= exclude each other: give k to the model")
     if model is not None and (not isinstance(model, Estimator) or model.views != 1):
         raise InvalidTypeError(f"model={model!r}; expected a model of one matrix: PCA(50)")
     filters, seed = parse_filters(filter), seed_of(random_state)

@@ -46,7 +46,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout that was asked for: a library and its settings, or the caller's own object.
+    """How rows are laid out: a library and its settings, or the caller's own object.
 
     name : of the method.  module : of the library, imported; or the object.
     """
@@ -80,7 +80,7 @@ class Layout:
 
 
 def layout_of(method: Any, **settings: float | None) -> Layout:
-    """The layout that is asked for; its library is imported here, before anything is read.
+    """The layout by a library or an object; a library is imported here, before anything is read.
 
     method : a name of LIBRARIES, or an object with ``fit_transform(rows)`` and ``transform(rows)``.
     settings : None takes the library's own default.

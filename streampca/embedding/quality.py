@@ -100,7 +100,7 @@ def quality(rows: Array, picture: Array, queries: Array, n_neighbors: int = NEIG
 
 
 def judging_nbytes(n: int, k: int) -> int:
-    """Bytes that :func:`quality` takes for (n, k) rows, beside them and the picture."""
+    """Bytes that :func:`quality` takes for (n, k) rows, without them and the picture."""
     return max(DISTANCES_NBYTES, 8 * (n + min(n, ROWS))) + 16 * n + 4 * 8 * min(n, ROWS) * (k + 2)
 
 
@@ -115,12 +115,12 @@ def _nearest(squares: Array, near: int) -> Array:
 def _fill(out: Array, rows: Array, queries: Array) -> None:
     """The first lines of out: squared distances of queries to all rows, inf to themselves."""
     out = out[: len(queries)]
-    asked = np.asarray(rows[queries], dtype=np.float64)
+    sought = np.asarray(rows[queries], dtype=np.float64)
     for start in range(0, len(rows), ROWS):
         part = np.asarray(rows[start : start + ROWS], dtype=np.float64)
         # differences about a row of the part: a common offset costs no digits
         origin = part[0]
-        here, there = asked - origin, part - origin
+        here, there = sought - origin, part - origin
         found = (-2.0 * here) @ there.T
         found += np.einsum("ij,ij->i", here, here)[:, None]
         found += np.einsum("ij,ij->i", there, there)

@@ -27,7 +27,7 @@ from streampca.model_store.history import (
     read_entry,
 )
 from streampca.model_store.stored_version import FOLDER as VERSIONS
-from streampca.model_store.stored_version import FORMATS, MANIFEST
+from streampca.model_store.stored_version import MANIFEST
 from streampca.store.backend import NAME, Backend
 from streampca.store.checked import MOST_BYTES, check_manifest, unsign
 
@@ -183,7 +183,7 @@ class _Found:
         recovered : number of a lost entry -> the version promoted from then on.
         """
         by_entry = {n: line.entry.current for n, line in self.lines.items()}
-        if self.head and self.head.entry:  # 0.1.0 did not write it
+        if self.head:
             by_entry[self.head.n] = self.head.current
         by_entry |= {n: one for n, one in recovered.items() if n not in by_entry}
         if not self.last or self.last in by_entry:
@@ -233,7 +233,7 @@ class _Manifests:
         ordered = sorted(found, key=lambda one: (one["n"], one["created"]))
         for n, group in itertools.groupby(ordered, key=lambda one: one["n"]):
             claims = list(group)
-            real = self._real(n, claims, named) if n and len(claims) > 1 else claims
+            real = self._real(n, claims, named) if len(claims) > 1 else claims
             for whole in real:
                 self._take(whole, numbers, known.count)
             if not real:
@@ -245,29 +245,20 @@ class _Manifests:
         where = f"{self.backend.place}/{name}"
         try:
             text = self.backend.get(name, MOST_BYTES) or b""
-            whole = unsign(text, where, *FORMATS)
+            whole = unsign(text, where)
             check_manifest(whole, where)
-            about = whole.get("log", {})
-            n = about.get("n", 0)
+            claim = {"version": version, "created": whole["created"], **whole["log"]}
+            n = claim["n"]
             if n > self.found.last + MOST_LOST:
                 raise SourceError(f"{where} is of entry {n} of the log")
-            claim = {
-                "version": version,
-                "n": n,
-                "number": about.get("number", 0),
-                "created": str(whole.get("created", "")),
-                "reason": about.get("reason") or "",
-                "key": about.get("key") or "",
-                "current": about.get("current"),
-                "manifest": hashlib.sha256(text).hexdigest(),
-            }
+            claim["manifest"] = hashlib.sha256(text).hexdigest()
         except NewerFormatError:
             raise
         except SourceError as error:
             self.found.damage[name] = f"{error}; no intact log entry describes this version"
             self.unknown.add(version)
             return []
-        return [claim] if self.everything or not n or n in self.lost else []
+        return [claim] if self.everything or n in self.lost else []
 
     def _named(self, claims: list[dict[str, Any]]) -> set[str | None]:
         """Versions that intact files say were promoted, and therefore published."""
@@ -292,7 +283,7 @@ class _Manifests:
     def _promoted_at(self, n: int) -> list[str | None]:
         """[the version promoted at lost entry n, by the head or the next entry], or []."""
         head, following = self.found.head, self.found.lines.get(n + 1)
-        if head and head.n == n and head.entry:
+        if head and head.n == n:
             return [head.current]
         if following is None or following.entry.action not in (PUBLISH, REMOVE):
             return []
@@ -308,15 +299,14 @@ class _Manifests:
             self.found.last = max(self.found.last, n)
 
     def _take(self, claim: dict[str, Any], numbers: set[int], count: int) -> None:
-        """Restore an entry. Manifests of 0.1.0 have no numbers: those get free ones."""
+        """Restore an entry. A number that another version has is replaced by a free one."""
         number, n = claim["number"], claim["n"]
-        if not number or number in numbers:
+        if number in numbers:
             number = next(i for i in range(1, count + len(numbers) + 2) if i not in numbers)
         numbers.add(number)
-        if n:
-            self.promoted.setdefault(n, claim["current"])
+        self.promoted.setdefault(n, claim["current"])
         entry = Entry(
-            n or (self.lost[0] if self.lost else 1),
+            n,
             PUBLISH,
             claim["version"],
             claim["current"],
@@ -326,13 +316,6 @@ class _Manifests:
             claim["manifest"],
             claim["key"],
         )
-        if not n:
-            entry = replace(entry, current=self._before(entry.n))
         self.entries.append(entry)
         if self.everything:
-            self.found.last = max(self.found.last, entry.n)
-
-    def _before(self, n: int) -> str | None:
-        """The version promoted before entry n, as far as known."""
-        there = [line.entry for m, line in self.found.lines.items() if m < n]
-        return max(there, key=lambda one: one.n).current if there else None
+            self.found.last = max(self.found.last, n)

@@ -240,7 +240,6 @@ class History:
 
 FOLDER = "_log/"
 HEAD = "_head.json"
-FORMAT_VERSION = 1
 MOST_HEAD = 64 << 10  # bytes of ``_head.json``, and of the file that marks a store
 NUMBERED = re.compile(FOLDER + r"(\d{20})\.json")
 
@@ -268,15 +267,11 @@ class Line:
     def parse(cls, text: bytes, n: int, place: str) -> Line:
         """Entry number n. Raises SourceError if it is damaged, NewerFormatError."""
         where = f"{place}/{entry_name(n)}"
-        whole = unsign(text, where, FORMAT_VERSION)
+        whole = unsign(text, where)
         check_entry(whole, where)
         if whole["n"] != n:
             raise SourceError(f"{where} is entry {whole['n']} of a log")
-        fields: dict[str, Any] = {
-            name: whole[name]
-            for name in Entry.__dataclass_fields__
-            if whole.get(name) is not None or name == "current"
-        }
+        fields = {name: whole[name] for name in Entry.__dataclass_fields__}
         entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
         checkpoint = None
         if (saved := whole.get("checkpoint")) is not None:
@@ -296,7 +291,7 @@ class Head:
     """The content of ``_head.json``.
 
     n, checkpoint : numbers of the last entry and the last checkpoint.  entry : digest of entry n.
-    current : the promoted version, or None; always None in files of 0.1.0.
+    current : the promoted version, or None.
     """
 
     n: int = 0
@@ -312,11 +307,9 @@ class Head:
             text = backend.get(HEAD, MOST_HEAD)
             if text is None:
                 return None
-            whole = unsign(text, where, FORMAT_VERSION)
+            whole = unsign(text, where)
             check_head(whole, where)
-            return cls(
-                whole["n"], whole.get("checkpoint", 0), whole.get("entry", ""), whole.get("current")
-            )
+            return cls(whole["n"], whole["checkpoint"], whole["entry"], whole["current"])
         except NewerFormatError:
             raise
         except SourceError as error:

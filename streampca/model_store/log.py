@@ -12,7 +12,6 @@ from streampca.errors import InvalidInputError, NewerFormatError, SourceError, s
 from streampca.model_store.damaged_log import read_damaged
 from streampca.model_store.history import (
     FOLDER,
-    FORMAT_VERSION,
     HEAD,
     MEND,
     REMOVE,
@@ -124,7 +123,6 @@ def append(
             raise SourceError(history.unsure)
         n = history.n + 1
         whole = {
-            "format_version": FORMAT_VERSION,
             "n": n,
             "previous": history.digest,
             "nonce": nonce,
@@ -132,6 +130,9 @@ def append(
             "current": history.current,
             "number": history.count,
             "removed": [],
+            "reason": "",
+            "manifest": "",
+            "key": "",
             **fields,
         }
         text = _signed(history, whole)
@@ -186,7 +187,7 @@ def _is_there(backend: Backend, n: int, text: bytes) -> bool:
 
 def _folded(history: History, whole: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that make an entry a checkpoint.  whole : the entry."""
-    fields = {name: whole[name] for name in Entry.__dataclass_fields__ if name in whole}
+    fields = {name: whole[name] for name in Entry.__dataclass_fields__}
     entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
     table = history.table.then([entry], history.current)
     serving = table.published.get(entry.current or "")
@@ -195,14 +196,14 @@ def _folded(history: History, whole: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_head(backend: Backend, head: Head) -> None:
     """Write ``_head.json``."""
-    backend.put(HEAD, sign({"format_version": FORMAT_VERSION, **vars(head)}))
+    backend.put(HEAD, sign(vars(head)))
 
 
 def mend(backend: Backend) -> History:
     """Repair the log from what is left of it. Returns the log before, with its damage.
 
     Damaged entries stay where they are: a new entry has the table of all versions, and names the
-    files that no longer matter. Known versions without any file are given up.
+    files that no longer matter. Known versions that have no file left are recorded as removed.
     """
 
     def make(history: History) -> dict[str, Any] | None:

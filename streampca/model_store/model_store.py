@@ -45,7 +45,7 @@ class Version(StoredVersion):
 
     @cached_property
     def _result(self) -> Result:
-        return result_of(self)
+        return Result.from_saved(*self.read("model"), f"version {self.number}")
 
     def state(self) -> IncrementalPCA | None:
         """The model with its accumulated state, to which rows can be appended; None without."""
@@ -73,15 +73,22 @@ class ModelStore(VersionStore[Version]):
     storage_options : for the object store; never stored. Other credentials come from the
         environment.
 
-        store = streampca.ModelStore("models/nightly")
-        store.publish(pca)           # version 1, served from now on
-        store.latest().load()        # as streampca.load("models/nightly")
-        store.rollback()
-
     A version is written, flushed, and then committed by one entry of an append-only log, which is
     created only if it is absent. So readers always get a complete version, the old or the new one,
     no matter when a process dies. ``promote``, ``rollback``, ``verify``, ``gc``, ``find`` and
     ``versions`` come from :class:`streampca.model_store.versions.VersionStore`.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).standard_normal((50, 4))
+    >>> store = streampca.ModelStore("models/nightly")
+    >>> store.publish(streampca.PCA(2).fit(X))  # served from now on
+    <Version 1 (...) in models/nightly>
+    >>> store.publish(streampca.PCA(3).fit(X), reason="one more").number
+    2
+    >>> store.rollback().number, store.load().n_components_  # as streampca.load("models/nightly")
+    (1, 2)
     """
 
     def __init__(
@@ -95,14 +102,14 @@ class ModelStore(VersionStore[Version]):
 
     def load(self) -> Estimator:
         """The promoted model, ready to transform."""
-        return self.read_current(model_of)
+        return self.read_current(Version.load)
 
     def load_with_scores(self) -> tuple[Estimator, StoredRows]:
         """The promoted model and its scores, always of the same version.
 
         Raises SourceError if it has no scores, or no version is promoted.
         """
-        return self.read_current(_model_and_scores)
+        return self.read_current(lambda version: (version.load(), version.scores()))
 
     def publish(
         self,
@@ -156,9 +163,9 @@ class ModelStore(VersionStore[Version]):
         )
 
     def _outside(self, removed: list[Entry]) -> list[str]:
-        """Paths that a refresh filled with scores of removed versions, if these are still there.
+        """Paths at which a refresh put scores of removed versions, if these are still there.
 
-        And what killed processes left beside them and beside the store.
+        Also what killed processes left next to these paths and next to the store.
         """
         found: list[str] = []
         if "://" not in self.backend.place:
@@ -180,10 +187,6 @@ def record_of_scores(version: StoredVersion) -> Mapping[str, Any]:
     return scores if isinstance(scores, dict) else {}
 
 
-def _model_and_scores(version: StoredVersion) -> tuple[Estimator, StoredRows]:
-    return model_of(version), version.rows(SCORES, SCORES)
-
-
 def _checked_scores(scores: Any, result: Result) -> Any:
     shape, k = getattr(scores, "shape", None), result.n_components
     if shape is None or len(shape) != 2 or shape[1] != k:
@@ -195,21 +198,19 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     """A saved model, or the promoted model of a model store, as a fitted estimator.
 
     Every file is checked against its digest. Raises SourceError if one is absent or altered, or the
-    format is newer than this version reads.
+    format is not the one that this version reads.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).standard_normal((50, 4))
+    >>> path = streampca.PCA(2).fit(X).save("model")
+    >>> streampca.load("model").transform(X).shape
+    (50, 2)
     """
     place = os.fspath(path)
     if "://" in place or not is_bundle(place):
-        store: VersionStore[StoredVersion] = VersionStore(open_backend(place))
+        store = ModelStore(place)
         if store.exists():
-            return store.read_current(model_of)
+            return store.load()
     return estimator_of(Result.load(place))
-
-
-def model_of(version: StoredVersion) -> Estimator:
-    """The fitted estimator of a version of a model store."""
-    return estimator_of(result_of(version))
-
-
-def result_of(version: StoredVersion) -> Result:
-    """The result in a version of a model store."""
-    return Result.from_saved(*version.read("model"), f"version {version.number}")

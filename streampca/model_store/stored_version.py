@@ -2,7 +2,7 @@
 
 Layout: ``versions/<id>/`` with one bundle for each part ("model", "state", "ledger"), and
 ``manifest.json`` with the digest of every file and the record of how the version was made. Small
-files of all parts are in ``files.zip`` (in format 1 they were separate).
+files of all parts are in ``files.zip``.
 
 On a disk, ``files.zip``, every large file and the manifest are flushed before they are renamed into
 the version's folder, and the folder is flushed afterwards.
@@ -26,7 +26,6 @@ from streampca.store.backend import Backend
 from streampca.store.bundle import altered, read_files, write_files
 from streampca.store.checked import INDEX, MOST_BYTES, check_manifest, sign_readable, unsign
 
-FORMATS = (1, 2)  # the formats of manifests that are read; the last is written
 FOLDER = "versions/"
 MANIFEST = "manifest.json"
 
@@ -57,7 +56,7 @@ class StoredVersion:
         text = self.backend.get(self._folder + MANIFEST, MOST_BYTES)
         if text is None or hashlib.sha256(text).hexdigest() != self.entry.manifest:
             raise altered(self._where, "manifest.json")
-        whole = unsign(text, f"{self._where}/manifest.json", *FORMATS)
+        whole = unsign(text, f"{self._where}/manifest.json")
         check_manifest(whole, f"{self._where}/manifest.json")
         return whole
 
@@ -96,12 +95,10 @@ class StoredVersion:
 
     def verify(self) -> None:
         """Read every byte. Raises SourceError for the first file that is absent or altered."""
-        files = dict(self.manifest["files"])
-        if pack := self.manifest.get("pack"):
-            self._fetched(PACK, pack)
-            files = {name: one for name, one in files.items() if not one.get("packed")}
-        for name, one in files.items():
-            self._fetched(name, one)
+        self._fetched(PACK, self.manifest["pack"])
+        for name, one in self.manifest["files"].items():
+            if not one.get("packed"):
+                self._fetched(name, one)
 
     def _checked(self, name: str) -> bytes:
         file = self.manifest["files"].get(name)
@@ -164,7 +161,6 @@ def write_manifest(
     """
     text = sign_readable(
         {
-            "format_version": FORMATS[-1],
             "id": written.version,
             "created": now(),
             "files": written.files,

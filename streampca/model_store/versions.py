@@ -61,7 +61,6 @@ from streampca.store.backend import (
 )
 from streampca.store.checked import sign, unsign
 
-FORMAT_VERSION = 1
 MARKER = "streampca-store.json"
 Record = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
 OneVersion = TypeVar("OneVersion", bound=StoredVersion)
@@ -145,7 +144,7 @@ class VersionStore(Generic[OneVersion]):
         version: str | None = None,
         just_before: Callable[[], None] | None = None,
     ) -> OneVersion:
-        """Write a version and commit it in one log entry, which also promotes it if asked.
+        """Write a version and commit it in one log entry, which also promotes it if ``promote``.
 
         record : the record, or a function that returns it for a version number; called again if
             another writer was first.
@@ -288,7 +287,7 @@ class VersionStore(Generic[OneVersion]):
         for unknown in history.table.unknown:
             if any(True for _ in self.backend.list(f"{VERSIONS}{unknown}/")):
                 name = f"{VERSIONS}{unknown}"
-                wrong[name] = f"{self.backend.place}: nothing intact tells what {name} is"
+                wrong[name] = f"{self.backend.place}: no intact file describes {name}"
         for version in self.versions(history):
             try:
                 version.verify()
@@ -365,8 +364,8 @@ class VersionStore(Generic[OneVersion]):
             raise SourceError(history.unsure)
         if history.current is None and {*history.promoted} - history.removed:
             raise SourceError(
-                f"{self.backend.place}: the promoted version was lost, and given up when the log "
-                "was mended. Go back: streampca models rollback"
+                f"{self.backend.place}: the promoted version was lost, and removed from the "
+                "log when that was mended. Go back: streampca models rollback"
             )
         if history.current is None:
             raise SourceError(
@@ -392,7 +391,7 @@ class VersionStore(Generic[OneVersion]):
         try:
             text = self.backend.get(MARKER, MOST_HEAD)
             if text is not None:
-                unsign(text, where, FORMAT_VERSION)
+                unsign(text, where)
                 return {}
         except NewerFormatError:
             raise
@@ -422,7 +421,7 @@ def _lies(backend: Backend, name: str) -> bool:
 
 
 def _marker() -> bytes:
-    return sign({"format_version": FORMAT_VERSION, "kind": "model store", "created": now()})
+    return sign({"kind": "model store", "created": now()})
 
 
 def _unread(history: History) -> str:

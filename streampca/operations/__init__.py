@@ -32,7 +32,7 @@ with what is intact and name the rest on stderr; mending writes the log anew. If
 `_head.json` are both lost, loading refuses until a promotion or mending says which version is
 served, and `gc` waits until the log is mended. Every 16 entries one is a checkpoint of all before:
 opening takes at most 19 requests however long the log (0.99 ms at 11 versions, 1.6 to 2.7 ms at
-1,160; before there were checkpoints 0.75 and 63.75). Small arrays share one uncompressed
+1,160). Small arrays share one uncompressed
 `files.zip`, in which Zarr opens them: a publication takes 9 flushes or 4 requests.
 
 **A nightly refresh** finds what changed since the promoted version, does the least work that is
@@ -82,7 +82,7 @@ chunk, or one shard, column by column, and dies. Zarr leaves the rows that the l
 shortened array still holds, and shows them when the array grows again. A refresh notes checksums of
 them (`last_look.json` in the model store), so what it has seen removed, it knows. What no refresh
 saw removed is as if it had not been, and rows that are written again byte by byte as they were wait
-for `streampca.commit_rows`: nothing in the store tells. Of an Icechunk repository a commit is
+for `streampca.commit_rows`: nothing in the store shows them. Of an Icechunk repository a commit is
 whole, so nothing settles; `append` and `commit_rows` take the array of a writable session. The
 `diff` of two snapshots names the chunks that were written, and their checksums say whether they
 changed. Where a snapshot has expired, all chunks are read and compared.

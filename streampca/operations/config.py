@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -25,8 +23,8 @@ from streampca.genetics.filters import VariantFilter
 from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
-from streampca.operations.sections import NUMBER, OPTIONAL, SECTIONS, Entry, Origin, read_yaml
-from streampca.passes import parse_nbytes
+from streampca.operations.sections import OPTIONAL, SECTIONS, Entry, wrong
+from streampca.operations.yaml_files import Origin, read_yaml
 from streampca.store.places import FILES, refuse_inside
 
 # The estimator of a job, and whether its parameters are usable.
@@ -105,8 +103,6 @@ def _of_another_type(kind: str, values: Mapping[str, Any], error: Exception) -> 
 
 
 # Job files: YAML, checked entry by entry.
-
-SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # of sources and stores of jobs
 
 
 @dataclass(frozen=True)
@@ -209,7 +205,7 @@ def _checked(
             if entry.required:
                 raise ConfigError(f"{origin.at(start + name)} is missing: {entry.meaning}")
             continue
-        if why := _wrong(entry, value):
+        if why := wrong(entry, value):
             shown = f"{hide_secrets(repr(value)):.80}"
             raise ConfigError(f"{origin.at(start + name)}: {shown}: {why}")
         if entry.inner is not None:
@@ -314,86 +310,3 @@ CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
     "cluster": check_cluster,
     "scores": _scores,
 }  # sections with a check of their own
-
-
-def _wrong(entry: Entry, value: Any) -> str:
-    """Why a value is refused, or ""."""
-    if _json_type(value) not in entry.kinds and not (
-        entry.kinds == NUMBER and _json_type(value) == "integer"
-    ):
-        return f"expected {' or '.join(entry.kinds)}"
-    if entry.choices and value not in entry.choices:
-        names = [str(one) for one in entry.choices]
-        return f"expected one of {', '.join(names)}{nearest(value, names)}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            return "expected a finite number"
-        if entry.least is not None and value < entry.least:
-            return f"expected at least {entry.least:g}"
-        if entry.above is not None and value <= entry.above:
-            return f"expected more than {entry.above:g}"
-    if entry.scheduler:
-        return "" if value in entry.also else _bad_scheduler(value, entry.also)
-    if entry.nbytes and value not in entry.also:
-        try:
-            parse_nbytes(value)
-        except InvalidInputError:
-            return "expected bytes, such as 512MiB or 2GB" + _also(entry.also)
-    if entry.place:
-        found = [_bad_place(one) for one in (value if isinstance(value, list) else [value])]
-        return next((why for why in found if why), "")
-    return ""
-
-
-def _bad_place(place: Any) -> str:
-    """Why a path or URL is refused, or ""."""
-    if not isinstance(place, str) or not place or "\0" in place:
-        return "expected a path or URL"
-    if "::" in place:
-        return "chained URLs are not taken"
-    if "://" not in place:
-        return ""
-    try:
-        parts = urlsplit(place)
-        host = parts.hostname or ""
-    except ValueError:
-        return "expected a path or URL"
-    if parts.scheme not in SCHEMES:
-        return f"expected a path, or one of {', '.join(f'{one}://' for one in SCHEMES)}"
-    if parts.password is not None:
-        return "credentials do not belong into a file; give them by the environment"
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return "" if host != "localhost" or parts.scheme != "https" else "expected a public host"
-    return "expected a host by its name" if not address.is_global else ""
-
-
-def _bad_scheduler(address: str, also: Sequence[Any]) -> str:
-    """Why the address of a scheduler is refused, or "".  also : accepted words, for the message."""
-    try:
-        parts = urlsplit(address)
-        good = parts.scheme in ("tcp", "tls") and parts.hostname and parts.port
-        if "@" in address:
-            return "an address has no user or password; certificates go into cluster.security"
-    except ValueError:
-        good = False
-    return "" if good else "expected tcp://host:port or tls://host:port" + _also(also)
-
-
-def _also(words: Sequence[Any]) -> str:
-    return "".join(f", or {one}" for one in dict.fromkeys(map(str, words)))
-
-
-def _json_type(value: Any) -> str:
-    for kind, name in (
-        (bool, "boolean"),
-        (int, "integer"),
-        (float, "number"),
-        (str, "string"),
-        (list, "array"),
-        (dict, "object"),
-    ):
-        if isinstance(value, kind):
-            return name
-    return "null"

@@ -1,21 +1,18 @@
-"""``streampca convert`` and ``streampca demo``: a matrix copied into a sink, in bounded memory."""
+"""``streampca convert``: a matrix copied to the Zarr layout that passes read fastest."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, MissingDependencyError
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, regular_edges
-from streampca.models.pca.pca import PCA
 from streampca.passes import (
     Candidate,
     PassCost,
@@ -31,12 +28,9 @@ from streampca.passes import (
 )
 from streampca.passes.records import Map
 from streampca.sources import as_matrix
-from streampca.sources.genotypes.allele_counts import MISSING_CALL, PLOIDY
-from streampca.sources.genotypes.simulate import GenotypeRecipe, write_genotypes
+from streampca.sources.genotypes.allele_counts import PLOIDY
 from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink
 from streampca.store.places import refuse_inside
-
-# ``streampca convert``: copy any matrix to the Zarr layout that passes read fastest.
 
 CHUNK_NBYTES = 4 * 1024 * 1024
 SLICE_NBYTES = 64 * 1024 * 1024  # of a row of chunks across the array: a block holds at least one
@@ -224,83 +218,6 @@ def _dims(matrix: Any) -> tuple[str, str]:
     samples = "-".join(matrix.labels.samples.dims) or "sample"
     features = "-".join(matrix.labels.features.dims) or "feature"
     return samples, features if features != samples else f"{features}_"
-
-
-# ``streampca demo``: make data with known structure, analyse them, check the result.
-
-
-@dataclass
-class DemoReport:
-    """What a demonstration did: the model, a label per sample, and a check."""
-
-    model: PCA
-    labels: np.ndarray[Any, Any]
-    check: str
-    source: str
-
-
-SHOWN = 10  # components of a demonstration
-
-
-def genotype_demo(
-    folder: Path,
-    recipe: GenotypeRecipe,
-    *,
-    memory_limit: int | str | None = None,
-    progress: Any = None,
-    writing: Callable[[int, int], None] | None = None,
-) -> DemoReport:
-    """Write ``folder/genotypes.zarr`` and fit it; the planted populations are the check."""
-    path = folder / "genotypes.zarr"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_genotypes(path, recipe, overwrite=True, progress=writing)
-    model = PCA(
-        SHOWN,
-        scale="std",
-        missing="mean",
-        missing_value=MISSING_CALL,
-        memory_limit=memory_limit,
-        progress=progress,
-    )
-    model.fit(str(path))
-    labels = recipe.population_of
-    leading = recipe.populations - 1
-    scores = np.asarray(model.result_.scores)[:, : min(leading, SHOWN)]
-    share = nearest_centroid_share(scores, labels)
-    check = (
-        f"{share:.1%} of the samples lie nearest to the centre of the population they were drawn "
-        f"from, on the first {scores.shape[1]} components"
-    )
-    names = np.array([f"population {i + 1}" for i in labels])
-    return DemoReport(model, names, check, str(path))
-
-
-def digits_demo(*, progress: Any = None) -> DemoReport:
-    """scikit-learn's 1797 handwritten digits, and its own PCA of them as the check."""
-    try:
-        from sklearn.datasets import load_digits
-        from sklearn.decomposition import PCA as Reference
-    except ImportError:
-        raise MissingDependencyError(
-            "the digits come with scikit-learn: pip install scikit-learn"
-        ) from None
-    digits = load_digits()
-    model = PCA(SHOWN, progress=progress).fit(digits.data)
-    reference = Reference(SHOWN, svd_solver="full").fit(digits.data)
-    ratio = model.explained_variance_ / reference.explained_variance_
-    check = (
-        f"largest relative difference from scikit-learn's full SVD: {np.abs(ratio - 1).max():.1e}"
-    )
-    labels = np.array([str(t) for t in digits.target])
-    return DemoReport(model, labels, check, "scikit-learn's digits, 1797 x 64")
-
-
-def nearest_centroid_share(scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
-    """Share of rows that are nearest to the mean of their own label."""
-    kinds = np.unique(labels)
-    centres = np.stack([scores[labels == kind].mean(axis=0) for kind in kinds])
-    distance = np.linalg.norm(scores[:, None, :] - centres[None, :, :], axis=2)
-    return float(np.mean(kinds[np.argmin(distance, axis=1)] == labels))
 
 
 # Copies of a matrix into a sink: one pass in bounded memory.

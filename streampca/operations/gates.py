@@ -1,4 +1,4 @@
-"""The gates: whether a new version may replace the promoted one.
+"""The gates: how a new version differs from the promoted one, and whether it may replace it.
 
 Every publication after the first passes all of them, whatever the change is called: data in other
 units, cut off or exchanged come with any change of the source.
@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from streampca.errors import InvalidInputError
+from streampca.models.results.decomposition import Decomposition
+from streampca.models.results.drift import align, compare
 from streampca.models.results.result import Result
 from streampca.models.side_data.feature_names import check_same_features
 
@@ -31,6 +35,32 @@ class Facts:
     drift: Mapping[str, Any] | None = None
     removed: float = 0.0
     other_source: str = ""
+
+
+def against(
+    old: Result | None, new: Result, error: float | None, how: str
+) -> tuple[Result, dict[str, Any] | None]:
+    """(the new result aligned to the old one, its drift in JSON-ready form).
+
+    error : mean squared error of the new rows under the old result.  how : see ``align``.
+    """
+    if old is None:
+        return new, None
+    if not isinstance(old, Decomposition) or not isinstance(new, Decomposition):
+        kinds = f"a {old.kind} and a {new.kind} have no drift"
+        return new, {"not_comparable": kinds}
+    try:
+        drift = compare(old, new).to_dict()
+        new = align(new, old, how)
+    except InvalidInputError as problem:
+        return new, {"not_comparable": str(problem)}
+    if error is not None:
+        own = max(old.total_variance - float(np.sum(old.explained_variance)), 0.0)
+        own *= (old.weight - old.ddof) / max(old.weight, 1.0)
+        floor = 1e-12 * max(old.total_variance, 1e-300)
+        drift["new_rows_error"], drift["old_rows_error"] = error, own
+        drift["error_ratio"] = max(error, floor) / max(own, floor)
+    return new, drift
 
 
 def refusal(gate: Mapping[str, float], facts: Facts) -> str:

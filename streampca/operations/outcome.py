@@ -1,25 +1,25 @@
-"""The outcome of a refresh as one line of JSON, and how its version differs from the last one."""
+"""The outcome of a refresh as one line of JSON, and since when its job lags behind its source."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import json
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from streampca.errors import InvalidInputError
 from streampca.matrix.labels import json_of
-from streampca.models.results.decomposition import Decomposition
-from streampca.models.results.drift import align, compare
-from streampca.models.results.result import Result
-
-# The outcome of a refresh, as one line of JSON.
+from streampca.model_store.history import now
+from streampca.model_store.model_store import ModelStore
 
 UNCHANGED, PUBLISHED, REFUSED, PLANNED = "unchanged", "published", "refused", "planned"
 ALREADY = "already"  # another refresh has published the same meanwhile
 OVERDUE = "overdue"  # in addition to a status: samples have waited longer than allowed
 # 79 is the first code after those of sysexits.h
 EXIT = {UNCHANGED: 0, PUBLISHED: 0, ALREADY: 0, REFUSED: 65, PLANNED: 0, OVERDUE: 79}
+
+
+NAME = "behind.json"  # in the model store, only while a job lags behind
 
 
 @dataclass
@@ -68,30 +68,47 @@ class Outcome:
         return json_of({**vars(self), "exit": self.exit_code})
 
 
-# What became of the components.
+# Since when a job has not used rows that exist: stored in its model store.
 
 
-def against(
-    old: Result | None, new: Result, error: float | None, how: str
-) -> tuple[Result, dict[str, Any] | None]:
-    """(the new result aligned to the old one, its drift in JSON-ready form).
+def behind_since(place: str, first: int, behind: int) -> str:
+    """When a refresh first found that sample ``first`` is not used: ISO 8601, UTC; or "".
 
-    error : mean squared error of the new rows under the old result.  how : see ``align``.
+    place : of the model store.  behind : how many samples are not used. Writes nothing.
     """
-    if old is None:
-        return new, None
-    if not isinstance(old, Decomposition) or not isinstance(new, Decomposition):
-        kinds = f"a {old.kind} and a {new.kind} have no drift"
-        return new, {"not_comparable": kinds}
-    try:
-        drift = compare(old, new).to_dict()
-        new = align(new, old, how)
-    except InvalidInputError as problem:
-        return new, {"not_comparable": str(problem)}
-    if error is not None:
-        own = max(old.total_variance - float(np.sum(old.explained_variance)), 0.0)
-        own *= (old.weight - old.ddof) / max(old.weight, 1.0)
-        floor = 1e-12 * max(old.total_variance, 1e-300)
-        drift["new_rows_error"], drift["old_rows_error"] = error, own
-        drift["error_ratio"] = max(error, floor) / max(own, floor)
-    return new, drift
+    if not behind:
+        return ""
+    noted = _noted(ModelStore(place))
+    return str(noted["since"]) if noted.get("first") == first else now()
+
+
+def note_behind(place: str, first: int, behind: int) -> str:
+    """As ``behind_since``, and stored for the next refresh. Cost: a read, a write if it changed."""
+    store = ModelStore(place)
+    if not store.exists():
+        return behind_since(place, first, behind)
+    noted = _noted(store)
+    since = behind_since(place, first, behind)
+    if not behind and noted:
+        store.backend.delete(NAME)
+    elif behind and noted != {"first": first, "since": since}:
+        store.backend.put(NAME, json.dumps({"first": first, "since": since}).encode())
+    return since
+
+
+def seconds_since(since: str) -> float:
+    """Seconds since an ISO 8601 time; 0.0 for ""."""
+    if not since:
+        return 0.0
+    begun = datetime.datetime.fromisoformat(since)
+    return (datetime.datetime.now(datetime.UTC) - begun).total_seconds()
+
+
+def _noted(store: ModelStore) -> dict[str, Any]:
+    """What was stored; {} if nothing was, or it is malformed."""
+    with contextlib.suppress(ValueError, TypeError):
+        noted = json.loads(store.backend.get(NAME) or b"{}")
+        if isinstance(noted, dict) and isinstance(noted.get("since"), str):
+            seconds_since(noted["since"])
+            return noted
+    return {}

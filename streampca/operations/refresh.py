@@ -21,7 +21,7 @@ from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.results.result import Result
 from streampca.operations.config import Job
-from streampca.operations.gates import Facts, other_source, refusal, share_gone
+from streampca.operations.gates import Facts, against, other_source, refusal, share_gone
 from streampca.operations.least_work import Work
 from streampca.operations.outcome import (
     ALREADY,
@@ -30,18 +30,17 @@ from streampca.operations.outcome import (
     REFUSED,
     UNCHANGED,
     Outcome,
-    against,
+    behind_since,
+    note_behind,
 )
 from streampca.operations.scores import Made, Scores, explained, sweep_places
 from streampca.operations.state import (
     State,
-    behind_since,
     change_of,
     in_words_of_job,
     keep_look,
     ledger_of,
     look,
-    note_behind,
     place_of_source,
     settings_of,
     stamp_of,
@@ -203,9 +202,9 @@ class _Run:
     def _computed_before(self, found: State) -> Version | None:
         """A candidate, or a version that was rolled back, with the same data and settings.
 
-        Only versions newer than the served one count, and of candidates those that were judged
-        beside it: data or settings that return to an older one's are computed again. If only the
-        times of chunks differ (files that were restored), the bytes decide.
+        Only versions newer than the served one count, and of candidates only those compared with
+        it: data or settings that return to those of an older version are computed again. If only
+        the times of chunks differ (files that were restored), the bytes decide.
         """
         parent, first = (self.current.id, self.current.number) if self.current else (None, 0)
         there = [
@@ -318,7 +317,7 @@ class _Run:
                 made.put(version)
         outcome.version = version.number
         outcome.status = REFUSED if outcome.gate else PUBLISHED if version.id == mine else ALREADY
-        outcome.by = str(version.record.get("by", "an older streampca"))
+        outcome.by = str(version.record.get("by", ""))
         outcome.served = outcome.previous if outcome.gate else version.number
         keep_look(self.store, found.look)  # there was no store before the first version
         self.work_folder.clear()

@@ -1,6 +1,6 @@
 """The scores of a job: a part of their version, and a copy at a path if that version is served.
 
-They are first written beside the path, then into the version, with which they become visible. Old
+They are first written next to the path, then into the version, with which they become visible. Old
 scores at the path are removed before the version is committed, and the new ones are put there
 afterwards. So a process that dies in between leaves no scores there, never those of another model,
 and the next refresh puts the scores of the served version there.

@@ -1,139 +1,21 @@
-"""The entries of job files, in the table :data:`SECTIONS`, and reading YAML files of entries."""
+"""The entries of job files: :data:`SECTIONS`, the checks of their values, and the JSON Schema.
+
+Job files are checked by this table, ``streampca config schema`` prints it, and defaults are here.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import accumulate
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
-from streampca.errors import ConfigError
+from streampca.errors import InvalidInputError, nearest
 from streampca.models.contract.parameters import Parameter
 from streampca.models.contract.registry import all_kinds
-from streampca.paths import read_regular
-
-# YAML files of entries, and the line of each entry.
-
-MOST_BYTES = 1 << 16  # parsed in less than a second
-MOST_DEPTH = 64
-FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # 1e-4, which is text in YAML 1.1
-ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The file of some entries.  lines : entry, such as "gate.max_angle", -> its line."""
-
-    path: str
-    lines: Mapping[str, int] = field(default_factory=dict)
-
-    def at(self, entry: str) -> str:
-        """``nightly.yaml:14: gate.max_angle``; for an absent entry, the line of its section."""
-        inner = entry
-        while inner and inner not in self.lines:
-            inner = inner.rpartition(".")[0]
-        line = f":{self.lines[inner]}" if inner else ""
-        return f"{self.path}{line}: {entry}"
-
-
-def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[str, Any], Origin]:
-    """(entries, origin) of a YAML file of at most 64 KiB, without aliases.
-
-    word : what messages call an entry.  Raises ConfigError.
-    """
-    import yaml
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no annotations
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                line = self.peek_event().start_mark.line + 1
-                raise ConfigError(
-                    f"{path}:{line}: aliases (*name) are not allowed; write the entry out"
-                )
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen = set()
-            for node_of_key, _ in node.value:
-                key = self.construct_object(node_of_key, deep=True)
-                line = node_of_key.start_mark.line + 1
-                if not isinstance(key, str):
-                    raise ConfigError(f"{path}:{line}: expected a name, not {key!r:.80}")
-                if key in seen:
-                    raise ConfigError(f"{path}:{line}: {key} is there twice; leave one out")
-                seen.add(key)
-            result: dict[Any, Any] = super().construct_mapping(node, deep)
-            return result
-
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
-    try:
-        loader = Loader(_text(path))
-        node = loader.get_single_node()
-        entries = None if node is None else loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        raise ConfigError(_no_yaml(str(path), error)) from None
-    except ConfigError:
-        raise
-    except (yaml.YAMLError, *ODD) as error:  # e.g. the date 2020-99-99, or an empty !!int
-        raise ConfigError(f"{path} is not YAML: {error}") from None
-    if not isinstance(entries, dict):
-        raise ConfigError(f"{path}: expected '{word}: value' lines")
-    return entries, Origin(str(path), dict(_lines(node, "")))
-
-
-def scalar(text: str) -> Any:
-    """The value of a text as in a job file: a number, string, true, false, null, or a list."""
-    import yaml
-
-    for number in (int, float):
-        with contextlib.suppress(ValueError):
-            return number(text)
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, *ODD):
-        return text
-
-
-def _text(path: str | os.PathLike[str]) -> str:
-    """The text of a regular file of at most 64 KiB."""
-    try:
-        if os.stat(path).st_size > MOST_BYTES:
-            raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
-        text = read_regular(path, MOST_BYTES).decode("utf-8").replace("\r\n", "\n")
-        deep = max(accumulate((c in "[{") - (c in "]}") for c in text), default=0)
-        if deep > MOST_DEPTH:  # the parser would be very slow
-            raise ConfigError(f"{path} is nested deeper than {MOST_DEPTH}: no job file")
-        return text
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-
-
-def _no_yaml(path: str, error: Any) -> str:
-    """The message for a syntax error: where and why the parser stopped, with the line."""
-    mark = error.problem_mark or error.context_mark
-    context = f" {error.context}" if error.context else ""
-    if mark is None:
-        return f"{path} is not YAML: {error.problem}{context}"
-    shown = (mark.get_snippet(indent=2) or "").partition("\n")[0].strip()
-    misplaced = "block" in context or "mapping values" in str(error.problem)
-    hint = "; is it indented as the lines around it?" if misplaced else ""
-    return f"{path}:{mark.line + 1}: this is not YAML: {shown!r}: {error.problem}{context}{hint}"
-
-
-def _lines(node: Any, start: str) -> Iterable[tuple[str, int]]:
-    """(name, line) of all entries."""
-    for key, value in node.value:
-        yield f"{start}{key.value}", key.start_mark.line + 1
-        if value.id == "mapping":
-            yield from _lines(value, f"{start}{key.value}.")
-
-
-# The entries of job files: :data:`SECTIONS`.
-#
-# Job files are checked by this table, ``streampca config schema`` prints it, and defaults are here.
+from streampca.passes import parse_nbytes
 
 
 @dataclass(frozen=True)
@@ -209,38 +91,48 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "path": Entry(
             ("string", "array"), "the source: a path, a URL, or a list", required=True, place=True
         ),
-        "variable": Entry(("string", "array"), "which array of a group or file"),
+        "variable": Entry(
+            ("string", "array"), "which array of a group or file; of several, their features"
+        ),
         "group": Entry(TEXT, "of a NetCDF, HDF5 or Zarr source, where the variable is"),
         "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
         "missing_value": Entry(NUMBER, "a number that means missing"),
         "missing_chunks": Entry(
             TEXT,
-            "what an absent chunk means: its fill value, or missing cells",
+            "chunks that a Zarr store lacks: an error, its fill value, or missing cells",
             "error",
             choices=("error", "fill", "mask"),
         ),
         "external_links": Entry(
-            ("boolean",), "accept links of an HDF5 file or a Zarr store to other files"
+            ("boolean",),
+            "accept HDF5 files whose data are in other files, and Zarr stores with links out",
         ),
         "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned (default: main)"),
         "tag": Entry(TEXT, "of an Icechunk repository"),
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
         "multiallelic": Entry(
-            TEXT, "variants of more than two alleles", "error", choices=("error", "drop")
+            TEXT,
+            "variants of more than two alleles in a VCF Zarr",
+            "error",
+            choices=("error", "drop"),
         ),
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
         "header": Entry(("boolean",), "of text, whether the first line holds names"),
         "na_values": Entry(("string", "array"), "of text, cells that mean missing, in quotes"),
-        "decimal": Entry(TEXT, "of text, the decimal mark"),
+        "decimal": Entry(TEXT, "of text, the decimal mark, such as ,"),
         "thousands": Entry(TEXT, "of text, the mark between thousands"),
-        "strip": Entry(TEXT, "of text, characters that do not belong to numbers"),
-        "comment": Entry(TEXT, "of text, begins what is ignored of a line"),
-        "delimiter": Entry(TEXT, "of text, a character, tab or blanks"),
-        "encoding": Entry(TEXT, "of text, such as cp1252"),
+        "strip": Entry(TEXT, "of text, characters that do not belong to numbers, as $ or %"),
+        "comment": Entry(TEXT, "of text, begins what is ignored of a line, such as #"),
+        "delimiter": Entry(TEXT, "of text, a character, tab or blanks; of ratings any text"),
+        "encoding": Entry(TEXT, "of text, such as cp1252 or utf-16"),
         "feature_types": Entry(("string", "array"), "of a 10x file or an AnnData: 'all', or some"),
-        "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
+        "join": Entry(
+            TEXT,
+            "what several files have more of: samples, or features",
+            choices=("samples", "features"),
+        ),
     },
     "model": {"kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA")},
     "gate": {
@@ -298,6 +190,97 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
 }
 OPTIONAL = ("gate", "scores", "cluster")
+
+
+# What an entry may hold.
+
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # of sources and stores of jobs
+
+
+def wrong(entry: Entry, value: Any) -> str:
+    """Why a value is refused, or ""."""
+    if _json_type(value) not in entry.kinds and not (
+        entry.kinds == NUMBER and _json_type(value) == "integer"
+    ):
+        return f"expected {' or '.join(entry.kinds)}"
+    if entry.choices and value not in entry.choices:
+        names = [str(one) for one in entry.choices]
+        return f"expected one of {', '.join(names)}{nearest(value, names)}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            return "expected a finite number"
+        if entry.least is not None and value < entry.least:
+            return f"expected at least {entry.least:g}"
+        if entry.above is not None and value <= entry.above:
+            return f"expected more than {entry.above:g}"
+    if entry.scheduler:
+        return "" if value in entry.also else _bad_scheduler(value, entry.also)
+    if entry.nbytes and value not in entry.also:
+        try:
+            parse_nbytes(value)
+        except InvalidInputError:
+            return "expected bytes, such as 512MiB or 2GB" + _also(entry.also)
+    if entry.place:
+        found = [_bad_place(one) for one in (value if isinstance(value, list) else [value])]
+        return next((why for why in found if why), "")
+    return ""
+
+
+def _bad_place(place: Any) -> str:
+    """Why a path or URL is refused, or ""."""
+    if not isinstance(place, str) or not place or "\0" in place:
+        return "expected a path or URL"
+    if "::" in place:
+        return "chained URLs are not taken"
+    if "://" not in place:
+        return ""
+    try:
+        parts = urlsplit(place)
+        host = parts.hostname or ""
+    except ValueError:
+        return "expected a path or URL"
+    if parts.scheme not in SCHEMES:
+        return f"expected a path, or one of {', '.join(f'{one}://' for one in SCHEMES)}"
+    if parts.password is not None:
+        return "credentials do not belong into a file; give them by the environment"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "" if host != "localhost" or parts.scheme != "https" else "expected a public host"
+    return "expected a host by its name" if not address.is_global else ""
+
+
+def _bad_scheduler(address: str, also: Sequence[Any]) -> str:
+    """Why the address of a scheduler is refused, or "".  also : accepted words, for the message."""
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in ("tcp", "tls") and parts.hostname and parts.port
+        if "@" in address:
+            return "an address has no user or password; certificates go into cluster.security"
+    except ValueError:
+        good = False
+    return "" if good else "expected tcp://host:port or tls://host:port" + _also(also)
+
+
+def _also(words: Sequence[Any]) -> str:
+    return "".join(f", or {one}" for one in dict.fromkeys(map(str, words)))
+
+
+def _json_type(value: Any) -> str:
+    for kind, name in (
+        (bool, "boolean"),
+        (int, "integer"),
+        (float, "number"),
+        (str, "string"),
+        (list, "array"),
+        (dict, "object"),
+    ):
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+# The JSON Schema of job files.
 
 
 def schema() -> dict[str, Any]:

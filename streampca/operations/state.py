@@ -1,9 +1,8 @@
-"""The present source of a job, what changed in it, and since when the job lags behind it."""
+"""The present source of a job, and what changed in it since a version was made."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import json
 import math
@@ -23,7 +22,6 @@ from streampca.errors import (
     SourceError,
     hide_secrets,
 )
-from streampca.model_store.history import now
 from streampca.model_store.model_store import ModelStore, Version
 from streampca.models.contract.registry import kind_named
 from streampca.operations.config import Job
@@ -37,36 +35,8 @@ from streampca.sources.zarr.looks import Look, look_at
 from streampca.sources.zarr.watermark import Rows, declaring, rows_written
 from streampca.store import check_fields, understood
 
-# Since when a job has not used existing rows, and what it saw: stored in its model store.
-
-LOOK = "last_look.json"  # likewise, what the last look at the source left for the next one
+LOOK = "last_look.json"  # in the model store: what the last look left for the next one
 SCANNED_NBYTES = 16 << 20  # read at a time in search of a cell that is no number
-NAME = "behind.json"  # in the model store, only while a job lags behind
-
-
-def behind_since(place: str, first: int, behind: int) -> str:
-    """When a refresh first found that sample ``first`` is not used: ISO 8601, UTC; or "".
-
-    place : of the model store.  behind : how many samples are not used. Writes nothing.
-    """
-    if not behind:
-        return ""
-    noted = _noted(ModelStore(place))
-    return str(noted["since"]) if noted.get("first") == first else now()
-
-
-def note_behind(place: str, first: int, behind: int) -> str:
-    """As ``behind_since``, and stored for the next refresh. Cost: a read, a write if it changed."""
-    store = ModelStore(place)
-    if not store.exists():
-        return behind_since(place, first, behind)
-    noted = _noted(store)
-    since = behind_since(place, first, behind)
-    if not behind and noted:
-        store.backend.delete(NAME)
-    elif behind and noted != {"first": first, "since": since}:
-        store.backend.put(NAME, json.dumps({"first": first, "since": since}).encode())
-    return since
 
 
 def last_look(store: ModelStore, source: LedgerSource) -> Look | None:
@@ -83,26 +53,6 @@ def keep_look(store: ModelStore, look: Look | None) -> None:
     if store.backend.get(LOOK) != text:
         store.backend.put(LOOK, text)
 
-
-def seconds_since(since: str) -> float:
-    """Seconds since an ISO 8601 time; 0.0 for ""."""
-    if not since:
-        return 0.0
-    begun = datetime.datetime.fromisoformat(since)
-    return (datetime.datetime.now(datetime.UTC) - begun).total_seconds()
-
-
-def _noted(store: ModelStore) -> dict[str, Any]:
-    """What was stored; {} if nothing was, or it is malformed."""
-    with contextlib.suppress(ValueError, TypeError):
-        noted = json.loads(store.backend.get(NAME) or b"{}")
-        if isinstance(noted, dict) and isinstance(noted.get("since"), str):
-            seconds_since(noted["since"])
-            return noted
-    return {}
-
-
-# The present source of a job, and what changed in it since a version was made.
 
 FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change besides those of a ledger
 
@@ -282,13 +232,15 @@ def _check_stored_anew(job: Job, written: Rows, served: int) -> None:
     yet: whoever writes it anew is not done, or died."""
     if written.mark.decides or not written.count < served <= written.there:
         return
-    told = (
+    finding = (
         f"{job.source['path']} was stored anew, and {written.count} of its {written.there} rows "
         f"count, where the promoted version has {served}: {written.why}"
     )
     if written.waiting:
-        raise ChangingSourceError(f"{told}. Try again later")
-    raise DamagedSourceError(f"{told}. Write all rows, or shorten the array to those that it has")
+        raise ChangingSourceError(f"{finding}. Try again later")
+    raise DamagedSourceError(
+        f"{finding}. Write all rows, or shorten the array to those that it has"
+    )
 
 
 def _change_of_files(found: State, recorded: Mapping[str, Any], mode: str) -> tuple[str, str, int]:
@@ -358,14 +310,14 @@ def in_words_of_job(error: NonFiniteError, job: Job, matrix: Any, first: int) ->
             labels, value = matrix.labels, values[tuple(wrong[0])]
             advice = infinite if np.isinf(value) else f"{repair} such cells before they are read"
             named = f" ({labels.samples.name(row)})" if labels.samples.named else ""
-            told = (
+            problem = (
                 f"sample {row}{named} holds {'NaN' if np.isnan(value) else 'infinity'} in "
                 f"{labels.features.name(column)}. {advice}"
             )
             break
     else:
-        told = re.sub(r"(\w+)='(\w+)'", r"model.\1: \2", str(error))
-    return NonFiniteError(f"{hide_secrets(str(job.source['path']))}: {told}")
+        problem = re.sub(r"(\w+)='(\w+)'", r"model.\1: \2", str(error))
+    return NonFiniteError(f"{hide_secrets(str(job.source['path']))}: {problem}")
 
 
 def ledger_of(version: Version) -> Ledger:

@@ -13,7 +13,7 @@ import filelock
 
 from streampca.errors import BusyError, InvalidInputError, SourceError
 from streampca.paths import FILE, IN_THE_WAY, NO_LINK, check_regular, no_file, read_inside
-from streampca.store.checked import INDEX, MOST_BYTES, sign, unsign
+from streampca.store.checked import MOST_BYTES, sign, unsign
 from streampca.store.places import discard, occupied, release, set_aside, unfinished_name, writing
 
 # One job at a time: a lock that the system releases when its process dies.
@@ -51,9 +51,9 @@ def only_one(place: str) -> Iterator[None]:
 
 
 def check_store(place: str) -> None:
-    """Make a file without a name beside a local store, and in it, as a refresh makes others there.
+    """Check that files can be made next to a local store, and in it: a refresh needs both.
 
-    Raises OSError, as a refresh does.
+    The files made for this have no name. Raises OSError, as a refresh does.
     """
     if "://" in place:
         return
@@ -81,7 +81,6 @@ def _locked(handle: int) -> bool:
 # ``<store>.work``, where an interrupted refresh leaves its state: made, marked and removed.
 
 MARKER = "streampca-work.json"
-FORMAT_VERSION = 1
 KIND = "work of a refresh"
 
 
@@ -104,7 +103,7 @@ class WorkFolder:
         self.check()
         if self.path is None or os.path.isfile(os.path.join(self.path, MARKER)):
             return self.path
-        text = sign({"format_version": FORMAT_VERSION, "kind": KIND})
+        text = sign({"kind": KIND})
         if os.path.isdir(self.path):
             with contextlib.suppress(PermissionError):  # the folder of another user
                 os.chmod(self.path, 0o700)
@@ -137,29 +136,18 @@ def _is_ours(path: Path, look_again: bool = True) -> bool:
     if path.is_symlink() or not path.is_dir():
         return not os.path.lexists(path)
     try:
-        marker = unsign(read_inside(path, MARKER, MOST_BYTES), str(path / MARKER), FORMAT_VERSION)
+        marker = unsign(read_inside(path, MARKER, MOST_BYTES), str(path / MARKER))
         return bool(marker.get("kind") == KIND)
     except FileNotFoundError:
-        if _holds_checkpoints(path):
+        if _is_empty(path):
             return True
         return look_again and _is_ours(path, look_again=False)  # perhaps just replaced
     except (OSError, SourceError):
         return False
 
 
-def _holds_checkpoints(path: Path) -> bool:
+def _is_empty(path: Path) -> bool:
     try:
-        return all(_is_checkpoint(one) for one in path.iterdir())
+        return not any(path.iterdir())
     except FileNotFoundError:  # removed meanwhile
         return True
-
-
-def _is_checkpoint(path: Path) -> bool:
-    """Whether this is a checkpoint of 0.1.0, which marked no folder: a signed bundle with a key."""
-    try:
-        whole = unsign(read_inside(path, INDEX, MOST_BYTES), str(path), FORMAT_VERSION)
-        if path.name == "spans":
-            return "key" in whole["document"]
-        return path.name.startswith("pass-") and {"key", "next_span"} <= set(whole["document"])
-    except (OSError, SourceError, KeyError, TypeError):
-        return False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = np.ndarray[Any, Any]
-WIDTH = 0.012  # of a letter beside an arrow, as a share of the picture
+WIDTH = 0.012  # of a letter of a name, as a share of the picture
 LEAST_ARROW = 0.15  # of the longest: shorter ones would only cover the centre
 
 
@@ -42,7 +42,7 @@ def biplot(
     view : "x" (None) or "y" of a model of two views.
 
     Arrows are loadings, all multiplied by one number so that they fill the picture: their
-    directions and relative lengths mean something, their length beside a score does not.
+    directions and relative lengths mean something; compared with scores their lengths do not.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Gabriel 1971, "The biplot graphic display of matrices", Biometrika 58(3).
 

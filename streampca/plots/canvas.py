@@ -143,7 +143,7 @@ def sheet(
     """(frame, panels): an Axes without content, and so many inside it, row by row.
 
     size : of one panel in inches, where the figure is made here.
-    gap : shares of the width and height of a panel that are left free beside and above it.
+    gap : shares of the width and height of a panel that are left free between it and the next.
     """
     checked_axes(ax)
     columns = min(count, columns)

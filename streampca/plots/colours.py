@@ -159,15 +159,15 @@ def colouring(labels: Any, samples: AxisLabels) -> Categories | Continuous:
 
 
 def _categories(title: str, names: list[str], codes: Array) -> Categories:
-    """Categories in the given order, with empty text as missing."""
+    """Categories in this order, with empty text as missing."""
     absent = names.index("") if "" in names else None
     if absent is not None:
         codes = np.where(codes == absent, -1, codes - (codes > absent))
         names = names[:absent] + names[absent + 1 :]
     if len(names) > MOST_CATEGORIES:
         raise InvalidInputError(
-            f"labels has {len(names)} different values; at most {MOST_CATEGORIES} can be told "
-            "apart. Group them, or pass numbers: labels=values.astype(float)"
+            f"labels has {len(names)} different values; at most {MOST_CATEGORIES} can be "
+            "distinguished. Group them, or pass numbers: labels=values.astype(float)"
         )
     return Categories(title, tuple(names), codes)
 

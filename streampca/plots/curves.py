@@ -36,7 +36,7 @@ def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
 
     curve : (k + 1,) from ``pca.r2_curve(X)``; a fitted estimator or a Decomposition (for its
         training rows); or several of these by name: ``{"training": pca, "new": pca.r2_curve(X)}``.
-    held_out : the curve of rows that the fit has not seen, ``pca.r2_curve(X_new)``, beside it.
+    held_out : the curve of rows that the fit has not seen, ``pca.r2_curve(X_new)``, drawn too.
 
     For new rows a curve may fall below 0. Lengths may differ.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
@@ -82,7 +82,7 @@ def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
     drawn.set_xlim(0, max(last, 1))
     drawn.set_xticks(counting_ticks(0, last))
     drawn.set_xlabel("Number of components")
-    drawn.set_ylabel("R² (share of variance carried)")
+    drawn.set_ylabel("R² (share of variance explained)")
     if len(named) > 1 or "" not in named:
         legend_beside(drawn, lines, list(curves))
     state(drawn, _said(curves))
@@ -101,7 +101,7 @@ def _said(curves: Mapping[str, Array]) -> str:
 
 
 def baselines(found: Any, ax: Axes | None = None) -> Axes:
-    """R^2 of PCA beside random projection, random features and highest-variance features.
+    """R^2 of PCA, random projection, random features and highest-variance features.
 
     found : what :func:`streampca.r2_baselines` returned. A band of one standard deviation lies
         around what was drawn at random.
@@ -232,8 +232,8 @@ def sweeps(source: Any, ax: Axes | None = None) -> Axes:
 
     The objective is the sum of the squared residuals of the observed cells, in standardised units,
     with its penalty: every sweep lowers it. Where cells were held out, their error is the second
-    line, on the same axis as a share of its first value: both begin with 1. Sweeps after these
-    cells have been given back are not shown.
+    line, on the same axis as a share of its first value: both begin with 1. Sweeps that use these
+    cells too are not shown.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8.
 

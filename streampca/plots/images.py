@@ -33,7 +33,7 @@ def images(
 
     model : a fitted model of images, whose features have the dimensions of pixels
         (``streampca.open_images``, or a Zarr array that ``streampca convert`` made of them).
-    X : (m, p) or (m, h, w) images to be reconstructed beside themselves, a few; or a ChunkedMatrix,
+    X : (m, p) or (m, h, w) a few images to reconstruct and to draw; or a ChunkedMatrix,
         of which the first three are taken, with no pass. None leaves them out.
     shape : (h, w) or (h, w, 3) of an image, where the model does not know it.
     n : eigenvectors to show.  k : numbers of components to reconstruct from; those beyond the model

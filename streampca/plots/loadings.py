@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-LONGEST_NAME = 40  # characters beside a bar; the table has full names
+LONGEST_NAME = 40  # characters, to the left of a bar; the table has full names
 
 
 def loadings(

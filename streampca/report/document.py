@@ -146,8 +146,8 @@ def notices(result: Any, shown: Presentation) -> list[str]:
         )
     if gone := cards.left_out(shown):
         lines.append(f"Features {gone}. They have no part in the components.")
-    if shown.largest_feature is not None and shown.largest_feature[1] > 0.5:
-        name, share = shown.largest_feature
+    name, share = shown.largest_feature() or ("", 0.0)
+    if share > 0.5:
         lines.append(f"The feature {name} holds {100 * share:.0f} % of the total variance.")
     allowed = sum(one.get("times_at_most", 1) for one in result.plan.get("passes", ()))
     if shown.sweeps is not None and shown.sweeps.passes >= allowed:
@@ -257,7 +257,7 @@ def _certificate(shown: Presentation) -> str:
 
 
 def _costs(result: Any) -> str:
-    """What was announced, beside what it took."""
+    """Planned and measured costs."""
     summary = result.summary()
     plan, cost = summary["planned"], {**summary["measured"], "peak_bytes": result.peak_nbytes}
     rows = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.errors import StreamPCAError
 from streampca.html import table, text
 from streampca.matrix.places import Grid, genome_of, grid_of
 from streampca.report.presentation import Presentation, Sweeps
@@ -57,9 +57,7 @@ def feature_figures(shown: Presentation) -> str:
         return ""
     try:
         count = min(MODES, len(shown.components))
-    except InvalidInputError:  # a fit without them
-        return ""
-    except StreamPCAError as error:  # streamed to a place that is not here
+    except StreamPCAError as error:  # a fit without them, or streamed to a place that is not here
         return f'<p class="soft">{text(error)}</p>'
     axis = shown.labels.features
     grid, genome = grid_of(axis), genome_of(axis)
@@ -286,7 +284,7 @@ def genome_points(genome: Any, values: Array, alt: str, ylabel: str) -> str:
 
 # Fields as images.
 
-BAR = 76  # pixels of the scale of colours beside a field
+BAR = 76  # pixels of the scale of colours to the right of a field
 MOST_CELLS = 720  # of an image along each side; larger fields are thinned
 DIVERGING = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))
 LAND = (190, 190, 190)

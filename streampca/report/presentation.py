@@ -68,8 +68,8 @@ class Presentation:
     correlations : of indices, (components, p) correlations of features with components.
     maps : the kinds of maps by name, the usual one first.
     left_out : numbers of the features without a part in the model, by cause.
-    largest_feature : (name, share) of the one with most of the total variance, where features
-        were neither scaled nor weighted.
+    largest_feature : makes (name, share) of the one with most of the total variance, where
+        features were neither scaled nor weighted.
     provenance : of the result.  chosen : (rank, penalty) of a completion.
     view : "x" or "y" of a model of two views, and other the presentation of the second one, where
         both are shown.
@@ -99,7 +99,7 @@ class Presentation:
     correlations: Callable[[list[int]], Array] | None = None
     maps: Mapping[str, FeatureMap] = field(default_factory=dict)
     left_out: Mapping[str, Array] = field(default_factory=dict)
-    largest_feature: tuple[str, float] | None = None
+    largest_feature: Callable[[], tuple[str, float] | None] = lambda: None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     chosen: tuple[int, float] | None = None
     view: str | None = None
@@ -182,7 +182,7 @@ class Presentation:
 
 
 class Sweeps(NamedTuple):
-    """numbers : of the sweeps, those after held-out cells were given back left out.
+    """numbers : of the sweeps, without those that use held-out cells too.
 
     shares : objective and held-out error after each, as shares of the first.  change : of the
     estimate in the last of these, as a share of its norm.  passes : of all sweeps, and last_change

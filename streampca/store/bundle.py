@@ -46,7 +46,6 @@ from streampca.store.places import (
     writing,
 )
 
-FORMAT_VERSION = 1
 REPLACED = 10  # attempts, if a bundle is replaced while its index is being opened
 
 
@@ -65,8 +64,7 @@ def write_files(
     for name, array in arrays.items():
         values = array if hasattr(array, "dtype") else np.asarray(array)
         _write_array(put_and_note, name, values)
-    whole = {"format_version": FORMAT_VERSION, "files": digests, "document": dict(document)}
-    put(INDEX, sign_readable(whole, INDEX))
+    put(INDEX, sign_readable({"files": digests, "document": dict(document)}, INDEX))
 
 
 def read_files(
@@ -78,7 +76,7 @@ def read_files(
     Only names that a bundle can have are passed to ``get``, and no array is decoded before the size
     of all is known. Raises SourceError.
     """
-    whole = unsign(text, f"{where}/{INDEX}", FORMAT_VERSION)
+    whole = unsign(text, f"{where}/{INDEX}")
     check_index(whole, f"{where}/{INDEX}")
     digests = whole["files"]
     unread = set(digests)
@@ -142,7 +140,7 @@ def read_bundle(
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """(arrays, document) of a bundle, every file checked against its digest.
 
-    Raises SourceError if it is absent, incomplete, altered or of a newer format.
+    Raises SourceError if it is absent, incomplete, altered or of another format.
     """
     target = Path(path)
     while True:

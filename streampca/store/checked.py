@@ -26,6 +26,7 @@ from streampca.store.backend import NAME
 # The digest finds damage. It does not authenticate the author, so the length, number of values and
 # depth of a document are bounded before it is used.
 
+FORMAT_VERSION = 1  # of everything that is saved: bundles, versions, logs
 UNSIGNED = "0" * 64  # in place of the document's own digest, while it is computed
 MOST_BYTES = 16 << 20
 MOST_VALUES = 1 << 20  # each takes up to 100 bytes of memory
@@ -33,8 +34,9 @@ MOST_DEPTH = 64
 
 
 def sign(document: Mapping[str, Any]) -> bytes:
-    """The document as JSON, with the SHA-256 of all its bytes except those of the digest."""
-    text = json.dumps({**document, "sha256": UNSIGNED}, indent=1, sort_keys=True)
+    """The document and its format as JSON, with the SHA-256 of all its other bytes."""
+    whole = {"format_version": FORMAT_VERSION, **document, "sha256": UNSIGNED}
+    text = json.dumps(whole, indent=1, sort_keys=True)
     head, _, tail = text.rpartition(UNSIGNED)
     return (head + hashlib.sha256(text.encode()).hexdigest() + tail).encode()
 
@@ -49,10 +51,10 @@ def sign_readable(document: Mapping[str, Any], what: str) -> bytes:
     return text
 
 
-def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
+def unsign(text: bytes, what: str) -> dict[str, Any]:
     """The document of ``sign``, checked.
 
-    what : its name, for messages.  formats : the versions that are read.
+    what : its name, for messages.
     Raises SourceError if it is damaged, or exceeds MOST_BYTES, MOST_VALUES or MOST_DEPTH;
     NewerFormatError if it is intact and of another format.
     """
@@ -64,11 +66,10 @@ def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
     head, found, tail = text.rpartition(str(digest).encode() if signed else b"\0")
     unsigned = head + UNSIGNED.encode() + tail
     intact = found and hashlib.sha256(unsigned).hexdigest() == digest
-    if type(version) is not int or version not in formats:
+    if type(version) is not int or version != FORMAT_VERSION:
         raise (NewerFormatError if intact else SourceError)(
-            f"{what} has format {version!r:.80}; this streampca reads "
-            f"{' and '.join(map(str, formats))}. "
-            "Upgrade streampca to read newer ones."
+            f"{what} has format {version!r:.80}; this streampca reads {FORMAT_VERSION}. "
+            "Upgrade streampca, or fit and save again with this one"
         )
     if not intact:
         raise SourceError(f"{what} is damaged; restore it from a backup")
@@ -193,7 +194,13 @@ INDEX = "bundle.json"  # lists the other files of a bundle
 Types = Mapping[str, tuple[type, ...]]
 
 BUNDLE: Types = {"files": (dict,), "document": (dict,)}
-MANIFEST: Types = {"files": (dict,), "record": (dict,)}
+MANIFEST: Types = {
+    "files": (dict,),
+    "pack": (dict,),
+    "record": (dict,),
+    "created": (str,),
+    "log": (dict,),
+}
 RECORD: Types = dict.fromkeys(
     ("lineage", "source", "job", "gate", "settings", "drift", "scores", "cost"), (dict,)
 )  # optional sections of a record
@@ -205,16 +212,13 @@ ENTRY: Types = {
     "time": (str,),
     "current": (str, type(None)),
     "removed": (list,),
-}
-ENTRY_MAY_HAVE: Types = {
     "reason": (str,),
-    "number": (int,),
     "manifest": (str,),
     "key": (str,),
-    "mended": (list,),
-    "checkpoint": (dict,),
 }
-LOG: Types = {"n": (int,), "number": (int,), "reason": (str,), "key": (str,), "current": (str,)}
+ENTRY_MAY_HAVE: Types = {"mended": (list,), "checkpoint": (dict,)}
+LOG: Types = {"reason": (str,), "key": (str,), "current": (str, type(None))}
+HEAD: Types = {"entry": (str,), "current": (str, type(None))}
 TABLE: Types = {
     "count": (int,),
     "published": (list,),
@@ -247,8 +251,8 @@ def check_file_name(name: str, where: str) -> None:
     found = FILE.fullmatch(name)
     if not found or found[1] in (".", ".."):
         raise DamagedSourceError(
-            f"{where} names a file {name!r:.200}; expected arrays/<name>/zarr.json or a chunk "
-            "beside it"
+            f"{where} names a file {name!r:.200}; expected arrays/<name>/zarr.json, or a chunk in "
+            "that folder"
         )
 
 
@@ -267,15 +271,12 @@ def check_manifest(whole: Mapping[str, Any], where: str) -> None:
         if inner != INDEX:
             check_file_name(inner, where)
         _check_file(one, f"{where}: {name!r:.200}")
-    if any(one.get("packed") for one in whole["files"].values()) or "pack" in whole:
-        _check_file(whole.get("pack"), f"{where}: pack")
-    log = whole.get("log", {})
-    if not isinstance(log, dict):
-        raise DamagedSourceError(f"{where} is damaged: log is {log!r:.80}, expected dict")
-    _check_types(log, LOG, f"{where}: log", absent=True)
-    _check_versions([log["current"]] if log.get("current") else [], f"{where}: log")
+    _check_file(whole["pack"], f"{where}: pack")
+    log, where = whole["log"], f"{where}: log"
+    _check_types(log, LOG, where)
+    _check_current(log, where)
     for name in ("n", "number"):
-        check_number(log.get(name, 0), f"{where}: log: {name}")
+        check_number(log.get(name), f"{where}: {name}", least=1)
 
 
 def check_entry(whole: Mapping[str, Any], where: str) -> None:
@@ -283,11 +284,10 @@ def check_entry(whole: Mapping[str, Any], where: str) -> None:
     _check_types(whole, ENTRY, where)
     _check_types(whole, ENTRY_MAY_HAVE, where, absent=True)
     check_number(whole["n"], f"{where}: n")
-    check_number(whole.get("number") or 0, f"{where}: number")
+    check_number(whole.get("number"), f"{where}: number")
     if whole["version"] or whole["action"] == "publish":
         _check_versions([whole["version"]], where)
-    if whole["current"] is not None:
-        _check_versions([whole["current"]], where)
+    _check_current(whole, where)
     if odd := [one for one in whole["removed"] if not isinstance(one, str)]:
         raise DamagedSourceError(f"{where} removes {odd[0]!r:.80}; expected the id of a version")
     if odd := [one for one in whole.get("mended") or () if not isinstance(one, str)]:
@@ -301,10 +301,9 @@ def check_entry(whole: Mapping[str, Any], where: str) -> None:
 def check_head(whole: Mapping[str, Any], where: str) -> None:
     """Check ``_head.json``. Raises DamagedSourceError."""
     check_number(whole.get("n"), f"{where}: n")
-    check_number(whole.get("checkpoint", 0), f"{where}: checkpoint")
-    _check_types({"entry": "", **whole}, {"entry": (str,)}, where)
-    if (current := whole.get("current")) is not None:
-        _check_versions([current], where)
+    check_number(whole.get("checkpoint"), f"{where}: checkpoint")
+    _check_types(whole, HEAD, where)
+    _check_current(whole, where)
 
 
 def check_table(whole: Any, where: str) -> None:
@@ -334,10 +333,15 @@ def _check_versions(names: list[Any], where: str) -> None:
             raise DamagedSourceError(f"{where} names a version {one!r:.80}; expected its id")
 
 
-def check_number(value: Any, where: str) -> None:
+def _check_current(whole: Mapping[str, Any], where: str) -> None:
+    if whole["current"] is not None:
+        _check_versions([whole["current"]], where)
+
+
+def check_number(value: Any, where: str, least: int = 0) -> None:
     """Check a count in a document. Raises DamagedSourceError."""
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise DamagedSourceError(f"{where} is {value!r:.80}; expected a number from 0 on")
+    if type(value) is not int or not least <= value < 2**63:
+        raise DamagedSourceError(f"{where} is {value!r:.80}; expected a number from {least} on")
 
 
 def _check_types(

@@ -36,7 +36,7 @@ class LabelledSink(ZarrSink):
     """A sink whose array lies in a Zarr v3 group of its own, with the labels of its axes.
 
     The group is written beside its place and renamed by ``finish``, so ``path`` never holds an
-    unfinished one (at a URL, the attribute ``streampca_complete`` tells). Nothing is replaced.
+    unfinished one (at a URL, the attribute ``streampca_complete`` says so). Nothing is replaced.
     ``xarray.open_zarr(path, consolidated=False)`` opens it.
 
     Raises InvalidInputError if something is at ``path``.

@@ -459,9 +459,11 @@ def test_a_row_of_weight_zero_may_hold_nan(case: Case) -> None:
 
 
 @every
-@each("dtype", ["float32", "float64", "int8"])
-def test_sparse_blocks_equal_dense_ones(case: Case, dtype: str) -> None:
+@each("dtype, weighted", [("float32", False), ("float64", True), ("int8", False), ("int8", True)])
+def test_sparse_blocks_equal_dense_ones(case: Case, dtype: str, weighted: bool) -> None:
     d = data(21, 23, 6, dtype)
+    if weighted:
+        d = Data(d.x, d.missing, np.random.default_rng(6).random(len(d.x)) * 5)
     d.x[np.random.default_rng(5).random(d.x.shape) < 0.7] = 0
     # int8 as the older kind, which a block takes apart into the same arrays
     if dtype != "int8":
@@ -470,13 +472,16 @@ def test_sparse_blocks_equal_dense_ones(case: Case, dtype: str) -> None:
         compress = scipy.sparse.csc_matrix if case.axis else scipy.sparse.csr_matrix
     edges = (0, 0, 3, d.x.shape[case.axis])
     accumulator = case.make()
-    for block in blocks(case, d, edges):
+    for block in blocks(case, d, edges, weighted=weighted):
         block.values = compress(block.values)
         accumulator.update(block)
-    dense = case.read(fold(case, d, edges))
+    dense = case.read(fold(case, d, edges, weighted=weighted))
     sizes = case.oracle(d)
     expected = {name: (value, sizes[name][1]) for name, value in dense.items()}
-    assert_close(case.read(accumulator), expected, tolerance(d) / 10)
+    found = dict(case.read(accumulator))
+    if weighted and case.name == "SubspaceStep":  # nobody keeps images of streamed samples
+        del found["image"], expected["image"]
+    assert_close(found, expected, tolerance(d) / 10)
 
 
 @every

@@ -304,8 +304,8 @@ def test_forgetting_everything_leaves_an_empty_accumulator() -> None:
     x = normal(13, 50, 3, 2.0)
     scatter = fold(Scatter(), x, 20)
     assert scatter.forget(fold(Scatter(), x, 50)) == 0.0
-    assert set(scatter.state()) == {"count", "weight", "slack", "forgotten"}
-    assert scatter.slack == 0.0
+    assert set(scatter.state()) == {"count", "weight", "slack", "forgotten", "drift"}
+    assert scatter.slack == scatter.drift == 0.0
     assert scatter.count == 0
     again = fold(scatter, x, 10)
     assert np.allclose(again.covariance(), exact_covariance(x))

@@ -5,25 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 from backends import FaultyBackend, MemoryBackend
 
-import streampca
 from streampca.errors import InvalidInputError, SourceError
 from streampca.model_store import log
 from streampca.model_store.versions import VersionStore
-from streampca.operations.config import check_job
-from streampca.operations.refresh import refresh
 from streampca.store import LocalBackend
 from streampca.store.checked import sign
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 MARKER = "streampca-store.json"
 
 
@@ -359,85 +353,3 @@ def test_a_writer_condemned_before_the_last_checkpoint_is_told(
     with pytest.raises(BusyError, match="gc removed"):
         store.commit(part(1), {})
     assert store.verify() == {}
-
-
-# -- what 0.1.0 wrote --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def first_release(tmp_path: Path) -> Path:
-    """A job's source, store and scores, as 0.1.0 left them: five log entries, version 2 served."""
-    with zipfile.ZipFile(FIXTURES / "store-0.1.0.zip") as zipped:
-        zipped.extractall(tmp_path)
-    return tmp_path
-
-
-def test_a_store_of_the_first_release_opens_and_goes_on(first_release: Path) -> None:
-    expected = np.load(first_release / "expected.npz")
-    store = streampca.ModelStore(first_release / "models")
-    assert [one.number for one in store.versions()] == expected["numbers"].tolist() == [1, 2, 3, 4]
-    assert store.latest().number == 2
-    np.testing.assert_array_equal(store.load().components_, expected["components"])
-    assert store.verify() == {}
-    for i in range(log.FOLD):
-        store.publish(store.load(), reason=str(i))
-    assert store.history().checkpoint.n == log.FOLD
-    assert [one.number for one in store.versions()] == list(range(1, 5 + log.FOLD))
-    assert [store.rollback().number for _ in range(log.FOLD)][-2:] == [5, 2]
-    assert store.verify() == {}
-
-
-@pytest.mark.parametrize("n", range(1, 6))
-@pytest.mark.parametrize("how", ["altered", "gone"])
-def test_a_damaged_log_of_the_first_release_keeps_its_versions(
-    first_release: Path, n: int, how: str
-) -> None:
-    place = first_release / "models"
-    name = f"_log/{n:020d}.json"
-    if how == "gone":
-        (place / name).unlink()
-    else:
-        (place / name).write_bytes((place / name).read_bytes().replace(b"version", b"versiom", 1))
-    store = VersionStore(LocalBackend(place))
-    ids = {one.id for one in store.versions()}
-    assert len(ids) == 4
-    assert sorted(one.number for one in store.versions()) == [1, 2, 3, 4]
-    assert list(store.verify()) == [name]
-    if n == 5:  # the rollback: nothing else told of it then
-        with pytest.raises(SourceError, match="models promote STORE VERSION"):
-            store.find()
-        store.promote(2)
-    assert store.find().number == 2
-    store.mend()
-    assert store.verify() == {}
-    assert {one.id for one in store.versions()} == ids
-    assert store.find().number == 2
-
-
-def test_a_job_of_the_first_release_goes_on(
-    first_release: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its scores were those of version 3, though version 2 was served after a rollback."""
-    monkeypatch.chdir(first_release)
-    job = check_job(
-        {
-            "source": {"path": "x.zarr"},
-            "model": {"kind": "IncrementalPCA", "n_components": 2},
-            "store": "models",
-            "settle": 0,
-            "scores": {"path": "scores.zarr"},
-            "gate": {"max_angle": 0.6},
-        },
-        "job",
-    )
-    before = zarr.open_array("scores.zarr", mode="r")[...]
-    np.testing.assert_array_equal(before, np.load("expected.npz")["scores"])
-    array = zarr.open_array("x.zarr")
-    array[0, 0] += 1e-3
-    array.resize((80, 6))
-    done = refresh(job)
-    assert (done.status, done.version, done.served) == ("published", 5, 5)
-    model, scores = streampca.ModelStore("models").load_with_scores()
-    np.testing.assert_allclose(np.asarray(scores), model.transform(array[...]), atol=1e-10)
-    np.testing.assert_array_equal(zarr.open_array("scores.zarr", mode="r")[...], scores[:])
-    assert streampca.ModelStore("models").verify() == {}

@@ -39,14 +39,14 @@ from streampca.errors import (
 )
 from streampca.models.contract.registry import all_kinds
 from streampca.operations.config import check_job
-from streampca.operations.gates import Facts, refusal
-from streampca.operations.outcome import against
-from streampca.operations.sections import SECTIONS, read_yaml
+from streampca.operations.gates import Facts, against, refusal
+from streampca.operations.sections import SECTIONS
 from streampca.operations.work_folder import only_one
-from streampca.paths import any_credentials, open_objects
+from streampca.operations.yaml_files import read_yaml
 from streampca.store import LocalBackend, read_bundle, write_bundle
 from streampca.store.array_files import unpack
 from streampca.store.checked import MOST_DEPTH, sign, unsign
+from streampca.urls import any_credentials, open_objects
 
 X = np.random.default_rng(0).standard_normal((20, 6))
 
@@ -300,7 +300,7 @@ def test_a_part_of_a_version_is_not_inflated_either(store: Path) -> None:
 )
 def test_json_is_bounded_before_it_is_parsed(text: bytes) -> None:
     with frugal(), pytest.raises(SourceError):
-        unsign(text, "it", 1)
+        unsign(text, "it")
 
 
 def test_honest_json_is_read() -> None:
@@ -308,7 +308,7 @@ def test_honest_json_is_read() -> None:
     for _ in range(MOST_DEPTH - 2):
         deep = [deep]
     document = {"format_version": 1, "deep": deep, "many": list(range(10**5)), "text": ",[{" * 99}
-    assert unsign(sign(document), "it", 1)["deep"] == deep
+    assert unsign(sign(document), "it")["deep"] == deep
 
 
 # -- malformed documents -----------------------------------------------------------------------

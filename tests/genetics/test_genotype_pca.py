@@ -566,7 +566,7 @@ def test_thinned_sets_published_eigenvalues(shared_data, name: str, published: l
 
 
 def test_1000_genomes_separates_super_populations(shared_data) -> None:
-    from streampca.operations.convert import nearest_centroid_share
+    from streampca.operations.demo import nearest_centroid_share
     from streampca.sources.side_data import UNKNOWN, read_panel
 
     folder = shared_data / "hapmap3"

@@ -185,7 +185,7 @@ def test_dependent_features_are_left_out_as_by_cancor(solver: str) -> None:
     assert np.isnan(model.x_loadings_[7]).all()
     assert not np.isnan(model.x_loadings_[3]).any()
     assert not np.isnan(model.redundancy_.x_by_y).any()
-    with pytest.warns(AccuracyWarning, match="3 pairs were asked, and there are 1"):
+    with pytest.warns(AccuracyWarning, match="3 pairs were requested; there are 1"):
         assert quiet(solver=solver).fit(X[:, :1] * [1.0, 2.0, 3.0], Y).correlations_.shape == (1,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import json
 import pickle
@@ -20,8 +21,7 @@ from streampca.cli.commands import main
 from streampca.cli.kinds import named_kind, option_name
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.contract import shared_parameters as shared
-from streampca.models.contract.estimator import Estimator, attach
+from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import KINDS, all_kinds, estimator
@@ -32,32 +32,24 @@ from streampca.operations.config import check_job
 from streampca.operations.sections import schema
 from streampca.passes import Candidate, Outcome, pass_spec
 
+README = Path(streampca.__file__).with_name("README.md")
+HERE: dict[str, Any] = {"__name__": __name__}  # what the examples of that page define
 
-@estimator
-class ScaledPCA(LinearModel):
-    """A method of another package: PCA of the columns divided by their standard deviations.
 
-    Attributes: as :class:`PCA`.
-    """
+def run_readme() -> doctest.TestResults:
+    """Run the examples of the page for new methods: they define ScaledPCA."""
+    page = doctest.DocTestParser().get_doctest(README.read_text(), {}, README.name, None, 0)
+    page.globs = HERE
+    return doctest.DocTestRunner().run(page, clear_globs=False)
 
-    n_components: int = parameter(
-        default=2, kw_only=False, counts_components=True, meaning="number of components."
-    )
-    missing: str = parameter(default="raise", choices=("raise", "mean"), meaning="of holes.")
-    whiten: bool = shared.WHITEN
 
-    def _pca(self) -> PCA:
-        return PCA(scale="std", **self.get_params())
+RESULTS = run_readme()
+ScaledPCA = HERE["ScaledPCA"]
 
-    def plan(self, X: Any, *, dim: Any = None) -> Any:
-        return self._pca().plan(X, dim=dim)
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
-        base = self._pca().fit(X, dim=dim)
-        self.plan_, self.cost_, self.dim_ = base.plan_, base.cost_, dim
-        attach(self, base.result_)
-        vars(self.result_)["method"] = "ScaledPCA"
-        return self
+def test_the_method_of_the_readme_is_fitted_transforms_and_loads() -> None:
+    assert RESULTS.failed == 0
+    assert RESULTS.attempted > 10
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def test_float32_within_its_bound(solver: str) -> None:
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_fewer_pairs_than_asked(solver: str) -> None:
     assert quiet(None, solver=solver).fit(X[:, :3], Y).singular_values_.shape == (3,)
-    with pytest.warns(AccuracyWarning, match="3 pairs were asked, and there are 2"):
+    with pytest.warns(AccuracyWarning, match="3 pairs were requested; there are 2"):
         model = quiet(3, solver=solver).fit(X[:, [0, 1, 0]], Y)
     np.testing.assert_allclose(model.singular_values_, explicit(X[:, [0, 1, 0]], Y)[1][:2])
 
@@ -251,7 +251,7 @@ def test_krylov_only_where_nothing_exact_is_affordable(tmp_path: Path) -> None:
 def test_pairs_that_are_not_certain_are_said() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((300, 200)), rng.standard_normal((300, 150))
-    with pytest.warns(AccuracyWarning, match="radians after 12 steps; ask fewer pairs"):
+    with pytest.warns(AccuracyWarning, match="radians after 12 steps; ask for fewer pairs"):
         model = quiet(4, solver="krylov").fit(x, y)
     off = np.abs(model.singular_values_ - explicit(x, y)[1][:4])
     assert np.all(off <= model.value_bound_)

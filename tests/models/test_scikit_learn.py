@@ -103,7 +103,24 @@ OURS = [
 ]
 
 
-@pytest.mark.parametrize("kind", [*OURS, RotatedPCA, partial(PCA, scale="std", missing="mean")])
+# one of each family; the others share its fit and its transform
+BY_DEFAULT = (
+    "PCA",
+    "GenotypePCA",
+    "HardImpute",
+    "KernelPCA",
+    "PPCA",
+    "RandomProjection",
+    "SparsePCA",
+    "TotalLeastSquares",
+)
+KINDS = [
+    pytest.param(kind, marks=[] if kind.__name__ in BY_DEFAULT else [pytest.mark.slow])
+    for kind in (*OURS, RotatedPCA)
+]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, partial(PCA, scale="std", missing="mean")])
 @pytest.mark.filterwarnings("ignore")
 def test_check_estimator(kind):
     # by its default it needs more features than checks have; so do scikit-learn's projections

@@ -1,4 +1,4 @@
-"""Model stores of fitted models, and the models that earlier versions wrote."""
+"""Model stores of fitted models."""
 
 from __future__ import annotations
 
@@ -17,51 +17,11 @@ from streampca.cli import main
 from streampca.errors import InvalidInputError, SourceError
 from streampca.models.results.drift import align, compare, permuted, principal_angles
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
-
 
 @pytest.fixture
 def X() -> Any:
     rng = np.random.default_rng(5)
     return rng.standard_normal((40, 6)) @ np.diag([6, 5, 4, 3, 2, 1.0]) + 3
-
-
-# -- what earlier versions wrote ---------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
-@pytest.mark.parametrize("archive", sorted(FIXTURES.glob("format-*.zip")), ids=lambda p: p.stem)
-def test_models_of_every_earlier_format_open(archive: Path, tmp_path: Path) -> None:
-    """Each archive was written by the commit that introduced what it holds; none is rewritten.
-
-    a: PCA and IncrementalPCA states; b: genotypes; c: rotated, TruncatedSVD; d: model stores;
-    format 2, a: model stores whose small files are packed.
-    """
-    with zipfile.ZipFile(archive) as zipped:
-        zipped.extractall(tmp_path)
-    expected = np.load(tmp_path / "expected.npz")
-    X = expected["X"]
-    models = [
-        one.parent.name for one in tmp_path.glob("*/bundle.json") if one.parent.name != "state"
-    ]
-    assert len(models) >= 2
-    for name in models:
-        model = streampca.load(tmp_path / name)
-        if name != "genotypes":
-            np.testing.assert_allclose(model.transform(X), expected[name], rtol=1e-13, atol=1e-13)
-        if f"{name} variance" in expected:
-            np.testing.assert_array_equal(model.explained_variance_, expected[f"{name} variance"])
-    state = streampca.IncrementalPCA.load_state(tmp_path / "state")
-    state.partial_fit(X[7:])
-    variance = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2] ** 2 / (len(X) - 1)
-    np.testing.assert_allclose(state.explained_variance_, variance, rtol=1e-12)
-    if (tmp_path / "store").exists():
-        store = streampca.ModelStore(tmp_path / "store")
-        assert [v.number for v in store.versions()] == [1, 2]
-        assert store.verify() == {}
-        assert store.latest().state().n_samples_seen_ == 7
-        store.publish(state)
-        assert store.latest().number == 3
 
 
 # -- the store ---------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_a_folder_that_is_not_ours_is_refused_and_kept(
     assert sorted(after) == before
 
 
-@pytest.mark.parametrize("kind", ["empty", "of 0.1.0", "marked"])
+@pytest.mark.parametrize("kind", ["empty", "marked"])
 def test_ours_is_used_and_removed(kind: str, entries: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "models.work"
     if kind == "marked":
@@ -72,9 +72,6 @@ def test_ours_is_used_and_removed(kind: str, entries: dict[str, Any], tmp_path: 
         (folder / "anything").write_text("left by a pass")
     else:
         folder.mkdir()
-    if kind == "of 0.1.0":
-        write_bundle(folder / "pass-append", {"x": np.ones(2)}, {"key": "k", "next_span": 3})
-        write_bundle(folder / "spans", {"x": np.ones(2)}, {"key": "k"})
     assert refresh(check_job(entries, "job")).status == "published"
     assert {one.name for one in tmp_path.iterdir()} == {"x", "models", "models.lock"}
 

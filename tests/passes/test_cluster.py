@@ -118,11 +118,13 @@ def test_a_pass_of_threads_goes_on_in_processes(two_processes: Any, tmp_path: Pa
     goes_on(tmp_path, 2, {"scheduler": two_processes})
 
 
-@pytest.mark.slow
-def test_20_of_20_runs_give_the_same_bits(two_processes: Any, small_blocks: None) -> None:
+@pytest.mark.parametrize(
+    "runs", [pytest.param(5, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.soak)]
+)
+def test_every_run_gives_the_same_bits(two_processes: Any, small_blocks: None, runs: int) -> None:
     x = data((6000, 24), {})
     here = fitted(x, svd_solver="tsqr")
-    for _ in range(20):
+    for _ in range(runs):
         assert same_bits(here, fitted(x, two_processes, svd_solver="tsqr"))
 
 

@@ -89,7 +89,7 @@ def test_sample_dimensions_are_not_guessed():
         InvalidInputError, match=r"\['month', 'lat', 'lon'\].*open\(X, dim='month'\)"
     ):
         from_xarray(array)
-    with pytest.raises(InvalidInputError, match="dim='time' is not there"):
+    with pytest.raises(InvalidInputError, match="dim='time' does not exist"):
         from_xarray(array, dim="time")
     with pytest.raises(InvalidInputError, match="at least one of"):
         from_xarray(array, dim=["month", "lat", "lon"])

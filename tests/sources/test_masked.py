@@ -56,7 +56,7 @@ def test_every_model_takes_it(dtype: str) -> None:
         increments = streampca.IncrementalPCA(2, missing="mean")
         for part in (one[:20], one[20:]):
             increments.partial_fit(part)
-        hard = streampca.HardImpute(1, tol=1e-9, max_passes=300).fit(one)
+        hard = streampca.HardImpute(1, tol=1e-6, max_passes=300).fit(one)
         found[name] = {
             "increments": increments.explained_variance_,
             "imputed": hard.impute(one),

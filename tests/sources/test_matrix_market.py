@@ -132,7 +132,7 @@ WRONG = [
     (REAL + "2 2 1\n3 1 1\n", SourceError, "entry 1 lies outside"),
     (REAL + "2 2 1\n1.5 1 1\n", SourceError, "entry 1 lies outside"),
     (REAL + "2 2 1\n1 a 1\n", SourceError, "not numbers"),
-    (REAL + "2 2 1\n1 1\n", SourceError, "has not 3 numbers"),
+    (REAL + "2 2 1\n1 1\n", SourceError, "does not have 3 numbers"),
     (REAL + "2 2 1\nnan 1 1\n", SourceError, "outside"),
     (REAL.replace("real", "integer") + "2 2 1\n1 1 3000000000\n", InvalidInputError, "2.31"),
     (REAL + "3 3 3\n2 1 1\n1 2 1\n3 1 1\n", InvalidInputError, "neither by rows nor by col"),

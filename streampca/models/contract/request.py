@@ -303,7 +303,12 @@ class Request:
             )
 
     def with_side_data(
-        self, matrix: ChunkedMatrix, *, weights: Any, remove: Any, sample_weight: Any
+        self,
+        matrix: ChunkedMatrix,
+        *,
+        weights: Any = None,
+        remove: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
         """This request, checked, with the side data of a matrix. Raises InvalidInputError."""
         exact = self.center and self.solver not in ("randomized", "arpack")

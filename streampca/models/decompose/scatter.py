@@ -315,7 +315,7 @@ def _rounding(
     vectors: Array,
     longest: float,
 ) -> Array:
-    """(k,) bounds of |E v|, E the error of the scaled scatter: measured, where it was.
+    """(k,) bounds of |E v|, E the error of the scaled scatter: measured, if it was.
 
     longest : the bound by the longest sum.
     Under a scale D the error is D E D, and D E D v is at most 1 / min(scale) times E D v: columns

@@ -1,4 +1,4 @@
-"""Extended EOFs: the rows of a matrix beside earlier and later ones, for any method."""
+"""Extended EOFs: the rows of a matrix joined to earlier and later ones, for any method."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streampca.sources import as_matrix, counted
 
 
 def lagged(X: Any, lags: Iterable[int], *, dim: Any = None) -> ChunkedMatrix:
-    """Each row of X beside those of other times, lazily: a matrix for any method.
+    """Each row of X joined to those of other times, lazily: a matrix for any method.
 
     X : (n, p), anything that ``streampca.open`` takes; rows in order of time.  dim : as there.
     lags : (L,) distinct integers. Row t of the result holds x[t - lag] for each, in this order:
@@ -113,7 +113,7 @@ class LaggedMatrix(ComputedView):
         length = max(0, stop - start)
         rows = self._rows(start + self.before, start + length + self.behind)
         places = (self.first - self.before - self.lags).tolist()
-        return _beside([rows[place : place + length] for place in places], 0)
+        return _side_by_side([rows[place : place + length] for place in places], 0)
 
     def _rows(self, start: int, stop: int) -> Any:
         """Rows of the base, those that the block before has read too not again."""
@@ -124,7 +124,7 @@ class LaggedMatrix(ComputedView):
         with tail.lock:
             if tail.stop == start + kept and tail.stop <= stop:
                 fresh = self.base.read(0, tail.stop, stop)
-                rows = _above([tail.rows, fresh])
+                rows = _stacked([tail.rows, fresh])
             else:
                 rows = self.base.read(0, start, stop)
             tail.stop, tail.rows = stop, rows[rows.shape[0] - kept :].copy()
@@ -137,7 +137,7 @@ class LaggedMatrix(ComputedView):
             pieces.append(self.base.read(1, first, last)[row : row + self.shape[0]])
         if not pieces:
             return self.base.read(1, 0, 0)[: self.shape[0]]
-        return _beside(pieces, 1)
+        return _side_by_side(pieces, 1)
 
     def _pieces(self, start: int, stop: int) -> list[tuple[int, int, int]]:
         """(number of a lag, first, last feature of the base) of the features [start, stop)."""
@@ -250,7 +250,7 @@ class _Tail:
         self.stop, self.rows, self.lock = -1, None, threading.Lock()
 
 
-def _beside(pieces: list[Any], axis: int) -> Any:
+def _side_by_side(pieces: list[Any], axis: int) -> Any:
     if not isinstance(pieces[0], np.ndarray):
         return scipy.sparse.hstack(pieces, format="csc" if axis == 1 else "csr")
     if axis == 1 and all(piece.flags.f_contiguous for piece in pieces):
@@ -258,7 +258,7 @@ def _beside(pieces: list[Any], axis: int) -> Any:
     return np.concatenate(pieces, axis=1)
 
 
-def _above(pieces: list[Any]) -> Any:
+def _stacked(pieces: list[Any]) -> Any:
     if not isinstance(pieces[0], np.ndarray):
         return scipy.sparse.vstack(pieces, format="csr")
     return np.concatenate(pieces)

@@ -52,7 +52,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class IntrinsicDimension:
-    """What :func:`intrinsic_dimension` found.
+    """What :func:`intrinsic_dimension` returns.
 
     method : whose estimate ``dimension`` is.  estimates : by method.
     rank : of the centred data, above rounding; rank_is_exact : else it is at least that.

@@ -1,4 +1,4 @@
-"""How much of the variance k numbers carry: components, random directions, chosen features."""
+"""How much of the variance k numbers explain: components, random directions, chosen features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DRAWN = ("random projection", "random features")
 
 @dataclass(frozen=True)
 class R2Baselines:
-    """What :func:`r2_baselines` found.
+    """What :func:`r2_baselines` returns.
 
     curves : (k + 1,) R^2 of 0, 1, ..., k numbers, by name: "PCA", "random projection", "random
         features", "highest-variance features"; of what is drawn, the mean over draws.
@@ -100,7 +100,7 @@ def r2_baselines(
     scheduler: Any = None,
     progress: Any = None,
 ) -> R2Baselines:
-    """R^2(k) of PCA beside random projection, random features and highest-variance features.
+    """R^2(k) of PCA, random projection, random features and highest-variance features.
 
     X : (n, p), anything that ``streampca.open`` takes.
     n_components : the most numbers k by which a row is replaced; None: at most 50.

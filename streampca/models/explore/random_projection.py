@@ -234,7 +234,7 @@ class RandomProjection(Estimator):
 
     Attributes
     ----------
-    n_components_ k, density_, components_ (k, p): made when asked for; plan_ (of ``transform`` of
+    n_components_ k, density_, components_ (k, p): made on use; plan_ (of ``transform`` of
     X), result_.
 
     Nothing is centred or scaled, and missing cells are refused. A fit looks at the shape alone.

@@ -73,10 +73,10 @@ def random_fourier(
         exp(-gamma |x - y|_1).  gamma : None is 1 / p.
 
     A product of two rows is the kernel, on average over seeds, with a standard deviation of at most
-    1 / sqrt(n_features); of a row with itself it is 1. The frequencies are made from the seed:
+    1 / sqrt(n_features); of a row with itself it is 1. The frequencies follow from the seed:
     a model that is fitted to this holds no more of them than the seed, and maps raw new rows alike.
     Cost: nothing here; in a pass, n p n_features flops, and n n_features cosines and sines. PCA of
-    D of them is one pass and a D x D scatter. More than 32 MiB of frequencies are made again for
+    D of them is one pass and a D x D scatter. More than 32 MiB of frequencies are drawn again for
     every block, about 20 ns each.
     Raises InvalidInputError; NonFiniteError where a missing cell is read.
     Source: Rahimi and Recht 2007, NeurIPS 20, section 3; the paired form, whose variance is less

@@ -34,7 +34,7 @@ class Kernel:
 
     function : of two rows, where ``name`` is "function".
     sampled : seed of the rows whose distances give gamma, which is not known yet; or None.
-    found : how gamma was found, in words; "" where it was given.
+    gamma_note : how the data gave gamma, in words; "" where the user chose it.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Kernel:
     coef0: float
     function: Callable[..., float] | None = None
     sampled: int | None = None
-    found: str = ""
+    gamma_note: str = ""
 
     @classmethod
     def of_result(cls, result: KernelModelResult) -> Kernel:
@@ -57,7 +57,7 @@ class Kernel:
         return {
             "kernel": self.name,
             "gamma": self.gamma,
-            "gamma_found": self.found,
+            "gamma_found": self.gamma_note,
             "degree": self.degree,
             "coef0": self.coef0,
             "function": self.function,
@@ -96,13 +96,13 @@ class Kernel:
         if self.name == "linear":
             return products
         inner = self.gamma * products + self.coef0
-        with np.errstate(invalid="ignore", over="ignore"):  # refused by who asked
+        with np.errstate(invalid="ignore", over="ignore"):  # the caller refuses them
             return np.asarray(np.tanh(inner) if self.name == "sigmoid" else inner**self.degree)
 
     # -- tiles, in the dtype of the rows -----------------------------------------------------------
 
     def prepared(self, rows: Array) -> Array:
-        """Rows as ``tile`` takes them: of length 1 where the cosine is asked."""
+        """Rows as ``tile`` takes them: of length 1 for the cosine."""
         if self.name != "cosine":
             return rows
         lengths = np.sqrt(squares(rows))
@@ -159,7 +159,7 @@ class Kernel:
 class KernelModelResult(Result):
     """A model in the feature space of a kernel.
 
-    gamma_found : how gamma was found, in words; "" where it was given.
+    gamma_found : how the data gave gamma, in words; "" where the user chose it.
     shift : (p,) taken off the rows before products.
     function : the kernel, where it is a function; it is not saved.
     """
@@ -172,7 +172,7 @@ class KernelModelResult(Result):
     shift: Array = shaped("p")
     function: Any = None
 
-    def gamma_note(self) -> list[str]:
+    def gamma_lines(self) -> list[str]:
         """A line on gamma, where the data gave it."""
         return [f"gamma {self.gamma:.6g}, {self.gamma_found}"] if self.gamma_found else []
 
@@ -222,7 +222,7 @@ def refuse_asymmetric(image: Array, transposed: Array) -> None:
 
 @dataclass(frozen=True)
 class KernelRequest:
-    """What is asked.
+    """A kernel PCA as it was requested, checked.
 
     count : components, or None for all.  tol : radians.  steps : at most.
     scratch : folder for a kernel matrix, or None.  solver : one of SOLVERS.
@@ -274,7 +274,7 @@ class KernelEigenpairs:
         return (
             f"the {self.kernel.name} kernel is not positive semi-definite here: of "
             f"{len(values)} components {np.count_nonzero(values)} have an eigenvalue "
-            f"above 0; the lowest one is {lowest:.3g}, the largest {largest:.3g}. Those below "
+            f"above 0; the lowest is {lowest:.3g}, the largest {largest:.3g}. Those below "
             "0 are no directions in a feature space and have no scores; ask for fewer components"
         )
 
@@ -346,13 +346,13 @@ def with_width(
             f"the median distance between {len(sink.values)} sampled rows is 0: most of them "
             "repeat others. Give a number, gamma=..."
         )
-    found = (
+    note = (
         f"from the median of {len(distances)} distances, "
         f"{middle:.6g}, between {len(sink.values)} of "
         f"{matrix.shape[0]} rows (seed {kernel.sampled})"
     )
     gamma = 0.5 / middle**2 if kernel.name == "rbf" else 1.0 / middle
-    return replace(kernel, gamma=gamma, sampled=None, found=found)
+    return replace(kernel, gamma=gamma, sampled=None, gamma_note=note)
 
 
 @declared
@@ -371,11 +371,13 @@ class KernelParameters(Estimator):
 
     @property
     def gamma_(self) -> float:
-        """Of the kernel, as it was used. ``result_.gamma_found`` says how "median" found it."""
+        """Of the kernel, as it was used. ``result_.gamma_found`` says how "median" gave it."""
         return float(self._result_as(KernelModelResult).gamma)
 
 
-def checked_kernel(name: Any, asked: KernelParameters, matrix: ChunkedMatrix, seed: int) -> Kernel:
+def checked_kernel(
+    name: Any, parameters: KernelParameters, matrix: ChunkedMatrix, seed: int
+) -> Kernel:
     """The kernel of this name, or function, with these parameters.
 
     Raises InvalidInputError for a kernel that is not known, or that these rows cannot have.
@@ -391,17 +393,17 @@ def checked_kernel(name: Any, asked: KernelParameters, matrix: ChunkedMatrix, se
             "samples: `streampca convert X -o rows.zarr` first, or name a kernel"
         )
     known = ("function", name) if callable(name) else (name, None)
-    shape = (finite("degree", asked.degree), finite("coef0", asked.coef0), known[1])
-    if asked.gamma == "median":
+    shape = (finite("degree", parameters.degree), finite("coef0", parameters.coef0), known[1])
+    if parameters.gamma == "median":
         if name not in METRICS:
             raise InvalidInputError(
                 f"gamma='median' for kernel={name!r}; expected one of {tuple(METRICS)}, which "
                 "have a width, or a number"
             )
         return Kernel(known[0], np.nan, *shape, sampled=seed)
-    if isinstance(asked.gamma, str):
-        raise InvalidInputError(f"gamma={asked.gamma!r}; expected a number, 'median' or None")
-    gamma = 1.0 / p if asked.gamma is None else finite("gamma", asked.gamma)
+    if isinstance(parameters.gamma, str):
+        raise InvalidInputError(f"gamma={parameters.gamma!r}; expected a number, 'median' or None")
+    gamma = 1.0 / p if parameters.gamma is None else finite("gamma", parameters.gamma)
     if name in METRICS and not gamma >= 0:
         raise InvalidInputError(f"gamma={gamma!r} for kernel={name!r}; expected 0 or more")
     return Kernel(known[0], gamma, *shape)

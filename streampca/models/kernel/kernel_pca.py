@@ -47,8 +47,8 @@ class KernelResult(KernelModelResult, kind="kernel model"):
     """eigenvalues : (k,) of the centred kernel matrix.  eigenvectors : (n, k), unit columns.
 
     angle_bound : (k,) radians by which each eigenvector may be off, pi/2 where its direction is not
-    determined.  eigenvalue_bound : (k,).  lowest_eigenvalue : the least that was found, at least
-    as high as the least of all; below 0 where the kernel is not positive semi-definite.
+    determined.  eigenvalue_bound : (k,).  lowest_eigenvalue : an upper bound
+    of the least of all; below 0 where the kernel is not positive semi-definite.
     means : (n,) of the kernel matrix.
     training_rows : (n, p) a copy; else ``source`` is the path of the rows, ``stamp`` their digest.
     """
@@ -135,13 +135,13 @@ class KernelResult(KernelModelResult, kind="kernel model"):
 
     def table(self, rows: int = 10) -> str:
         shown = "\n".join(f"{i + 1:>9} {v:>14.6g}" for i, v in enumerate(self.eigenvalues[:rows]))
-        lines = [f"component     eigenvalue\n{shown}", *self.gamma_note()]
+        lines = [f"component     eigenvalue\n{shown}", *self.gamma_lines()]
         if self.lowest_eigenvalue < -NEGATIVE * max(self.eigenvalues.max(initial=0.0), 0.0):
             lines.append(f"the lowest is {self.lowest_eigenvalue:.6g}: not semi-definite")
         return "\n".join(lines)
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """See :class:`Result`. Raises InvalidInputError where nothing tells the training rows."""
+        """See :class:`Result`. Raises InvalidInputError where the training rows have no path."""
         if not self.source and self.training_rows is None and self.kernel != "precomputed":
             raise InvalidInputError(
                 "the training rows of this model cannot be opened again by a path; fit with "
@@ -172,7 +172,7 @@ class KernelPCA(KernelParameters):
     Missing cells are refused. ``transform`` reads the training rows once for each block of new
     ones. It refuses training rows that have changed. A component that is not certified gives an
     AccuracyWarning, with the bound of its angle.
-    Cost: "exact": n x n x 8 bytes, and 5 times that where all components are asked; one read of
+    Cost: "exact": n x n x 8 bytes, and 5 times that for all components; one read of
     streamed features, (P + 1) / 2 reads of streamed samples by P panels of rows; 4/3 n^3 flops, or
     9 n^3. "matrix-free": about 5 steps, each n^2 (p + 2 (k + 6)) flops, n^2 / 2 exponentials and
     a read, (P + 3) / 2 reads by P panels; up to 200 n (k + 6) bytes, and a panel. "scratch": n x n
@@ -288,7 +288,7 @@ class KernelPCA(KernelParameters):
     # From data to the result
 
     def _request(self, matrix: ChunkedMatrix, *, seed: int = 0, path: str = "") -> KernelRequest:
-        """The parameters, checked.  path : of the rows, as ``fit`` was given it."""
+        """The parameters, checked.  path : X, where it is one."""
         n, solver = matrix.shape[0], self.solver
         if solver not in SOLVERS:
             raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")

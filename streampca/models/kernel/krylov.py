@@ -92,7 +92,7 @@ def iterated(
     work = _Iteration(request, shape, products)
     while (yield from work.advance()):
         pass
-    return work.found()
+    return work.eigenpairs()
 
 
 class _Iteration:
@@ -119,7 +119,7 @@ class _Iteration:
         """One step. False if it was the last."""
         self.steps += 1
         vectors = self.block
-        if self.steps == 1:  # the means come along
+        if self.steps == 1:  # the means of K are a product with ones
             vectors = np.hstack([vectors, np.ones((self.n, 1), self.dtype)])
         product, errors = yield from self.products.product(self.steps, vectors)
         refuse_overflow(float(np.abs(product).max()), self.dtype)
@@ -187,7 +187,7 @@ class _Iteration:
         self.block = block.astype(self.dtype)
         return True
 
-    def found(self) -> KernelEigenpairs:
+    def eigenpairs(self) -> KernelEigenpairs:
         last = self.verdicts[-1]
         ritz, k = last.ritz, len(last.certified)
         with all_threads():

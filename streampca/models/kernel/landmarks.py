@@ -36,7 +36,7 @@ from streampca.solvers import eigh_lower, numerical_rank, signs_of_components
 from streampca.store import MemorySink
 
 CANDIDATES = 4  # rows for each landmark, among which those that depend on the data are chosen
-PIECE_NBYTES = 4 << 20  # of kernel values that are made at once
+PIECE_NBYTES = 4 << 20  # of kernel values at a time
 RELATIVE = 4.0 * float(np.finfo(np.float64).eps)  # of the largest eigenvalue and m: rounding
 INDEFINITE = "; Nystroem's method needs a positive semidefinite kernel. KernelPCA takes any"
 NEGATIVE = 1e-8  # share of the largest eigenvalue, below 0, that is more than rounding
@@ -44,7 +44,7 @@ NEGATIVE = 1e-8  # share of the largest eigenvalue, below 0, that is more than r
 
 @dataclass(frozen=True)
 class LandmarkRequest:
-    """What is asked of one matrix.
+    """Landmarks as they were requested, checked.
 
     numbers : (c,) increasing rows among which the m landmarks are chosen.  count : k components.
     """
@@ -61,7 +61,7 @@ def candidate_rows(n: int, m: int, method: str, seed: int) -> Array:
     """(c,) rows drawn without replacement, increasing.
 
     Where landmarks are chosen by the data, half of all rows at least are left out: only rows that
-    nothing depends on tell the error of unseen ones.
+    nothing depends on estimate the error of unseen ones.
     """
     count = m if method == "uniform" else max(m, min(CANDIDATES * m, n // 2))
     return np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
@@ -95,14 +95,14 @@ class LandmarkFeatures(FeatureMap):
         out = np.empty((len(rows), self.n_features), rows.dtype)
         for piece in landmark_pieces(len(rows), len(self.landmarks), rows.shape[1]):
             x = rows[piece] - self.shift
-            made = self.kernel.of_rows(x, self.landmarks) @ self.root
+            inside = self.kernel.of_rows(x, self.landmarks) @ self.root
             lengths = self.kernel.diagonal(self.kernel.prepared(x))
-            left = lengths - np.einsum("ij,ij->i", made, made)
+            left = lengths - np.einsum("ij,ij->i", inside, inside)
             if (left < -NEGATIVE * np.abs(lengths).max(initial=0.0)).any():
                 raise InvalidInputError(
                     f"k(x, x) of a row is less than its part in a span{INDEFINITE}"
                 )
-            out[piece, :-1], out[piece, -1] = made, np.maximum(left, 0.0)
+            out[piece, :-1], out[piece, -1] = inside, np.maximum(left, 0.0)
         return out
 
     @property
@@ -120,18 +120,18 @@ class LandmarkFeatures(FeatureMap):
 
 
 def landmark_nbytes(length: int, m: int, p: int) -> int:
-    """Bytes that features of so many rows take while they are made, beside the result."""
+    """Bytes that features of so many rows take while they are computed, without the result."""
     longest = max((one.stop - one.start for one in landmark_pieces(length, m, p)), default=0)
     return 8 * longest * (2 * p + 5 * m)
 
 
 def landmark_pieces(length: int, m: int, p: int) -> list[slice]:
-    """Of rows whose kernel with m landmarks is made at once."""
+    """Rows whose kernel with m landmarks is computed at a time."""
     return row_pieces(length, 8 * (m + p), PIECE_NBYTES)
 
 
 @dataclass(frozen=True)
-class Unmade(FeatureMap):
+class PlannedFeatures(FeatureMap):
     """Features of landmarks that are not chosen yet, for plans: so many, of so many inputs."""
 
     m: int
@@ -327,7 +327,7 @@ def landmark_candidates(
     first = PassSpec(
         "landmarks", 0, scratch=rows.scratch_nbytes(some), kept_nbytes=8 * c * p, matrix=some
     )
-    view = MappedMatrix(matrix, Unmade(m, p))
+    view = MappedMatrix(matrix, PlannedFeatures(m, p))
     flops = float(n) * m * (2 * p + 3 * m)
     features = pass_spec(
         "features", view, 0, {"scatter": Scatter()}, flops=flops, kept_nbytes=8 * c * p

@@ -140,7 +140,7 @@ def exact(
     rounding = np.full(k, error)
     found = certify(residual[:k], spectrum, floor, 1.0, len(sums_of.passes), rank, rounding)
     doubt = ""
-    if error > request.tol * largest and kernel.name not in GIVEN:
+    if error > request.tol * largest and kernel.name not in AS_THEY_COME:
         doubt = _lost(kernel, sums.dtype, error, largest)
     return KernelEigenpairs(
         np.where(np.arange(k) < rank, spectrum.values, 0.0),
@@ -165,7 +165,7 @@ def _refuse_nonfinite(kernel: Kernel, lower: Array) -> None:
 
 
 def _lost(kernel: Kernel, dtype: np.dtype[Any], error: float, largest: float) -> str:
-    """What is not certain where rounding is not small beside the largest eigenvalue."""
+    """What is not certain where rounding is not small compared with the largest eigenvalue."""
     return (
         f"{dtype} rounding of the {kernel.name} kernel may change its eigenvalues by {error:.1e}; "
         f"the largest one is {largest:.3g}. {remedy_of_rounding(dtype)}"
@@ -304,19 +304,20 @@ WAYS: dict[str, Callable[[ChunkedMatrix, Kernel], list[Candidate[KernelSums]]]] 
 }
 
 
-GIVEN = ("precomputed", "function")  # kernels whose values are taken as they come
+AS_THEY_COME = ("precomputed", "function")  # kernels whose values are taken as they come
 UNIT = float(np.finfo(np.float64).eps)
 
 
 def value_error(
     kernel: Kernel, values: Array, left: Array, right: Array, relative: float
 ) -> Array | float:
-    """(a, b) bounds of the errors of kernel values, those of linear and given kernels apart.
+    """(a, b) bounds of the errors of kernel values; 0 for linear kernels, and for values that are
+    taken as they come.
 
     left, right : squared lengths of the rows.  relative : error of an inner product, relative to
     the product of the lengths.
     """
-    if kernel.name in ("linear", *GIVEN):
+    if kernel.name in ("linear", *AS_THEY_COME):
         return 0.0
     if kernel.name in ("cosine", "laplacian"):  # t exp(-t) is at most 1 / e
         return 2.0 * relative

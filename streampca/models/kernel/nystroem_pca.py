@@ -36,7 +36,7 @@ from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.passes import Candidate, Outcome
 from streampca.report.presentation import Presentation, carried_share, percentages
 
-LANDMARKS = 500  # of so many rows, where none are asked
+LANDMARKS = 500  # by default
 PER_COMPONENT = 10  # of them, at least
 
 
@@ -135,7 +135,7 @@ class NystroemResult(KernelModelResult, kind="kernel model on landmarks"):
 
     def notes(self) -> list[str]:
         if np.isnan(self.error):
-            unseen = "error on unseen rows: not determined, no row is left that tells it"
+            unseen = "error on unseen rows: not determined, since every row was a candidate"
         else:
             share = self.error / (self.mean_length or 1.0)
             unseen = (
@@ -145,7 +145,7 @@ class NystroemResult(KernelModelResult, kind="kernel model on landmarks"):
         return [
             f"{len(self.places)} landmarks; exact eigenvalues are at most {self.excess:.4g} larger",
             unseen,
-            *self.gamma_note(),
+            *self.gamma_lines(),
         ]
 
 

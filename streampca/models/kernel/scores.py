@@ -123,11 +123,11 @@ class RidgePreImages(PreImages):
     """
 
     alpha: float
-    made: list[Any] = field(default_factory=list, compare=False, repr=False)
+    factors: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the factor, which is made again where it is needed."""
-        return {**self.__dict__, "made": []}
+        """Without the factor, which is computed again where it is needed."""
+        return {**self.__dict__, "factors": []}
 
     def _rows(self, scores: Array) -> Array:
         weights = scipy.linalg.cho_solve(self._factor(), self.kernel.of_rows(self.scores, scores))
@@ -143,20 +143,20 @@ class RidgePreImages(PreImages):
     def _factor(self) -> Any:
         """The Cholesky factor of K + alpha, K of the scores."""
         with FACTORING, single_threaded_blas():
-            if not self.made:
+            if not self.factors:
                 n = len(self.scores)
                 k = np.empty((n, n))
                 for rows in row_pieces(n, 8 * n, 1 << 24):
                     k[rows] = self.kernel.of_rows(self.scores[rows], self.scores)
                 k.flat[:: n + 1] += self.alpha
                 try:
-                    self.made.append(scipy.linalg.cho_factor(k, lower=True, overwrite_a=True))
+                    self.factors.append(scipy.linalg.cho_factor(k, lower=True, overwrite_a=True))
                 except np.linalg.LinAlgError:
                     raise InvalidInputError(
                         f"the kernel matrix of the scores and alpha={self.alpha:g} is not positive "
                         "definite: give a larger alpha"
                     ) from None
-            return self.made[0]
+            return self.factors[0]
 
     @property
     def _held_nbytes(self) -> int:
@@ -168,8 +168,8 @@ class FixedPoints(PreImages):
     """Rows x at which phi(x) is nearest to a point of the feature space, for the rbf kernel.
 
     With that point sum_i c_i phi(x_i), each step is x <- sum_i c_i k(x, x_i) x_i over
-    sum_i c_i k(x, x_i), from the training row with the nearest scores. A step that would not come
-    nearer is not made.
+    sum_i c_i k(x, x_i), from the training row with the nearest scores. The iteration ends before a
+    step that would not come nearer.
     vectors : (n, k) eigenvectors over the roots of their eigenvalues.  shift : (p,) near the rows.
     Source: Mika, Schoelkopf, Smola, Mueller, Scholz and Raetsch 1999, NeurIPS 11, eq. 10, with the
     mean of the feature space.

@@ -37,7 +37,7 @@ from streampca.models.kernel.krylov import (
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, all_threads, pass_spec
 
 BLOCK = 1024  # rows of a block, where chunks are no longer
-AUDITED = 48  # rows whose products are made again in float64
+AUDITED = 48  # rows whose products are computed again in float64
 EXP_FLOPS, CALL_FLOPS = 40.0, 1e6  # of one value, or one call, at the speed of products
 COPIED_NBYTES = 8 << 20  # of rows that are copied in float64
 COMPILED_NBYTES = 120 << 20  # Numba and its kernels
@@ -222,7 +222,7 @@ class Tiles(KernelProducts):
                 self.audited[:, columns] = self.kernel.exact(self.chosen, self.panel[piece])
 
     def look(self, seed: int) -> Steps[None]:
-        """Squared lengths of all rows, and the rows of K that are made in float64."""
+        """Squared lengths of all rows, and the rows of K that are computed in float64."""
         for i in range(self.panels):
             part = yield from self.load(i)
             self.lengths[part] = np.maximum(squares(self.panel), np.finfo(float).tiny)

@@ -15,6 +15,7 @@ from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Resolution
 from streampca.matrix.labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.models.contract import shared_parameters as shared
+from streampca.models.contract.estimator import WeighsSamples
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
@@ -37,7 +38,7 @@ NO_SAMPLES = AxisLabels.plain("sample", 0)
 
 
 @estimator
-class IncrementalPCA(LinearModel):
+class IncrementalPCA(WeighsSamples, LinearModel):
     """PCA whose state is the accumulator itself: p x p, whatever the number of rows.
 
     Appending batches of any size, one row included, equals the batch fit to rounding; two
@@ -87,21 +88,19 @@ class IncrementalPCA(LinearModel):
         meaning='"raise", or "mean": a hole holds its column\'s mean.',
     )
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
-        """What ``fit``, or the next ``partial_fit``, would do with X, (n, p). Reads nothing.
+    # Taking in rows.
 
-        Raises MemoryLimitError, naming the smallest limit that would do.
-        """
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        request = self._request()
+    def _plan_for(self, X: Any, dim: Any, **side: Any) -> Plan:
+        """Of ``fit``, or of the next ``partial_fit``."""
+        matrix, request = self._opened(X, dim), self._request()
         request.check_appending(matrix.shape)
+        weights = sample_weights(side["sample_weight"], matrix)
         held = hasattr(self, "_accumulator")
-        return choose_append(matrix, request, request.blank(), held=held).plan
+        return choose_append(matrix, request, request.blank(), held=held, weights=weights).plan
 
-    # -- taking in rows -------------------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Discard the state, then add X, (n, p). Equals a single ``partial_fit``."""
+    def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
+        """Discard the state, then add X. Equals a single ``partial_fit``."""
+        sample_weight = side["sample_weight"]
         self._reset()
         self._take(X, dim, sample_weight)
         if not self._solvable():
@@ -314,12 +313,9 @@ class IncrementalPCA(LinearModel):
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
         model._accumulator = model._request().blank().from_state(state)
         p = len(model._accumulator.mean)
-        dims = tuple(document.get("sample_dims", ["sample"]))
-        model._labels = _labels_of(document, arrays, p, AxisLabels(dims, (0,) * len(dims)))
-        if "dtype" in document:  # as version 0.1.0 wrote it
-            model._resolution = Resolution.of(np.dtype(document["dtype"]))
-        else:
-            model._resolution = Resolution(document["eps"], np.dtype(document["work_dtype"]))
+        dims = tuple(document["sample_dims"])
+        model._labels = _labels_of(document, arrays, AxisLabels(dims, (0,) * len(dims)))
+        model._resolution = Resolution(document["eps"], np.dtype(document["work_dtype"]))
         model.n_features_in_, model.cost_, model._solved = p, [], None
         return model
 
@@ -370,13 +366,8 @@ class IncrementalPCA(LinearModel):
         return self._labels
 
 
-def _labels_of(
-    document: dict[str, Any], arrays: dict[str, Array], p: int, samples: AxisLabels
-) -> Labels:
+def _labels_of(document: dict[str, Any], arrays: dict[str, Array], samples: AxisLabels) -> Labels:
     """Labels of a saved state; takes their arrays out of ``arrays``."""
-    if "features" not in document:  # as earlier versions stored them
-        names = list(arrays["features"]) if "features" in arrays else None
-        return Labels(samples, AxisLabels.plain("feature", p, names))
     saved = {"samples": axis_to_saved(NO_SAMPLES, "samples")[1], "features": document["features"]}
-    labels = labels_from_saved(saved | document.get("values", {}), arrays)
+    labels = labels_from_saved(saved | document["values"], arrays)
     return replace(labels, samples=samples)

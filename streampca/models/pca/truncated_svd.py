@@ -71,8 +71,7 @@ class TruncatedSVD(WeighsSamples, LinearModel):
             raise InvalidInputError(f"n_components={self.n_components!r}; expected a number")
         fixed = {"center": False, "ddof": 0, "random_state": seed}
         request = iterated(self, solver, self.n_iter, **fixed)
-        side = {"weights": None, "remove": None, "sample_weight": sample_weight}
-        return request.with_side_data(matrix, **side)
+        return request.with_side_data(matrix, sample_weight=sample_weight)
 
     def _candidates(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
         return pca_candidates(matrix, request)

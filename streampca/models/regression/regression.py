@@ -173,8 +173,8 @@ class Regression(Estimator):
         sample_weight : (n,) how often each row counts; see :func:`streampca.relative_weights`.
         Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
         """
-        one = _is_flat(_response(y))
-        return self._fit_to((X, y), dim, sample_weight=sample_weight, one_response=one)
+        flat = _is_flat(_response(y))
+        return self._fit_to((X, y), dim, sample_weight=sample_weight, one_response=flat)
 
     def _opened(self, X: Any, dim: Any) -> PairedMatrix:
         """[X, y].  X : both."""

@@ -1,1 +1,1 @@
-"""What a fit has found: frozen results by kind, and what they make of a block of rows."""
+"""What a fit returns: frozen results by kind, and the maps that they apply to blocks of rows."""

@@ -1,4 +1,4 @@
-"""What every linear result answers, whatever its components mean.
+"""Linear results: the kinds, and what each of them can compute.
 
 The kinds, each with its own fields and answers ::
 
@@ -11,7 +11,7 @@ The kinds, each with its own fields and answers ::
       LatentDecomposition        a Gaussian model of the rows: likelihood, posterior
         ProbabilisticDecomposition (an OrthogonalProjection too), FactorDecomposition
 
-What a kind cannot answer it does not have; ``instead`` says what to ask.
+A kind has no method for what it cannot compute; ``instead`` says what to use.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Decomposition(LinearResult):
     dropped : indices of features without any observation.  constant : of those that never vary.
     filtered : of those left out for their frequency, missing share or weight of 0.
     weights : (p,) that multiplied the centred and scaled features, or None.
-    Where the fit streamed its components, what it knows of each feature lies beside them: such
-    fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
+    Where the fit streamed its components, arrays of features are stored with them: such fields are
+    a :class:`Column`, which is read on use (``np.asarray(result.mean)``).
     removal : what a design took out of the samples, or None; ``design`` and the coefficients of its
         columns, ``removed_coefficients``, are read from it.
 
@@ -74,7 +74,7 @@ class Decomposition(LinearResult):
     'feature 0'
     """
 
-    instead: ClassVar[Mapping[str, str]] = {}  # of what it cannot answer: what to ask
+    instead: ClassVar[Mapping[str, str]] = {}  # method that this kind lacks -> what to use
 
     @property
     def estimator(self) -> str:
@@ -213,7 +213,7 @@ class Decomposition(LinearResult):
                 "constant": self.constant,
                 "filtered": self.filtered,
             },
-            largest_feature=self._largest_feature(),
+            largest_feature=self._largest_feature,
         )
 
     def _largest_feature(self) -> tuple[str, float] | None:
@@ -419,7 +419,7 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
     def precision(self) -> Array:
         """(p, p) V'L^-1 V + (I - V'V) / s2, the inverse of the covariance, in the data's units.
 
-        0 beside features that the model leaves out. Raises InvalidInputError where the covariance
+        0 for features that the model leaves out. Raises InvalidInputError where the covariance
         is singular.  Cost: p^2 k flops; nothing is inverted.
         """
         v, noise = self.require_components(), self.noise_variance

@@ -68,7 +68,7 @@ class ResidualResult(Result):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class LinearResult(ResidualResult):
-    """Rows as mean + scores times components; :class:`Decomposition` offers what can be asked.
+    """Rows as mean + scores times components; :class:`Decomposition` adds what is computed.
 
     The fields are those of a Decomposition.
     """
@@ -127,7 +127,7 @@ class LinearResult(ResidualResult):
     @property
     def removed_coefficients(self) -> Array:
         """(c, p) what each column of the design (``design.names``) adds to every feature, per unit
-        and beside the mean; of columns that repeat each other the smallest that do."""
+        in addition to the mean; of columns that repeat each other the smallest that do."""
         return np.zeros((0, self.n_features)) if self.removal is None else self.removal.by_column
 
     @property
@@ -249,7 +249,8 @@ class LinearResult(ResidualResult):
         return np.asarray(np.divide(covariances, deviation, out=undefined, where=deviation > 0))
 
     def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
-        """(further variables of ``to_xarray``: values, labels of their axes; attributes)."""
+        """(further variables of ``to_xarray``, each (values of any shape, labels of its axes);
+        attributes)."""
         return {}, {}
 
     # -- at rest --------------------------------------------------------------------------------

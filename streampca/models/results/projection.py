@@ -118,7 +118,7 @@ class Projection(RowMap):
 
     @staticmethod
     def needed(matrix: ChunkedMatrix, k: int) -> Callable[[int], int]:
-        """Bytes beside blocks and tiles: V in the working dtype, and the scores of a block.
+        """Bytes in addition to blocks and tiles: V in the working dtype, and the scores of a block.
 
         Products of sparse entries are float64 before they become scores.
         """
@@ -159,7 +159,7 @@ class BackProjection:
         return self.apply(block.dense())
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Bytes beside blocks of scores: V, the rows, and a copy of them on their way out."""
+        """Bytes in addition to blocks of scores: V, the rows, and a copy of them."""
         k, p = self.components.shape
         return lambda length: 8 * p * (k + 3 * length)
 
@@ -302,7 +302,7 @@ class Likelihood(RowMap):
         return out
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Bytes beside blocks: three tiles in float64, and the scores of one."""
+        """Bytes in addition to blocks: three tiles in float64, and the scores of one."""
         k, p = self.projection.components.shape
         return lambda length: 8 * tile_length(length, p, 8) * (3 * p + 2 * k)
 

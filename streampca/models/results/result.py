@@ -1,7 +1,7 @@
 """What every fitted result has, whatever it models: provenance, labels, a saved form.
 
-A kind of result is one class: its arrays are fields, what it can answer are methods. What it
-cannot answer, it does not have. ::
+A kind of result is a class: its arrays are fields, what it can compute are methods. What it
+cannot compute, it does not have. ::
 
     @dataclass(frozen=True, repr=False, kw_only=True)
     class KernelResult(Result, kind="kernel model"):

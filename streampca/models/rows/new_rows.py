@@ -1,7 +1,7 @@
 """New rows of a fit, processed like the rows of the fit.
 
-:class:`NewRows` is the door of ``transform`` and its like: it opens the data, arranges and checks
-the features, applies the steps of preprocessing that they lack, and removes what the fit removed.
+:class:`NewRows` serves ``transform`` and its like: it opens the data, arranges and checks the
+features, applies the steps of preprocessing that they lack, and removes what the fit removed.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class NewRows:
     """Opens data as rows like those of a fit.
 
     estimator : its name, for messages.  labels : of the fit.
-    result : what it found; None while rows are still taken in, which have nothing removed.
-    dim : sample dimensions of the fit, as they were given.
+    result : of the fit; None while a fit goes on, which has removed nothing yet.
+    dim : the argument ``dim`` of the fit.
     missing_value : means "missing" in the data.  missing_code : does so in data of a dtype that do
         not say it themselves.
     running : of passes that steps take.

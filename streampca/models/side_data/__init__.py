@@ -1,1 +1,1 @@
-"""What stands beside rows and columns: weights, designs, names of features."""
+"""Data along rows and columns: weights, designs, names of features."""

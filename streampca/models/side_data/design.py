@@ -102,8 +102,8 @@ class Design:
         """(n, r) the basis at other samples.
 
         remove : the arrays among the terms, at those samples; cycles and trends follow from the
-            coordinate. Raises InvalidInputError where an array is absent, or where a row cannot
-            be told from the samples of the fit (a month that had none).
+            coordinate. Raises InvalidInputError where an array is absent, or where a row does not
+            follow from the samples of the fit (a month that had none).
         find : columns of those samples by name, for those that had one in the fit.
         """
         if find is not None:
@@ -114,11 +114,11 @@ class Design:
         unit = deviations / safe
         directions = self.turn * safe[:, None]
         directions /= np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
-        beside = np.linalg.norm(unit - unit @ directions @ directions.T, axis=1)
-        strange = np.flatnonzero(beside > ESTIMABLE * (1.0 + np.linalg.norm(unit, axis=1)))
-        if strange.size:
+        outside = np.linalg.norm(unit - unit @ directions @ directions.T, axis=1)
+        unknown = np.flatnonzero(outside > ESTIMABLE * (1.0 + np.linalg.norm(unit, axis=1)))
+        if unknown.size:
             raise InvalidInputError(
-                f"what to remove from {samples.name(int(strange[0]))} (and {strange.size - 1} "
+                f"what to remove from {samples.name(int(unknown[0]))} (and {unknown.size - 1} "
                 "others) does not follow from the samples of the fit: a month, level or "
                 "combination of covariates that it never saw. Leave them out, fit with them, or "
                 "use remove=False for anomalies"

@@ -72,21 +72,21 @@ def columns_of(
     An array may have made several terms (a data frame of numbers and levels).
     find : columns of these samples by name, for terms that had one where no array came for them.
     """
-    given = [made for one in arrays for made in _of_array(one, samples)]
+    made = [new for one in arrays for new in _of_array(one, samples)]
     wanted = [term for term in terms if term.kind in ("columns", "levels")]
-    if find is not None and len(given) != len(wanted):
+    if find is not None and len(made) != len(wanted):
         wanted = [term for term in wanted if not term.source]
-    if len(given) != len(wanted):
+    if len(made) != len(wanted):
         what = ", ".join(shorten(list(term.names), len(term.names)) for term in wanted)
         raise InvalidInputError(
-            f"{len(wanted)} arrays were removed in the fit ({what}), and {len(given)} came: give "
+            f"{len(wanted)} arrays were removed in the fit ({what}), and {len(made)} came: give "
             "those of these samples, remove=array of (n_samples, columns); or remove=False, which "
             "leaves these rows as they are"
         )
     columns = []
     for term in terms:
         if term in wanted:
-            found, values = given.pop(0)
+            found, values = made.pop(0)
             columns.append(_as_in_fit(term, found, values))
         elif term.source and find is not None:
             ((found, values),) = _of_array(Named(term.source, find(term.source)), samples)
@@ -131,7 +131,7 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
     """(name, values) of the suitable coordinate of the samples, or of the named one.
 
     Dates come first, then "time", then numbers along the only dimension that has them; numbers
-    beside a dimension (a month, a year of birth) are not taken for its course.
+    along a dimension that do not name it (a month, a year of birth) are not taken for its course.
     """
     known = coordinates(samples, dim)
     dates = [one for one, values in known.items() if is_date(values)]
@@ -191,13 +191,13 @@ def _days(date: Any) -> float:
 # -- arrays --------------------------------------------------------------------------------------
 
 
-def _of_array(given: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
+def _of_array(argument: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
     """Terms of an array, data frame or DataArray: its numbers together, then columns of levels."""
-    if isinstance(given, Named):
-        values = along(given.values, samples, f"remove={given.name!r}")
-        ((term, columns),) = _terms_of_columns([(given.name, values)], samples)
-        return [(replace(term, source=given.name), columns)]
-    return _terms_of_columns(_named_columns(given, samples), samples)
+    if isinstance(argument, Named):
+        values = along(argument.values, samples, f"remove={argument.name!r}")
+        ((term, columns),) = _terms_of_columns([(argument.name, values)], samples)
+        return [(replace(term, source=argument.name), columns)]
+    return _terms_of_columns(_named_columns(argument, samples), samples)
 
 
 def _terms_of_columns(
@@ -227,23 +227,23 @@ def _terms_of_columns(
     return made + levels
 
 
-def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
+def _named_columns(argument: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     """The columns of the argument, each (n,), in the order of the samples."""
-    if by_dims(given):
-        return _of_dataarray(given, samples)
-    if hasattr(given, "columns") and hasattr(given, "index"):
-        columns = [(str(name), given.iloc[:, j]) for j, name in enumerate(given.columns)]
+    if by_dims(argument):
+        return _of_dataarray(argument, samples)
+    if hasattr(argument, "columns") and hasattr(argument, "index"):
+        columns = [(str(name), argument.iloc[:, j]) for j, name in enumerate(argument.columns)]
         return [(name, along(_whole(one, name), samples, "remove")) for name, one in columns]
-    if hasattr(given, "index") and hasattr(given, "to_numpy"):
-        name = str(given.name or "x0")
-        return [(name, along(_whole(given, name), samples, "remove"))]
-    refuse_masked(given, "remove")
-    array = np.asarray(_whole(given, "x0") if hasattr(given, "categories") else given)
+    if hasattr(argument, "index") and hasattr(argument, "to_numpy"):
+        name = str(argument.name or "x0")
+        return [(name, along(_whole(argument, name), samples, "remove"))]
+    refuse_masked(argument, "remove")
+    array = np.asarray(_whole(argument, "x0") if hasattr(argument, "categories") else argument)
     array = array[:, None] if array.ndim == 1 else array
     n = len(samples)
     if array.ndim != 2 or len(array) != n or not array.shape[1]:
         raise InvalidInputError(
-            f"remove has shape {np.shape(given)}; expected ({n},) or ({n}, columns): a row for "
+            f"remove has shape {np.shape(argument)}; expected ({n},) or ({n}, columns): a row for "
             "every sample"
         )
     return [(f"x{j}", array[:, j]) for j in range(array.shape[1])]
@@ -265,18 +265,18 @@ def _whole(column: Any, name: str) -> Any:
     return column.astype(str) if hasattr(kind, "categories") else column
 
 
-def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
-    beside = [str(d) for d in given.dims if str(d) not in samples.dims]
-    if len(beside) > 1 or len(beside) == len(given.dims):
+def _of_dataarray(argument: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
+    others = [str(d) for d in argument.dims if str(d) not in samples.dims]
+    if len(others) > 1 or len(others) == len(argument.dims):
         raise InvalidInputError(
-            f"remove has dimensions {given.dims}; expected some of {samples.dims} and at most one "
-            "for its columns"
+            f"remove has dimensions {argument.dims}; expected some of {samples.dims} and at most "
+            "one for its columns"
         )
-    if not beside:
-        return [(str(given.name or "x0"), along(given, samples, "remove"))]
-    (dim,) = beside
-    known = given.coords[dim].values if dim in given.coords else range(given.sizes[dim])
-    one = [along(given.isel({dim: j}), samples, "remove") for j in range(given.sizes[dim])]
+    if not others:
+        return [(str(argument.name or "x0"), along(argument, samples, "remove"))]
+    (dim,) = others
+    known = argument.coords[dim].values if dim in argument.coords else range(argument.sizes[dim])
+    one = [along(argument.isel({dim: j}), samples, "remove") for j in range(argument.sizes[dim])]
     return [(str(name), values) for name, values in zip(known, one, strict=True)]
 
 

@@ -18,7 +18,7 @@ from streampca.sources.tables.frames import column_names, is_frame
 
 ALLELES = ("counted_allele", "other_allele")
 MOST_SHOWN = 8  # columns of a line that orders them
-UNKNOWN = ("0", ".", "")  # an allele that no sample carried
+UNKNOWN = ("0", ".", "")  # an allele that no sample has
 
 
 def check_same_features(came: AxisLabels, fitted: AxisLabels) -> None:

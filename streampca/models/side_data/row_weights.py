@@ -1,4 +1,4 @@
-"""What weights of samples mean: how often each counts, or, where asked, only how much."""
+"""Weights of samples: how often each counts, or how much compared with the others."""
 
 from __future__ import annotations
 

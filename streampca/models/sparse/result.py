@@ -1,4 +1,4 @@
-"""What a sparse PCA found: few loadings, adjusted variances, and the path of penalties."""
+"""The result of a sparse PCA: few loadings, adjusted variances, and the path of penalties."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SETTLED = 500  # of these, after which n_nonzero keeps the features that it has
 
 @dataclass(frozen=True)
 class SparseRequest:
-    """What is asked of one matrix.
+    """A sparse PCA as it was requested, checked.
 
     penalties : one, or those of a path.  max_passes : reads, where the covariance is not held.
     """
@@ -107,7 +107,7 @@ def _alternated(covariance: Array, start: Array, penalty: Penalty, tol: float) -
         if run.look(a, sa, b, covariance @ b):
             break
         a, _ = directions(run.sb)
-    return run.found()
+    return run.normalised()
 
 
 @dataclass
@@ -133,7 +133,7 @@ class Alternation:
             self.penalty = self.penalty.holding(b, sa - rest)
         return still
 
-    def found(self) -> Alternated:
+    def normalised(self) -> Alternated:
         lengths = np.linalg.norm(self.b, axis=0)
         lengths[lengths == 0] = 1.0
         inner = (self.b.T @ self.sb) / np.outer(lengths, lengths)

@@ -332,7 +332,7 @@ class SparsePCA(ScoresEmptySamples):
         p, r = found.b.shape
         if r < k:
             warn_caller(
-                f"{k} components were asked, and the data have rank {r}: those after it are 0",
+                f"{k} components were requested, and the data have rank {r}: those after it are 0",
                 AccuracyWarning,
             )
         components = np.zeros((k, p))

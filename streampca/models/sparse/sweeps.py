@@ -32,7 +32,7 @@ from streampca.solvers.sparse_components import Penalty, Trace, directions
 
 STARTS = (gram_candidates, panel_candidates, krylov_candidates)  # ways to the first components
 WORKING = 1000  # features, at least, whose covariance is held
-SPARE = 4  # times the loadings that were asked for
+SPARE = 4  # times the loadings that are wanted
 ROUNDS = 20  # reads of other features for one regression
 SLACK = 1e-9  # relative: how far a condition may be missed by rounding
 
@@ -130,7 +130,7 @@ def by_sweeps(
         a, turn = _next_directions(live, still, r)
         live = [run for run, done in zip(live, still, strict=True) if not done]
         sa = yield from work.of_directions(a, turn)
-    return SparseFit(fitted, [run.found() for run in runs])
+    return SparseFit(fitted, [run.normalised() for run in runs])
 
 
 def _next_directions(live: list[Alternation], still: list[bool], r: int) -> tuple[Array, Array]:
@@ -146,7 +146,7 @@ def _next_directions(live: list[Alternation], still: list[bool], r: int) -> tupl
 class _Products:
     """Products with the covariance of the standardised matrix, which is read for each.
 
-    Streamed samples give Z'(Z q). Streamed features give Z'u of scores u, and Z Z'u beside it:
+    Streamed samples give Z'(Z q). Streamed features give Z'u of scores u, and with it Z Z'u,
     scores of the next directions, which are a product of what was multiplied.
     """
 
@@ -209,7 +209,7 @@ def working_size(p: int, penalties: tuple[Penalty, ...]) -> int:
 
 
 def columns_spec(matrix: ChunkedMatrix, request: SparseRequest, times: int) -> PassSpec:
-    """The read of the covariance of some features. Which ones is known when it is made."""
+    """The read of the covariance of some features. The solver names them."""
     m = working_size(matrix.shape[1], request.penalties)
     some = select(matrix, features=np.arange(m))
     plain = request.pca.bound(side=replace(request.pca.side, weights=None))
@@ -224,7 +224,7 @@ class WorkingSet:
 
     A solution for these features is one for all where each other feature has a slope of at most
     the level of the penalty, which the product with the covariance shows. Those that do not are
-    taken up, their covariance is read, and the regression is made again.
+    taken up, their covariance is read, and the regression is repeated.
     Raises InvalidInputError where loadings fill the working set, or other features never fit.
     Source: Tibshirani et al. 2012, JRSS B 74(2), section 7 (strong sets and their violations).
     """
@@ -239,7 +239,7 @@ class WorkingSet:
         self.complete = True  # False where reads ended before all features were met
 
     def regressed(self, sa: Array, penalty: Penalty, work: _Products) -> Steps[tuple[Array, Array]]:
-        """(B, S B) for given S A: the elastic nets of all features."""
+        """(B, S B) from S A: the elastic nets of all features."""
         if penalty.held is not None:  # no other feature may have loadings
             b, inside = np.zeros_like(sa), replace(penalty, held=penalty.held[self.features])
             with single_threaded_blas():

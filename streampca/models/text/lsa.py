@@ -126,9 +126,9 @@ class LSA(LinearModel):
 
     # -- fitting --------------------------------------------------------------------------------
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+    def plan(self, X: Any, *, dim: Any = None, terms: Any = None, names: Any = None) -> Plan:
         """What ``fit`` would do with X, (n, p): passes, reads, memory. Reads texts alone."""
-        return self._plan_for(self._counts(X, dim), None)
+        return self._plan_for(self._counts(X, dim, terms, names), None)
 
     def fit(
         self, X: Any, y: Any = None, *, dim: Any = None, terms: Any = None, names: Any = None
@@ -153,7 +153,7 @@ class LSA(LinearModel):
             raise InvalidInputError(f"solver={self.solver!r}; expected one of {SOLVERS}")
         whole_number("n_components", self.n_components)
         request = iterated(self, self.solver, "auto", center=False, ddof=0, random_state=seed)
-        return request.with_side_data(matrix, weights=None, remove=None, sample_weight=None)
+        return request.with_side_data(matrix)
 
     def _planned(self, matrix: ChunkedMatrix, request: Request) -> Planned[Any]:
         counts = WeightedCounts.of(matrix, self.weighting)

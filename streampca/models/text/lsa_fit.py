@@ -202,8 +202,9 @@ def fit_lsa(
         return fitted
     labels = weighted.labels
     described = {"method": "LSA", "n_samples": weighted.shape[0], "labels": labels}
-    result = assemble(fitted, request, described, LSADecomposition)
-    result = replace(result, scores=None, tokens=labels.attrs.get(TOKENS, ""))
+    svd: Any = assemble(fitted, request, described, LSADecomposition)
+    tokens = labels.attrs.get(TOKENS, "")
+    result: LSADecomposition = replace(svd, scores=None, tokens=tokens)
     scores = yield from _coordinates(planned, documents, result, weighted, path)
     if path is None:
         return replace(result, scores=scores)

@@ -114,9 +114,9 @@ class Canonical:
 
 
 def _doubt(bound: Array, unsure: int, known: str) -> str:
-    """Why sums of squares do not answer, in words; "" where they do.
+    """Why sums of squares are not accurate enough, in words; "" where they do.
 
-    known : the penalties that were chosen by them, as parameters.
+    known : the penalties that they gave, as parameters.
     """
     remedy = f"Fit with CCA({known}solver='tsqr')"
     if unsure:

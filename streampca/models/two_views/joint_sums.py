@@ -86,7 +86,7 @@ def _solving(request: ViewRequest, m: int) -> tuple[dict[str, int], float]:
 def by_scatter(
     planned: Planned[Any], *, request: ViewRequest, read: ChunkedMatrix, spec: PassSpec
 ) -> Steps[Found]:
-    """The joint scatter of all rows, and of each fold where folds are asked for.
+    """The joint scatter of all rows, and of each fold, if there are folds.
 
     read : what the sums are of.
     """
@@ -137,7 +137,7 @@ def _scale(request: ViewRequest, matrix: ChunkedMatrix, sums: Any) -> Array | No
 def _scatter_sums(
     scatter: Scatter | MeanImputedScatter, p: int, work: Any, scale: Array | None, read: Array
 ) -> Sums:
-    """p : features of X.  work : dtype in which products were made.
+    """p : features of X.  work : dtype of the products.
     read : (p + q,) deviations of the columns before anything was removed."""
     lower, plain, terms = scatter.lower(), isinstance(scatter, Scatter), scatter.count
     deviations = np.sqrt(np.maximum(np.diagonal(lower), 0.0))

@@ -35,9 +35,9 @@ from streampca.passes import (
 
 MOST = 12  # steps, a read of both views each
 LIKELY = 5
-BESIDE = 8  # vectors of a block beyond those that are asked
+OVERSAMPLES = 8  # vectors of a block in addition to the pairs that are wanted
 ANGLE = 1e-4  # radians to which every pattern is certified
-LEFT = 1e-10  # of a unit vector beside the space that it lies in: rounding
+LEFT = 1e-10  # of a unit vector outside the space that it lies in: rounding
 ROUNDINGS = 16.0  # of the largest value, in a product: the work dtype resolves no less
 
 
@@ -78,7 +78,7 @@ def krylov_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
 
 
 def _block(request: ViewRequest) -> int:
-    return min(request.count + BESIDE, request.p, request.pair.y.shape[1])
+    return min(request.count + OVERSAMPLES, request.p, request.pair.y.shape[1])
 
 
 @dataclass
@@ -243,7 +243,7 @@ class _Ritz:
     def squares(self, y: _Space, b: int, q: int) -> float:
         """Sum of the squares of all values: of those that are known, and an estimate of the rest.
 
-        The first b vectors are random, of q features: what they leave beside the known pairs.
+        The first b vectors are random, of q features: what is left of them without the known pairs.
         Source: Meyer, Musco, Musco and Woodruff 2021, "Hutch++", section 2.
         """
         rest = y.images[:, :b] - (self.x * self.values) @ (self.y.T @ y.basis[:, :b])
@@ -259,5 +259,5 @@ class _Ritz:
         worst = int(np.argmax(self.angle))
         return (
             f"pair {worst + 1} may be off by {self.angle[worst]:.1g} radians after {MOST} steps; "
-            "ask fewer pairs, or an exact way with more memory: MCA(solver='samples')"
+            "ask for fewer pairs, or an exact way with more memory: MCA(solver='samples')"
         )

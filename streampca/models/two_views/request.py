@@ -1,4 +1,4 @@
-"""Two views: what is asked of a pair, what a method makes of it, and what every way returns."""
+"""Two views: the request, what a method makes of sums or samples, and the answer of every way."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Sums:
     removed: Array | None = None
 
     def folds(self) -> Iterator[Fold]:
-        """Each fold, beside the others."""
+        """Each fold, with the sums of all others."""
         for part in self.parts:
             rest = Scatter()
             for other in self.parts:
@@ -100,7 +100,7 @@ class Solved:
 
 
 class Method(Protocol):
-    """What is asked of two views. Vectors are those of standardised columns.
+    """A method of two views. Its vectors are those of standardised columns.
 
     folds : of the rows, that are summed apart; 0 for none.  weighs : weights have scores of
     variance 1, else vectors of length 1.
@@ -127,7 +127,7 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class ViewRequest:
-    """What is asked of one pair.
+    """A fit of one pair as it was requested, checked.
 
     weights : of the features of each, or None.  side : weights of the samples, and what is removed.
     missing : "raise", or "mean".

@@ -72,7 +72,7 @@ class OneView:
 
 
 def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate[Found]]:
-    """Ways to the components of X beside ways to those of Y, then a pass over each."""
+    """Ways to the components of X with ways to those of Y, then a pass over each."""
     if request.method.folds or request.side.sample_weight is not None:
         return []
     views = (request.pair.x, request.pair.y)
@@ -179,7 +179,7 @@ def _patterns(spec: PassSpec, request: Request, fitted: Fitted, columns: Array) 
     """(features, width) Z' times columns (n, width), Z the standardised view."""
     width = columns.shape[1]
     if (basis := request.side.basis) is not None:
-        columns = columns - basis @ (basis.T @ columns)  # so that residuals need not be made
+        columns = columns - basis @ (basis.T @ columns)  # so that no residuals are needed
     if spec.axis == 1:
         products = np.empty((len(fitted.features.mean), width))
         yield Pass(

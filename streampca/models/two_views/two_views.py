@@ -41,7 +41,7 @@ from streampca.models.two_views.sample_space import sample_candidates
 from streampca.passes import Candidate, Outcome, Plan, Rates, Running
 from streampca.sources import as_pair, same_rows
 
-# What a way cannot do, by the parameter that asks for it.
+# What a way cannot do, by the parameter for it.
 LACKS = {
     "tsqr": ("missing='mean'",),
     "samples": ("sample_weight=",),
@@ -123,7 +123,7 @@ class TwoViewModel(TwoViewParameters):
     # -- a method says --------------------------------------------------------------------------
 
     def _method(self, pair: Pair) -> Method:
-        """What is asked, checked against the shapes."""
+        """The method with its parameters, checked against the shapes."""
         raise NotImplementedError
 
     def _weights(self, pair: Pair) -> tuple[Array | None, Array | None]:
@@ -246,23 +246,23 @@ class TwoViewModel(TwoViewParameters):
         side = side_data(pair.x, remove=self.remove, sample_weight=sample_weight)
         refuse_few(side.sample_weight, 2 + side.rank, "two rows, and one for all that is removed")
         request = ViewRequest(pair, self._method(pair), self._weights(pair), side, self.missing)
-        self._refuse_beside(request)
+        self._refuse_combinations(request)
         return request
 
-    def _refuse_beside(self, request: ViewRequest) -> None:
-        """Refuse what cannot be asked at once."""
-        asked = _asked(request)
-        if "missing='mean'" in asked and "remove=" in asked:
+    def _refuse_combinations(self, request: ViewRequest) -> None:
+        """Refuse parameters that exclude each other."""
+        wanted = _abilities_needed(request)
+        if "missing='mean'" in wanted and "remove=" in wanted:
             raise InvalidInputError(
                 "missing='mean' with remove=: what a hole holds would follow from what is removed; "
                 "fill the holes first, such as X = X.fillna(X.mean())"
             )
-        if "missing='mean'" in asked and request.method.folds:
+        if "missing='mean'" in wanted and request.method.folds:
             raise InvalidInputError(
                 "missing='mean' with alpha='cv': the folds are summed without holes; give "
                 "numbers, alpha=(0.1, 0.1), or fill the holes first"
             )
-        if lacks := [one for one in LACKS.get(self.solver, ()) if one in asked]:
+        if lacks := [one for one in LACKS.get(self.solver, ()) if one in wanted]:
             raise InvalidInputError(
                 f"solver={self.solver!r} does not take {lacks[0]}; leave it out, or take "
                 "solver='scatter'"
@@ -272,8 +272,8 @@ class TwoViewModel(TwoViewParameters):
         """The exact ways, the quickest first, then the iterative ones."""
         exact: list[Candidate[Found]] = []
         iterative: list[Candidate[Found]] = []
-        asked = _asked(request)
-        able = {name: way for name, way in WAYS.items() if not asked & set(LACKS.get(name, ()))}
+        wanted = _abilities_needed(request)
+        able = {name: way for name, way in WAYS.items() if not wanted & set(LACKS.get(name, ()))}
         for name, then in self._ways(request.method).items():
             if name in able:
                 others = able[then](matrix, request) if then in able else []
@@ -304,7 +304,7 @@ class TwoViewModel(TwoViewParameters):
         k, asked = found.vectors.shape[1], self.n_components
         if asked is not None and k < asked:
             x, y = found.solved.ranks
-            yield f"{asked} pairs were asked, and there are {k}: the views have rank {x} and {y}"
+            yield f"{asked} pairs were requested; there are {k}: the views have rank {x} and {y}"
         if found.doubt:
             yield found.doubt
 
@@ -372,12 +372,12 @@ class TwoViewModel(TwoViewParameters):
         return self.result_.redundancy
 
 
-def _asked(request: ViewRequest) -> set[str]:
-    """What is asked of which some ways know nothing: see LACKS."""
+def _abilities_needed(request: ViewRequest) -> set[str]:
+    """Abilities that not every way has: see LACKS."""
     side = request.side
-    asked = {
+    needed = {
         "missing='mean'": request.missing == "mean",
         "remove=": side.design is not None,
         "sample_weight=": side.sample_weight is not None,
     }
-    return {name for name, here in asked.items() if here}
+    return {name for name, here in needed.items() if here}

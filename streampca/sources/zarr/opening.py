@@ -21,7 +21,6 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels
 from streampca.matrix.kinds import check_dtype
-from streampca.paths import plain_errors
 from streampca.sources.cf import Decoding, coded_attributes, dims_of, plain_code, related
 from streampca.sources.genotypes.vcf_zarr import is_vcf_zarr
 from streampca.sources.stacked import Dim, StackedMatrix, stack
@@ -29,6 +28,7 @@ from streampca.sources.suggestions import folder_contents
 from streampca.sources.zarr.labels import GroupColumns, group_labels
 from streampca.sources.zarr.reader import ZarrReader
 from streampca.sources.zarr.stores import default_timeout, metadata_errors, no_answer, store_at
+from streampca.urls import plain_errors
 
 # Zarr arrays and groups by path, archive or URL, and which array of a group is meant.
 

@@ -31,20 +31,15 @@ from streampca.errors import (
 )
 from streampca.matrix import ReadCount
 from streampca.paths import (
-    OBJECTS,
     check_regular,
-    has_obstore,
-    no_obstore,
     open_at_once,
-    open_objects,
-    plain_errors,
     read_regular,
     refuse_links_out,
     refuse_special,
-    scheme_of,
 )
 from streampca.sources.stacked import Tally, ThreadBuffers
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex
+from streampca.urls import OBJECTS, has_obstore, no_obstore, open_objects, plain_errors, scheme_of
 
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 READ_TIMEOUT = 300.0  # seconds after which a read without answer fails

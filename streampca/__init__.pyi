@@ -1,0 +1,69 @@
+"""The public names, as type checkers read them. Each loads from its module on first use."""
+
+from streampca import embedding as embedding
+from streampca import errors as errors
+from streampca import plots as plots
+from streampca import preprocess as preprocess
+from streampca.accumulators import Accumulator as Accumulator
+from streampca.embedding.embed import Embedding as Embedding
+from streampca.embedding.embed import embed as embed
+from streampca.errors import StreamPCAError as StreamPCAError
+from streampca.genetics.filters import VariantFilter as VariantFilter
+from streampca.genetics.genotype_pca import GenotypePCA as GenotypePCA
+from streampca.genetics.ld_pruning import prune_ld as prune_ld
+from streampca.genetics.projection import project_samples as project_samples
+from streampca.matrix import Block as Block
+from streampca.matrix import ChunkedMatrix as ChunkedMatrix
+from streampca.model_store.model_store import ModelStore as ModelStore
+from streampca.model_store.model_store import load as load
+from streampca.models.completion.impute import HardImpute as HardImpute
+from streampca.models.completion.impute import SoftImpute as SoftImpute
+from streampca.models.decompose.covariance import correlation as correlation
+from streampca.models.decompose.covariance import covariance as covariance
+from streampca.models.eof.hilbert import analytic as analytic
+from streampca.models.eof.hilbert import complex_modes as complex_modes
+from streampca.models.eof.lags import lagged as lagged
+from streampca.models.eof.variable_weights import variable_weights as variable_weights
+from streampca.models.explore.anndata_results import write_anndata as write_anndata
+from streampca.models.explore.intrinsic_dimension import intrinsic_dimension as intrinsic_dimension
+from streampca.models.explore.r2_baselines import r2_baselines as r2_baselines
+from streampca.models.explore.random_projection import RandomProjection as RandomProjection
+from streampca.models.kernel.feature_maps import map_features as map_features
+from streampca.models.kernel.feature_maps import random_fourier as random_fourier
+from streampca.models.kernel.kernel_pca import KernelPCA as KernelPCA
+from streampca.models.kernel.nystroem_pca import NystroemPCA as NystroemPCA
+from streampca.models.latent.factor_analysis import FactorAnalysis as FactorAnalysis
+from streampca.models.latent.factor_result import FactorDecomposition as FactorDecomposition
+from streampca.models.latent.ppca import PPCA as PPCA
+from streampca.models.latent.ppca_fit import (
+    ProbabilisticDecomposition as ProbabilisticDecomposition,
+)
+from streampca.models.pca.incremental_pca import IncrementalPCA as IncrementalPCA
+from streampca.models.pca.pca import PCA as PCA
+from streampca.models.pca.rotated_pca import RotatedDecomposition as RotatedDecomposition
+from streampca.models.pca.rotated_pca import RotatedPCA as RotatedPCA
+from streampca.models.pca.rotated_pca import rotate as rotate
+from streampca.models.pca.truncated_svd import TruncatedSVD as TruncatedSVD
+from streampca.models.regression.principal_regression import (
+    PrincipalComponentRegression as PrincipalComponentRegression,
+)
+from streampca.models.regression.total_least_squares import TotalLeastSquares as TotalLeastSquares
+from streampca.models.results.decomposition import Decomposition as Decomposition
+from streampca.models.results.decomposition import PrincipalComponents as PrincipalComponents
+from streampca.models.side_data.row_weights import relative_weights as relative_weights
+from streampca.models.sparse.sparse_pca import SparsePCA as SparsePCA
+from streampca.models.text.counting import open_texts as open_texts
+from streampca.models.text.lsa import LSA as LSA
+from streampca.models.two_views.cca import CCA as CCA
+from streampca.models.two_views.cross_correlation import cross_correlation as cross_correlation
+from streampca.models.two_views.mca import MCA as MCA
+from streampca.passes import Advance as Advance
+from streampca.passes import Plan as Plan
+from streampca.sources import append as append
+from streampca.sources import commit_rows as commit_rows
+from streampca.sources import open as open
+from streampca.sources import open_images as open_images
+from streampca.sources.joining import concat_features as concat_features
+from streampca.sources.joining import concat_samples as concat_samples
+from streampca.sources.ratings.opening import open_ratings as open_ratings
+from streampca.version import __version__ as __version__
