@@ -33,8 +33,8 @@ PROFILED = """
 import sys, tempfile, threading, collections, json
 import numpy as np, zarr
 import streampca
-from streampca.passes import door
-streampca.__version__; door.load({{}})  # what a fit imports is not what it enters
+from streampca.passes import memory
+streampca.__version__; memory.load({{}})  # what a fit imports is not what it enters
 from streampca import PCA, GenotypePCA, HardImpute
 
 package = {package!r}

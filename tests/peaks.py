@@ -25,23 +25,19 @@ PRELUDE = """
 import json, sys, warnings
 import numpy as np
 import streampca
-from streampca.models.contract import estimator
-from streampca.models.pca import incremental_state
-from streampca.models.results import row_maps
+from streampca.passes import Execution
 from streampca.passes.memory import code_nbytes, peak_nbytes, resident_nbytes
 
 ask = json.loads(sys.argv[1])
 plans = []
 
-def recorded(choose):
-    def chosen(*args, **more):
-        planned = choose(*args, **more)
-        plans.append(planned.plan)
-        return planned
-    return chosen
+begun = Execution.begun
 
-for room in (estimator, row_maps, incremental_state):
-    room.choose = recorded(room.choose)
+def recorded(plan, *rest):
+    plans.append(plan)
+    return begun(plan, *rest)
+
+Execution.begun = recorded
 
 def report(base, plan=None, **more):
     plan = plan or max(plans, key=lambda plan: plan.peak_nbytes)

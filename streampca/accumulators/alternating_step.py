@@ -45,7 +45,7 @@ class AlternatingStep(Accumulator):
     absent : blocks hold observed cells only, for the projection of memory.
 
     Of a block in which only stored cells are observed, only these are used.
-    Sums are float64; within a span they are made in the working dtype.
+    Sums are float64; within a span they are in the working dtype.
     Cost: with t = r (r + 1) / 2 about 4 L m (t + r) flops and L r^3 / 3; of sparse blocks 4 t flops
     per entry.
     Source: Hastie, Mazumder, Lee and Zadeh 2015, "Matrix completion and low-rank SVD via fast

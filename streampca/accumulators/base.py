@@ -25,6 +25,25 @@ class Accumulator(ABC):
     """Base class. State is plain attributes named in ``fields``: arrays, numbers or None.
 
     Results raise InvalidInputError where no block has been seen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import Accumulator, Block
+    >>> class Cells(Accumulator):
+    ...     fields = ("cells",)
+    ...     cells = 0
+    ...     merge = Accumulator.merge_sums
+    ...     def update(self, block):
+    ...         self.cells += block.length * block.shape[1]
+    ...     def projected_nbytes(self, shape, itemsize):
+    ...         return 8
+    >>> first, second = Cells(), Cells()
+    >>> for cells, start in ((first, 0), (second, 3)):
+    ...     cells.update(Block(np.ones((3, 2)), axis=0, start=start, stop=start + 3))
+    >>> first.merge(second)
+    >>> first.cells
+    12
     """
 
     settings: ClassVar[tuple[str, ...]] = ()  # constructor arguments
@@ -100,12 +119,22 @@ class Accumulator(ABC):
         if unknown := set(state) - set(self.fields):
             raise InvalidInputError(f"{type(self).__name__} has no fields {sorted(unknown)}")
 
+    def merge_sums(self, other: Self) -> None:
+        """The ``merge`` of an accumulator whose fields are sums, each of one shape."""
+        self._join(other, *self.fields)
+
     def _join(self, other: Self, *names: str) -> None:
         """Add the sums of these names that ``other`` has; None stands for no sum yet."""
-        for name in names:
-            mine, theirs = getattr(self, name), getattr(other, name)
+        sums = [(name, getattr(self, name), getattr(other, name)) for name in names]
+        for _, mine, theirs in sums:
+            if not (mine is None or theirs is None or np.shape(mine) == np.shape(theirs)):
+                raise InvalidInputError(
+                    f"{type(self).__name__} has seen width {np.shape(mine)}, and the other "
+                    f"{np.shape(theirs)}"
+                )
+        for name, mine, theirs in sums:
             if theirs is not None:
-                setattr(self, name, theirs.copy() if mine is None else mine + theirs)
+                setattr(self, name, copy.copy(theirs) if mine is None else mine + theirs)
 
     def _nothing_seen(self) -> InvalidInputError:
         return InvalidInputError(

@@ -28,7 +28,7 @@ class FilledStep(Accumulator):
         S = Y_new V_new, the products Y_new'S (m, r) and S'S (r, r): a step of subspace iteration.
     ``block["u"]`` (length, sum of ranks) is U_new of the block's lines, for a sink.
 
-    Sums are float64; within a span they are made in the working dtype.
+    Sums are float64; within a span they are in the working dtype.
     Cost: L m (m + 6 r) flops where whole, else 10 L m r.
     Source: Mazumder, Hastie and Tibshirani 2010, "Spectral regularization algorithms for learning
     large incomplete matrices", algorithm 1 and section 8 (hard thresholds).

@@ -91,7 +91,7 @@ class KernelStep(Accumulator):
                 squares[number] = (1 + (number < twice)) * own.sum(dtype=np.float64)
 
         each(tile, range(len(columns)))
-        for image in images:  # in one order, whoever made them
+        for image in images:  # in one order, whichever thread computed them
             self.product[start:stop] += image
         self.squares += float(squares.sum())
 

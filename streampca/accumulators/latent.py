@@ -118,11 +118,8 @@ class LatentEquations(Accumulator):
     def merge(self, other: Self) -> None:
         if other.second is None:
             return
-        self._check_width(self.seen, len(other.seen))
-        self.rows += other.rows
-        self.likelihood += other.likelihood
+        self._join(other, "rows", "likelihood", *SUMS)
         self.used = other.used.copy()
-        self._join(other, *SUMS)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         k = self.width
@@ -222,11 +219,7 @@ class FeaturePosterior(Accumulator):
                 every = tile.mask is None
                 self.tables += table.sum(axis=0) if every else ~tile.mask @ table
 
-    def merge(self, other: Self) -> None:
-        if other.b is None:
-            return
-        self._check_width(self.b, len(other.b))
-        self._join(other, *self.fields)
+    merge = Accumulator.merge_sums
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return shape[0] * (self.width + 1 + self.columns) * 8
@@ -245,13 +238,13 @@ class FeaturePosterior(Accumulator):
 
 # The information of streamed columns, with their new loadings, about the factors of every row.
 
-BESIDE = 4  # columns of the table after the loadings: centre, noise, residual, observed weight
+EXTRA = 4  # columns of the table after the loadings: centre, noise, residual, observed weight
 
 
 class RowInformation(Accumulator):
     """The E step of a linear Gaussian model whose columns stream, with missing cells left out.
 
-    ``block["columns"]``, a map, is (columns, width + BESIDE): loadings, centre, noise (0 =
+    ``block["columns"]``, a map, is (columns, width + EXTRA): loadings, centre, noise (0 =
     excluded), residual sum of squares, and weight of the observed cells. The operand "scale" (p,)
     standardises if present. Summed for every row over the columns that it observes: w w' / noise,
     w z / noise, z^2 / noise, log(noise) and 1. Rows are multiplied by the root of their weight, in
@@ -277,7 +270,7 @@ class RowInformation(Accumulator):
         self._check(block)
         self._check_width(self.b, block.shape[0])
         columns = block["columns"]
-        n, k = block.shape[0], columns.shape[1] - BESIDE
+        n, k = block.shape[0], columns.shape[1] - EXTRA
         if self.b is None:
             self.information, self.b = np.zeros((n, k * (k + 1) // 2)), np.zeros((n, k))
             self.squares, self.logs, self.seen = np.zeros(n), np.zeros(n), np.zeros(n)
@@ -305,13 +298,7 @@ class RowInformation(Accumulator):
             self.logs += observed @ logs[here]
             self.seen += observed @ used[here]
 
-    def merge(self, other: Self) -> None:
-        if other.b is None:
-            return
-        self._check_width(self.b, len(other.b))
-        self.rest += other.rest
-        self.cells += other.cells
-        self._join(other, *self.fields[:5])
+    merge = Accumulator.merge_sums
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         k = self.width
@@ -320,7 +307,7 @@ class RowInformation(Accumulator):
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         n, k = shape[0], self.width
         columns = min(block_length, max(4 * 2**20 // (8 * n), min(512, 64 * 2**20 // (8 * n)), 1))
-        tables = block_length * (k * (k + 1) + 3 * k + 2 * BESIDE) * 8
+        tables = block_length * (k * (k + 1) + 3 * k + 2 * EXTRA) * 8
         systems = columns * ((k + 1) * (k + 3) + k * (k + 1)) * 8  # of the preceding map
         return 4 * n * columns * 8 + tables + systems + n * (k * (k + 1) // 2 + k) * 8
 

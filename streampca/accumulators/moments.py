@@ -133,12 +133,7 @@ class RowMissing(Accumulator):
         self.missing = lost.copy() if self.missing is None else self.missing + lost
         self.n_features += block.length
 
-    def merge(self, other: Self) -> None:
-        if other.missing is not None:
-            self._check_width(self.missing, len(other.missing))
-            mine = self.missing
-            self.missing = other.missing.copy() if mine is None else mine + other.missing
-        self.n_features += other.n_features
+    merge = Accumulator.merge_sums
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return shape[0] * 8

@@ -11,7 +11,7 @@ from streampca.accumulators.base import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
-PIECE_NBYTES = 8 << 20  # of differences that are made at once
+PIECE_NBYTES = 8 << 20  # of differences that are computed at once
 ROUNDING = 1e-9  # of squared lengths: more than products of 10^6 features are off by
 
 
@@ -21,7 +21,7 @@ class NearestDistances(Accumulator):
     Operands: ``queries`` (m, p) float64; ``numbers`` (m,) of the rows that they are, which do not
     count as their own neighbours, or -1; ``origin`` (p,) is taken off both: little cancels then.
     Candidates of a block come from |x|^2 + |q|^2 - 2 x'q; distances of those that may be among
-    the nearest are then made again from the differences. inf where there are fewer rows.
+    the nearest are then computed again from the differences. inf where there are fewer rows.
     A hole counts as the origin; rows of weight 0 do not count.
     m : queries.  features : p. Both for the projection of memory.
     """

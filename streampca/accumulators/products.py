@@ -78,10 +78,10 @@ class Gram(Accumulator):
         h = probe_vectors(n)
         for tile in block.tiles(dtype, center=scaling.center, scale=scaling.scale):
             rank_k_update(self._product, tile.values, rows=False)
-            beside = probe(tile.start, tile.stop).astype(dtype)[:, None]
-            made = probed_product(tile.values, h, rows=False, beside=beside)
-            self.probed += made[:, :PROBES]
-            self.z_probe += made[:, PROBES]
+            further = probe(tile.start, tile.stop).astype(dtype)[:, None]
+            products = probed_product(tile.values, h, rows=False, further=further)
+            self.probed += products[:, :PROBES]
+            self.z_probe += products[:, PROBES]
         self.n_features += block.length
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         self.n_used += block.length - int(np.count_nonzero(unused))
@@ -100,9 +100,7 @@ class Gram(Accumulator):
                 self._check_width(self.g, len(part))
                 self.g = zeros(part.shape) if self.g is None else self.g
                 add_in_place(self.g, part)
-        self._join(other, "z_probe", "probed")
-        self.n_features += other.n_features
-        self.n_used += other.n_used
+        self._join(other, "z_probe", "probed", "n_features", "n_used")
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         n = shape[0]
@@ -173,11 +171,7 @@ class CrossProduct(Accumulator):
                 part = part * tile.root_weights[:, None]
             self.product += tile.values.T @ part
 
-    def merge(self, other: Self) -> None:
-        if self.product is not None and other.product is not None:
-            self._check_width(self.product, len(other.product))
-            self._check_width(self.product.T, other.product.shape[1])
-        self._join(other, "product")
+    merge = Accumulator.merge_sums
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return 2 * shape[1] * self.width * 8  # the sum, and one tile's contribution

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -78,13 +78,7 @@ class Reconstruction(Accumulator):
         self.residual += float(np.maximum(left, 0.0).sum())
         self.count += block.length
 
-    def merge(self, other: Self) -> None:
-        if other.captured is None:
-            return
-        self._check_width(self.captured, len(other.captured))
-        self._join(other, "captured")
-        self.residual = (self.residual or 0.0) + other.residual
-        self.count += other.count
+    merge = Accumulator.merge_sums
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return 1024
@@ -170,11 +164,7 @@ class FeatureProjection(Accumulator):
                 piece = z[:, j : j + TERMS]
                 self.norms += np.einsum("ij,ij->i", piece, piece)
 
-    def merge(self, other: Self) -> None:
-        if other.scores is None:
-            return
-        self._check_width(self.scores, len(other.scores))
-        self._join(other, "scores", "norms")
+    merge = Accumulator.merge_sums
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return shape[0] * (self.width + 1) * 8

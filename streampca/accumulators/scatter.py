@@ -290,11 +290,11 @@ class Scatter(Accumulator):
         mean, mean_low = add_exactly(self.mean, step)
         remaining = self.s - gone.s  # about the remaining mean, whether that is taken off or not
         rank_one_update(remaining, delta, -link)
-        beside = 0.0
+        removal_error = 0.0
         if not self.center:
             rank_one_update(remaining, mean, -left)
-            beside = 2.0 * left * float(np.abs(mean).max() * mean_error.max(initial=0.0))
-        refuse_impossible_scatter(remaining, rows, error + beside)
+            removal_error = 2.0 * left * float(np.abs(mean).max() * mean_error.max(initial=0.0))
+        refuse_impossible_scatter(remaining, rows, error + removal_error)
         self.probed = self.probed - gone.probed
         self.s -= gone.s
         self._add_rank_one(delta, -link)

@@ -86,11 +86,9 @@ class TwoWayStep(Accumulator):
     def merge(self, other: Self) -> None:
         if other.table is None:
             return
-        self._check_width(None if self.table is None else self.table.T, other.table.shape[1])
-        self._join(other, "table")
+        self._join(other, "table", "squares")
         self.largest = max(self.largest, other.largest)
         self.reach = max(self.reach, other.reach)
-        self.squares += other.squares
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return 7 * 8 * shape[1 - self.streamed]

@@ -20,7 +20,7 @@ from streampca.matrix import ChunkedMatrix, RowTotals, select
 from streampca.matrix.labels import json_of
 from streampca.operations.sections import SECTIONS
 from streampca.passes import limited_threads
-from streampca.passes.progress import TerminalProgress
+from streampca.passes.execution import TerminalProgress
 from streampca.sources.images import are_images
 from streampca.sources.opening import TABLES
 from streampca.sources.ratings.recognition import recognised

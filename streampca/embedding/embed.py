@@ -29,8 +29,8 @@ from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.request import seed_of, whole_number
 from streampca.models.pca.pca import PCA
 from streampca.passes import single_threaded_blas
+from streampca.passes.execution import Advance, Progress, resolve
 from streampca.passes.memory import parse_nbytes
-from streampca.passes.progress import Advance, Progress, resolve
 from streampca.sources import as_matrix, counted
 from streampca.store.sinks import copy_rows
 

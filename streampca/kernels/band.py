@@ -113,12 +113,12 @@ def _named(name: str) -> Any:
 class Band:
     """Q'AQ, block tridiagonal.
 
-    diagonal : square blocks, symmetric.  beside : the block to the right of each but the last.
+    diagonal : square blocks, symmetric.  right : the block to the right of each but the last.
     reflections : where the upper triangle of A was.  factors : of the products of reflections.
     """
 
     diagonal: list[Array]
-    beside: list[Array]
+    right: list[Array]
     reflections: Array
     factors: list[Array]
 
@@ -128,10 +128,10 @@ class Band:
         for i, block in enumerate(self.diagonal):
             stop = first + len(block)
             out[first:stop] += block @ x[first:stop]
-            if i < len(self.beside):
-                end = stop + self.beside[i].shape[1]
-                out[first:stop] += self.beside[i] @ x[stop:end]
-                out[stop:end] += self.beside[i].T @ x[first:stop]
+            if i < len(self.right):
+                end = stop + self.right[i].shape[1]
+                out[first:stop] += self.right[i] @ x[stop:end]
+                out[stop:end] += self.right[i].T @ x[first:stop]
             first = stop
         return out
 
@@ -140,7 +140,7 @@ class Band:
         m = len(self.reflections)
         out, first = np.zeros((WIDTH + 1, m)), 0
         for i, block in enumerate(self.diagonal):
-            whole = np.hstack([block, self.beside[i]]) if i < len(self.beside) else block
+            whole = np.hstack([block, self.right[i]]) if i < len(self.right) else block
             for row in range(len(block)):
                 line = whole[row, row : row + WIDTH + 1]
                 out[: len(line), first + row] = line
@@ -164,7 +164,7 @@ def band_of(a: Array) -> Band | None:
     if any(_named(name) is None for name in ROUTINES):
         return None
     m, start = len(a), 0
-    diagonal, beside, factors = [], [], []
+    diagonal, right, factors = [], [], []
     while True:
         inner = start + WIDTH
         here = slice(start, min(inner, m))
@@ -173,10 +173,10 @@ def band_of(a: Array) -> Band | None:
         if inner >= m:
             break
         factors.append(_factor_panel(a, start))
-        beside.append(np.tril(a[here, inner : inner + WIDTH]))
+        right.append(np.tril(a[here, inner : inner + WIDTH]))
         _apply(a[inner:, inner:], _reflections(a, start), factors[-1])
         start = inner
-    return Band(diagonal, beside, a, factors)
+    return Band(diagonal, right, a, factors)
 
 
 def _reflections(a: Array, start: int) -> Array:
@@ -189,7 +189,7 @@ def _reflections(a: Array, start: int) -> Array:
 
 
 def _factor_panel(a: Array, start: int) -> Array:
-    """T of I - V T V', of the QR of what lies beside a diagonal block, in its place."""
+    """T of I - V T V', of the QR of what lies right of a diagonal block, in its place."""
     inner = start + WIDTH
     panel, tau, work = a[start:inner, inner:], np.empty(WIDTH), np.empty(64 * WIDTH)
     info = ctypes.c_int(0)

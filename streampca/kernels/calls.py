@@ -252,10 +252,10 @@ def _standardize_by_sample(
             for j in range(m):
                 kept[j] = row[j]
         for i in range(lines):
-            row, made = near[i], out[start + i]  # so that the loop compiles to vectors
+            row, line = near[i], out[start + i]  # so that the loop compiles to vectors
             for j in range(m):
                 v = np.int32(row[j])
-                made[j] = (v - center[j]) * factor[j] if v != code else 0.0
+                line[j] = (v - center[j]) * factor[j] if v != code else 0.0
 
 
 def standardize_calls(
@@ -266,15 +266,15 @@ def standardize_calls(
     values : (n, m) in either layout.  out : (n, width) in the same.  center, factor : (width,).
     """
     code, by_sample = _code(missing), values.flags.c_contiguous
-    x, made = (values, out) if by_sample else (values.T[part], out.T)
+    x, into = (values, out) if by_sample else (values.T[part], out.T)
 
     def standardize(lines: slice) -> None:
         if by_sample:
-            _standardize_by_sample(x[lines], part.start, code, center, factor, made[lines])
+            _standardize_by_sample(x[lines], part.start, code, center, factor, into[lines])
         else:
-            _standardize_by_feature(x[lines], code, center[lines], factor[lines], made[lines])
+            _standardize_by_feature(x[lines], code, center[lines], factor[lines], into[lines])
 
-    each(standardize, row_pieces(len(made), made.shape[1] * made.itemsize, TASK_NBYTES))
+    each(standardize, row_pieces(len(into), into.shape[1] * into.itemsize, TASK_NBYTES))
 
 
 @_compile

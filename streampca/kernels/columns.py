@@ -311,10 +311,10 @@ def norm_estimate(probed: Array) -> Array:
     return np.asarray(CONFIDENCE * unit * np.sqrt(np.mean((probed / unit) ** 2, axis=1)))
 
 
-def probed_product(z: Array, h: Array, *, rows: bool, beside: Array | None = None) -> Array:
+def probed_product(z: Array, h: Array, *, rows: bool, further: Array | None = None) -> Array:
     """z'(z h) for z (r, m) (``rows=True``), or z (z'h) for z (m, r): (m, PROBES) float64.
 
-    beside : (r, c) further columns to multiply z' (or z) with, for c more columns of the result.
+    further : (r, c) further columns to multiply z' (or z) with, for c more columns of the result.
     No sum over r in the dtype of z is longer than SHORT. The two products with a panel of z follow
     each other while it is in the cache.
     Cost: 4 r m PROBES flops; 4 r m PROBES / SHORT bytes.
@@ -322,16 +322,16 @@ def probed_product(z: Array, h: Array, *, rows: bool, beside: Array | None = Non
     if not rows and not z.flags.c_contiguous:
         z, rows = z.T, True
     r, m = z.shape if rows else z.shape[::-1]
-    beside = np.empty((r, 0), z.dtype) if beside is None else beside
+    further = np.empty((r, 0), z.dtype) if further is None else further
     h = h.astype(z.dtype, copy=False)
-    out = np.zeros((m, PROBES + beside.shape[1]))
+    out = np.zeros((m, PROBES + further.shape[1]))
     step = SHORT * max(1, CACHED_NBYTES // max(1, SHORT * m * z.itemsize))
 
     def images(first: int) -> None:
         panel = z[first : first + step] if rows else z[:, first : first + step].T
         inner = np.empty((len(panel), out.shape[1]), z.dtype)
         np.matmul(panel, h, out=inner[:, :PROBES])
-        inner[:, PROBES:] = beside[first : first + step]
+        inner[:, PROBES:] = further[first : first + step]
         whole = len(panel) - len(panel) % SHORT
         made[first] = (
             _of_runs(panel[:whole], inner[:whole], SHORT),

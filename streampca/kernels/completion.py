@@ -340,7 +340,7 @@ def _add_across(z, lines, ends, start, stop, x, r, level, ones, v, fixed, left, 
     flat, sides = np.empty(ROOM * wide), np.empty(2 * ROOM)
     rows = flat.reshape(ROOM, wide)
     a, b = np.zeros((wide, wide)), np.zeros((2, wide))
-    out, beside = np.empty((len(left), COLUMNS)), np.empty((size, COLUMNS))
+    out, right_out = np.empty((len(left), COLUMNS)), np.empty((size, COLUMNS))
     total = 0.0
     for place in range(start, stop, COLUMNS):
         group = min(COLUMNS, stop - place)
@@ -364,13 +364,13 @@ def _add_across(z, lines, ends, start, stop, x, r, level, ones, v, fixed, left, 
                 b,
             )
             total += squares
-            _pack(out, beside, g, a, b, r, size, along, weight)
+            _pack(out, right_out, g, a, b, r, size, along, weight)
         for t in range(len(left)):
             for g in range(group):
                 left[t, place + g] += out[t, g]
         for t in range(size):
             for g in range(group):
-                right[t, place + g] += beside[t, g]
+                right[t, place + g] += right_out[t, g]
     return total
 
 

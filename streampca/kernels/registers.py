@@ -254,7 +254,7 @@ class _Builder:
         return self._everywhere(value), self._row(4, index)
 
     def _row(self, which: int, row: Any) -> Any:
-        """Pointer to the asked columns of a row of the table (4) or of y (5)."""
+        """Pointer to the wanted columns of a row of the table (4) or of y (5)."""
         array = self.context.make_array(self._kinds[which])(
             self.context, self.builder, self._args[which]
         )

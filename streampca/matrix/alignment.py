@@ -1,4 +1,4 @@
-"""Arrays that stand beside an axis of a matrix: by the names of its entries, or by their number.
+"""Arrays that belong to an axis of a matrix: by the names of its entries, or by their number.
 
 One rule for every argument. Where both sides have names, entries go by name in any order, and names
 that are absent are refused. Otherwise they go by their number, and their count is checked. An index

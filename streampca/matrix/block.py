@@ -61,6 +61,16 @@ class Block:
     values : ndarray or scipy.sparse (CSR when samples are streamed, CSC when features are).
     arrays : operands, side inputs and map outputs, by name: ``block["scores"]``.
     weights : (rows of this block,) or None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import Block
+    >>> block = Block(np.arange(6.0).reshape(3, 2), axis=0, start=10, stop=13)
+    >>> block.shape, block.length
+    ((3, 2), 3)
+    >>> [tile.values.tolist() for tile in block.tiles(np.dtype(float), center=np.array([2.0, 3.0]))]
+    [[[-2.0, -2.0], [0.0, 0.0], [2.0, 2.0]]]
     """
 
     values: Any

@@ -58,6 +58,15 @@ class ChunkedMatrix(ABC):
     A source implements the abstract methods. ``streamed(axis, edges)`` sets the axis and the
     blocks in which a pass reads it; the pass calls ``read_block(i)``. Instances must have small
     pickles: they are sent to worker processes, and open their store there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import streampca
+    >>> matrix = streampca.open(np.arange(12.0).reshape(6, 2))
+    >>> halves = matrix.streamed(0, np.array([0, 3, 6]))
+    >>> halves.n_blocks, halves.read_block(1).dense().tolist()
+    (2, [[6.0, 7.0], [8.0, 9.0], [10.0, 11.0]])
     """
 
     shape: tuple[int, int]

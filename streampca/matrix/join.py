@@ -353,8 +353,8 @@ def _refuse_other_entries(parts: Sequence[ChunkedMatrix], axis: int) -> None:
     """Refuse parts whose names along a shared axis differ."""
     kind, named = ("sample", "feature")[axis], [p for p in parts if p.labels.axis(axis).named]
     for part in named[1:]:
-        if told := difference(named[0].labels.axis(axis), part.labels.axis(axis), kind):
+        if reason := difference(named[0].labels.axis(axis), part.labels.axis(axis), kind):
             raise InvalidInputError(
-                f"cannot join matrices of other {kind}s, or in another order: {told}. Put them in "
-                "one order before they are opened"
+                f"cannot join matrices of other {kind}s, or in another order: {reason}. Put them "
+                "in one order before they are opened"
             )

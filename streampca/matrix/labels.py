@@ -19,7 +19,7 @@ from streampca.kernels import Array
 from streampca.matrix.columns import Column, join, label_array, textual
 from streampca.matrix.preprocessing import RAW, Preprocessing
 
-SYMBOL = "symbol"  # a further column: of genes, beside ids that name them
+SYMBOL = "symbol"  # a further column: of genes whose names are ids
 
 
 @dataclass(frozen=True)
@@ -235,11 +235,11 @@ class Labels:
         return self.features if axis == 1 else self.samples
 
 
-def component_axis(k: int, *beside: AxisLabels) -> AxisLabels:
+def component_axis(k: int, *axes: AxisLabels) -> AxisLabels:
     """The axis of k components, numbered from 1, called "component", or "mode" where the data have
     a dimension of that name."""
-    taken = {dim for axis in beside for part in [axis, *axis.parts.values()] for dim in part.dims}
-    for axis in beside:
+    taken = {dim for axis in axes for part in [axis, *axis.parts.values()] for dim in part.dims}
+    for axis in axes:
         taken |= {*axis.extra, *axis.grids}
     name = next(n for n in ("component", "mode", "component_", "mode_") if n not in taken)
     return AxisLabels.plain(name, k, list(range(1, k + 1)))

@@ -23,10 +23,10 @@ from streampca.matrix.derived import ComputedView
 from streampca.matrix.labels import AxisLabels
 from streampca.matrix.preprocessing import RowSums, Step
 
-HELD_NBYTES = 32 << 20  # of frequencies that are kept; more are made again for every block
-PANEL_NBYTES = 2 << 20  # of them that are made at once
+HELD_NBYTES = 32 << 20  # of frequencies that are kept; more are drawn again for every block
+PANEL_NBYTES = 2 << 20  # of frequencies that are drawn at once
 FREQUENCIES = 1 << 40  # at most; a feature is counted above them
-PIECE_NBYTES = 4 << 20  # of phases that are made at once
+PIECE_NBYTES = 4 << 20  # of phases that are computed at once
 STRIP = 1024  # rows that are mapped at a time where features are streamed
 NAMED = 100_000  # columns whose names are compared
 FOURIER = ("rbf", "laplacian")
@@ -51,7 +51,7 @@ class FeatureMap(ABC):
         return 0
 
     def scratch_nbytes(self, length: int, width: int) -> int:
-        """Bytes that it needs for so many rows of ``width``, beside them and their features."""
+        """Bytes that it needs for so many rows of ``width``, without rows and features."""
         return 8 * length * (width + 2 * self.n_features)
 
 
@@ -192,15 +192,15 @@ class RowFunction(FeatureMap, Step, kind="function of rows"):
 
     def features(self, rows: Array) -> Array:
         assert self.function is not None
-        made = np.asarray(self.function(rows))
-        if made.shape != (len(rows), self.n_features):
+        features = np.asarray(self.function(rows))
+        if features.shape != (len(rows), self.n_features):
             raise InvalidInputError(
-                f"{self.name} gave an array of shape {made.shape} for {len(rows)} rows; expected "
-                f"({len(rows)}, {self.n_features}). It takes (m, p) and gives (m, n_features)"
+                f"{self.name} gave an array of shape {features.shape} for {len(rows)} rows; "
+                f"expected ({len(rows)}, {self.n_features}): it takes (m, p), gives (m, n_features)"
             )
-        if made.dtype.kind not in "biuf":
-            raise InvalidTypeError(f"{self.name} gave {made.dtype}; expected real numbers")
-        return made
+        if features.dtype.kind not in "biuf":
+            raise InvalidTypeError(f"{self.name} gave {features.dtype}; expected real numbers")
+        return features
 
     def digest(self) -> bytes:
         return f"{self.name} {self.inputs} {self.n_features} {code_of(self.function)}".encode()
@@ -299,7 +299,7 @@ class FourierFeatures(FeatureMap, Step, kind="random Fourier features"):
         return out
 
     def _pieces(self, length: int) -> list[slice]:
-        """Of the rows; all at once where frequencies are made for each piece."""
+        """Of the rows; all at once where frequencies are drawn for each piece."""
         row = 4 * (self.n_features + 2 * self.inputs)
         return row_pieces(length, row, PIECE_NBYTES) if self._held else [slice(0, length)]
 
@@ -312,7 +312,7 @@ class FourierFeatures(FeatureMap, Step, kind="random Fourier features"):
         return self._made(slice(0, self.inputs))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the frequencies, which are made again."""
+        """Without the frequencies, which are drawn again."""
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     def _panels(self) -> list[slice]:
@@ -335,8 +335,8 @@ class FourierFeatures(FeatureMap, Step, kind="random Fourier features"):
 
     @property
     def held_nbytes(self) -> int:
-        made = 4 * self.inputs * self.n_features if self._held else 0
-        return made + 6 * PANEL_NBYTES
+        held = 4 * self.inputs * self.n_features if self._held else 0
+        return held + 6 * PANEL_NBYTES
 
     def scratch_nbytes(self, length: int, width: int) -> int:
         longest = max((one.stop - one.start for one in self._pieces(length)), default=0)

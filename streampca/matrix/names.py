@@ -145,8 +145,8 @@ def places(wanted: Any, known: Any, what: str) -> Array:
     number = {one: i for i, one in enumerate(others)}
     found = np.array([number.get(one, -1) for one in mine], np.int64)
     if len(number) < len(others):
-        asked = set(mine)
-        again = [one for i, one in enumerate(others) if number[one] != i and one in asked]
+        own = set(mine)
+        again = [one for i, one in enumerate(others) if number[one] != i and one in own]
         if again:
             raise InvalidInputError(
                 f"{what} names {shorten([repr(one) for one in dict.fromkeys(again)])} twice; "
@@ -219,14 +219,14 @@ def _instants(dates: list[Any]) -> Array:
 
 def _as_text(values: Array) -> Array:
     """Names as they are written."""
-    made = np.empty(len(values), object)
+    texts = np.empty(len(values), object)
     if values.dtype.kind == "M":
-        made[:] = np.datetime_as_string(values.astype("M8[s]")).tolist()
+        texts[:] = np.datetime_as_string(values.astype("M8[s]")).tolist()
     elif values.dtype.kind == "f":
-        made[:] = [str(int(one)) if one.is_integer() else repr(one) for one in values.tolist()]
+        texts[:] = [str(int(one)) if one.is_integer() else repr(one) for one in values.tolist()]
     else:
-        made[:] = [_written(one) for one in values.tolist()]
-    return made
+        texts[:] = [_written(one) for one in values.tolist()]
+    return texts
 
 
 def _written(one: Any) -> str:

@@ -26,7 +26,7 @@ from streampca.passes import (
     execute,
     with_arrays,
 )
-from streampca.passes.work import Map
+from streampca.passes.records import Map
 from streampca.sources import as_matrix
 from streampca.sources.genotypes.allele_counts import PLOIDY
 from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink

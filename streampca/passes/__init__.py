@@ -22,8 +22,8 @@ configuration). In Python: `scheduler="tcp://127.0.0.1:8786"`, a `Client`, or th
 
 Hand over a path or URL that every worker sees: each reads its own chunks, and little else travels.
 A lazy Dask or xarray object sends its graph too; the chunks of a persisted one are folded on the
-workers where they lie. NumPy, data frames and sparse matrices in memory are folded here, beside an
-ambient client too; `scheduler=` that names a cluster sends them there once.
+workers where they lie. NumPy, data frames and sparse matrices in memory are folded here, even
+if there is an ambient client; `scheduler=` that names a cluster sends them there once.
 
 A relative path is that of the client. Each worker compares what it finds there (shape, chunks,
 metadata, a sample of the chunks) with what the client sees; another store, or none, is refused by
@@ -56,18 +56,26 @@ held in memory) comes to it.
 (2), `worker-timeout` (1800 s without any worker, after `pause-timeout` with a warning).
 """
 
+from streampca.passes.blocks import block_edges, easier_axis
+from streampca.passes.candidates import (
+    Candidate,
+    Planned,
+    Steps,
+    choose,
+    choose_axis,
+    choose_pass,
+    only_pass,
+    pass_spec,
+)
 from streampca.passes.cluster.clients import cluster_class, find_client, is_client, started
 from streampca.passes.cluster.parcel import in_memory
-from streampca.passes.costs import PassCost, PassResult
-from streampca.passes.door import MemoryUse, check_workers
-from streampca.passes.execute import Outcome, Running, execute, one_pass, with_arrays
-from streampca.passes.execution import Execution, client_for
-from streampca.passes.memory import parse_nbytes, size
-from streampca.passes.plan import block_edges, choose, easier_axis, make_plan, pass_spec
-from streampca.passes.progress import Advance
+from streampca.passes.cluster.worker_memory import check_workers
+from streampca.passes.execute import Outcome, execute, one_pass, run, with_arrays
+from streampca.passes.execution import Advance, Execution, Running, client_for
+from streampca.passes.memory import MemoryUse, parse_nbytes, size
+from streampca.passes.plan import Plan, larger
 from streampca.passes.rates import Rates
-from streampca.passes.records import PassPlan, Plan, larger
-from streampca.passes.run import run
+from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassSpec
 from streampca.passes.settings import (
     all_threads,
     limited_threads,
@@ -76,7 +84,6 @@ from streampca.passes.settings import (
     single_threaded_blas,
     thread_count,
 )
-from streampca.passes.specs import Candidate, Pass, PassSpec, Planned, Steps, only_pass
 
 __all__ = [
     "Advance",
@@ -98,6 +105,8 @@ __all__ = [
     "block_edges",
     "check_workers",
     "choose",
+    "choose_axis",
+    "choose_pass",
     "client_for",
     "cluster_class",
     "easier_axis",
@@ -107,7 +116,6 @@ __all__ = [
     "is_client",
     "larger",
     "limited_threads",
-    "make_plan",
     "on_threads",
     "one_pass",
     "only_pass",

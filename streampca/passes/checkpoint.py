@@ -15,7 +15,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, SourceError
-from streampca.passes.work import Work
+from streampca.passes.records import Pass
 from streampca.store import is_bundle, read_bundle, remove_bundle, understood, write_bundle
 
 Array = np.ndarray[Any, Any]
@@ -36,7 +36,7 @@ class Checkpoint:
         self._next = 0  # the first span that is not in the checkpoint on disk
 
     @classmethod
-    def open(cls, folder: str, plan: Mapping[str, Any], work: Work, every: float) -> Checkpoint:
+    def open(cls, folder: str, plan: Mapping[str, Any], work: Pass, every: float) -> Checkpoint:
         """The checkpoint of this pass inside ``folder``.
 
         Raises InvalidInputError if something else is at its path.
@@ -51,7 +51,7 @@ class Checkpoint:
         return cls(path, _key(plan, work, kept), every, kept)
 
     @staticmethod
-    def can_keep(work: Work) -> bool:
+    def can_keep(work: Pass) -> bool:
         """Whether all outputs of the pass are in this process."""
         return all(sink.held() is not None for sink in work.sinks.values())
 
@@ -108,12 +108,12 @@ class Checkpoint:
         remove_bundle(self.path)
 
 
-def _key(plan: Mapping[str, Any], work: Work, held: Mapping[str, Array]) -> str:
+def _key(plan: Mapping[str, Any], work: Pass, held: Mapping[str, Array]) -> str:
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
     digest.update(work.matrix.content_stamp().encode())
     digest.update(repr([(n, v.shape, str(v.dtype)) for n, v in sorted(held.items())]).encode())
     try:
-        for name, accumulator in sorted(work.accumulators.items()):
+        for name, accumulator in sorted(work.spec.accumulators.items()):
             settings = {s: getattr(accumulator, s) for s in accumulator.settings}
             digest.update(pickle.dumps((name, type(accumulator), settings)))
         digest.update(pickle.dumps(sorted(work.maps.items())))

@@ -1,50 +1,37 @@
-"""From a plan to its answer: the one way in which passes are made, for every method."""
+"""From a plan to its answer: the only way in which passes run, for every method."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
 
-from streampca.matrix import ChunkedMatrix
-from streampca.passes.costs import PassCost, PassResult
-from streampca.passes.door import MemoryUse, warn_of_excess
-from streampca.passes.execution import Execution
-from streampca.passes.plan import choose
-from streampca.passes.records import PassPlan, Plan
-from streampca.passes.run import run
-from streampca.passes.settings import limited_threads
-from streampca.passes.specs import Candidate, Pass, PassSpec, Planned, Steps, T
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import give_back
+from streampca.matrix import ChunkedMatrix, spot_checks
+from streampca.passes.candidates import Planned, Steps, T, choose_pass
+from streampca.passes.cluster.cluster import run_on_cluster
+from streampca.passes.cluster.workers import await_worker, refuse_other_versions, workers_can_read
+from streampca.passes.execution import Execution, Fold, Running, client_for
+from streampca.passes.lanes import run_on_lanes
+from streampca.passes.memory import MemoryUse
+from streampca.passes.plan import Plan, warn_of_excess
+from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassSpec
+from streampca.passes.settings import limited_threads, single_threaded_blas
 
 Recall = Callable[[PassPlan, Pass, Callable[[], PassResult]], PassResult]
-
-
-@dataclass(frozen=True)
-class Running:
-    """How passes run; it never changes a result.
-
-    memory_limit : bytes, or text such as "2GiB", that the plan keeps to; None: no limit.
-    scheduler : None (the ambient ``distributed.Client`` if there is one, else threads),
-        "threads", an address, or a Client.
-    progress : True, False, a callable of an :class:`Advance`, or None (a bar in a terminal).
-    checkpoint : directory for span checkpoints, or None.
-    threads : of passes and solvers; None: as many as this process may use.
-    """
-
-    memory_limit: int | str | None = None
-    scheduler: Any = None
-    progress: Any = None
-    checkpoint: str | None = None
-    threads: int | None = None
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
     """An answer, and how it came about.
 
-    plan : of everything that might run.  costs : one entry for each pass that was made.
+    plan : of everything that might run.  costs : of each pass that ran.
     memory : use of this process since the first pass began.
     """
 
@@ -73,31 +60,34 @@ def execute(
     planned = replace(planned, start=start)
     plan, matrix = planned.plan, planned.matrix
     with limited_threads(running.threads):
-        execution = Execution.begun(
-            plan, matrix, running.scheduler, running.progress, running.checkpoint
-        )
+        execution = Execution.begun(plan, matrix, running)
         answer = _answer(planned, execution, recall)
         while (then := planned.then) is not None and _doubt(answer):
             planned, execution.plan = then, then.plan
             execution.first_pass = len(execution.costs)
             answer = _answer(planned, execution, recall)
+        warn_of_excess(plan, execution.memory)
     return Outcome(answer, plan, execution.costs, execution.memory)
 
 
 def one_pass(
-    matrix: ChunkedMatrix, spec: PassSpec, running: Running, **arrays: Any
-) -> Outcome[PassResult]:
-    """A pass by itself, planned and made; its answer are its sums.
+    matrix: ChunkedMatrix,
+    spec: PassSpec,
+    running: Running,
+    solve: Callable[[Planned[Any]], Steps[Any]] | None = None,
+    **arrays: Any,
+) -> Outcome[Any]:
+    """A pass by itself, planned and run; its answer is its sums, or what ``solve`` returns.
 
-    arrays : operands, side inputs, maps and sinks, as :class:`Pass` takes them.
+    arrays : operands, side inputs, maps and sinks, as :class:`Pass` takes them, without ``solve``.
     Raises MemoryLimitError, and what :func:`execute` raises.
     """
-    candidate = Candidate(spec.name, "one pass", (spec,), solve=partial(with_arrays, arrays=arrays))
-    return execute(choose(matrix, spec.name, [candidate], running.memory_limit), running)
+    solve = solve or partial(with_arrays, arrays=arrays)
+    return execute(choose_pass(matrix, spec, running.memory_limit, solve), running)
 
 
 def with_arrays(planned: Planned[Any], *, arrays: Mapping[str, Any]) -> Steps[PassResult]:
-    """The sums of the one pass of a candidate, made with these arrays."""
+    """The sums of the only pass of a candidate, with these arrays."""
     (spec,) = planned.candidate.passes
     return (yield Pass(spec, **arrays))
 
@@ -110,21 +100,20 @@ def _doubt(answer: Any) -> str:
 def _answer(planned: Planned[T], execution: Execution, recall: Recall | None) -> T:
     """The answer of one candidate: its solver is handed the sums of the passes that it wants."""
     execution.n_passes = execution.first_pass + planned.plan.n_passes
-    made = execution.first_pass
+    number = execution.first_pass
     result: Any = None
     with closing(planned.candidate.solve(planned)) as steps:
         while True:
             try:
                 wanted = [steps.send(result)]
             except StopIteration as done:
-                warn_of_excess(execution.whole, execution.memory)
                 execution.finished()
                 answer: T = done.value
                 return answer
             if (after := wanted[0].after) is not None:
-                made, execution.keeps = after, False
-            made += 1
-            execution.pass_number, result = made, None
+                number, execution.keeps = after, False
+            number += 1
+            execution.pass_number, result = number, None
             # a result is not held in the next pass, nor operands after theirs
             result = _made(planned, wanted.pop(), execution, recall)
 
@@ -135,23 +124,85 @@ def _made(
     """The result of one pass."""
     spec, blocks = planned.declared(wanted.spec)
     name = blocks.name if blocks.times == 1 else f"{blocks.name} {wanted.number}"
-    sides = dict(wanted.side_inputs)
-    if spec.feature_weights is not None:
-        sides["feature_weights"] = spec.feature_weights
-    read = next(one for one in (wanted.matrix, spec.matrix, planned.matrix) if one is not None)
-    once = partial(
-        run,
-        replace(blocks, name=name),
-        read,
-        accumulators=wanted.accumulators(),
-        operands=wanted.operands,
-        side_inputs=sides,
-        maps=wanted.maps,
-        sinks=wanted.sinks,
-        weights=spec.weights if wanted.weighted else None,
-        execution=execution,
-        more_follow=True,
-    )
+    matrix = next(m for m in (wanted.matrix, spec.matrix, planned.matrix) if m is not None)
+    wanted = replace(wanted, spec=spec, matrix=matrix)
+    once = partial(run, replace(blocks, name=name), wanted, execution)
     if recall is None or blocks is not planned.plan.passes[0]:
         return once()
     return recall(blocks, wanted, once)
+
+
+def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
+    """Walk a matrix once, in the blocks of a plan.
+
+    Bits depend on the plan alone, not on lanes, workers or the order in which they finish.
+    Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
+    """
+    matrix = wanted.matrix
+    client = client_for(execution.running.scheduler, matrix)
+    if client is not None and not workers_can_read(matrix):
+        client = None
+    if client is not None:
+        await_worker(client)
+        refuse_other_versions(client)
+    work = wanted.begun(plan)
+    _check(work)
+    give_back()  # what came before: a solver, another pass
+    cost = PassCost(plan.name)
+    begun = time.perf_counter()
+    shared = matrix.prepared()
+    fold = Fold(plan, work, cost, execution, begun)
+    todo = list(enumerate(plan.spans))[fold.next :]
+    try:
+        with single_threaded_blas():  # on a cluster too: spans are merged here
+            if todo and client is not None:
+                checked = replace(work, checks=spot_checks(work.matrix.locations()))
+                run_on_cluster(client, checked, fold, execution)
+            elif todo:
+                run_on_lanes(work, todo, execution.crew(work, len(todo)), fold)
+    except BaseException as error:
+        fold.interrupted(error)
+        raise
+    fold.finish()
+    give_back()
+    shared = matrix.prepared() - shared
+    cost.reads += shared.chunks
+    cost.nbytes += shared.nbytes
+    cost.seconds = time.perf_counter() - begun
+    execution.costs.append(cost)
+    return PassResult(fold.total, cost)
+
+
+def _check(work: Pass) -> None:
+    axis = work.matrix.streamed_axis
+    for name, accumulator in work.spec.accumulators.items():
+        if accumulator.axis not in (None, axis):
+            streamed, wanted = (("samples", "features")[a] for a in (axis, accumulator.axis))
+            raise InvalidInputError(f"{name!r} needs blocks of {wanted}; this pass has {streamed}")
+    length, edges = work.matrix.shape[axis], work.matrix.edges
+    if edges[0] < 0 or edges[-1] > length:
+        raise InvalidInputError(f"the plan is for another matrix: {edges[-1]} rows, here {length}")
+    names = [*work.operands, *work.side_inputs, *work.maps]
+    if len(set(names)) < len(names):
+        raise InvalidInputError(f"operands, side inputs and maps share a name: {sorted(names)}")
+    for name, values in work.side_inputs.items():
+        if (rows := np.shape(values)[0]) != length:
+            raise InvalidInputError(f"side input {name!r} has {rows} rows, not {length}")
+    if work.design is not None:
+        if len(work.design) != work.matrix.shape[0]:
+            raise InvalidInputError(
+                f"a design of {len(work.design)} rows for {work.matrix.shape[0]} samples"
+            )
+        if axis == 0 and "removed" not in work.operands:
+            raise InvalidInputError("streamed samples need to know what the design removes")
+    if work.weights is not None and len(work.weights) != work.matrix.shape[0]:
+        raise InvalidInputError(
+            f"{len(work.weights)} weights for {work.matrix.shape[0]} samples; expected one each"
+        )
+    sources = set(work.matrix.paths())
+    for sink in work.sinks.values():
+        if same := sources.intersection(sink.paths()):
+            raise InvalidInputError(f"{same.pop()} is what is read; choose another output")
+    produced = {name for one in work.spec.accumulators.values() for name in one.makes}
+    if missing := set(work.sinks) - set(work.maps) - produced:
+        raise InvalidInputError(f"sinks {sorted(missing)} have no map of that name")

@@ -1,19 +1,23 @@
-"""Memory: sizes as text, what a machine has, and what a process takes before its first pass."""
+"""Memory: sizes as text, what a machine has, what a process takes before a fit, and its peak."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from streampca import imported
 from streampca.errors import InvalidInputError
-from streampca.imported import weight_of
+from streampca.imported import weighing, weight_of
 
 # Numbers of bytes as text, and back.
 
@@ -153,7 +157,7 @@ def available_nbytes() -> int | None:
 # These terms are projections: a plan depends on nothing that is measured. They are the same on
 # every machine, except for a library that others load if it is installed (``brought``). It counts
 # where it is installed, and never decides which schedule is chosen. The real memory of libraries is
-# measured when a fit begins (``door``).
+# measured when a fit begins (``load``).
 
 INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured, command line 96
 LIBRARY_NBYTES = {  # each without the libraries that it needs
@@ -165,7 +169,7 @@ LIBRARY_NBYTES = {  # each without the libraries that it needs
     "polars": 28 * MiB,  # 24 measured
     "h5py": 20 * MiB,  # 11 measured; 18 where the package was loaded on first use
     "numba": 56 * MiB,  # 54 measured
-    "sparse": 8 * MiB,  # 7 measured, beside Numba, which it loads
+    "sparse": 8 * MiB,  # 7 measured, without Numba, which it loads
     "sklearn": 116 * MiB,  # its text: 49 measured, 111 with pandas, loaded if it is installed
 }
 WORKER_NBYTES = 56 * MiB  # distributed, its server and connections, in a worker of a cluster
@@ -203,3 +207,75 @@ def unforeseen(process: Mapping[str, int]) -> int:
     """Bytes by which the loaded libraries exceed what the plan counts for them."""
     projected = imports(process)
     return max(0, weight_of(projected) - sum(projected.values()))
+
+
+# What this process holds: libraries, loaded and weighed, and the most since a fit began.
+
+HELD = ("labels", "source", "X in memory")  # terms of a process that exist before a fit
+# library -> the module to import, where it is not the package itself
+MODULES = {"dask": "dask.array", "sklearn": "sklearn.feature_extraction.text"}
+SOLVING = (  # modules that any fit needs
+    "scipy.linalg.cython_blas",
+    "scipy.linalg.cython_lapack",
+    "scipy.special",
+    "scipy.sparse",
+)
+
+
+def load(process: Mapping[str, int]) -> None:
+    """Import the libraries that a plan counts, and measure the memory of new ones.
+
+    What every fit needs is part of the interpreter, and loads first.
+    """
+    for name in SOLVING:
+        import_module(name)
+    for name in imports(process):
+        with weighing(), contextlib.suppress(ImportError):  # reported where it is needed
+            import_module(MODULES.get(name, name))
+
+
+def other_nbytes(process: Mapping[str, int], resident: int) -> int:
+    """Of so many resident bytes, those that a plan with these terms does not count."""
+    counted = code_nbytes(process) + sum(process[name] for name in HELD)
+    return max(0, resident - counted)
+
+
+def own_peak(memory: Mapping[str, Mapping[str, int]], peak: int, held: int | None) -> int:
+    """The peak of a fit without what its process held before that the plan does not count.
+
+    memory : of the plan, by part and term.  peak, held : resident bytes, at most and before.
+    """
+    return peak - (0 if held is None or not memory else other_nbytes(memory["process"], held))
+
+
+@dataclass
+class MemoryUse:
+    """Resident bytes of this process: ``held`` when the fit began, ``sampled`` the most since.
+
+    high : the process's high-water mark at the beginning. It is never reset: other observers of
+        the process use it too.
+    more : of threads beyond the lanes of the plan.
+    warned : whether the caller was.
+    """
+
+    held: int
+    high: int
+    sampled: int
+    more: int = 0
+    warned: bool = False
+
+    @classmethod
+    def begun(cls) -> Self:
+        """The state at the beginning of a fit."""
+        held = resident_nbytes()
+        return cls(held, peak_nbytes(), held)
+
+    def sample(self) -> None:
+        """Measure again; called after every block."""
+        self.sampled = max(self.sampled, resident_nbytes())
+
+    def peak_nbytes(self) -> int:
+        """The most so far: the high-water mark if it rose, else the largest sample."""
+        high = peak_nbytes()
+        self.sample()
+        return high if high > self.high else self.sampled

@@ -1,393 +1,380 @@
-"""The plan: what will be read, how, and in how much memory, before anything is read.
-
-A plan is a function of the source and the settings alone. Free memory, what the process holds,
-core counts and timings never enter it; they can only lead to its refusal (``door``). The same holds
-for a library that X's libraries load if it is installed: it is counted, but decides nothing.
-"""
+"""The plan of a fit: its passes and its memory, as text, and whether it fits here."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby, product
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator
-from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
-from streampca.matrix.standardize import PIECE_NBYTES
-from streampca.matrix.tiles import tile_length
-from streampca.passes import door
+from streampca.errors import MemoryLimitError, MemoryPlanWarning, warn_caller
+from streampca.html import card, memory_bar, preformatted, table, text
+from streampca.matrix.labels import json_of
+from streampca.passes import memory as machine
+from streampca.passes.cluster.clients import ambient_client
 from streampca.passes.memory import (
-    BROUGHT,
-    INTERPRETER_NBYTES,
-    KERNELS_NBYTES,
-    LIBRARY_NBYTES,
-    NEEDS,
-    PACKED_NBYTES,
-    PACKED_ROWS,
-    SKINNY_NBYTES,
-    THREAD_NBYTES,
+    MemoryUse,
     MiB,
     as_limit,
-    installed,
-    parse_nbytes,
+    brought,
+    imports,
+    other_nbytes,
     size,
     unforeseen,
 )
-from streampca.passes.records import PassPlan, Plan, blocks_per_span, chunks_per_block, phase_nbytes
-from streampca.passes.settings import setting, thread_nbytes
-from streampca.passes.specs import Candidate, PassSpec, Planned, T
+from streampca.passes.records import PassPlan
+from streampca.passes.settings import thread_count
 
-BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, if chunks allow it
-BLOCK_LENGTH = 512  # shorter blocks cost more in merging than they save
-DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit, beside an X in memory
-LANES = 2
-OF_LANES = ("decoding", "tiles", "partial accumulators", "scratch", "residuals")  # terms of memory
-SHARED_NBYTES = 64 * MiB  # the most that strips of a Dask graph may share
-
-# (lanes, blocks read ahead per lane, block size as a share of BLOCK_NBYTES): most generous first
-SCHEDULES = ((2, 1, 1.0), (2, 1, 0.25), (1, 1, 0.25), (1, 1, 0.0), (1, 0, 0.0))
+SLACK_NBYTES = 4 * MiB  # the kernel counts pages of each thread in batches
 
 
-class _Cut(NamedTuple):
-    """blocks : a pass without a name.  longest : streamed rows of a block.  block : its bytes."""
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """What a fit will do. Prints as text, as HTML in Jupyter; ``to_json`` for machines.
 
-    blocks: PassPlan
-    n_spans: int
-    longest: int
-    block: int
+    ``considered`` lists (solver, predicted seconds) of all candidates in the order in which they
+    were tried. ``memory`` gives the projected bytes by phase and term; ``peak_nbytes`` is the
+    process plus the largest phase, in a process that does nothing else, including an X in memory.
+    A limit selects by ``portable_nbytes``, the same on every machine; ``passed_over`` lists those
+    of the more generous schedules that the limit ruled out.
+    Measured memory is no part of a plan; ``str`` tells if libraries take more than projected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA
+    >>> plan = PCA(2).plan(np.zeros((1000, 20)))
+    >>> plan.solver, plan.n_passes, plan.passes[0].n_blocks
+    ('scatter', 1, 1)
+    """
+
+    method: str
+    solver: str
+    reason: str
+    shape: tuple[int, int]
+    dtype: str
+    work_dtype: str
+    source: str
+    lanes: int
+    blocks_ahead: int
+    passes: tuple[PassPlan, ...]
+    memory: Mapping[str, Mapping[str, int]]
+    memory_limit: int | None = None
+    solve_flops: float = 0.0
+    prepare_reads: int = 0  # before the first pass: what the strips of a Dask graph share
+    prepare_nbytes: int = 0
+    rejected: tuple[str, ...] = ()
+    considered: tuple[tuple[str, float], ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""  # of the source
+    then: Plan | None = None  # the plan to follow if this one's answer cannot be certified
+    passed_over: tuple[int, ...] = ()
+
+    @property
+    def sequence(self) -> list[Plan]:
+        """This plan, and those that may follow it."""
+        return [self] if self.then is None else [self, *self.then.sequence]
+
+    @property
+    def peak_nbytes(self) -> int:
+        """Projected peak of the process, including a following plan."""
+        return max(peak_of(one.memory) for one in self.sequence)
+
+    @property
+    def portable_nbytes(self) -> int:
+        """The peak without libraries that are counted only because they are installed here."""
+        return max(peak_of(one.memory) - brought(one.memory["process"]) for one in self.sequence)
+
+    @property
+    def thread_nbytes(self) -> int:
+        """Bytes that each thread takes beyond the lanes, at most."""
+        passes = (one for plan in self.sequence for one in plan.passes)
+        return max((one.thread_nbytes for one in passes), default=0)
+
+    def peak_with(self, threads: int) -> int:
+        """Projected peak with so many threads."""
+        return self.peak_nbytes + max(0, threads - self.lanes) * self.thread_nbytes
+
+    def affordable(self, threads: int, room: int | None) -> int:
+        """As many threads as asked for, but no more than fit with the lanes of the plan.
+
+        room : bytes for all of the plan, or None where nobody knows.
+        """
+        more = max(0, threads - self.lanes)
+        if room is not None and more:
+            more = min(more, max(0, room - self.peak_nbytes) // max(1, self.thread_nbytes))
+        return min(threads, self.lanes) + more
+
+    @property
+    def reads(self) -> int:
+        """Stored chunks read, all passes together; at most, if passes repeat."""
+        own = sum(p.times * p.reads for p in self._own) + self.prepare_reads
+        return own if self.then is None else own + self.then.reads
+
+    @property
+    def n_passes(self) -> int:
+        """The largest possible number of passes."""
+        return sum(one.times for plan in self.sequence for one in plan._own)
+
+    @property
+    def _own(self) -> list[PassPlan]:
+        """The passes, without those that the following plan makes where it is gone over to."""
+        return [one for one in self.passes if self.then is None or not one.final]
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded bytes read, all passes together."""
+        own = sum(p.times * p.nbytes for p in self._own) + self.prepare_nbytes
+        return own if self.then is None else own + self.then.nbytes
+
+    @property
+    def flops(self) -> float:
+        """Estimated arithmetic of passes and solver."""
+        own = sum(p.times * p.flops for p in self._own) + self.solve_flops
+        return own if self.then is None else own + self.then.flops
+
+    @property
+    def largest_phase(self) -> tuple[Mapping[str, Mapping[str, int]], str]:
+        """(the memory of the plan with the largest peak, its largest phase)."""
+        memory = max((one.memory for one in self.sequence), key=peak_of)
+        return memory, max(memory, key=lambda phase: phase_nbytes(memory, phase))
+
+    def named(self, name: str) -> PassPlan:
+        """The pass of that name."""
+        return next(p for p in self.passes if p.name == name)
+
+    def after(self, *earlier: Plan) -> Plan:
+        """The plan with the passes of earlier ones before its own, each with its memory."""
+        memory = dict(self.memory)
+        for one in earlier:
+            memory |= {each.name: one.memory[each.name] for each in one.passes}
+        passes = [each for one in earlier for each in one.passes]
+        return replace(self, passes=(*passes, *self.passes), memory=memory)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        if self.then is None:
+            del fields["then"]
+        else:
+            fields["then"] = self.then.to_dict()
+        fields["passes"] = [p.to_dict() for p in self.passes]
+        fields["shape"] = list(self.shape)
+        fields["rejected"], fields["passed_over"] = list(self.rejected), list(self.passed_over)
+        fields["sizes"] = dict(self.sizes)
+        fields["considered"] = [list(one) for one in self.considered]
+        fields["memory"] = {phase: dict(terms) for phase, terms in self.memory.items()}
+        fields |= {"reads": self.reads, "bytes": self.nbytes, "flops": self.flops}
+        return fields | {"peak_bytes": self.peak_nbytes}
+
+    def to_json(self) -> str:
+        """The same bytes for the same source and settings, on every machine."""
+        return json_of(self.to_dict(), sort_keys=True, indent=1)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan: {self.method} by {self.solver}, {self.n_passes} passes, {self.reads} chunk "
+            f"reads, {size(self.peak_nbytes)}>"
+        )
+
+    def __str__(self) -> str:
+        n, p = self.shape
+        nbytes = size(n * p * np.dtype(self.dtype).itemsize)
+        lines = [
+            f"{self.method} of {n} samples x {p} features ({self.dtype}, {nbytes})",
+            f"solver    {self.solver}: {self.reason}",
+            *self._lines_of_passes(),
+            *self._lines_of_threads(),
+            *self._lines_of_memory(),
+            *(f"not taken {why}" for why in self.rejected),
+        ]
+        if len(self.considered) > 1:
+            times = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.considered)
+            lines.append(f"predicted {times}")
+        lines += [f"source    {self.note}"] if self.note else []
+        return "\n".join(lines)
+
+    def _lines_of_passes(self) -> Iterator[str]:
+        first = 1
+        for one in self.passes:
+            figures = one.to_dict()
+            number = f"{first}" if one.times == 1 else f"{first}-{first + one.times - 1}"
+            first += one.times
+            yield (
+                f"pass {number}/{self.n_passes}  {one.name}: {one.n_blocks} blocks of "
+                f"{figures['block_length']} {figures['streamed_axis']}, {one.reads} chunk reads, "
+                f"{size(one.nbytes)}, {one.flops:.2g} flop"
+            )
+        if self.then is not None:
+            yield (
+                f"then      {self.then.solver}, where a component is not certified: at most "
+                f"{self.then.n_passes} passes more, {self.then.reads} chunk reads"
+            )
+
+    def _lines_of_threads(self) -> Iterator[str]:
+        lanes = max((min(self.lanes, len(one.spans)) for one in self.passes), default=1)
+        yield (
+            f"runs on   {lanes} lane{'s' if lanes > 1 else ''}, {self.blocks_ahead} block read "
+            f"ahead in each, arithmetic in {self.work_dtype}"
+        )
+        yield (
+            f"threads   {thread_count()} here; each beyond {lanes} takes "
+            f"{size(self.thread_nbytes)} more, and no result depends on their number"
+        )
+        if self.memory["process"].get("X in memory") and ambient_client() is not None:
+            yield (
+                "          X is in memory: on threads of this process, not on the cluster; "
+                "scheduler= names one to send it to"
+            )
+
+    def _lines_of_memory(self) -> Iterator[str]:
+        limit = "none" if self.memory_limit is None else size(self.memory_limit)
+        yield f"memory    {size(self.peak_nbytes)} projected peak (limit: {limit})"
+        memory, largest = self.largest_phase
+        for phase, terms in memory.items():
+            if phase in ("process", largest):
+                sizes = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
+                yield f"          {phase}: {sizes}"
+        if (more := unforeseen(self.memory["process"])) > 0:
+            yield f"          libraries weigh {size(more)} more than that in this process"
+
+    def _repr_html_(self) -> str:
+        (memory, largest), peak = self.largest_phase, self.peak_nbytes
+        terms = {**memory["process"], **(memory[largest] if largest != "process" else {})}
+        limit = "no limit" if self.memory_limit is None else f"limit {size(self.memory_limit)}"
+        rows_of_passes = [
+            (
+                f"{one.times} x {one.name}" if one.times > 1 else one.name,
+                one.n_blocks,
+                one.reads,
+                size(one.nbytes),
+            )
+            for one in self.passes
+        ]
+        n, p = self.shape
+        rows = [
+            ("data", text(f"{n:,} samples x {p:,} features, {self.dtype}")),
+            ("solver", f"<b>{text(self.solver)}</b> {text(self.reason)}"),
+            ("passes", text(f"{self.n_passes} at most")),
+            ("chunk reads", text(f"{self.reads:,}, {size(self.nbytes)}")),
+            ("memory", memory_bar(terms, self.memory_limit, f"{size(peak)} at most; {limit}")),
+            ("source", text(self.note)),
+        ]
+        passes = table(("pass", "blocks", "chunk reads", "bytes"), rows_of_passes)
+        details = {"passes": passes, "the whole plan": preformatted(self)}
+        return card(f"Plan of a {self.method}", "reads no data until it runs", rows, details)
 
 
-Known = dict[tuple[Any, ...], _Cut]
+def phase_nbytes(memory: Mapping[str, Mapping[str, int]], phase: str) -> int:
+    """Bytes of one phase, without those of the process."""
+    return sum(memory[phase].values()) if phase != "process" else 0
 
 
-def make_plan(
-    matrix: ChunkedMatrix,
-    method: str,
-    candidates: Sequence[Candidate[T]],
-    memory_limit: int | str | None = None,
-) -> Plan:
-    """The plan of what :func:`choose` chooses."""
-    return choose(matrix, method, candidates, memory_limit).plan
+def peak_of(memory: Mapping[str, Mapping[str, int]]) -> int:
+    """Bytes of the process and the largest phase together."""
+    return sum(memory["process"].values()) + max(phase_nbytes(memory, phase) for phase in memory)
 
 
-def choose(
-    matrix: ChunkedMatrix,
-    method: str,
-    candidates: Sequence[Candidate[T]],
-    memory_limit: int | str | None = None,
-) -> Planned[T]:
-    """The first candidate that fits the limit, with the most generous schedule that does.
+def larger(*moments: dict[str, int]) -> dict[str, int]:
+    """The terms of the largest among moments that follow each other."""
+    return max(moments, key=lambda terms: sum(terms.values()))
 
-    Among candidates with the same solver and predicted time the schedule counts first: a second
-    lane saves more time than the differences between them.
-    Without a limit, by the call or by Dask's configuration (``streampca.memory-limit``), the first
-    candidate that fits DEFAULT_BUDGET beside an X in memory, else the smallest.
+
+# Whether a plan fits here: the memory of its libraries in this process, and that of the machine.
+#
+# Measurements never change a plan, which is the same on every machine. They only refuse it, or warn
+# afterwards that a fit took more.
+
+
+def check_room(plan: Plan) -> None:
+    """Refuse a plan that this process, this machine or its control group cannot hold.
+
+    The libraries that the plan needs are imported and counted by their measured memory, within the
+    memory limit. The machine must hold the plan and everything else that the process holds.
     Raises MemoryLimitError that names the smallest limit that would do.
     """
-    limit = parse_nbytes(setting("memory-limit") if memory_limit is None else memory_limit)
-    budget = DEFAULT_BUDGET + matrix.given_nbytes if limit is None else limit
-    rejected: list[str] = []
-    passed_over: list[int] = []
-    considered: dict[str, float] = {}
-    for candidate in candidates:
-        if candidate.seconds:
-            considered.setdefault(candidate.solver, float(f"{candidate.seconds:.3g}"))
-    smallest: tuple[Plan, Candidate[T]] | None = None
-    known: Known = {}
-    for _, alike in groupby(candidates, key=_family):
-        group = list(alike)
-        least: dict[int, Plan] = {}
-        for (lanes, ahead, share), (i, candidate) in product(SCHEDULES, enumerate(group)):
-            schedule = (lanes, ahead, share)
-            plan = _schedule(matrix, method, candidate, schedule, limit, tuple(rejected), known)
-            plan = replace(plan, considered=tuple(considered.items()))
-            if candidate.then is not None:
-                then = _schedule(matrix, method, candidate.then, schedule, limit, (), known)
-                plan = replace(plan, then=then)
-            if plan.portable_nbytes <= budget:
-                plan = replace(plan, passed_over=tuple(passed_over))
-                if limit is not None and plan.peak_nbytes > limit:
-                    raise _too_small(plan, matrix, candidates)
-                return Planned(candidate, plan, matrix)
-            passed_over.append(plan.portable_nbytes)
-            if i not in least or plan.portable_nbytes < least[i].portable_nbytes:
-                least[i] = plan
-        for i, plan in least.items():
-            rejected.append(f"{plan.solver}: needs at least {size(plan.portable_nbytes)}")
-            if smallest is None or plan.portable_nbytes < smallest[0].portable_nbytes:
-                smallest = plan, group[i]
-    if smallest is None:
-        raise InvalidInputError(f"{method}: no solver fits this input")
-    plan, candidate = smallest
-    if limit is None:
-        return Planned(candidate, plan, matrix)
-    raise _too_small(replace(plan, passed_over=tuple(passed_over)), matrix, candidates)
+    machine.load(plan.memory["process"])
+    check_limit(plan)
+    check_machine(plan)
 
 
-def _too_small(
-    plan: Plan, matrix: ChunkedMatrix, candidates: Sequence[Candidate[Any]]
-) -> MemoryLimitError:
-    """The error if this plan, the smallest, exceeds the limit."""
-    phase = max(plan.memory, key=lambda name: phase_nbytes(plan.memory, name))
-    term, nbytes = max(plan.memory[phase].items(), key=lambda item: item[1])
-    smallest = door.enough_for(plan)
-    held = sum(plan.memory["process"].values()) + unforeseen(plan.memory["process"])
-    return MemoryLimitError(
-        f"memory_limit={size(plan.memory_limit or 0)} is too small for {plan.method} of "
-        f"{matrix.shape[0]} x {matrix.shape[1]}. The smallest limit that would do is "
-        f"memory_limit={as_limit(smallest, up=True)!r} (solver {plan.solver}; the "
-        f"largest term is {term}, {size(nbytes)}, in {phase}; beside it the process itself takes "
-        f"{size(held)}" + _in_memory(matrix) + ")." + _advice(matrix, candidates),
+def check_limit(plan: Plan) -> None:
+    """Refuse a plan that exceeds its limit with the measured memory of the libraries."""
+    more, limit = unforeseen(plan.memory["process"]), plan.memory_limit
+    if limit is None or plan.peak_nbytes + more <= limit:
+        return
+    smallest = enough_for(plan)
+    raise MemoryLimitError(
+        f"memory_limit={size(limit)} is too small for {plan.method} in this process: the plan "
+        f"needs {size(plan.peak_nbytes)}, and {', '.join(imports(plan.memory['process']))} with "
+        f"what they load take {size(more)} more here than it counts. The smallest limit that "
+        f"would do is memory_limit={as_limit(smallest, up=True)!r}.",
         smallest,
     )
 
 
-def _family(candidate: Candidate[Any]) -> tuple[Any, ...]:
-    """The key of candidates that differ only in their schedule."""
-    then = candidate.then
-    return candidate.solver, candidate.seconds, then and (then.solver, then.seconds)
+def enough_for(plan: Plan) -> int:
+    """The smallest limit whose plan, perhaps another one, holds its libraries as they weigh here.
 
-
-def _in_memory(matrix: ChunkedMatrix) -> str:
-    """The memory that X itself takes, as text; "" if it is little."""
-    nbytes = matrix.given_nbytes
-    return f", {size(nbytes)} of it X, which is in memory" if nbytes > MiB else ""
-
-
-def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate[Any]]) -> str:
-    """The source's advice on the axes that would be streamed, as sentences."""
-    axes = sorted({spec.axis for candidate in candidates for spec in candidate.passes})
-    return "".join(f" {advice}" for axis in axes if (advice := matrix.advice(axis)))
-
-
-def _schedule(
-    matrix: ChunkedMatrix,
-    method: str,
-    candidate: Candidate[Any],
-    schedule: tuple[int, int, float],
-    limit: int | None,
-    rejected: tuple[str, ...],
-    known: Known,
-) -> Plan:
-    lanes, ahead, _ = schedule
-    passes: list[PassPlan] = []
-    memory = {"process": process_terms(matrix, candidate, lanes)}
-    for spec in candidate.passes:
-        one, memory[spec.name] = _schedule_pass(matrix, spec, schedule, known)
-        passes.append(one)
-    axes = {spec.axis for spec in candidate.passes}
-    prepare = sum((matrix.prepare_reads(axis) for axis in sorted(axes)), ReadCount())
-    if prepare.chunks:
-        for spec in candidate.passes:
-            memory[spec.name]["shared operands"] = SHARED_NBYTES
-    memory["solver"] = dict(candidate.solve_nbytes)
-    # buffers of the decoding threads stay allocated as long as the threads
-    memory["solver"]["decoding"] = max(memory[one.name]["decoding"] for one in candidate.passes)
-    return Plan(
-        method,
-        candidate.solver,
-        candidate.reason,
-        matrix.shape,
-        str(matrix.dtype),
-        str(work_dtype(matrix.dtype)),
-        matrix.fingerprint()[:16],
-        lanes,
-        ahead,
-        tuple(passes),
-        memory,
-        limit,
-        candidate.solve_flops,
-        prepare.chunks,
-        prepare.nbytes,
-        rejected,
-        sizes=candidate.sizes,
-        note=matrix.note,
-    )
-
-
-def _cut(source: ChunkedMatrix, spec: PassSpec, share: float, known: Known) -> _Cut:
-    """The blocks of a pass, which it shares with other schedules and candidates."""
-    by_entries = spec.stored and source.design is None  # residuals are dense
-    key = (id(source), spec.axis, share, spec.rows, by_entries, spec.longest, spec.ordered)
-    if key not in known:
-        edges = block_edges(source, spec.axis, share, spec.rows, by_entries, spec.longest)
-        nbytes = source.spans_nbytes(spec.axis, edges)
-        span = blocks_per_span(source, spec.axis, edges)
-        one = PassPlan("", spec.axis, edges, span, 0, int(nbytes.sum()), 0.0, spec.ordered)
-        spans = [edges[blocks[0] : blocks[-1] + 2] for blocks in one.spans]
-        reads = source.count_pass(spec.axis, spans) if spans else 0
-        longest, block = int(np.diff(edges).max(initial=0)), int(nbytes.max(initial=0))
-        known[key] = _Cut(replace(one, reads=reads), len(spans), longest, block)
-    return known[key]
-
-
-def _schedule_pass(
-    matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, int, float], known: Known
-) -> tuple[PassPlan, dict[str, int]]:
-    """(the pass, its memory by term)."""
-    lanes, ahead, share = schedule
-    work = work_dtype(matrix.dtype)
-    source = matrix if spec.matrix is None else spec.matrix
-    by_entries = spec.stored and source.design is None
-    cut = _cut(source, spec, share, known)
-    one = replace(
-        cut.blocks,
-        name=spec.name,
-        flops=spec.flops,
-        times=spec.times,
-        final=spec.final,
-        accumulators=spec.accumulators,
-        partial_nbytes=spec.partial_nbytes,
-    )
-    edges, longest, block = one.edges, cut.longest, cut.block
-    across = source.shape[1 - spec.axis]
-    active = min(lanes, max(1, cut.n_spans))
-    tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
-    if source.sparse:  # a tile is first expanded in the stored dtype; and there are entry masks
-        tile = 0 if by_entries else tile * (1 + source.dtype.itemsize // work.itemsize)
-        tile += block
-    memory = {
-        "blocks": min(active * (ahead + 1), len(edges) - 1) * block,
-        "decoding": active * max(1, ahead) * source.read_scratch_nbytes(spec.axis, longest),
-        "tiles": active * tile,
-        "partial accumulators": active * spec.partial_nbytes,
-        "folded accumulators": spec.total_nbytes,
-        "scratch": active * spec.scratch(longest),
-        "kept arrays": spec.kept_nbytes,
-        **spec.kept,
-    }
-    if (columns := source.given_nbytes - matrix.given_nbytes) > 0:
-        memory["design"] = 2 * columns  # read beside X, and what they were made of
-    if source.design is not None:
-        removed = (1 + source.design.shape[1]) * source.shape[1] * 8
-        memory["residuals"] = active * longest * across * work.itemsize
-        # it was made of columns that were as large
-        memory["design"] = 2 * source.design.nbytes + removed + 4 * PIECE_NBYTES
-    of_lane = sum(memory.get(name, 0) for name in OF_LANES) // active + packed_nbytes(matrix, spec)
-    of_reader = block + memory["decoding"] // active
-    more = thread_nbytes(lanes, spec.partial_nbytes, of_lane + block, of_reader)
-    return replace(one, thread_nbytes=more), memory
-
-
-def block_edges(
-    matrix: ChunkedMatrix,
-    axis: int,
-    share: float = 1.0,
-    rows: tuple[int, int] | None = None,
-    stored: bool = False,
-    most: int | None = None,
-) -> np.ndarray[Any, Any]:
-    """Block boundaries along an axis, (blocks + 1,): whole chunks, about BLOCK_NBYTES each.
-
-    Blocks of computed chunks may be smaller, see :func:`shares`.
-    share : of BLOCK_NBYTES; 0 gives the smallest blocks that read each chunk once.
-    rows : (first, last) of the axis, or None for all.
-    stored : for a sparse matrix, count the stored entries instead of the cells.
-    most : streamed rows of a block, unless a chunk is longer.
+    They are imported: a limit that leaves them out would be refused in its turn when a fit begins.
     """
-    length = matrix.shape[axis]
-    stride = max(1.0, matrix.shape[1 - axis] * work_dtype(matrix.dtype).itemsize)
-    if stored:
-        stride = max(1.0, matrix.row_nbytes(axis))
-    least = int(min(BLOCK_LENGTH if share else 64, 4 * BLOCK_NBYTES // stride))
-    wanted = max(1, least, int(BLOCK_NBYTES * share // stride))
-    wanted = wanted if most is None else min(wanted, most)
-    edges = matrix.chunk_edges(axis)
-    start, stop = rows or (0, length)
-    if edges is None:
-        return start + regular_edges(stop - start, wanted)
-    edges = np.asarray(edges, dtype=np.int64)
-    inside = edges[np.searchsorted(edges, start, "right") : np.searchsorted(edges, stop, "left")]
-    known = [start, *inside.tolist(), stop]
-    most_chunks = chunks_per_block(matrix, axis, len(known) - 1) or len(known)
-    grouped = [start]
-    while grouped[-1] < stop:
-        nearest = bisect_right(known, grouped[-1] + wanted) - 1
-        after = bisect_right(known, grouped[-1])
-        grouped.append(known[max(min(nearest, after + most_chunks - 1), after)])
-    return np.array(grouped, dtype=np.int64)
+    process = plan.memory["process"]
+    machine.load(process)
+    return enough((*plan.passed_over, plan.portable_nbytes), unforeseen(process) + brought(process))
 
 
-def easier_axis(matrix: ChunkedMatrix, preferred: int = 0) -> int:
-    """The axis to stream if either would do: the preferred one, unless its blocks are huge.
+def enough(peaks: Sequence[int], more: int) -> int:
+    """The smallest limit such that the first peak within it leaves ``more`` bytes to spare.
 
-    Huge is more than 4 million cells, and more than 4 times the blocks of the other axis.
+    peaks : of the schedules in the order in which they are tried. A larger limit may choose a more
+    generous schedule, which then needs a larger limit again.
     """
-    longest = (int(np.diff(block_edges(matrix, axis)).max(initial=0)) for axis in (0, 1))
-    cells = [length * matrix.shape[1 - axis] for axis, length in enumerate(longest)]
-    other = 1 - preferred
-    return other if cells[preferred] > 4 * max(cells[other], 1 << 22) else preferred
+    limits = sorted(-(-(peak + more) // MiB) * MiB for peak in peaks)
+    fits = (one for one in limits if next(p for p in peaks if p <= one) + more <= one)
+    return next(fits)
 
 
-def pass_spec(
-    name: str,
-    matrix: ChunkedMatrix,
-    axis: int,
-    accumulators: Mapping[str, Accumulator],
-    **more: Any,
-) -> PassSpec:
-    """A PassSpec with empty accumulators, and the memory that they will take."""
-    itemsize = work_dtype(matrix.dtype).itemsize
-    if matrix.sparse and more.get("stored"):
-        itemsize = 8  # products of stored entries are float64
-    shape = matrix.shape
-    total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators.values())
-    edges = block_edges(
-        matrix,
-        axis,
-        rows=more.get("rows"),
-        stored=more.get("stored", False),
-        most=more.get("longest"),
+def check_machine(plan: Plan) -> None:
+    """Refuse a plan that does not fit into this machine or its control group."""
+    available = machine.available_nbytes()
+    if available is None:
+        return
+    other = other_nbytes(plan.memory["process"], machine.resident_nbytes())
+    if plan.peak_nbytes + other <= available:
+        return
+    rest = available - other if available > other else available
+    holds = f" in addition to the {size(other)} that this process holds already" if other else ""
+    raise MemoryLimitError(
+        f"the plan needs {size(plan.peak_nbytes)}{holds} and this machine (or its control group) "
+        f"gives {size(available)}. Set memory_limit={as_limit(rest)!r} to look for a smaller plan, "
+        "or use a larger machine."
     )
-    longest = blocks_per_span(matrix, axis, edges) * int(np.diff(edges).max(initial=0))
-    seen = min(longest, shape[axis])  # streamed rows of one span
-    span = (shape[0], seen) if axis else (seen, shape[1])
-    partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators.values())
-
-    def scratch(length: int) -> int:
-        return max((a.scratch_nbytes(shape, length) for a in accumulators.values()), default=0)
-
-    return PassSpec(name, axis, total, partial, scratch, accumulators, **more)
 
 
-# The memory of the process that runs a plan, by its terms.
+def room_for(plan: Plan) -> int | None:
+    """Bytes that a plan may grow to here: within its limit, and what the machine has; or None."""
+    available, room = machine.available_nbytes(), []
+    if available is not None:
+        room.append(available - other_nbytes(plan.memory["process"], machine.resident_nbytes()))
+    if plan.memory_limit is not None:
+        room.append(plan.memory_limit - unforeseen(plan.memory["process"]))
+    return min(room, default=None)
 
 
-def process_terms(matrix: ChunkedMatrix, candidate: Candidate[Any], lanes: int) -> dict[str, int]:
-    """Bytes that are used throughout the fit, by term; each library is a term."""
-    names = libraries(matrix, candidate)
-    more = {BROUGHT[name] for name in names if name in BROUGHT} - set(names)
-    with_numba = 0 if "numba" in names else LIBRARY_NBYTES["numba"]
-    return {
-        "interpreter": INTERPRETER_NBYTES,
-        **{name: LIBRARY_NBYTES[name] for name in names},
-        **{name: LIBRARY_NBYTES[name] + with_numba for name in more if installed(name)},
-        "compiled kernels": KERNELS_NBYTES if "numba" in names else 0,
-        "threads": 2 * lanes * THREAD_NBYTES,
-        "BLAS buffers": lanes
-        * max((packed_nbytes(matrix, spec) for spec in candidate.passes), default=0),
-        "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
-        "source": matrix.resident_nbytes,
-        "X in memory": matrix.given_nbytes,
-    }
-
-
-def packed_nbytes(matrix: ChunkedMatrix, spec: PassSpec) -> int:
-    """Bytes of BLAS's packing buffers in one lane."""
-    if spec.work == "skinny":
-        return SKINNY_NBYTES
-    width = matrix.shape[1 - spec.axis]
-    return min(PACKED_ROWS * width * work_dtype(matrix.dtype).itemsize, PACKED_NBYTES)
-
-
-def libraries(matrix: ChunkedMatrix, candidate: Candidate[Any]) -> list[str]:
-    """Heavy libraries that the passes load: those of the source, and Numba for its kernels."""
-    small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
-    compiled = small and any(spec.axis == 1 for spec in candidate.passes)
-    loads = {*matrix.loads, *(["numba"] if compiled else [])}
-    return sorted(loads.union(*(NEEDS.get(name, ()) for name in loads)))
+def warn_of_excess(plan: Plan, use: MemoryUse) -> None:
+    """Warn, once, if what ran with a memory limit took more than its plan."""
+    if plan.memory_limit is None or use.warned:
+        return
+    taken = use.peak_nbytes() - other_nbytes(plan.memory["process"], use.held) - use.more
+    if taken <= plan.peak_nbytes + SLACK_NBYTES:
+        return
+    use.warned = True
+    warn_caller(
+        f"{plan.method} took {size(taken)} of memory and had planned {size(plan.peak_nbytes)} for "
+        f"memory_limit={as_limit(plan.memory_limit)!r}. The result is right. For a machine that "
+        f"has no more than the limit, plan for less: memory_limit="
+        f"{as_limit(max(MiB, plan.memory_limit - (taken - plan.peak_nbytes)))!r}.",
+        MemoryPlanWarning,
+    )

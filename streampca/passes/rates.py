@@ -13,8 +13,9 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.passes.plan import LANES, block_edges
-from streampca.passes.specs import Candidate, PassSpec, T
+from streampca.passes.blocks import block_edges
+from streampca.passes.candidates import LANES, Candidate, T
+from streampca.passes.records import PassSpec
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,94 @@
-"""Plans as records, their text and JSON; and how a pass is cut into blocks and spans."""
+"""The records of a pass: how a method declares it, its blocks, one making of it, and its cost.
+
+- :class:`PassSpec` is what a method declares, before the memory is known. It holds no blocks.
+- :class:`PassPlan` is the blocks and the predicted cost that a plan derives from it. It is printed
+  and kept with a result, so it holds no data.
+- :class:`Pass` is one making of it: the arrays of this time and what is done with each block. It
+  travels to workers.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import OPEN_BLOCKS, Accumulator
-from streampca.html import card, memory_bar, preformatted, table, text
-from streampca.matrix import ChunkedMatrix
-from streampca.matrix.labels import json_of
-from streampca.passes.cluster.clients import ambient_client
-from streampca.passes.memory import MiB, brought, size, unforeseen
-from streampca.passes.settings import thread_count
+from streampca.accumulators import Accumulator
+from streampca.html import card, text
+from streampca.matrix import Block, ChunkedMatrix, ReadCount, SpotCheck, residual_block
+from streampca.passes.memory import size
+from streampca.store import Sink
 
 KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")
+Map = Callable[[Block], np.ndarray[Any, Any]]
+
+
+def no_scratch(length: int) -> int:
+    """Blocks that need no memory of their own."""
+    return 0
+
+
+@dataclass(frozen=True)
+class PassSpec:
+    """A pass as a method declares it.
+
+    axis : streamed, 0 for samples.
+    accumulators : empty, by name; each span folds copies of them.
+    total_nbytes : the folded accumulators.  partial_nbytes : those of one span.
+    scratch : of the length of a block, the bytes that maps and accumulators need in addition to it.
+    kept_nbytes : arrays of the caller that live during the pass (operands, results in memory).
+    kept : further ones by their names, each of KEPT.
+    rows : (first, last) of the streamed axis that are read, or None for all.
+    longest : of a block on the streamed axis, where chunks are no longer; None leaves it to bytes.
+    ordered : one lane takes all blocks in order and nothing is merged.
+    matrix : what this pass reads, where it is not the plan's.
+    stored : of sparse blocks the stored entries alone are taken, none is expanded: blocks are as
+        long as their stored bytes allow.
+    work : kind of its arithmetic, for the prediction of time: "update", "skinny" or "factor".
+    thin : tiles are thin, see :func:`streampca.matrix.tiles.tile_length`.
+    times : how often at most it is made, each time with other operands.  likely : how often it
+        usually is, for predictions of time.
+    final : it follows an answer without doubt: of a candidate and its ``then`` only one makes it.
+    weights : (samples,) how often each sample counts, or None.
+    feature_weights : (features,) a side input of streamed features, or None.
+    key : the pass keeps it under ``dataclasses.replace``: a composition may rename a pass, or plan
+        more memory for it, and the solver that declared it still finds the same one.
+    """
+
+    name: str
+    axis: int
+    total_nbytes: int = 0
+    partial_nbytes: int = 0
+    scratch: Callable[[int], int] = no_scratch
+    accumulators: Mapping[str, Accumulator] = field(default_factory=dict)
+    kept_nbytes: int = 0
+    kept: Mapping[str, int] = field(default_factory=dict)
+    flops: float = 0.0
+    rows: tuple[int, int] | None = None
+    longest: int | None = None
+    ordered: bool = False
+    matrix: ChunkedMatrix | None = None
+    stored: bool = False
+    work: str = "update"
+    thin: bool = False
+    times: int = 1
+    likely: int = 1
+    final: bool = False
+    weights: Any = field(default=None, repr=False, compare=False)
+    feature_weights: Any = field(default=None, repr=False, compare=False)
+    key: object = field(default_factory=object, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class PassPlan:
-    """The plan of one pass: its axis, its blocks and its cost.
+    """The blocks of a pass, and what it is predicted to cost.
 
     edges : (blocks + 1,) int64, where blocks begin and end.  span : blocks that one task folds.
     reads, nbytes, flops : stored chunks read, their decoded bytes, and arithmetic, each time.
-    ordered, times, final, accumulators, partial_nbytes : as in :class:`PassSpec`.
+    ordered, times, final : as in :class:`PassSpec`.
     thread_nbytes : that each thread takes beyond the lanes of the plan.
     """
 
@@ -41,8 +102,6 @@ class PassPlan:
     ordered: bool = False
     times: int = 1
     final: bool = False
-    accumulators: Mapping[str, Accumulator] = field(default_factory=dict, compare=False, repr=False)
-    partial_nbytes: int = 0
     thread_nbytes: int = 0
 
     @property
@@ -77,332 +136,198 @@ class PassPlan:
         }
 
 
-@dataclass(frozen=True, repr=False)
-class Plan:
-    """What a fit will do. Prints as text, as HTML in Jupyter; ``to_json`` for machines.
+@dataclass(frozen=True)
+class Pass:
+    """One making of a pass: its arrays, and what is done with each block.
 
-    ``considered`` lists (solver, predicted seconds) of all candidates in the order in which they
-    were tried. ``memory`` gives the projected bytes by phase and term; ``peak_nbytes`` is the
-    process plus the largest phase, in a process that does nothing else, including an X in memory.
-    A limit selects by ``portable_nbytes``, the same on every machine; ``passed_over`` lists those
-    of the more generous schedules that the limit ruled out.
-    Measured memory is no part of a plan; ``str`` tells if libraries take more than projected.
+    A solver yields it. :meth:`begun` makes the form that folds blocks, here and on workers.
+
+    spec : as it was declared.  number : which of its repetitions it is, from 1.
+    matrix : what is read, where it is not what ``spec`` names.
+    changed : by accumulator, settings that differ from those declared; None leaves it out.
+    operands : small arrays that every block needs: ``block["Q"]``.
+    side_inputs : arrays aligned with the streamed axis; ``block["scores"]`` is the slice.
+    maps : name -> function of a block; its result is ``block[name]`` for what follows.
+    sinks : name of a map, or of rows that an accumulator makes -> where they are written.
+        Idempotent.
+    weighted : whether the weights of the samples count.
+    after : number of passes before it, of a fit that saves its state itself, and may have been
+        interrupted: then a finished pass leaves no checkpoint.
+
+    Of a pass that has begun:
+
+    weights : (samples,) row weights, or None.
+    design : (samples, r), projected out of every block before it is folded. If samples are
+        streamed, the operand "removed" holds what that subtracts.
+    offset : streamed row at which side inputs, weights and design begin.
+    hold : sinks that the merging thread writes.
+    checks : of workers, by location.
     """
 
-    method: str
-    solver: str
-    reason: str
-    shape: tuple[int, int]
-    dtype: str
-    work_dtype: str
-    source: str
-    lanes: int
-    blocks_ahead: int
-    passes: tuple[PassPlan, ...]
-    memory: Mapping[str, Mapping[str, int]]
-    memory_limit: int | None = None
-    solve_flops: float = 0.0
-    prepare_reads: int = 0  # before the first pass: what the strips of a Dask graph share
-    prepare_nbytes: int = 0
-    rejected: tuple[str, ...] = ()
-    considered: tuple[tuple[str, float], ...] = ()
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    note: str = ""  # of the source
-    then: Plan | None = None  # the plan to follow if this one's answer cannot be certified
-    passed_over: tuple[int, ...] = ()
+    spec: PassSpec
+    number: int = 1
+    matrix: ChunkedMatrix = None  # type: ignore[assignment]  # of a pass that has begun, never None
+    changed: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    operands: Mapping[str, Any] = field(default_factory=dict)
+    side_inputs: Mapping[str, Any] = field(default_factory=dict)
+    maps: Mapping[str, Map] = field(default_factory=dict)
+    sinks: Mapping[str, Sink] = field(default_factory=dict)
+    weighted: bool = True
+    after: int | None = None
+    weights: Any = None
+    design: Any = None
+    offset: int = 0
+    hold: tuple[str, ...] = ()
+    checks: Mapping[str, SpotCheck] = field(default_factory=dict)
 
-    @property
-    def peak_nbytes(self) -> int:
-        """Projected peak of the process, including a following plan."""
-        own = peak_of(self.memory)
-        return own if self.then is None else max(own, self.then.peak_nbytes)
+    def accumulators(self) -> dict[str, Accumulator]:
+        """Those that were declared as this pass wants them, empty: for one span."""
+        known = self.spec.accumulators
+        named = {**{name: {} for name in known}, **self.changed}
+        return {name: known[name].blank(**new) for name, new in named.items() if new is not None}
 
-    @property
-    def portable_nbytes(self) -> int:
-        """The peak without libraries that are counted only because they are installed here."""
-        own = peak_of(self.memory) - brought(self.memory["process"])
-        return own if self.then is None else max(own, self.then.portable_nbytes)
-
-    @property
-    def thread_nbytes(self) -> int:
-        """Bytes that each thread takes beyond the lanes, at most."""
-        own = max((one.thread_nbytes for one in self.passes), default=0)
-        return own if self.then is None else max(own, self.then.thread_nbytes)
-
-    def peak_with(self, threads: int) -> int:
-        """Projected peak with so many threads."""
-        return self.peak_nbytes + max(0, threads - self.lanes) * self.thread_nbytes
-
-    def affordable(self, threads: int, room: int | None) -> int:
-        """As many threads as asked for, but no more than fit beside the lanes of the plan.
-
-        room : bytes for all of the plan, or None where nobody knows.
-        """
-        more = max(0, threads - self.lanes)
-        if room is not None and more:
-            more = min(more, max(0, room - self.peak_nbytes) // max(1, self.thread_nbytes))
-        return min(threads, self.lanes) + more
-
-    @property
-    def reads(self) -> int:
-        """Stored chunks read, all passes together; at most, if passes repeat."""
-        own = sum(p.times * p.reads for p in self._own) + self.prepare_reads
-        return own if self.then is None else own + self.then.reads
-
-    @property
-    def n_passes(self) -> int:
-        """The largest possible number of passes."""
-        return self.own_passes + (0 if self.then is None else self.then.n_passes)
-
-    @property
-    def own_passes(self) -> int:
-        """The largest possible number of passes before a following plan begins."""
-        return sum(p.times for p in self._own)
-
-    @property
-    def _own(self) -> list[PassPlan]:
-        """The passes, without those that the following plan makes where it is gone over to."""
-        return [p for p in self.passes if self.then is None or not p.final]
-
-    @property
-    def nbytes(self) -> int:
-        """Decoded bytes read, all passes together."""
-        own = sum(p.times * p.nbytes for p in self._own) + self.prepare_nbytes
-        return own if self.then is None else own + self.then.nbytes
-
-    @property
-    def flops(self) -> float:
-        """Estimated arithmetic of passes and solver."""
-        own = sum(p.times * p.flops for p in self._own) + self.solve_flops
-        return own if self.then is None else own + self.then.flops
-
-    def named(self, name: str) -> PassPlan:
-        """The pass of that name."""
-        return next(p for p in self.passes if p.name == name)
-
-    def after(self, *earlier: Plan) -> Plan:
-        """The plan with the passes of earlier ones before its own, each with its memory."""
-        memory = dict(self.memory)
-        for one in earlier:
-            memory |= {each.name: one.memory[each.name] for each in one.passes}
-        passes = [each for one in earlier for each in one.passes]
-        return replace(self, passes=(*passes, *self.passes), memory=memory)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form."""
-        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        if self.then is None:
-            del fields["then"]
-        else:
-            fields["then"] = self.then.to_dict()
-        fields["passes"] = [p.to_dict() for p in self.passes]
-        fields["shape"] = list(self.shape)
-        fields["rejected"], fields["passed_over"] = list(self.rejected), list(self.passed_over)
-        fields["sizes"] = dict(self.sizes)
-        fields["considered"] = [list(one) for one in self.considered]
-        fields["memory"] = {phase: dict(terms) for phase, terms in self.memory.items()}
-        fields |= {"reads": self.reads, "bytes": self.nbytes, "flops": self.flops}
-        return fields | {"peak_bytes": self.peak_nbytes}
-
-    def to_json(self) -> str:
-        """The same bytes for the same source and settings, on every machine."""
-        return json_of(self.to_dict(), sort_keys=True, indent=1)
-
-    def __repr__(self) -> str:
-        return (
-            f"<Plan: {self.method} by {self.solver}, {self.n_passes} passes, {self.reads} chunk "
-            f"reads, {size(self.peak_nbytes)}>"
+    def begun(self, plan: PassPlan) -> Pass:
+        """The pass over its matrix in the blocks of a plan, without what only planning needs."""
+        spec, operands, sides = self.spec, dict(self.operands), dict(self.side_inputs)
+        if self.matrix.removed is not None:
+            operands["removed"] = self.matrix.removed
+        if spec.feature_weights is not None:
+            sides["feature_weights"] = spec.feature_weights
+        return replace(
+            self,
+            spec=PassSpec(
+                spec.name,
+                spec.axis,
+                partial_nbytes=spec.partial_nbytes,
+                accumulators=self.accumulators(),
+            ),
+            changed={},
+            matrix=self.matrix.without(None).streamed(plan.axis, plan.edges),
+            operands={name: _without_gaps(values) for name, values in operands.items()},
+            side_inputs=sides,
+            weights=spec.weights if self.weighted else None,
+            design=self.matrix.design,
         )
 
-    def __str__(self) -> str:
-        n, p = self.shape
-        nbytes = size(n * p * np.dtype(self.dtype).itemsize)
-        lines = [
-            f"{self.method} of {n} samples x {p} features ({self.dtype}, {nbytes})",
-            f"solver    {self.solver}: {self.reason}",
-        ]
-        first = 1
-        for one in self.passes:
-            what = one.to_dict()
-            number = f"{first}" if one.times == 1 else f"{first}-{first + one.times - 1}"
-            first += one.times
-            lines.append(
-                f"pass {number}/{self.n_passes}  {one.name}: {one.n_blocks} blocks of "
-                f"{what['block_length']} {what['streamed_axis']}, {one.reads} chunk reads, "
-                f"{size(one.nbytes)}, {one.flops:.2g} flop"
-            )
-        if self.then is not None:
-            lines.append(
-                f"then      {self.then.solver}, where a component is not certified: at most "
-                f"{self.then.n_passes} passes more, {self.then.reads} chunk reads"
-            )
-        limit = "none" if self.memory_limit is None else size(self.memory_limit)
-        lanes = max((min(self.lanes, len(one.spans)) for one in self.passes), default=1)
-        lines.append(
-            f"runs on   {lanes} lane{'s' if lanes > 1 else ''}, {self.blocks_ahead} block read "
-            f"ahead in each, "
-            f"arithmetic in {self.work_dtype}"
+    def read(self, i: int, buffer: Any = None) -> Block:
+        """Read block i, and attach operands and its slices of side inputs and weights."""
+        block = self.matrix.read_block(i, buffer)
+        part = slice(block.start - self.offset, block.stop - self.offset)
+        block.arrays = {
+            **self.operands,
+            **{n: np.ascontiguousarray(values[part]) for n, values in self.side_inputs.items()},
+        }
+        if self.weights is not None:
+            weights = self.weights if block.axis else self.weights[part]
+            block.weights = np.ascontiguousarray(weights, dtype=float)
+        return block
+
+    def process(self, block: Block, into: Mapping[str, Accumulator]) -> list[tuple[str, int, Any]]:
+        """Apply maps, accumulators and sinks. Returns (sink, start, values) of unwritten pieces."""
+        try:
+            if self.design is not None:
+                block = self._residual(block)
+            # OpenBLAS kernels may set this flag for finite numbers; the values were checked before
+            with np.errstate(invalid="ignore"):
+                return self._process(block, into)
+        except Exception as error:
+            error.add_note(f"while folding {block.describe()}")
+            raise
+
+    def _process(self, block: Block, into: Mapping[str, Accumulator]) -> list[tuple[str, int, Any]]:
+        pieces = []
+        arrays = dict(block.arrays)
+        block.arrays = arrays
+        for name, function in self.maps.items():
+            arrays[name] = function(block)
+        for accumulator in into.values():
+            accumulator.update(block)
+        for name, sink in self.sinks.items():
+            if name in self.hold:  # copied: the map may have returned a view of the block
+                pieces.append((name, block.start, np.array(arrays[name])))
+            else:
+                sink.write(block.start, arrays[name])
+        return pieces
+
+    def _residual(self, block: Block) -> Block:
+        """The block without what the design explains."""
+        removed = self.operands.get("removed")
+        if block.axis:
+            removed = None if removed is None else removed[:, block.columns]
+            return residual_block(block, self.design, removed)
+        rows = slice(block.start - self.offset, block.stop - self.offset)
+        return residual_block(block, self.design[rows], removed)
+
+    def cut(self, blocks: range) -> Pass:
+        """The same for some blocks, with no more data than they need."""
+        matrix = self.matrix
+        start, stop = int(matrix.edges[blocks[0]]), int(matrix.edges[blocks[-1] + 1])
+        axis = matrix.streamed_axis
+        part = slice(start - self.offset, stop - self.offset)
+        cut_out = matrix.part(axis, start, stop)
+        read = {one.name for one in cut_out.locations()}
+        sinks: dict[str, Any] = {n: None if n in self.hold else s for n, s in self.sinks.items()}
+        return replace(
+            self,
+            matrix=cut_out,
+            side_inputs={n: np.asarray(values[part]) for n, values in self.side_inputs.items()},
+            weights=self.weights if self.weights is None or axis else self.weights[part],
+            design=self.design if self.design is None or axis else self.design[part],
+            offset=start,
+            sinks=sinks,
+            checks={name: check for name, check in self.checks.items() if name in read},
         )
-        lines.append(
-            f"threads   {thread_count()} here; each beyond {lanes} takes "
-            f"{size(self.thread_nbytes)} more, and no result depends on their number"
-        )
-        if self.memory["process"].get("X in memory") and ambient_client() is not None:
-            lines.append(
-                "          X is in memory: on threads of this process, not on the cluster; "
-                "scheduler= names one to send it to"
-            )
-        lines.append(f"memory    {size(self.peak_nbytes)} projected peak (limit: {limit})")
-        memory = self.memory
-        if self.then is not None and self.then.peak_nbytes > peak_of(memory):
-            memory = self.then.memory
-        largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
-        for phase, terms in memory.items():
-            if phase in ("process", largest):
-                sizes = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
-                lines.append(f"          {phase}: {sizes}")
-        if (more := unforeseen(self.memory["process"])) > 0:
-            lines.append(f"          libraries weigh {size(more)} more than that in this process")
-        lines += [f"not taken {why}" for why in self.rejected]
-        if len(self.considered) > 1:
-            times = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.considered)
-            lines.append(f"predicted {times}")
-        lines += [f"source    {self.note}"] if self.note else []
-        return "\n".join(lines)
+
+
+def _without_gaps(operand: Any) -> Any:
+    """The operand without gaps in memory: travelling closes them, and BLAS rounds otherwise."""
+    gaps = isinstance(operand, np.ndarray) and not operand.flags.forc
+    return np.ascontiguousarray(operand) if gaps else operand
+
+
+@dataclass
+class PassCost:
+    """The measured cost of a pass.
+
+    moved : bytes of X sent over the network: chunks of a persisted or scattered array that were
+        folded on another worker, and blocks of an array in memory that were sent to a cluster.
+        It excludes what Dask moved to compute a chunk, and operands that all blocks share. It
+        includes a chunk that was recomputed after its worker died.
+    """
+
+    name: str
+    reads: int = 0
+    nbytes: int = 0
+    stored: int = 0
+    moved: int = 0
+    seconds: float = 0.0
+    blocks: int = 0
+    most_live_blocks: int = 0  # raw blocks in one lane
+    resumed_blocks: int = 0  # taken from a checkpoint instead of read
 
     def _repr_html_(self) -> str:
-        memory, peak = self.memory, self.peak_nbytes
-        if self.then is not None and self.then.peak_nbytes > peak_of(memory):
-            memory = self.then.memory
-        largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
-        terms = {**memory["process"], **(memory[largest] if largest != "process" else {})}
-        limit = "no limit" if self.memory_limit is None else f"limit {size(self.memory_limit)}"
-        made = [
-            (
-                f"{one.times} x {one.name}" if one.times > 1 else one.name,
-                one.n_blocks,
-                one.reads,
-                size(one.nbytes),
-            )
-            for one in self.passes
-        ]
-        n, p = self.shape
+        rate = size(self.nbytes / self.seconds) + "/s" if self.seconds else ""
         rows = [
-            ("data", text(f"{n:,} samples x {p:,} features, {self.dtype}")),
-            ("solver", f"<b>{text(self.solver)}</b> {text(self.reason)}"),
-            ("passes", text(f"{self.n_passes} at most")),
-            ("chunk reads", text(f"{self.reads:,}, {size(self.nbytes)}")),
-            ("memory", memory_bar(terms, self.memory_limit, f"{size(peak)} at most; {limit}")),
-            ("source", text(self.note)),
+            ("read", text(f"{self.reads:,} chunks, {size(self.nbytes)}, {self.blocks:,} blocks")),
+            ("took", text(f"{self.seconds:.2f} s {rate}".rstrip())),
+            ("sent", text(size(self.moved) if self.moved else "")),
+            ("resumed", text(f"{self.resumed_blocks:,} blocks" if self.resumed_blocks else "")),
         ]
-        passes = table(("pass", "blocks", "chunk reads", "bytes"), made)
-        details = {"passes": passes, "the whole plan": preformatted(self)}
-        return card(f"Plan of a {self.method}", "reads no data until it runs", rows, details)
+        return card(f"Cost of the pass {self.name!r}", "measured", rows)
+
+    def add(self, reads: ReadCount) -> None:
+        """Count reads of X."""
+        self.reads += reads.chunks
+        self.stored += reads.stored
+        self.moved += reads.moved
 
 
-def phase_nbytes(memory: Mapping[str, Mapping[str, int]], phase: str) -> int:
-    """Bytes of one phase, without those of the process."""
-    return sum(memory[phase].values()) if phase != "process" else 0
+@dataclass
+class PassResult:
+    """Folded accumulators by name, and the cost."""
 
+    accumulators: dict[str, Any]
+    cost: PassCost
 
-def peak_of(memory: Mapping[str, Mapping[str, int]]) -> int:
-    """Bytes of the process and the largest phase together."""
-    return sum(memory["process"].values()) + max(phase_nbytes(memory, phase) for phase in memory)
-
-
-def larger(*moments: dict[str, int]) -> dict[str, int]:
-    """The terms of the largest among moments that follow each other."""
-    return max(moments, key=lambda terms: sum(terms.values()))
-
-
-# How the blocks of a pass are cut from chunks, and grouped into spans.
-
-MERGED_NBYTES = 1024 * MiB  # of accumulators that may be merged in exchange for shorter spans
-LEAST_SHARES, MOST_SHARES = 32, 256
-LEAST_SPANS = 16
-FEW_BLOCKS = 32
-
-
-def shares(across: int) -> int:
-    """The least number of blocks for a source with computed chunks, even if all fit into fewer.
-
-    across : length of a streamed row. Each block costs one merge of accumulators with up to
-    ``across ** 2`` numbers: 256 blocks up to 724 columns, 32 from 2048 on.
-    """
-    return int(np.clip(MERGED_NBYTES // max(1, 8 * across**2), LEAST_SHARES, MOST_SHARES))
-
-
-def chunks_per_block(matrix: ChunkedMatrix, axis: int, chunks: int) -> int | None:
-    """The most chunks in one block; None if only bytes count."""
-    if not matrix.computes:
-        return None
-    return max(1, -(-chunks // shares(matrix.shape[1 - axis])))
-
-
-def span_length(n_blocks: int, across: int) -> int:
-    """Blocks per span: long enough for cheap merging, short enough for lanes to end together.
-
-    across : length of a streamed row. Each span costs one merge of accumulators with up to
-    ``across ** 2`` numbers: 256 spans keep many lanes busy up to 724 columns, 16 are left from 2897
-    on, where further threads help the lanes with their blocks. With spans of one block each lane
-    would wait for its neighbour after every block, a tenth of the time at 500 columns. With fewer
-    than FEW_BLOCKS blocks, lanes that get unequal numbers of longer spans would lose more.
-    """
-    if n_blocks < 8:
-        return 1
-    spans = int(np.clip(MERGED_NBYTES // max(1, 8 * across**2), LEAST_SPANS, MOST_SHARES))
-    least = 2 if n_blocks >= FEW_BLOCKS or spans == LEAST_SPANS else 1
-    return min(OPEN_BLOCKS, max(least, n_blocks // spans))
-
-
-def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
-    """Blocks that one task folds: enough that no chunk is read by three spans, and few by two.
-
-    All blocks, if two spans would read most chunks twice.
-    """
-    n_blocks = len(edges) - 1
-    length = _blocks_by_work(matrix, axis, n_blocks)
-    if (entries := matrix.entry_points(axis)) is not None:
-        return between_entries(edges, entries, length)
-    if not (reach := matrix.reach(axis)):
-        return length
-    for rows in (4 * reach, reach):
-        beyond = np.searchsorted(edges, edges[:-1] + rows, side="right")
-        needed = int((beyond - np.arange(n_blocks)).max(initial=1, where=beyond <= n_blocks))
-        if edges[0] + rows < edges[-1] and needed <= n_blocks // 2:
-            return max(length, needed)
-    return n_blocks
-
-
-LENGTHS = 64  # of spans that are tried
-READ_AGAIN = 0.05  # share of the rows that may be read again where spans begin
-
-
-def between_entries(edges: np.ndarray[Any, Any], entries: np.ndarray[Any, Any], least: int) -> int:
-    """The fewest blocks, at least so many, whose spans begin at entry points, or near to them.
-
-    All blocks, where each span would read many rows that the one before it reads.
-    """
-    n_blocks = len(edges) - 1
-    places = np.searchsorted(edges, entries)
-    for length in sorted({int(i) for i in places if least <= i < n_blocks})[:LENGTHS]:
-        begins = edges[:-1:length]
-        before = entries[np.searchsorted(entries, begins, "right") - 1]
-        if int((begins - before).sum()) <= READ_AGAIN * (edges[-1] - edges[0]):
-            return length
-    return max(1, n_blocks)
-
-
-def _blocks_by_work(matrix: ChunkedMatrix, axis: int, n_blocks: int) -> int:
-    """:func:`span_length`, or less if chunks are computed.
-
-    One for chunks on a cluster, which are seldom on the same worker, unless the merged
-    accumulators would be larger than X.
-    """
-    across = matrix.shape[1 - axis]
-    usual = span_length(n_blocks, across)
-    if not matrix.computes:
-        return usual
-    if matrix.futures() and 8 * across**2 * n_blocks <= matrix.nbytes:
-        return 1
-    return max(1, min(usual, n_blocks // shares(across)))
+    def __getitem__(self, name: str) -> Any:
+        return self.accumulators[name]

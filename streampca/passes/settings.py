@@ -1,6 +1,6 @@
 """Settings of a machine or a site, and the threads of this process: decided here alone.
 
-How many threads there are never changes a result, or a plan. The number is what was asked for: by
+How many threads there are never changes a result, or a plan. It is, first,
 ``threads=``, ``--threads``, or ``streampca.threads`` in Dask's configuration, in this order, and
 even beyond the cores. Otherwise it is the least of
 
@@ -90,7 +90,7 @@ def _libraries() -> list[Any]:
 def _set(counts: list[tuple[Any, int]]) -> None:
     """Set thread counts, from any thread.
 
-    Since 3.8 threadpoolctl lets only the first thread that asked change OpenBLAS, and silently
+    Since 3.8 threadpoolctl lets only the first thread that tries change OpenBLAS, and silently
     ignores all others: a task of a Dask worker, or the last lane to finish, would change nothing.
     So the controlling thread is cleared before and after.
     """
@@ -197,7 +197,7 @@ def _configured() -> bool:
 
 PATIENCE = 1.0  # seconds to wait for a piece of work that is being done when its caller fails
 
-_asked: ContextVar[int | None] = ContextVar("threads", default=None)
+_requested: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
 @contextmanager
@@ -211,11 +211,11 @@ def limited_threads(threads: Any) -> Iterator[None]:
         return
     if isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1:
         raise InvalidInputError(f"threads={threads!r}; expected a positive integer, or None")
-    token = _asked.set(int(threads))
+    token = _requested.set(int(threads))
     try:
         yield
     finally:
-        _asked.reset(token)
+        _requested.reset(token)
 
 
 def on_threads(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -231,11 +231,11 @@ def on_threads(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def thread_count() -> int:
     """The number of threads to use here and now."""
-    asked = _asked.get()
-    if asked is None and (configured := setting("threads")) is not None:
-        asked = int(configured)
-    if asked is not None:
-        return asked
+    requested = _requested.get()
+    if requested is None and (configured := setting("threads")) is not None:
+        requested = int(configured)
+    if requested is not None:
+        return requested
     if "distributed" in sys.modules and in_task():
         return 1
     return min(usable_cores(), _from_environment())
@@ -287,7 +287,7 @@ def helped(helpers: int, name: str = "helper") -> Iterator[Team]:
 def all_threads() -> Iterator[None]:
     """What this thread divides inside the context is done by all threads, each with its own BLAS.
 
-    For solvers, beside which no pass runs.
+    For solvers, while no pass runs.
     """
     with single_threaded_blas(), helped(thread_count() - 1, "solver") as team, team.member():
         yield
@@ -343,7 +343,7 @@ HELPERS_PER_READER = 8  # decoding takes about an eighth of a symmetric update o
 
 @dataclass(frozen=True)
 class Crew:
-    """lanes : threads that fold spans.  helpers : beside them.  ahead : blocks, of each lane."""
+    """lanes : threads that fold spans.  helpers : further ones.  ahead : blocks, of each lane."""
 
     lanes: int
     helpers: int
@@ -355,7 +355,7 @@ class Crew:
 
         partial_nbytes : of the accumulators of a span.
         lanes, ahead : of the whole plan. A single lane stays alone: blocks may be needed in order.
-        threads : in all, beside those that wait for storage to read ahead.
+        threads : in all, without those that wait for storage to read ahead.
         """
         most = threads if lanes > 1 and own_lanes(partial_nbytes) else min(lanes, threads)
         found = max(1, min(most, n_spans))

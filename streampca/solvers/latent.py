@@ -99,14 +99,14 @@ class FactorModel:
     def covariance(self) -> Array:
         """(p, p) W C W' + diag(noise)."""
         w = self.loadings
-        made = (w if self.correlations is None else w @ self.correlations) @ w.T
-        made[np.diag_indices_from(made)] += self.noise
-        return np.asarray(made)
+        explained = (w if self.correlations is None else w @ self.correlations) @ w.T
+        explained[np.diag_indices_from(explained)] += self.noise
+        return np.asarray(explained)
 
     def precision(self) -> Array:
-        """(p, p) inverse of ``covariance``, by the identity of Woodbury; 0 beside what is left out.
+        """(p, p) inverse of ``covariance``, by the identity of Woodbury; 0 for what is left out.
 
-        Raises InvalidInputError where the noise is 0 beside what the factors make.
+        Raises InvalidInputError where the noise is 0 in comparison with the factors.
         """
         largest = float(np.max(np.sum(self.loadings**2, axis=1) + self.noise, initial=0.0))
         used = self.noise[self.noise > 0]

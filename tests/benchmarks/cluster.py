@@ -118,9 +118,9 @@ def traffic(folder: str) -> list[dict[str, float]]:
     """
     from distributed import Client, SubprocessCluster
 
-    from streampca.passes import plan
+    from streampca.passes import blocks
 
-    plan.BLOCK_NBYTES = 128 * 1024
+    blocks.BLOCK_NBYTES = 128 * 1024
     found = []
     with (
         SubprocessCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
@@ -161,10 +161,9 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
     import distributed  # noqa: F401  (its settings, before two of them are changed)
 
     import streampca
-    from streampca.passes import Execution, run
     from streampca.passes import memory as machine
-    from streampca.passes.records import span_length
-    from tests.passes.pass_matrices import Sum, toy_plan
+    from streampca.passes.blocks import span_length
+    from tests.passes.pass_matrices import Sum, by_hand, run, toy_plan
 
     with dask.config.set(WITHOUT_MONITORS):
         client = client_of(n_workers, processes=False)
@@ -176,7 +175,7 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
             toy_plan(matrix, step=2, span=span_length(blocks, matrix.shape[1])),
             matrix,
             accumulators={"s": Sum()},
-            execution=Execution(scheduler="threads"),
+            execution=by_hand(scheduler="threads"),
         )
         before, begun = machine.resident_nbytes(), time.perf_counter()
         most = [before]
@@ -189,7 +188,7 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
             toy_plan(matrix, step=2, span=span_length(blocks, matrix.shape[1])),
             matrix,
             accumulators={"s": Sum()},
-            execution=Execution(scheduler=client, progress=watch),
+            execution=by_hand(scheduler=client, progress=watch),
         )
         seconds = time.perf_counter() - begun
     finally:

@@ -35,7 +35,7 @@ import zarr
 
 import streampca as sp
 from streampca.kernels import band, blas
-from streampca.passes import fold, limited_threads
+from streampca.passes import execution, limited_threads
 from streampca.sources.genotypes.simulate import GenotypeRecipe
 from tests.benchmarks.genotypes import absent, plink, timed, write
 from tests.benchmarks.measure import child, measure, record, recordable
@@ -151,8 +151,8 @@ def timers() -> Counter[str]:
 
         setattr(owner, name, watched)
 
-    watch(import_module("streampca.passes.run"), "run_on_lanes", "passes")
-    watch(fold.Fold, "take", "merging")
+    watch(import_module("streampca.passes.execute"), "run_on_lanes", "passes")
+    watch(execution.Fold, "take", "merging")
     for owner in (band, blas):
         watch(owner, "each", "divided")
     return found

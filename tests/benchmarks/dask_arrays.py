@@ -165,8 +165,7 @@ def fit(name: str, column: str) -> Callable[[str], dict[str, Any]]:
 
         import streampca
         from streampca.imported import HEAVY
-        from streampca.passes.door import load, other_nbytes
-        from streampca.passes.memory import peak_nbytes, resident_nbytes
+        from streampca.passes.memory import load, other_nbytes, peak_nbytes, resident_nbytes
 
         client, scheduler = None, "threads"
         if COLUMNS[column] is not None:
@@ -221,7 +220,7 @@ def fit(name: str, column: str) -> Callable[[str], dict[str, Any]]:
             "reads": sum(one.reads for one in model.cost_),
             "planned_mb": model.plan_.peak_nbytes / 1e6,
             "own_mb": (model.plan_.peak_nbytes - libraries) / 1e6,
-            "taken_mb": (peak - other_nbytes(model.plan_, held)) / 1e6,
+            "taken_mb": (peak - other_nbytes(model.plan_.memory["process"], held)) / 1e6,
             "before": peak == high,  # the peak is older than the fit
         }
 

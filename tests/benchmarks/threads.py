@@ -35,7 +35,7 @@ import streampca as sp
 from streampca.passes import limited_threads, memory
 from streampca.passes.execution import Execution
 from streampca.passes.memory import peak_nbytes
-from streampca.passes.work import Work
+from streampca.passes.records import Pass
 from tests.benchmarks.cores import array
 
 THREADS = 16
@@ -142,13 +142,13 @@ CONFINED = {
 def peaks(name: str, path: str) -> dict[str, int]:
     """Bytes that the fit took with sixteen threads, and its largest plan."""
     plans = []
-    plain = Execution.continued
+    plain = Execution.begun
 
-    def continued(self: Execution, plan: Any) -> Execution:
+    def begun(plan: Any, *rest: Any, **more: Any) -> Execution:
         plans.append(plan)
-        return plain(self, plan)
+        return plain(plan, *rest, **more)
 
-    Execution.continued = continued  # type: ignore[method-assign]
+    Execution.begun = begun  # type: ignore[assignment, method-assign]
     with limited_threads(THREADS):
         CASES[name][1](path)
     blocks = max(terms.get("blocks", 0) for one in plans for terms in one.memory.values())
@@ -164,7 +164,7 @@ def peaks(name: str, path: str) -> dict[str, int]:
 def busy(name: str, path: str) -> dict[str, int]:
     """Threads that fold blocks at the same time, at most."""
     inside, most, lock = [0], [0], threading.Lock()
-    plain = Work.process
+    plain = Pass.process
 
     def process(*args: Any) -> Any:
         with lock:
@@ -176,7 +176,7 @@ def busy(name: str, path: str) -> dict[str, int]:
             with lock:
                 inside[0] -= 1
 
-    Work.process = process  # type: ignore[method-assign]
+    Pass.process = process  # type: ignore[method-assign]
     command = ["fit", path, "-k", "2", "--solver", "scatter", "--json"]
     if name == "affinity":
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])

@@ -190,7 +190,7 @@ def test_what_is_refused_before_reading(monkeypatch: pytest.MonkeyPatch) -> None
         embed(method=TwoAxes)
     with pytest.raises(InvalidInputError, match="min_dist to TwoAxes itself"):
         embed(min_dist=0.2)
-    with pytest.raises(InvalidInputError, match="say k to the model"):
+    with pytest.raises(InvalidInputError, match="give k to the model"):
         embed(n_components=3, model=streampca.PCA(3))
     with pytest.raises(InvalidTypeError, match="model of one matrix"):
         embed(model=streampca.CCA(2))

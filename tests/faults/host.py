@@ -13,10 +13,9 @@ import warnings
 from typing import Any
 
 import numpy as np
-from pass_matrices import Sum, ToyMatrix, toy_plan, wild
+from pass_matrices import Sum, ToyMatrix, by_hand, run, toy_plan, wild
 
 from streampca.accumulators import CrossProduct, Scatter
-from streampca.passes import Execution, run
 
 
 def image(block: Any) -> np.ndarray:
@@ -33,7 +32,7 @@ def digest(scheduler: Any) -> str:
         operands={"q": q},
         maps={"xq": image},
         accumulators={"sum": Sum(), "s": Scatter(), "z": CrossProduct(y="xq")},
-        execution=Execution(
+        execution=by_hand(
             scheduler=scheduler,
             progress=lambda advance: print("blocks", advance.blocks_done, flush=True),
         ),

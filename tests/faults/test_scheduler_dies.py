@@ -17,7 +17,7 @@ import zarr
 import streampca
 from streampca.errors import ClusterError
 from streampca.passes.checkpoint import Checkpoint
-from streampca.passes.fold import Fold
+from streampca.passes.execution import Fold
 
 P, ROWS, N = 16, 100, 6000
 BLOCKS = N // ROWS

@@ -25,9 +25,10 @@ import zarr
 import streampca
 from streampca.accumulators import Moments
 from streampca.errors import ClusterError, MemoryLimitError, NoWorkerWarning, StuckWorkerWarning
-from streampca.passes import Advance, Execution, PassPlan, run
+from streampca.passes import Advance, PassPlan
 from streampca.passes.cluster import calls
 from streampca.sources import as_matrix
+from tests.passes.pass_matrices import by_hand, run
 
 PAUSE = 2.0  # seconds
 PASSES, BLOCKS, ROWS, P = 2, 60, 50, 8
@@ -48,20 +49,13 @@ def sums(source: str, scheduler: Any, progress: Callable[[Advance], None] | None
     """Two passes, the second with operands."""
     matrix = as_matrix(source)
     edges = np.arange(0, BLOCKS * ROWS + 1, ROWS)
-    execution = Execution(scheduler=scheduler, progress=progress, n_passes=PASSES)
+    execution = by_hand(scheduler=scheduler, progress=progress, n_passes=PASSES)
     found = b""
     for number in range(1, PASSES + 1):
         execution.pass_number = number
         plan = PassPlan(f"sums {number}", 0, edges, 2, BLOCKS, matrix.nbytes, 0.0, False)
         given = {"q": np.ones(1000)} if number > 1 else {}
-        done = run(
-            plan,
-            matrix,
-            accumulators={"m": Moments()},
-            operands=given,
-            execution=execution,
-            more_follow=True,
-        )
+        done = run(plan, matrix, accumulators={"m": Moments()}, operands=given, execution=execution)
         found += b"".join(v.tobytes() for _, v in sorted(done["m"].state().items()))
     return found
 

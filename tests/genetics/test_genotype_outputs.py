@@ -36,7 +36,7 @@ def test_the_relationship_matrix_opens_with_its_samples(tmp_path) -> None:
 
 
 def test_streamed_components_are_those_in_memory(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 1 << 18)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 1 << 18)
     path = write_plink(tmp_path / "x", random_calls(60, 9000))
     settings = {"svd_solver": "gram", "maf": 0.2}
     held = GenotypePCA(5, **settings).fit(path)

@@ -189,7 +189,7 @@ def test_blocks_do_not_matter(study, data):
     expected, _ = least_squares(study.result, study.new, np.arange(P))
     matrix = genotypes(calls, study.features, chunks=chunks)
     with (
-        patch("streampca.passes.plan.BLOCK_NBYTES", block),
+        patch("streampca.passes.blocks.BLOCK_NBYTES", block),
         patch("streampca.matrix.tiles.TILE_NBYTES", tile),
     ):
         done = project_samples(study.result, matrix, memory_limit=limit)
@@ -202,7 +202,7 @@ def test_blocks_do_not_matter(study, data):
 def test_a_store_of_whole_samples_streams_samples(study):
     many = np.tile(study.new, (200, 1))
     expected, coverage = least_squares(study.result, study.new, np.arange(P))
-    with patch("streampca.passes.plan.BLOCK_NBYTES", 1 << 20):
+    with patch("streampca.passes.blocks.BLOCK_NBYTES", 1 << 20):
         matrix = genotypes(many, study.features, chunks=(100, P))
         with patch("streampca.genetics.projection.easier_axis", lambda *_, **__: 0):
             done = project_samples(study.result, matrix, shrinkage="oadp")

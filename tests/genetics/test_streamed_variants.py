@@ -110,7 +110,7 @@ def test_components_that_were_moved_are_missed_by_name(path, tmp_path) -> None:
 
 def test_ten_times_the_variants_add_little_to_the_plan(tmp_path, monkeypatch, unheld) -> None:
     """Under a tenth where the components are streamed; named terms where they are held."""
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 1 << 18)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 1 << 18)
     plans = {}
     for p in (20_000, 200_000):
         calls = np.zeros((4, p), np.int8)

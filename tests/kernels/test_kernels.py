@@ -229,7 +229,7 @@ def test_pieces_cover_all_cells_once(shape: tuple[int, int], nbytes: int) -> Non
     assert np.all(seen == 1)
 
 
-def test_probe_can_be_made_anywhere() -> None:
+def test_any_part_of_the_probe_can_be_computed() -> None:
     h = kernels.probe(0, 5000)
     assert h.dtype == np.float64
     assert np.array_equal(np.concatenate([kernels.probe(0, 17), kernels.probe(17, 5000)]), h)

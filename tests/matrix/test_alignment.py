@@ -93,7 +93,7 @@ def test_leading_zeros_and_blanks_belong_to_a_name() -> None:
     assert not set(a.tolist()) & set(b.tolist())
 
 
-def test_numbers_from_0_in_another_order_are_refused_beside_some_that_count() -> None:
+def test_numbers_from_0_in_another_order_are_refused_where_labels_count() -> None:
     """They may be meant by index, as pandas does, or by position."""
     counted, values = AxisLabels.plain("sample", N), pd.Series(VALUES, index=ORDER)
     with pytest.raises(InvalidInputError, match=r"By index: w\.loc"):
@@ -170,7 +170,7 @@ ARGUMENTS: dict[str, tuple[Any, Any, Any]] = {  # what is made, of an argument b
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_every_argument_beside_rows_or_columns_goes_by_name(name: str) -> None:
+def test_every_argument_of_rows_or_columns_is_matched_by_name(name: str) -> None:
     made, by_name, by_number = ARGUMENTS[name]
     np.testing.assert_allclose(made(by_name), made(by_number), rtol=1e-9, atol=1e-12)
 

@@ -280,7 +280,7 @@ def test_the_working_dtype_holds_every_value(dtype: str) -> None:
     assert (work == np.float32) == small
 
 
-def test_what_a_block_says_of_itself() -> None:
+def test_properties_of_a_block() -> None:
     b = block(values("float32"), 1, weights=np.arange(22.0), arrays={"scores": 3})
     assert b.shape == (22, 7)
     assert b.length == 7

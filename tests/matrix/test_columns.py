@@ -79,7 +79,7 @@ def test_a_column_is_its_array(case) -> None:
             column[wrong]
 
 
-def test_what_works_by_pieces_reads_no_more_than_one() -> None:
+def test_operations_on_columns_read_one_piece_at_a_time() -> None:
     names = Counted(np.array([f"rs{i}" for i in range(N)], np.dtypes.StringDType()))
     here = by_pieces(lambda part: is_among(part, ["rs5", "rs9000"]), names)
     assert np.flatnonzero(here).tolist() == [5, 9000]

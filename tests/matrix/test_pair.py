@@ -68,7 +68,7 @@ def test_reads_of_another_order_are_counted(tmp_path: Path) -> None:
     assert shuffled.fingerprint() != pair.y.fingerprint()
 
 
-def test_chunks_that_seldom_end_together_do_not_make_one_block(tmp_path: Path) -> None:
+def test_pairs_of_unaligned_chunks_have_several_blocks(tmp_path: Path) -> None:
     n = 40_000
     for name, rows in (("x", 1024), ("y", 1000)):
         zarr.create_array(

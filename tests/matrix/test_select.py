@@ -42,7 +42,7 @@ def opened(x: np.ndarray, kind: str) -> streampca.ChunkedMatrix:
 
 
 @given(cases())
-def test_equals_numpy(case: tuple) -> None:
+def test_a_selection_equals_numpy(case: tuple) -> None:
     n, p, kind, rows, columns, axis = case
     x = np.random.default_rng(n * 13 + p).integers(-1, 3, (n, p)).astype(np.int8)
     chosen = select(opened(x, kind), rows, columns)
@@ -59,7 +59,7 @@ def test_equals_numpy(case: tuple) -> None:
     np.testing.assert_array_equal(last.read_block(laid.n_blocks - 1).dense(), blocks[-1])
 
 
-def test_labels_follow() -> None:
+def test_labels_of_a_selection() -> None:
     import xarray as xr
 
     table = xr.DataArray(

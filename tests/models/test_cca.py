@@ -343,7 +343,7 @@ def test_lazy_rows_and_written_scores(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 200])
-def test_chunks_do_not_count(rows: int, tmp_path: Path) -> None:
+def test_chunks_do_not_change_the_correlations(rows: int, tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "x"), data=X, chunks=(rows, 6))
     zarr.create_array(str(tmp_path / "y"), data=Y, chunks=(11, 4))
     model = quiet().fit(str(tmp_path / "x"), str(tmp_path / "y"))
@@ -378,7 +378,7 @@ def test_a_saved_model_keeps_its_pairs(tmp_path: Path) -> None:
         ({"scale": "max"}, "scale='max'; expected None or 'std'"),
     ],
 )
-def test_odd_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         quiet(**parameters).fit(X, Y)
 

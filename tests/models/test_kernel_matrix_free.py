@@ -99,7 +99,7 @@ def test_panels_of_rows(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "2 reads, and 3 for each of at most 12 steps" in model.plan_.reason
 
 
-def test_a_small_space_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_searched_space_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_tiles, "BASES", (2,))
     model = quiet(kernel="laplacian", gamma=0.05, tol=1e-8, max_passes=40).fit(X)
     assert sum(one.name.startswith("step") for one in model.cost_) > 2
@@ -132,7 +132,7 @@ def test_a_precomputed_kernel_is_read_by_tiles(dtype: str, tmp_path: Path) -> No
         quiet(kernel="precomputed").fit(whole)
 
 
-def test_auto_takes_it_where_the_matrix_does_not_fit(tmp_path: Path) -> None:
+def test_auto_iterates_where_the_kernel_matrix_does_not_fit(tmp_path: Path) -> None:
     import dask.array as da
 
     x = da.zeros((80_000, 30), chunks=(8192, 30), dtype="f4")
@@ -147,7 +147,7 @@ def test_auto_takes_it_where_the_matrix_does_not_fit(tmp_path: Path) -> None:
     assert plan.then is not None or "rows" in dict(plan.considered)
 
 
-def test_it_goes_over_to_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_goes_over_to_the_exact_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "AFFORDABLE", ())
     model = quiet(solver="auto", kernel="rbf", gamma=0.05, max_passes=1).fit(X)
     assert (model.plan_.solver, model.plan_.then.solver) == ("matrix-free", "features")
@@ -155,7 +155,7 @@ def test_it_goes_over_to_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(model.eigenvectors_, exact.eigenvectors_)
 
 
-def test_little_data() -> None:
+def test_equal_few_and_incomplete_rows_by_iteration() -> None:
     np.testing.assert_array_equal(quiet(2, kernel="rbf").fit(np.ones((40, 3))).eigenvalues_, 0.0)
     few = quiet(2, kernel="rbf", gamma=0.05).fit(X[:5])
     exact = KernelPCA(2, kernel="rbf", gamma=0.05, solver="exact", progress=False).fit(X[:5])
@@ -168,7 +168,7 @@ def test_little_data() -> None:
         quiet(kernel="rbf").fit(holes)
 
 
-def test_eigenvalues_below_0_are_told() -> None:
+def test_negative_eigenvalues_give_a_warning() -> None:
     asked = {"kernel": "sigmoid", "gamma": 0.02, "coef0": 1.0}
     for solver in ("exact", "matrix-free"):
         model = quiet(3, solver=solver, **asked).fit(X)
@@ -181,7 +181,7 @@ def test_eigenvalues_below_0_are_told() -> None:
         KernelPCA(300, solver="exact", progress=False, **asked).fit(X)
 
 
-def test_what_cannot_be_asked() -> None:
+def test_counts_that_an_iteration_cannot_give_are_refused() -> None:
     for odd, message in (
         ({"solver": "krylov"}, "solver='krylov'; expected one of"),
         ({"tol": 2.0}, "tol=2.0; expected radians"),
@@ -193,7 +193,7 @@ def test_what_cannot_be_asked() -> None:
             quiet(**{"k": odd.pop("n_components", 4), **odd}).fit(X)
 
 
-def test_an_interrupted_fit_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_iteration_resumes_to_the_same_bits(tmp_path: Path) -> None:
     path, seen = stored(tmp_path, X), []
 
     def stop(advance: Any) -> None:
@@ -225,7 +225,7 @@ streampca.KernelPCA(4, progress=stop, checkpoint=place, **asked).fit(path)
 
 
 @pytest.mark.slow
-def test_a_killed_fit_goes_on(tmp_path: Path) -> None:
+def test_a_killed_iteration_resumes(tmp_path: Path) -> None:
     path, place = stored(tmp_path, X), str(tmp_path / "kept")
     done = subprocess.run([sys.executable, "-c", KILLED, path, place], check=False)
     assert done.returncode == 9
@@ -258,7 +258,9 @@ print(model.plan_.sizes["panels"], peak_nbytes(), model.plan_.peak_nbytes)
 @pytest.mark.parametrize(
     ("n", "p", "limit", "kernel"), [(8000, 40, "1GiB", "rbf"), (2000, 12_000, "270MiB", "cosine")]
 )
-def test_memory_is_kept(n: int, p: int, limit: str, kernel: str, tmp_path: Path) -> None:
+def test_memory_stays_within_the_plan(
+    n: int, p: int, limit: str, kernel: str, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((5, p), dtype=np.float32)
     x = centres[rng.integers(0, 5, n)] + 0.3 * rng.standard_normal((n, p), dtype=np.float32)

@@ -127,7 +127,7 @@ def test_a_saved_model_takes_values_of_the_kernel(tmp_path: Path) -> None:
         loaded.transform(NEW)
 
 
-def test_an_interrupted_fit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_fit_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = quiet().fit(SEQUENCES).eigenvectors_
     seen = []
 

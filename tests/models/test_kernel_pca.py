@@ -173,7 +173,7 @@ def test_all_components_that_there_are() -> None:
     np.testing.assert_array_equal(beyond.transform(NEW)[:, 7:], 0)
 
 
-def test_what_it_cannot_answer_it_does_not_have() -> None:
+def test_a_kernel_model_has_no_components_or_loadings() -> None:
     model = quiet(kernel="rbf").fit(X)
     for name in (
         "components_",
@@ -212,7 +212,7 @@ def test_rows_in_memory_are_copied_with_the_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(streampca.load(tmp_path / "m").transform(NEW), expected)
 
 
-def test_a_copy_of_the_rows_is_kept_where_it_is_asked(tmp_path: Path) -> None:
+def test_keep_training_writes_a_copy_of_the_rows(tmp_path: Path) -> None:
     lazy = da.from_array(X, chunks=(16, 7)) * 1.0
     model = quiet(kernel="rbf").fit(lazy)
     with pytest.raises(InvalidInputError, match=r"keep_training='rows\.zarr'"):
@@ -258,7 +258,7 @@ def test_plan_refusal_and_holes() -> None:
         ({"kernel": "laplace"}, "kernel='laplace'; expected a function or one of"),
     ],
 )
-def test_odd_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         quiet(**parameters).fit(X)
 
@@ -273,7 +273,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "KernelPCA: 3 components of 60 samples x 7 features" in capsys.readouterr().out
 
 
-def test_an_interrupted_fit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_fit_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only("rows", monkeypatch)
     monkeypatch.setattr(panels, "PANELS", (3,))
     path = stored(tmp_path, X, (5, 7))

@@ -61,7 +61,7 @@ def noisy_moons(seed: int, n: int = 300) -> np.ndarray:
     return make_moons(n, noise=0.1, random_state=seed)[0]
 
 
-def test_a_fixed_point_is_one_and_takes_noise_away() -> None:
+def test_a_fixed_point_is_stationary_and_removes_noise() -> None:
     rows, new, offset = noisy_moons(0), noisy_moons(1, 100), 1e3
     model = quiet(8, kernel="rbf", gamma=4.0, alpha=0.1).fit(rows + offset)
     scores = model.transform(new + offset)
@@ -86,7 +86,7 @@ def test_a_fixed_point_is_one_and_takes_noise_away() -> None:
     assert distance(found) < 0.5 * distance(new)
 
 
-def test_the_kind_that_comes_in(tmp_path: Path) -> None:
+def test_pre_images_are_of_the_kind_of_the_scores(tmp_path: Path) -> None:
     frame = xr.DataArray(X, dims=("time", "site"), coords={"site": [f"s{i}" for i in range(7)]})
     model = quiet(kernel="rbf", gamma=0.05).fit(frame)
     scores = model.transform(frame)

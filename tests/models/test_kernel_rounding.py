@@ -29,7 +29,9 @@ def rbf(rows: np.ndarray, gamma: float) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("rows", "gamma"), [(FAR, 1e5), (HUGE, 0.1), (X + 1e4, 0.1)])
-def test_long_rows_beside_their_distances(rows: np.ndarray, gamma: float, dtype: type) -> None:
+def test_rows_that_are_long_compared_with_their_distances(
+    rows: np.ndarray, gamma: float, dtype: type
+) -> None:
     rows = rows.astype(dtype)
     expected = exact_spectrum(rbf(rows.astype(np.float64), gamma), 4)
     with warnings.catch_warnings():
@@ -59,7 +61,7 @@ def test_bounds_hold_what_centring_takes_off(kernel: str, offset: float) -> None
     assert (error <= model.result_.eigenvalue_bound).all()
 
 
-def test_what_rounding_hides_is_told_with_its_repair() -> None:
+def test_a_warning_names_what_rounding_hides_and_the_remedy() -> None:
     rows = FAR.astype(np.float32)
     with pytest.warns(AccuracyWarning, match=r"float32 rounding .* X.astype\('float64'\)"):
         KernelPCA(3, kernel="rbf", gamma=1e5, solver="matrix-free").fit(rows)

@@ -151,7 +151,7 @@ def test_float32_within_its_bound(solver: str) -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_fewer_pairs_than_asked(solver: str) -> None:
+def test_a_low_rank_gives_fewer_pairs_than_requested(solver: str) -> None:
     assert quiet(None, solver=solver).fit(X[:, :3], Y).singular_values_.shape == (3,)
     with pytest.warns(AccuracyWarning, match="3 pairs were requested; there are 2"):
         model = quiet(3, solver=solver).fit(X[:, [0, 1, 0]], Y)
@@ -248,7 +248,7 @@ def test_krylov_only_where_nothing_exact_is_affordable(tmp_path: Path) -> None:
     assert quiet(2, memory_limit="20GiB").plan(*paths).solver == "scatter"
 
 
-def test_pairs_that_are_not_certain_are_said() -> None:
+def test_uncertified_pairs_give_a_warning() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((300, 200)), rng.standard_normal((300, 150))
     with pytest.warns(AccuracyWarning, match="radians after 12 steps; ask for fewer pairs"):
@@ -257,7 +257,7 @@ def test_pairs_that_are_not_certain_are_said() -> None:
     assert np.all(off <= model.value_bound_)
 
 
-def test_an_interrupted_iteration_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_iteration_resumes(tmp_path: Path) -> None:
     x, y = long_and_wide(400)
     zarr.create_array(str(tmp_path / "x"), data=x, chunks=(50, 200))
     paths = str(tmp_path / "x"), y

@@ -147,7 +147,7 @@ def test_repeated_rows_are_no_landmarks_twice() -> None:
 
 
 @pytest.mark.parametrize("source", ["zarr", "features", "dask", "sparse", "float32"])
-def test_any_source(source: str, tmp_path: Path) -> None:
+def test_sources_of_rows_give_the_same_model(source: str, tmp_path: Path) -> None:
     expected = quiet(n_landmarks=30).fit(X).transform(NEW)
     chunks = (120, 2) if source == "features" else (16, 5)
     zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=chunks)

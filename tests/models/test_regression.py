@@ -120,7 +120,7 @@ def test_through_the_origin() -> None:
     assert model.intercept_ == 0
 
 
-def test_a_response_of_much_noise_beside_another() -> None:
+def test_several_responses_of_which_one_is_mostly_noise() -> None:
     x = np.random.default_rng(8).normal(size=(60, 5))
     first = x @ np.arange(1.0, 6.0)
     y = np.column_stack([first, first**2])  # sigma_6 of all is above sigma_5 of X
@@ -166,7 +166,7 @@ def test_what_has_no_solution_is_refused_with_its_reason() -> None:
         total(memory_limit="1MiB").plan(X, Y)
 
 
-def test_any_data_one_answer(tmp_path: Path) -> None:
+def test_all_sources_give_the_same_coefficients(tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "x"), data=X, chunks=(37, 3))
     expected = total().fit(X, Y)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -195,7 +195,7 @@ def test_in_a_pipeline() -> None:
     assert chain.fit(X, Y).score(X, Y) == pytest.approx(total().fit(X, Y).score(X, Y))
 
 
-def test_saved(tmp_path: Path) -> None:
+def test_a_saved_regression_predicts_the_same(tmp_path: Path) -> None:
     model = total().fit(X, Y)
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")

@@ -176,7 +176,7 @@ def test_a_group_threshold_is_the_proximal_point() -> None:
     assert 0 < kept < 6
 
 
-def test_what_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_that_exclude_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = spiked(6)
     for parameters, words in (
         ({"path": [1.0], "alpha": 1.0}, "alpha= and path= are given"),

@@ -248,7 +248,7 @@ def test_saved_and_described(tmp_path: Path) -> None:
     assert loaded.result_.nonzero.tolist() == [8, 4]
 
 
-def test_what_cannot_be_used_is_refused() -> None:
+def test_wrong_parameters_are_refused() -> None:
     x = spiked(6)
     for parameters, words in (
         ({"n_nonzero": 0}, "n_nonzero=0; expected a number from 1 to 60"),

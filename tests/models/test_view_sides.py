@@ -214,7 +214,9 @@ def test_nothing_covaries_with_a_still_view(solver: str) -> None:
         (mca(), {"sample_weight": np.ones(3)}, "sample_weight"),
     ],
 )
-def test_what_goes_not_together_is_refused(made: Any, sides: Any, message: str) -> None:
+def test_parameters_that_exclude_each_other_are_refused(
+    made: Any, sides: Any, message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message):
         made.fit(X, Y, **sides)
     plain = mca().fit(X, Y)

@@ -147,7 +147,7 @@ def listening() -> set[tuple[str, int]]:
 @pytest.mark.slow
 def test_a_refresh_on_a_local_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as without; only loopback listens; nothing is started for nothing (F25)."""
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).normal(size=(3000, 8))
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(300, 8))
     seen: list[set[tuple[str, int]]] = []

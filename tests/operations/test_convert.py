@@ -43,8 +43,8 @@ from streampca.operations.convert import (
 def small(monkeypatch):
     """Chunks of about 512 bytes and blocks of about 1 kB of calls."""
     monkeypatch.setattr(sys.modules["streampca.operations.convert"], "CHUNK_NBYTES", 512)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 4096)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 8)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 4096)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 8)
 
 
 def values_of(matrix):
@@ -330,7 +330,7 @@ def test_killed_at_any_time(tmp_path):
     calls = random_calls(40, 20_000)
     bed, path = write_plink(tmp_path / "b", calls), tmp_path / "out.zarr"
     script = (
-        "import sys, streampca.passes.plan as plan, streampca.operations.convert\n"
+        "import sys, streampca.passes.blocks as plan, streampca.operations.convert\n"
         "module = sys.modules['streampca.operations.convert']\n"
         "module.CHUNK_NBYTES, plan.BLOCK_NBYTES, plan.BLOCK_LENGTH = 2048, 8192, 8\n"
         "sys.modules['streampca.store.matrix_group'].MARK_SECONDS = 0.02\n"

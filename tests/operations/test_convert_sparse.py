@@ -29,8 +29,8 @@ def test_entries_labels_and_codes_come_back(
     tmp_path: Path, chunk: int, format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(anndata, "CHUNK_ENTRIES", chunk)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 4096)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 8)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 4096)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 8)
     scipy.sparse.save_npz(tmp_path / "x.npz", X.asformat(format_), compressed=False)
     source = streampca.open(tmp_path / "x.npz", missing_value=-1)
     done = quietly(source, tmp_path / "out.zarr")

@@ -19,7 +19,7 @@ from streampca.cli import main
 from streampca.models.pca import kept_spans
 from streampca.operations import least_work
 from streampca.passes.checkpoint import Checkpoint
-from streampca.passes.fold import Fold
+from streampca.passes.execution import Fold
 from streampca.sources.zarr.reader import ZarrReader
 
 P, ROWS, CHUNKS = 5, 8, 120  # one chunk is one block

@@ -16,10 +16,10 @@ if HERE not in sys.path:
     sys.path.insert(0, HERE)  # worker processes are started with this path too
 
 from local_clusters import start_client, stop_client  # noqa: E402
-from pass_matrices import same_bits  # noqa: E402
+from pass_matrices import by_hand, same_bits  # noqa: E402
 
-from streampca.passes import Execution, door  # noqa: E402
-from streampca.passes.cluster import calls, clients, placement  # noqa: E402
+from streampca.passes import Execution  # noqa: E402
+from streampca.passes.cluster import calls, clients, placement, worker_memory  # noqa: E402
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def two_threads() -> Iterator[Any]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data in many blocks. The plan is made here, so that workers need not know."""
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * 1024)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def everywhere(two_processes: Any) -> Callable[..., dict[str, Any]]:
 
     def go(program: Callable[[Callable[[], Execution]], dict[str, Any]]) -> dict[str, Any]:
         results = {
-            place: program(lambda settings=settings: Execution(**settings))
+            place: program(lambda settings=settings: by_hand(**settings))
             for place, settings in places.items()
         }
         first = results["one lane"]
@@ -142,7 +142,7 @@ class Told:
 @pytest.fixture(autouse=True)
 def clients_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have no event loop, and their workers any version."""
-    reply, refuse = calls.reply, door.refuse_other_versions
+    reply, refuse = calls.reply, worker_memory.refuse_other_versions
 
     def replied(client: Any, call: Any, seconds: float | None = None) -> Any:
         if hasattr(client, "loop"):
@@ -152,7 +152,7 @@ def clients_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "reply", replied)
     monkeypatch.setattr(placement, "reply", replied)
     monkeypatch.setattr(
-        door, "refuse_other_versions", lambda c: refuse(c) if hasattr(c, "loop") else None
+        worker_memory, "refuse_other_versions", lambda c: refuse(c) if hasattr(c, "loop") else None
     )
 
 

@@ -10,14 +10,16 @@ import random
 import threading
 import time
 import weakref
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from streampca import passes
 from streampca.accumulators import Accumulator
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount, regular_edges
-from streampca.passes import PassPlan
+from streampca.passes import Execution, Pass, PassPlan, PassResult, PassSpec, Plan, Running
 
 
 class ToyMatrix(ChunkedMatrix):
@@ -146,6 +148,48 @@ def toy_plan(
     edges = regular_edges(matrix.shape[axis], step)
     reads = sum(matrix.count_chunks(axis, int(a), int(b)) for a, b in pairwise(edges))
     return PassPlan("toy", axis, edges, span, reads, matrix.nbytes, 0.0, ordered)
+
+
+def make_plan(*request: Any) -> Plan:
+    """The plan of what ``choose`` chooses."""
+    return passes.choose(*request).plan
+
+
+PROCESS = dict.fromkeys(("interpreter", "compiled kernels", "labels", "source", "X in memory"), 0)
+
+
+def by_hand(
+    lanes: int = 2,
+    blocks_ahead: int = 1,
+    scheduler: Any = None,
+    progress: Any = None,
+    checkpoint: str | None = None,
+    **more: Any,
+) -> Execution:
+    """The execution of passes that no fit has planned."""
+    plan = Plan(
+        "X", "", "", (0, 0), "float64", "float64", "", lanes, blocks_ahead, (), {"process": PROCESS}
+    )
+    running = Running(scheduler=scheduler, checkpoint=checkpoint)
+    return Execution(running, plan, more.pop("threads", lanes), progress, **more)
+
+
+def run(
+    plan: PassPlan,
+    matrix: ChunkedMatrix,
+    *,
+    accumulators: Any = None,
+    weights: Any = None,
+    execution: Execution | None = None,
+    **arrays: Any,
+) -> PassResult:
+    """One pass in these blocks, by itself.  arrays : as :class:`Pass` takes them."""
+    execution = execution or by_hand()
+    spec = PassSpec(plan.name, plan.axis, 0, 0, accumulators=accumulators or {}, weights=weights)
+    memory = {"process": PROCESS, plan.name: {"partial accumulators": 0, "folded accumulators": 0}}
+    execution.plan = replace(execution.plan, passes=(plan,), memory=memory)
+    given = {name: values for name, values in arrays.items() if values is not None}
+    return passes.run(plan, Pass(spec, matrix=matrix, **given), execution)
 
 
 class Sum(Accumulator):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from pass_matrices import Fails, Sum, ToyMatrix, same_bits, toy_plan, wild
+from pass_matrices import Fails, Sum, ToyMatrix, by_hand, run, same_bits, toy_plan, wild
 
 import streampca
 from streampca import PCA
@@ -19,7 +19,7 @@ from streampca.accumulators import CrossProduct, Gram, Moments, RFactor, Scatter
 from streampca.errors import InvalidInputError
 from streampca.matrix import Standardize
 from streampca.matrix.select import select
-from streampca.passes import Advance, Execution, PassResult, run
+from streampca.passes import Advance, Execution, PassResult
 from streampca.store import MemorySink, ZarrSink
 
 N, STEP, SPAN = 400, 10, 3  # 40 blocks in 14 spans
@@ -37,7 +37,7 @@ class Times:
 
 def execution(folder: Path | None, **more: Any) -> Execution:
     checkpoint = None if folder is None else str(folder)
-    return Execution(**{"scheduler": "threads", "checkpoint": checkpoint, "every": 3600.0, **more})
+    return by_hand(**{"scheduler": "threads", "checkpoint": checkpoint, "every": 3600.0, **more})
 
 
 def values() -> np.ndarray:
@@ -89,7 +89,7 @@ def interrupt(folder: Path, at: int = 257, **how: Any) -> None:
 
 
 @pytest.mark.parametrize(("lanes", "later"), [(1, 2), (2, 1)])
-def test_goes_on_where_it_was(tmp_path: Path, lanes: int, later: int) -> None:
+def test_a_pass_resumes_from_its_checkpoint(tmp_path: Path, lanes: int, later: int) -> None:
     """In worker processes too: see test_cluster.py."""
     goes_on(tmp_path, lanes, {"lanes": later})
 
@@ -115,7 +115,7 @@ def goes_on(tmp_path: Path, lanes: int, how: dict[str, Any]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_written_at_every_span_if_asked(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_interval_of_zero_writes_every_span(tmp_path: Path, monkeypatch: Any) -> None:
     from streampca.passes import checkpoint
 
     kept = []
@@ -134,7 +134,7 @@ def test_written_at_every_span_if_asked(tmp_path: Path, monkeypatch: Any) -> Non
     assert kept == [(i, i * SPAN * STEP) for i in range(1, 14)]  # at the end there is the result
 
 
-def test_goes_on_twice(tmp_path: Path) -> None:
+def test_a_pass_resumes_twice(tmp_path: Path) -> None:
     interrupt(tmp_path, at=100)
     interrupt(tmp_path, at=300, every=0.0)
     done = fold(ToyMatrix(values()), execution(tmp_path))
@@ -194,7 +194,7 @@ def test_a_half_merged_total_is_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_features_streamed(tmp_path: Path) -> None:
+def test_a_pass_of_features_resumes(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(20, N)).astype(np.float32)
     accumulators = {"g": Gram(standardize=Standardize(scale="std")), "m": Moments()}
 
@@ -226,7 +226,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", OTHERWISE.values(), ids=OTHERWISE.keys())
-def test_of_other_settings_is_not_used(
+def test_a_checkpoint_of_other_settings_is_ignored(
     tmp_path: Path, changes: dict[str, Any], monkeypatch: Any
 ) -> None:
     interrupt(tmp_path)
@@ -239,14 +239,14 @@ def test_of_other_settings_is_not_used(
     assert same_bits(states(done), states(fold(ToyMatrix(values()), execution(None), **changes)))
 
 
-def test_of_other_data_is_not_used(tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_data_is_ignored(tmp_path: Path) -> None:
     interrupt(tmp_path)
     other = values()
     other[0, 0] += 1.0
     assert fold(ToyMatrix(other), execution(tmp_path)).cost.resumed_blocks == 0
 
 
-def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_ordered_pass_is_ignored(tmp_path: Path) -> None:
     matrix, failing = ToyMatrix(values()), ToyMatrix(values(), fails_at=257)
     with pytest.raises(OSError, match="on fire"):
         run(toy_plan(failing), failing, accumulators={"s": Sum()}, execution=execution(tmp_path))
@@ -257,7 +257,7 @@ def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "garbage", "empty index"])
-def test_damaged_is_not_used(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_checkpoint_is_ignored(tmp_path: Path, damage: str) -> None:
     interrupt(tmp_path)
     bundle = tmp_path / "pass-toy"
     chunk = max(
@@ -280,7 +280,7 @@ def test_damaged_is_not_used(tmp_path: Path, damage: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_something_else_in_its_place_is_refused_before_reading(tmp_path: Path) -> None:
+def test_a_checkpoint_folder_with_other_content_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pass-toy").mkdir()
     (tmp_path / "pass-toy" / "thesis.txt").write_text("years of work")
     matrix = ToyMatrix(values())
@@ -302,7 +302,7 @@ def with_sink(sink: Any, folder: Path, fails_at: int | None = None) -> PassResul
     )
 
 
-def test_a_sink_in_memory_is_kept_too(tmp_path: Path) -> None:
+def test_a_checkpoint_keeps_sinks_in_memory(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="on fire"):
         with_sink(MemorySink(N, 2), tmp_path, fails_at=300)
     other = MemorySink(N, 2, np.float32)  # another result
@@ -315,7 +315,7 @@ def test_a_sink_in_memory_is_kept_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(sink.values, values()[:, :2])
 
 
-def test_a_pass_that_writes_elsewhere_keeps_none(tmp_path: Path) -> None:
+def test_a_pass_with_sinks_on_disk_has_no_checkpoint(tmp_path: Path) -> None:
     """What is in the file is not in the checkpoint; such a pass starts anew, and may."""
     with pytest.raises(OSError, match="on fire"):
         with_sink(ZarrSink(tmp_path / "out", N, 2), tmp_path / "c", fails_at=300)
@@ -337,7 +337,7 @@ def test_an_unwritable_folder_does_not_hide_the_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(4000, 6), (20, 9000)], ids=["tall", "wide"])
 def test_pca(tmp_path: Path, shape: tuple[int, int], monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).normal(size=shape)
     path = str(tmp_path / "x.npy")
     np.save(path, x)
@@ -363,7 +363,7 @@ def test_pca(tmp_path: Path, shape: tuple[int, int], monkeypatch: Any) -> None:
 def test_an_interrupted_second_pass_does_not_repeat_the_first(
     tmp_path: Path, monkeypatch: Any, missing: str
 ) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).normal(size=(20, 9000))
     if missing == "mean":
         x[3, ::7] = np.nan
@@ -445,7 +445,7 @@ def sources(tmp_path: Path, kind: str, x: np.ndarray) -> Any:
 def test_a_source_rewritten_in_place_is_read_again(
     tmp_path: Path, monkeypatch: Any, kind: str
 ) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).normal(size=(4000, 6))
     cut_short(tmp_path / "c", sources(tmp_path, kind, x))
     x[17, 3] += 1
@@ -460,7 +460,7 @@ def test_a_source_rewritten_in_place_is_read_again(
 def test_another_missing_code_or_stacking_is_another_matrix(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     x = np.random.default_rng(0).integers(-1, 3, size=(4000, 6)).astype("i1")
     path = stored(tmp_path / "x.zarr", x)
     cut_short(tmp_path / "c", path, missing="mean", missing_value=-1)
@@ -472,7 +472,7 @@ def test_another_missing_code_or_stacking_is_another_matrix(
 
 
 def test_a_relative_path_is_the_same_source(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     path = stored(tmp_path / "x.zarr", np.random.default_rng(0).normal(size=(4000, 6)))
     cut_short(tmp_path / "c", path)
     monkeypatch.chdir(tmp_path)

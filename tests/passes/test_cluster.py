@@ -20,14 +20,14 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
+from pass_matrices import Sum, ToyMatrix, Unread, by_hand, run, same_bits, toy_plan, wild
 from test_checkpoint import goes_on
 
 import streampca.sources
 from streampca import PCA
 from streampca.accumulators import CrossProduct, RFactor, Scatter
 from streampca.errors import ClusterError, InvalidInputError, MemoryLimitError, NonFiniteError
-from streampca.passes import Advance, Execution, PassResult, check_workers, find_client, run
+from streampca.passes import Advance, PassResult, check_workers, find_client
 from streampca.passes.cluster import clients, cluster
 from streampca.passes.cluster.parcel import Parcel
 from streampca.passes.records import KEPT
@@ -269,7 +269,7 @@ def slow_pass(scheduler: Any, progress: Any = None, sleep: float = 0.02) -> Pass
         operands={"q": q},
         maps={"xq": image},
         accumulators={"sum": Sum(), "s": Scatter(), "r": RFactor(), "z": CrossProduct(y="xq")},
-        execution=Execution(scheduler=scheduler, progress=progress),
+        execution=by_hand(scheduler=scheduler, progress=progress),
     )
 
 
@@ -465,7 +465,7 @@ def poisoned(client: Any, tmp_path: Path, error: type[Exception], times: int = 1
         matrix,
         maps={"m": Counted(str(tmp_path), error, times)},
         accumulators={"s": Sum("m")},
-        execution=Execution(scheduler=client),
+        execution=by_hand(scheduler=client),
     )
 
 
@@ -507,7 +507,7 @@ def deadly(client: Any, operands: dict[str, Any]) -> PassResult:
         matrix,
         accumulators={"s": Dies()},
         operands=operands,
-        execution=Execution(scheduler=client),
+        execution=by_hand(scheduler=client),
     )
 
 
@@ -606,7 +606,7 @@ def lost() -> Exception:
 def fake(monkeypatch: Any) -> FakeClient:
     client = FakeClient()
     # the package's attribute of that name is the function, not the module
-    module = sys.modules["streampca.passes.run"]
+    module = sys.modules["streampca.passes.execute"]
     monkeypatch.setattr(module, "client_for", lambda scheduler, matrix: client)
     monkeypatch.setattr(module, "refuse_other_versions", lambda client: None)
     monkeypatch.setattr(cluster, "_stored", FakeClient.stored)
@@ -672,7 +672,7 @@ def test_operands_of_the_same_name_do_not_meet(two_processes: Any) -> None:
             operands={"q": q},
             maps={"xq": image},
             accumulators={"z": CrossProduct(y="xq")},
-            execution=Execution(scheduler=client),
+            execution=by_hand(scheduler=client),
         )["z"].cross_product()
 
     rng = np.random.default_rng(0)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWar
 @pytest.fixture
 def store(tmp_path: Any, monkeypatch: Any) -> str:
     """A matrix with holes in a dozen blocks."""
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * 1024)
     x, _ = with_holes(6000, 24, 3)
     path = str(tmp_path / "x.zarr")
     zarr.create_array(path, data=x.astype(np.float32), chunks=(500, 24))

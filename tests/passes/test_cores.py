@@ -18,7 +18,7 @@ from streampca.cli.commands import main
 from streampca.errors import InvalidInputError
 from streampca.passes import limited_threads, memory, settings, thread_count
 from streampca.passes.cluster import parcel
-from streampca.passes.work import Work
+from streampca.passes.records import Pass
 from tests.forks import forked
 from tests.passes.local_clusters import start_client, stop_client
 
@@ -235,8 +235,8 @@ def test_workers_without_a_spare_core_read_nothing_ahead(monkeypatch: Any, tmp_p
 
         return inside
 
-    monkeypatch.setattr(Work, "read", counted(Work.read))
-    monkeypatch.setattr(Work, "process", counted(Work.process))
+    monkeypatch.setattr(Pass, "read", counted(Pass.read))
+    monkeypatch.setattr(Pass, "process", counted(Pass.process))
     monkeypatch.setattr(parcel, "usable_cores", lambda: 2)
     path = str(tmp_path / "x.zarr")
     x = np.random.default_rng(0).standard_normal((60_000, 200))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.passes import plan as plans
+from streampca.passes import blocks
 
 pytestmark = pytest.mark.slow
 
@@ -40,8 +40,8 @@ GRAPHS = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_same_bits_and_reads_on_workers(name, monkeypatch, two_processes):
-    monkeypatch.setattr(plans, "BLOCK_NBYTES", 40 * 16 * 8)
-    monkeypatch.setattr(plans, "BLOCK_LENGTH", 1)
+    monkeypatch.setattr(blocks, "BLOCK_NBYTES", 40 * 16 * 8)
+    monkeypatch.setattr(blocks, "BLOCK_LENGTH", 1)
     x = da.random.RandomState(3).normal(size=(1600, 16), chunks=(25, 16))
     x = GRAPHS[name](x)
     here = streampca.PCA(3, progress=False).fit(x)

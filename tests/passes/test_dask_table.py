@@ -158,8 +158,8 @@ def two_threads() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def _many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data in many blocks and spans. Plans are made here; workers need not know."""
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 8 * 64 * P)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 64)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 8 * 64 * P)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 64)
 
 
 @pytest.fixture

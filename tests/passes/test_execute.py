@@ -87,7 +87,7 @@ def test_an_interrupted_solver_is_closed() -> None:
     assert closed == [True]
 
 
-def test_what_was_not_declared_is_refused() -> None:
+def test_a_pass_with_an_undeclared_accumulator_is_refused() -> None:
     def misspelt(planned: Any, *, look: PassSpec, step: PassSpec, steps: int) -> Any:
         yield Pass(look, changed={"colums": {}})
 
@@ -119,7 +119,7 @@ class Answer:
     doubt: str = ""
 
 
-def test_a_doubt_goes_over_to_the_second_way() -> None:
+def test_a_doubtful_answer_goes_over_to_the_second_candidate() -> None:
     matrix = ToyMatrix(X, 20)
 
     def solver(planned: Any, *, spec: PassSpec, doubt: str) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from pass_matrices import Sum, ToyMatrix, same_bits, toy_plan, wild
+from pass_matrices import Sum, ToyMatrix, by_hand, run, same_bits, toy_plan, wild
 
 from streampca.errors import (
     ClusterError,
@@ -27,7 +27,7 @@ from streampca.errors import (
     OtherVersionWarning,
     StuckWorkerWarning,
 )
-from streampca.passes import Advance, Execution, PassResult, run
+from streampca.passes import Advance, PassResult
 from streampca.passes.cluster import calls, flight, workers
 from streampca.passes.cluster.calls import SchedulerGoneError
 from streampca.passes.cluster.flight import Flight
@@ -383,7 +383,7 @@ def summed(
         matrix,
         accumulators={"s": Sum()},
         operands=operands,
-        execution=Execution(scheduler=scheduler, blocks_ahead=ahead, **more),
+        execution=by_hand(scheduler=scheduler, blocks_ahead=ahead, **more),
     )
 
 
@@ -535,7 +535,7 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
                 caught.match(words)
         # and those that come when the pass has begun
         monkeypatch.setattr(
-            sys.modules["streampca.passes.run"], "refuse_other_versions", lambda c: None
+            sys.modules["streampca.passes.execute"], "refuse_other_versions", lambda c: None
         )
         with pytest.raises(ClusterError, match=r"worker tcp://.* has (none|streampca 0.0.9)"):
             summed(matrix, client)

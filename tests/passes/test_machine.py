@@ -78,12 +78,16 @@ V1 = {
 
 
 @pytest.mark.parametrize(("lines", "files", "limit"), V2.values(), ids=V2.keys())
-def test_version_2(system: Path, lines: str, files: dict[str, Any], limit: int | None) -> None:
+def test_limits_of_control_groups_version_2(
+    system: Path, lines: str, files: dict[str, Any], limit: int | None
+) -> None:
     assert limits(system, lines, files) == limit
 
 
 @pytest.mark.parametrize(("lines", "files", "limit"), V1.values(), ids=V1.keys())
-def test_version_1(system: Path, lines: str, files: dict[str, Any], limit: int | None) -> None:
+def test_limits_of_control_groups_version_1(
+    system: Path, lines: str, files: dict[str, Any], limit: int | None
+) -> None:
     assert limits(system, lines, files) == limit
 
 
@@ -108,7 +112,7 @@ def test_available_is_bounded_by_the_control_group(system: Path) -> None:
     assert memory.available_nbytes() == 2**20
 
 
-def test_a_system_that_does_not_say(system: Path) -> None:
+def test_memory_of_a_system_without_proc(system: Path) -> None:
     assert memory._cgroup_limit() is None
     assert memory.available_nbytes() is None
     assert memory.resident_nbytes() == 0

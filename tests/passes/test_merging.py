@@ -14,19 +14,19 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
+from pass_matrices import Sum, ToyMatrix, Unread, by_hand, run, same_bits, toy_plan, wild
 
 from streampca import PCA
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
-from streampca.passes import Advance, Execution, PassResult, run
+from streampca.passes import Advance, PassResult
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.cluster import merging, parcel
 from streampca.passes.cluster.flight import Flight
 from streampca.passes.cluster.merging import RemoteTotal
 from streampca.passes.cluster.parcel import LostError, Parcel
-from streampca.passes.door import memory_used_where_room
-from streampca.passes.read_ahead import SpanResult
+from streampca.passes.cluster.worker_memory import memory_used_where_room
+from streampca.passes.lanes import SpanResult
 
 SPANS = 24  # of two blocks
 
@@ -81,7 +81,7 @@ def summed(
         toy_plan(matrix, step=10, span=2),
         matrix,
         accumulators={"s": accumulator or Sum()},
-        execution=Execution(scheduler=scheduler, **more),
+        execution=by_hand(scheduler=scheduler, **more),
     )
 
 
@@ -89,7 +89,7 @@ def state(done: PassResult) -> dict[str, Any]:
     return done["s"].state() | {name: getattr(done.cost, name) for name in ("reads", "blocks")}
 
 
-def test_what_comes_to_the_client_does_not_grow(two_threads: Any, log: Log) -> None:
+def test_traffic_to_the_client_does_not_grow_with_the_matrix(two_threads: Any, log: Log) -> None:
     """The last spans in flight, and the total once, however long the pass is."""
     lengths = (8, 24, 72)
     for spans in lengths:
@@ -105,7 +105,7 @@ def test_a_short_pass_is_merged_here(two_threads: Any, log: Log) -> None:
     assert log.came == [0, 1, 2, 3]
 
 
-def test_it_is_fetched_once_an_interval(two_threads: Any, log: Log, tmp_path: Path) -> None:
+def test_the_total_is_fetched_once_an_interval(two_threads: Any, log: Log, tmp_path: Path) -> None:
     """And goes on where it is; a checkpoint is written each time."""
     seen: list[int] = []
 
@@ -133,7 +133,7 @@ class FailsThere(Sum):
         super().merge(other)
 
 
-def test_where_merging_fails_there_it_is_done_here(two_threads: Any, log: Log) -> None:
+def test_a_merge_that_fails_on_a_worker_is_done_here(two_threads: Any, log: Log) -> None:
     """Spans that were merged or in flight are folded again; each is counted and told once."""
     failures.clear()
     seen: list[int] = []
@@ -500,15 +500,16 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
     lane = rest // planned + 2 * partial + terms["kept arrays"]
     least = lane + 2 * folded + 2 * partial + process["interpreter"]
     client = Crowd(least, least + 2**30, None, 0)  # Dask's own libraries are in between
-    assert memory_used_where_room(client, plan, one) == {
+    assert memory_used_where_room(client, plan, one.name) == {
         "w1": 2**20,
         "w2": 2 * 2**20,
         "w3": 3 * 2**20,
     }
-    assert memory_used_where_room(client, None, one).keys() == {"w0", "w1", "w2", "w3"}
 
 
-def test_without_room_everything_comes_here(two_threads: Any, log: Log, monkeypatch: Any) -> None:
+def test_all_spans_are_merged_here_where_no_worker_has_room(
+    two_threads: Any, log: Log, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("streampca.passes.cluster.merging.memory_used_where_room", lambda *args: {})
     assert same_bits(state(summed("threads")), state(summed(two_threads)))
     assert not log.merged

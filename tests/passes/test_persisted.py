@@ -117,7 +117,7 @@ def test_the_same_cluster_by_its_address(two_processes: Any, chunked: Any, value
 
 @pytest.mark.usefixtures("nothing_fetched")
 @pytest.mark.parametrize("halves", [True, False])
-def test_folded_where_they_lie(
+def test_persisted_chunks_are_folded_on_their_workers(
     two_processes: Any, chunked: Any, values: Any, workers: list[str], halves: bool
 ) -> None:
     where = sorted(workers * (ROWS // CHUNK // 2)) if halves else workers

@@ -19,7 +19,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_matrices import Sum, ToyMatrix, Unread
+from pass_matrices import Sum, ToyMatrix, Unread, by_hand, make_plan, run
 
 import streampca.sources
 from streampca import PCA
@@ -28,22 +28,18 @@ from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import concat_features
 from streampca.passes import (
     Candidate,
-    Execution,
     PassPlan,
     PassSpec,
     Plan,
     block_edges,
+    blocks,
     easier_axis,
-    make_plan,
     parse_nbytes,
     pass_spec,
-    records,
-    run,
     size,
 )
 from streampca.passes import memory as machine
-from streampca.passes import plan as plan_module
-from streampca.passes.door import check_room
+from streampca.passes.plan import check_room
 from tests.each import each
 
 MiB = 2**20
@@ -254,7 +250,7 @@ def test_fit_is_refused_before_anything_is_read(monkeypatch: Any) -> None:
     with pytest.raises(MemoryLimitError, match=r"this machine .* gives 64.0 MiB") as refused:
         PCA(2, scheduler="threads").fit(matrix)
     named = re.search(r"memory_limit='(\d+)MiB'", str(refused.value))
-    held = re.search(r"beside the ([\d.]+) MiB that this process holds", str(refused.value))
+    held = re.search(r"in addition to the ([\d.]+) MiB that this process holds", str(refused.value))
     assert named is not None
     left = 64 - (float(held[1]) if held else 0.0)
     assert abs(int(named[1]) - (left if left > 0 else 64)) <= 1
@@ -389,8 +385,8 @@ def test_blocks_are_unions_of_chunks(
             sorted(int(bounds[data.draw(st.integers(0, len(bounds) - 1))]) for _ in range(2))
         )
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(plan_module, "BLOCK_NBYTES", block)
-        monkeypatch.setattr(plan_module, "BLOCK_LENGTH", 4)
+        monkeypatch.setattr(blocks, "BLOCK_NBYTES", block)
+        monkeypatch.setattr(blocks, "BLOCK_LENGTH", 4)
         edges = block_edges(matrix, 0, share, rows)
         again = block_edges(matrix, 0, share, rows)
     start, stop = rows or (0, n)
@@ -414,7 +410,7 @@ def test_blocks_of_real_sizes(share: float) -> None:
     assert edges[-1] == 500_568
     longest = int(np.diff(edges).max())
     work = longest * 3192 * 4  # of the block in the working dtype
-    assert work <= max(plan_module.BLOCK_NBYTES, 1024 * 3192 * 4)
+    assert work <= max(blocks.BLOCK_NBYTES, 1024 * 3192 * 4)
 
 
 # -- spans -------------------------------------------------------------------------------------
@@ -437,7 +433,7 @@ def test_spans_of_a_plan(n_blocks: int) -> None:
     """At most OPEN_BLOCKS in a span (float32 sums), and enough spans for two lanes to share."""
     matrix = Unread((n_blocks * 1000, 8), "float64", (1000, 8))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 1000 * 8 * 8)
+        monkeypatch.setattr(blocks, "BLOCK_NBYTES", 1000 * 8 * 8)
         spec = pass_spec("p", matrix, 0, {"m": Moments()})
         (one,) = make_plan(matrix, "X", [Candidate("s", "", (spec,))]).passes
     assert one.n_blocks == n_blocks
@@ -453,9 +449,9 @@ def test_length_of_spans() -> None:
     """One block where there are few; at least 16 spans, and at most OPEN_BLOCKS blocks in one.
     Narrow rows, whose accumulators are merged at no cost, have spans for 256 lanes."""
     counts = (1, 7, 8, 47, 48, 255, 256, 10**6)
-    assert [records.span_length(n, 3192) for n in counts] == [1, 1, 2, 2, 3, 15, 16, 16]
-    assert [records.span_length(n, 500) for n in counts] == [1, 1, 1, 2, 2, 2, 2, 16]
-    assert records.span_length(100, 0) == 2
+    assert [blocks.span_length(n, 3192) for n in counts] == [1, 1, 2, 2, 3, 15, 16, 16]
+    assert [blocks.span_length(n, 500) for n in counts] == [1, 1, 1, 2, 2, 2, 2, 16]
+    assert blocks.span_length(100, 0) == 2
 
 
 # -- reads announced and reads counted ---------------------------------------------------------
@@ -482,8 +478,8 @@ STORES: dict[str, dict[str, Any]] = {
 def test_reads_announced_are_reads_counted(
     tmp_path: Path, store: dict[str, Any], axis: int, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 16 * 1024)
-    monkeypatch.setattr(plan_module, "BLOCK_LENGTH", 4)
+    monkeypatch.setattr(blocks, "BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr(blocks, "BLOCK_LENGTH", 4)
     x = np.random.default_rng(0).integers(-9, 9, size=(700, 60)).astype(np.float32)
     path = str(tmp_path / "x.zarr")
     array = zarr.create_array(path, shape=x.shape, dtype=x.dtype, **store)
@@ -495,7 +491,7 @@ def test_reads_announced_are_reads_counted(
         plan.passes[0],
         matrix,
         accumulators={"m": Moments()},
-        execution=Execution(scheduler="threads"),
+        execution=by_hand(scheduler="threads"),
     )
     np.testing.assert_allclose(done["m"].mean(), x.mean(axis=0, dtype=float), atol=1e-12)
     stored = store.get("shards", store["chunks"])
@@ -515,7 +511,7 @@ def test_reads_of_a_join_are_those_of_its_parts(tmp_path: Path) -> None:
         spec = pass_spec("p", joint, axis, {"m": Moments()})
         (one,) = make_plan(joint, "X", [Candidate("s", "", (spec,))]).passes
         done = run(
-            one, joint, accumulators={"m": Moments()}, execution=Execution(scheduler="threads")
+            one, joint, accumulators={"m": Moments()}, execution=by_hand(scheduler="threads")
         )
         assert done.cost.reads == one.reads == reads
 
@@ -526,7 +522,7 @@ def test_a_plan_of_part_of_the_rows(tmp_path: Path) -> None:
     matrix = streampca.sources.open(path)
     spec = pass_spec("p", matrix, 0, {"s": Sum()}, rows=(100, 350))
     (one,) = make_plan(matrix, "X", [Candidate("s", "", (spec,))]).passes
-    done = run(one, matrix, accumulators={"s": Sum()}, execution=Execution(scheduler="threads"))
+    done = run(one, matrix, accumulators={"s": Sum()}, execution=by_hand(scheduler="threads"))
     assert done.cost.reads == one.reads == 5
     assert done["s"].rows == 250
     assert one.to_dict()["from"] == 100

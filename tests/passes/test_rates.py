@@ -50,7 +50,7 @@ def test_the_choice_follows_the_rates_and_nothing_else(matrix: Any, tmp_path: An
 @pytest.mark.parametrize(
     "rates", [{"reed": 1.0}, {"read": 0}, {"read": "fast"}, {"read": True}, 7, "no such file"]
 )
-def test_rates_that_are_none_are_refused(rates: Any, matrix: Any) -> None:
+def test_invalid_rates_are_refused(rates: Any, matrix: Any) -> None:
     with pytest.raises(InvalidInputError, match="rates"):
         PCA(5, rates=rates).plan(matrix)
 

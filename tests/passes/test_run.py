@@ -19,13 +19,14 @@ import numpy as np
 import pytest
 import scipy.sparse
 import threadpoolctl
-from pass_matrices import Fails, Sum, ToyMatrix, same_bits, toy_plan, wild
+from pass_matrices import Fails, Sum, ToyMatrix, by_hand, run, same_bits, toy_plan, wild
 
 import streampca.sources
+from streampca import PCA
 from streampca.accumulators import Gram, Moments, RFactor, Scatter
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.passes import Advance, Execution, Plan, run, single_threaded_blas
+from streampca.passes import Advance, Execution, Plan, single_threaded_blas
 from streampca.store import MemorySink, Sink, ZarrSink
 
 LANES = [
@@ -44,7 +45,7 @@ def two_blas_threads() -> Iterator[None]:
 
 
 def here(**settings: Any) -> Execution:
-    return Execution(**{"scheduler": "threads", **settings})
+    return by_hand(**{"scheduler": "threads", **settings})
 
 
 def blas_threads() -> list[int]:
@@ -75,7 +76,7 @@ def test_several_accumulators_in_one_pass(settings: dict[str, int]) -> None:
     assert done.cost.blocks == 11
 
 
-def test_accumulators_that_are_given_stay_empty() -> None:
+def test_declared_accumulators_stay_empty() -> None:
     matrix = ToyMatrix(np.ones((20, 2)))
     given = Sum()
     done = run(toy_plan(matrix), matrix, accumulators={"s": given}, execution=here())
@@ -364,7 +365,8 @@ PROGRAM = """
     sys.path.insert(0, {here!r})
     import numpy as np
     from pass_matrices import Fails, Sum, ToyMatrix, toy_plan
-    from streampca.passes import Execution, run
+    from streampca.passes import Execution
+    from pass_matrices import by_hand, run
 
     def press(advance):
         if advance.blocks_done == 10:
@@ -373,7 +375,7 @@ PROGRAM = """
     matrix = ToyMatrix(np.ones((1_000_000, 1)), sleep=0.004, recycled=True)
     try:
         run(toy_plan(matrix, step=10), matrix, accumulators={{"s": Sum()}},
-            execution=Execution(lanes={lanes}, scheduler="threads", progress=press))
+            execution=by_hand(lanes={lanes}, scheduler="threads", progress=press))
     except KeyboardInterrupt:
         print(len(matrix.log), [t.name for t in threading.enumerate()])
         sys.exit(130)
@@ -399,7 +401,8 @@ HANGING = """
     sys.path.insert(0, {here!r})
     import numpy as np
     from pass_matrices import Sum, ToyMatrix, toy_plan
-    from streampca.passes import Execution, run
+    from streampca.passes import Execution
+    from pass_matrices import by_hand, run
 
     read, hangs = ToyMatrix.read, threading.Event()
 
@@ -419,7 +422,7 @@ HANGING = """
     threading.Thread(target=press, daemon=True).start()
     try:
         run(toy_plan(matrix, step=10), matrix, accumulators={{"s": Sum()}},
-            execution=Execution(lanes={lanes}, blocks_ahead={ahead}, scheduler="threads",
+            execution=by_hand(lanes={lanes}, blocks_ahead={ahead}, scheduler="threads",
                                 checkpoint={folder!r}))
     except KeyboardInterrupt as error:
         print("interrupted", *getattr(error, "__notes__", []), flush=True)
@@ -468,6 +471,13 @@ def test_progress(settings: dict[str, int]) -> None:
     assert seen[-1].nbytes == matrix.nbytes
     assert [a.seconds for a in seen] == sorted(a.seconds for a in seen)
     assert "pass 2/3 toy  block 21/21" in str(seen[-1])
+
+
+def test_progress_in_a_log_has_lines_of_its_own(capsys: Any) -> None:
+    PCA(1, progress=True).fit(np.eye(6, 3))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("pass 1/1 scatter  block 1/1")
+    assert not any("\x1b" in line for line in lines)
 
 
 # -- BLAS threads ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import streampca as sp
-from streampca.passes import limited_threads, plan
+from streampca.passes import blocks, limited_threads
 from tests.golden import calls, holed, numbers, sparse
 
 THREADS = (1, 3, 16)
@@ -102,7 +102,7 @@ def digest(values: list[Any]) -> str:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_bits_do_not_depend_on_threads(name: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(plan, "BLOCK_NBYTES", 1 << 18)  # many blocks, and so many spans
+    monkeypatch.setattr(blocks, "BLOCK_NBYTES", 1 << 18)  # many blocks, and so many spans
     found = {}
     for threads in THREADS:
         folder = tmp_path / str(threads)

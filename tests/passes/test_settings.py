@@ -10,11 +10,11 @@ from typing import Any
 
 import dask
 import pytest
-from pass_matrices import Unread
+from pass_matrices import Unread, by_hand
 
 import streampca
 from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.passes import Execution, find_client
+from streampca.passes import find_client
 from streampca.passes.settings import SETTINGS, setting
 
 
@@ -36,13 +36,13 @@ def test_scheduler_and_interval() -> None:
         with pytest.raises(InvalidInputError, match="scheduler='nowhere'"):
             find_client(None)
         assert find_client("threads") is None
-        assert Execution().every == 5
-        assert Execution(every=0).every == 0
-    assert Execution().every == 60
+        assert by_hand().every == 5
+        assert by_hand(every=0).every == 0
+    assert by_hand().every == 60
 
 
 @pytest.mark.parametrize("value", ["soon", -1, float("nan"), [3]])
-def test_a_number_is_asked_for(value: Any) -> None:
+def test_settings_that_are_no_numbers_are_refused(value: Any) -> None:
     with (
         dask.config.set({"streampca.span-timeout": value}),
         pytest.raises(InvalidInputError, match=r"streampca.span-timeout .* expected at least 0.1"),
@@ -89,6 +89,6 @@ print(setting("read-timeout"), setting("pause-timeout"), "dask" in sys.modules)
     assert both == "30.0 7.0 True"
 
 
-def test_the_documentation_names_them_all() -> None:
+def test_the_documentation_names_all_settings() -> None:
     text = streampca.passes.__doc__ or ""
     assert not [name for name in SETTINGS if f"`{name}`" not in text]

@@ -18,7 +18,7 @@ import zarr
 import streampca
 from streampca import PCA
 from streampca.passes import block_edges
-from streampca.passes.records import blocks_per_span, shares, span_length
+from streampca.passes.blocks import blocks_per_span, shares, span_length
 
 
 def blocks(matrix: Any, axis: int = 0) -> int:
@@ -71,7 +71,7 @@ def test_costly_chunks_are_shared_by_all_workers(two_processes: Any, tmp_path: P
     values = np.random.default_rng(0).standard_normal((40, 20, 8))
     pieces = [late(block, i, str(tmp_path)) for i, block in enumerate(values)]
     D = da.concatenate([da.from_delayed(one, (20, 8), float) for one in pieces])
-    two_processes.run(importlib.import_module, "streampca.passes.work")
+    two_processes.run(importlib.import_module, "streampca.passes.records")
     model = PCA(2, progress=False, scheduler=two_processes).fit(D)
     found = [line.split() for one in tmp_path.iterdir() for line in one.read_text().splitlines()]
     assert sorted(int(chunk) for chunk, _ in found) == list(range(40))

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from pass_matrices import ToyMatrix, toy_plan
+from pass_matrices import ToyMatrix, run, toy_plan
 
 import streampca.sources
 from streampca.accumulators import Accumulator, CrossProduct, Moments, Scatter
 from streampca.matrix import concat_features
-from streampca.passes import run
 from streampca.store import MemorySink, ZarrSink
 
 # -- alternating least squares with row state --------------------------------------------------

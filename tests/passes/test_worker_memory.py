@@ -11,8 +11,9 @@ import zarr
 
 import streampca
 from streampca.errors import MemoryLimitError
-from streampca.passes import check_workers, door, parse_nbytes
-from streampca.passes.door import AtRest, memory_used_where_room
+from streampca.passes import check_workers, parse_nbytes
+from streampca.passes.cluster import worker_memory
+from streampca.passes.cluster.worker_memory import AtRest, memory_used_where_room
 
 MiB = 2**20
 LIMIT = 300 * MiB
@@ -59,7 +60,7 @@ def test_what_a_worker_holds_already_counts(small_worker: Any, source: str) -> N
 
 def test_spillable_data_do_not_count(small_worker: Any, source: str) -> None:
     def held() -> int:
-        (rest,) = small_worker.sync(door._ask, small_worker, list(workers), []).values()
+        (rest,) = small_worker.sync(worker_memory._ask, small_worker, list(workers), []).values()
         return int(rest.held)
 
     workers = small_worker.nthreads()
@@ -85,7 +86,7 @@ class Crowd:
         return {"a": self.rest}
 
 
-def test_the_limit_that_is_named_would_do(source: str) -> None:
+def test_the_worker_memory_limit_that_a_refusal_names_works(source: str) -> None:
     plan = streampca.PCA(3).plan(source)
     rest = AtRest(239 * MiB, 0.8)
     crowd = Crowd(LIMIT, rest)
@@ -95,4 +96,6 @@ def test_the_limit_that_is_named_would_do(source: str) -> None:
     check_workers(Crowd(enough, rest), plan)
     with pytest.raises(MemoryLimitError):
         check_workers(Crowd(enough - 2 * MiB, rest), plan)
-    assert not memory_used_where_room(crowd, plan, plan.passes[0])  # what it holds is known now
+    assert not memory_used_where_room(
+        crowd, plan, plan.passes[0].name
+    )  # what it holds is known now

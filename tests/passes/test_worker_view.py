@@ -29,7 +29,7 @@ N, P, ROWS = 600, 12, 50
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data in many blocks."""
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def swapped(path: str, there: Callable[[str], Any] | None) -> Iterator[None]:
         return run_on_cluster(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["streampca.passes.run"], "run_on_cluster", swapping)
+        patch.setattr(sys.modules["streampca.passes.execute"], "run_on_cluster", swapping)
         yield
 
 
@@ -271,7 +271,7 @@ def test_chunks_that_the_client_sees_are_missed(
         pca(two_processes).fit(source)
 
 
-def test_what_has_no_model_is_refused_too(
+def test_another_store_is_refused_in_passes_without_a_model(
     two_processes: Any, tmp_path: Path, small_blocks: None
 ) -> None:
     path = store(tmp_path / "x.zarr", values())
@@ -306,7 +306,7 @@ def test_rows_that_are_appended_meanwhile_are_no_other_store(
         array.attrs["history"] = "appended"
         return run_on_cluster(*args)
 
-    monkeypatch.setattr(sys.modules["streampca.passes.run"], "run_on_cluster", growing)
+    monkeypatch.setattr(sys.modules["streampca.passes.execute"], "run_on_cluster", growing)
     model = pca(two_processes).fit(source)
     np.testing.assert_allclose(model.explained_variance_, expected(x), rtol=1e-10)
 
@@ -357,7 +357,7 @@ HELD = [in_a_zarr_memory_store, in_fsspec_memory, in_fsspec_memory_by_dask, in_o
 
 @pytest.mark.parametrize("missing_chunks", ["error", "fill"])
 @pytest.mark.parametrize("held", HELD)
-def test_what_this_process_holds_is_read_here(
+def test_data_in_this_process_are_read_here(
     two_processes: Any, small_blocks: None, held: Any, missing_chunks: str
 ) -> None:
     x = values()

@@ -11,7 +11,7 @@ import pytest
 
 import streampca
 from streampca.matrix import SpanCache, reading_with, select
-from streampca.passes import plan as plans
+from streampca.passes import blocks
 from streampca.sources.dask import sharing
 from streampca.sources.dask.arrays import from_dask
 from tests.each import each
@@ -163,8 +163,8 @@ def test_selected_rows_read_what_is_counted(name, rows):
 
 
 def small_blocks(monkeypatch, nbytes):
-    monkeypatch.setattr(plans, "BLOCK_NBYTES", nbytes)
-    monkeypatch.setattr(plans, "BLOCK_LENGTH", 1)
+    monkeypatch.setattr(blocks, "BLOCK_NBYTES", nbytes)
+    monkeypatch.setattr(blocks, "BLOCK_LENGTH", 1)
 
 
 def test_chunks_at_the_borders_of_spans_are_read_twice_and_planned(monkeypatch):

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import streampca
 from streampca.errors import IncompleteSourceWarning, InvalidInputError, SourceError
 from streampca.matrix import regular_edges
-from streampca.passes import Candidate, Execution, PassSpec, make_plan, run
+from streampca.passes import Candidate, PassSpec, choose
 from streampca.store import MemorySink
+from tests.passes.pass_matrices import by_hand, run
 
 
 def values_of(matrix):
@@ -100,7 +101,7 @@ def test_counts(tmp_path):
 def folded(matrix, step, lanes=2):
     """All values as a pass writes them, from several threads."""
     spec = PassSpec("copy", 1, 0, 0)
-    plan = make_plan(matrix, "copy", [Candidate("copy", "", (spec,))]).passes[0]
+    plan = choose(matrix, "copy", [Candidate("copy", "", (spec,))]).plan.passes[0]
     object.__setattr__(plan, "edges", regular_edges(matrix.shape[1], step))
     object.__setattr__(plan, "span", 2)
     sink = MemorySink(matrix.shape[1], matrix.shape[0], np.int8)
@@ -109,7 +110,7 @@ def folded(matrix, step, lanes=2):
         matrix,
         maps={"x": lambda block: block.values.T},
         sinks={"x": sink},
-        execution=Execution(lanes, 1, "threads"),
+        execution=by_hand(lanes, 1, "threads"),
     )
     return sink.values.T
 

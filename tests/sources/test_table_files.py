@@ -27,7 +27,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.matrix.chunked_matrix import SpanCache, reading_with
-from streampca.passes.records import between_entries
+from streampca.passes.blocks import between_entries
 from streampca.sources.tables import parquet, text
 from streampca.sources.tables import reader as table_reader
 from tests.passes.pass_matrices import same_bits
@@ -166,8 +166,8 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_reader, "PIECE_ROWS", 1)
     monkeypatch.setattr(parquet, "BATCH_ROWS", 64)
     monkeypatch.setattr(text, "RANGE_NBYTES", 9000)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * P * 8)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 16)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 64 * P * 8)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 16)
 
 
 @pytest.fixture(params=FORMATS)

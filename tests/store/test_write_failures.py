@@ -109,7 +109,7 @@ def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:
 def test_a_checkpoint_on_a_full_disk_is_named_beside_what_ended_the_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 16 * 1024)
     folder = tmp_path / "checkpoints"
 
     def stop(advance: Any) -> None:

@@ -24,7 +24,6 @@ from streampca.models.contract.request import sample_weights
 from streampca.models.decompose.eigenproblem import count_missing
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions, RowPasses
-from streampca.models.rows.line_sums import choose_easier
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.models.side_data.row_weights import of_some
 from streampca.passes import (
@@ -35,6 +34,7 @@ from streampca.passes import (
     Planned,
     Running,
     Steps,
+    choose_axis,
     execute,
     pass_spec,
 )
@@ -151,12 +151,12 @@ def _missing_by_sample(matrix: ChunkedMatrix, running: Running) -> tuple[Array, 
     kept, width = 8 * matrix.shape[0], matrix.shape[1]
     by_features = pass_spec(NAME, matrix, 1, {"rows": RowMissing()}, kept_nbytes=kept)
     by_samples = PassSpec(NAME, 0, 0, 0, lambda length: length * (width + 8), kept_nbytes=kept)
-    candidates = [
+    by_axis = [
         Candidate(NAME, "", (spec,), solve=partial(_counted, n=matrix.shape[0]))
         for spec in (by_samples, by_features)
     ]
     running = replace(running, checkpoint=None)
-    done = execute(choose_easier(matrix, candidates, running.memory_limit), running)
+    done = execute(choose_axis(matrix, by_axis, running.memory_limit), running)
     return done.answer, done.costs
 
 

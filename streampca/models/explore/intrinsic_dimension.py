@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,17 +19,7 @@ from streampca.models.contract.request import seed_of, whole_number
 from streampca.models.kernel.functions import Rows
 from streampca.models.pca.pca import PCA
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.models.results.row_maps import choose_one_pass
-from streampca.passes import (
-    PassCost,
-    PassResult,
-    PassSpec,
-    Planned,
-    Running,
-    execute,
-    pass_spec,
-    with_arrays,
-)
+from streampca.passes import PassCost, PassResult, PassSpec, Running, one_pass, pass_spec
 from streampca.solvers import by_gap, by_share
 from streampca.solvers.tracy_widom import count_significant, tracy_widom_test
 from streampca.sources import as_matrix, counted
@@ -226,13 +215,10 @@ class _Seen:
 
     def sums_of(self, matrix: ChunkedMatrix, spec: PassSpec, **arrays: Any) -> PassResult:
         """The sums of one pass, whose cost is kept."""
-        running = Running(**self.running)
-        planned: Planned[PassResult] = choose_one_pass(
-            matrix, spec, running, partial(with_arrays, arrays=arrays)
-        )
-        done = execute(planned, running)
+        done = one_pass(matrix, spec, Running(**self.running), **arrays)
         self.cost.extend(done.costs)
-        return done.answer
+        sums: PassResult = done.answer
+        return sums
 
     @property
     def repeated(self) -> Array:

@@ -36,7 +36,7 @@ from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, Outcome, Rates
-from streampca.passes.plan import BLOCK_NBYTES
+from streampca.passes.blocks import BLOCK_NBYTES
 from streampca.report.presentation import Presentation
 from streampca.sources import as_matrix, counted
 from streampca.sources.memory.objects import ObjectKernel, objects_in

@@ -16,7 +16,7 @@ from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.kernel.functions import Kernel, Rows, squares
 from streampca.models.results.row_maps import RowMap, score_dtype
 from streampca.passes import block_edges, easier_axis, single_threaded_blas
-from streampca.passes.plan import BLOCK_NBYTES
+from streampca.passes.blocks import BLOCK_NBYTES
 
 
 @dataclass(frozen=True)

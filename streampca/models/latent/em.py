@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streampca.accumulators import Accumulator, LatentEquations, Moments, RowInformation
-from streampca.accumulators.latent import BESIDE
+from streampca.accumulators.latent import EXTRA
 from streampca.errors import AccuracyWarning, warn_caller
 from streampca.kernels import Array, reciprocal
 from streampca.kernels.least_squares import packed, pair_columns, posterior, unpacked_triangle
@@ -104,7 +104,7 @@ def _candidate(matrix: ChunkedMatrix, sizes: EmSizes, axis: int) -> Candidate[Em
     n, p = matrix.shape
     pairs = k * (k + 1) // 2
     sums: Accumulator = RowInformation(width=k)
-    kept = 2 * p * (2 * k + BESIDE + 3) * 8 + n * (pairs + k + 2) * 8
+    kept = 2 * p * (2 * k + EXTRA + 3) * 8 + n * (pairs + k + 2) * 8
     if axis == 0:  # the parameters, those before, and a copy of them
         sums, kept = (
             LatentEquations(scale="scale" if sizes.scaled else None, width=k),
@@ -205,7 +205,7 @@ class _ByFeatures:
     def step(self, number: int) -> Steps[float]:
         """Go to the next parameters, unless these are the first; their log-likelihood."""
         request, (p, k) = self.request, self.state.loadings.shape
-        table = MemorySink(p, k + BESIDE)
+        table = MemorySink(p, k + EXTRA)
         done = yield Pass(
             self.spec,
             number,
@@ -337,7 +337,7 @@ class ColumnStep:
     def __call__(self, block: Block) -> Array:
         w, noise = np.asarray(block["loadings"]), np.asarray(block["noise"])
         k = w.shape[1]
-        out = np.zeros((len(w), k + BESIDE))
+        out = np.zeros((len(w), k + EXTRA))
         out[:, :k], out[:, k] = w, block["center"]
         out[:, k + 1] = noise > 0 if self.shared else noise
         if "f" not in block.arrays:

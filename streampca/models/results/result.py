@@ -37,8 +37,7 @@ from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
 from streampca.models.results.row_maps import RowMap, RowOptions
 from streampca.models.results.score_scaling import as_transformed
 from streampca.passes import MemoryUse, PassCost
-from streampca.passes.door import own_peak
-from streampca.passes.memory import peak_nbytes
+from streampca.passes.memory import own_peak, peak_nbytes
 from streampca.report.cards import result_card, settings_line
 from streampca.report.presentation import Presentation
 from streampca.store import check_fields, check_shapes, read_bundle, understood, write_bundle

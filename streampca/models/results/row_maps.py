@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from streampca.accumulators import Accumulator
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.passes import (
-    Candidate,
     Pass,
     PassCost,
     PassResult,
@@ -23,19 +21,15 @@ from streampca.passes import (
     Planned,
     Running,
     Steps,
-    choose,
     easier_axis,
-    execute,
-    only_pass,
+    one_pass,
     pass_spec,
-    with_arrays,
 )
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.chunks import writing_nbytes
 from streampca.store.sinks import chunk_for
 
 WRITTEN_NBYTES = 16 << 20  # of rows in a chunk
-T = TypeVar("T")
 SinkOf = TypeVar("SinkOf", MemorySink, ZarrSink)
 SHARED_NBYTES = 2 << 20  # of those in a chunk that several blocks fill, if these are short
 
@@ -159,10 +153,10 @@ class RowPasses:
         """One planned pass of accumulators."""
         kept = sum(int(one.nbytes) for one in operands.values())
         spec = pass_spec(name, self.matrix, axis, accumulators, kept_nbytes=kept, stored=True)
-        solver = partial(with_arrays, arrays={"operands": operands})
-        done = execute(choose_one_pass(self.matrix, spec, self.running, solver), self.running)
+        done = one_pass(self.matrix, spec, self.running, operands=operands)
         self.costs.extend(done.costs)
-        return done.answer
+        sums: PassResult = done.answer
+        return sums
 
     def mapped(
         self,
@@ -216,11 +210,11 @@ class MappedRows:
 
     def _run(self, sink_for: Callable[[Array], SinkOf], spec: PassSpec) -> SinkOf:
         """The sink, filled.  sink_for : makes it from the edges of the blocks."""
-        solver = partial(self._written, spec=spec, sink_for=sink_for)
-        rows = self.rows
-        done = execute(choose_one_pass(rows.matrix, spec, rows.running, solver), rows.running)
-        rows.costs.extend(done.costs)
-        return done.answer
+        solve = partial(self._written, spec=spec, sink_for=sink_for)
+        done = one_pass(self.rows.matrix, spec, self.rows.running, solve)
+        self.rows.costs.extend(done.costs)
+        sink: SinkOf = done.answer
+        return sink
 
     def _written(
         self, planned: Planned[Any], *, spec: PassSpec, sink_for: Callable[[Array], SinkOf]
@@ -258,19 +252,3 @@ def with_writing(own: Callable[[int], int], row: int) -> Callable[[int], int]:
         return int(own(length)) + max(whole, writing_nbytes(SHARED_NBYTES, shared=True))
 
     return scratch
-
-
-def choose_one_pass(
-    matrix: ChunkedMatrix,
-    spec: PassSpec,
-    running: Running,
-    solver: Callable[[Planned[Any]], Steps[T]] = only_pass,  # type: ignore[assignment]
-) -> Planned[T]:
-    """One pass over rows, planned. Raises MemoryLimitError.
-
-    Rows in memory do not count: who applies a model with a limit to them has them already.
-    """
-    matrix = copy.copy(matrix)
-    matrix.given_nbytes = 0
-    candidate = Candidate(spec.name, "", (spec,), solve=solver)
-    return choose(matrix, spec.name, [candidate], running.memory_limit)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,15 +19,13 @@ from streampca.passes import (
     Planned,
     Running,
     Steps,
-    choose,
+    choose_axis,
     execute,
-    make_plan,
     pass_spec,
 )
 from streampca.store import MemorySink
 
 RUNNING = Running()
-T = TypeVar("T")
 
 
 def column_stats(
@@ -54,7 +50,7 @@ def columns_planned(
 ) -> Planned[PassResult]:
     """What :func:`column_stats` runs."""
     specs = [pass_spec(name, matrix, axis, {"columns": Moments()}, stored=True) for axis in (0, 1)]
-    return choose_easier(matrix, [Candidate(name, "", (spec,)) for spec in specs], memory_limit)
+    return choose_axis(matrix, [Candidate(name, "", (spec,)) for spec in specs], memory_limit)
 
 
 def row_sums(
@@ -84,11 +80,11 @@ def rows_planned(
         name, 0, 0, 0, scratch=lambda length: 32 * length, kept_nbytes=8 * n, stored=True
     )
     by_features = pass_spec(name, matrix, 1, sums, kept_nbytes=8 * p, stored=True)
-    candidates = [
+    by_axis = [
         Candidate(name, "", (spec,), solve=partial(solver, matrix=matrix, squares=squares))
         for spec, solver in ((by_samples, _sums_by_samples), (by_features, _sums_by_features))
     ]
-    return choose_easier(matrix, candidates, memory_limit)
+    return choose_axis(matrix, by_axis, memory_limit)
 
 
 def _sums_by_samples(
@@ -105,15 +101,6 @@ def _sums_by_features(
     (spec,) = planned.candidate.passes
     done = (yield Pass(spec, operands={"ones": np.ones((1, matrix.shape[1]))}))["sums"]
     return np.array(done.norms if squares else done.projected()[:, 0])
-
-
-def choose_easier(
-    matrix: ChunkedMatrix, candidates: Sequence[Candidate[T]], memory_limit: int | str | None
-) -> Planned[T]:
-    """One pass, along the more suitable axis.  candidates : by samples, and by features."""
-    by_samples, by_features = (make_plan(matrix, one.solver, [one]) for one in candidates)
-    best = 0 if by_samples.portable_nbytes <= 1.5 * by_features.portable_nbytes else 1
-    return choose(matrix, candidates[best].solver, [candidates[best]], memory_limit)
 
 
 def totals(stats: ColumnStats) -> Array:

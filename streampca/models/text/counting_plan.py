@@ -11,7 +11,6 @@ from streampca.errors import MemoryLimitError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.text.vocabulary import BATCH, ENTRY_NBYTES, TERM_NBYTES, TermCounts
 from streampca.passes import MemoryUse, Plan, parse_nbytes
-from streampca.passes.door import check_room, warn_of_excess
 from streampca.passes.memory import (
     INTERPRETER_NBYTES,
     LIBRARY_NBYTES,
@@ -22,6 +21,7 @@ from streampca.passes.memory import (
     resident_nbytes,
     size,
 )
+from streampca.passes.plan import check_room, warn_of_excess
 from streampca.sources.texts.records import PIECE
 
 MOST_TERMS = 1_000_000  # in memory at a time, without a limit

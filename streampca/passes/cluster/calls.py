@@ -56,11 +56,11 @@ def reply(client: Any, call: Callable[[Any], Any], seconds: float | None = None)
     """
     seconds = call_seconds() if seconds is None else seconds
 
-    async def asked() -> Any:
+    async def wanted() -> Any:
         return await call(client.scheduler)
 
     try:
-        return answer_of(client, asked(), seconds, lambda: lost(client), LOOK_SECONDS)
+        return answer_of(client, wanted(), seconds, lambda: lost(client), LOOK_SECONDS)
     except Exception as error:
         if isinstance(error, StreamPCAError) or not (lost(client) or isinstance(error, OSError)):
             raise
@@ -99,8 +99,8 @@ def answer_of(
 ) -> Any:
     """The result of a call to the cluster.
 
-    hopeless : whether to give up; asked every ``look`` seconds. Raises TimeoutError then, and after
-    ``seconds``.
+    hopeless : whether to give up; called every ``look`` seconds. Raises TimeoutError then, and
+        after ``seconds``.
     """
     try:
         answer = asyncio.run_coroutine_threadsafe(call, client.loop.asyncio_loop)
@@ -186,8 +186,8 @@ def processing(client: Any) -> dict[str, list[Any]]:
 
 def who_has(client: Any, keys: Iterable[Any]) -> dict[Any, tuple[str, ...]]:
     """Key -> the workers that have its result."""
-    asked = list(keys)
-    return {key: tuple(who) for key, who in reply(client, lambda s: s.who_has(keys=asked)).items()}
+    wanted = list(keys)
+    return {key: tuple(who) for key, who in reply(client, lambda s: s.who_has(keys=wanted)).items()}
 
 
 def computes(client: Any, key: str) -> bool:

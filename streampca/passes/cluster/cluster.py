@@ -7,20 +7,20 @@ span is given up by raising an exception, which :func:`run_on_cluster` handles.
   Workers that are all silent or paused: a warning after ``pause-timeout``, ClusterError after three
   times that, both with their names; if one goes on, so does the pass. ``workers.Wait``.
 - A worker whose memory limit is less than the plan needs: MemoryLimitError as soon as the scheduler
-  knows of it, before it can pause or die. ``door.check_workers``.
+  knows of it, before it can pause or die. ``worker_memory.check_workers``.
 - The scheduler does not answer for ``pause-timeout`` (at least 5 s): ClusterError. No call to a
   cluster waits longer, whatever Dask's own time-outs are. ``calls.reply``, ``calls.answer_of``.
 - The connection to the scheduler is lost: a warning, and ClusterError if none comes within
   ``pause-timeout``. If a scheduler starts anew at the address, the pass goes on with its workers.
   The checkpoint stays, and the same fit resumes from it on a new cluster.
-  ``workers.await_scheduler``, ``execution.Checkpoint``.
+  ``workers.await_scheduler``, ``checkpoint.Checkpoint``.
 - A worker without streampca, or with another version: refused before the first pass. One that
   joins later gets no work, and what it was sent is sent again. ``workers.other_versions``,
   ``Flight._version_to_blame``.
 - A worker that sees another store at the same path: ClusterError before it reads.
-  ``work.confirm``.
+  ``parcel.confirm``.
 - A worker that lacks a module or memory: ClusterError or MemoryLimitError that names it, before
-  any read where possible. ``parcel.fold_on_worker``, ``door.check_workers``.
+  any read where possible. ``parcel.fold_on_worker``, ``worker_memory.check_workers``.
 - A worker dies: Dask runs its spans again. If the operands died with it, they are sent again, and
   then one span alone, to find a span that kills workers. The third failure of the same span in a
   row raises ClusterError. ``client.restart()`` counts as a death. ``run_on_cluster``.
@@ -73,30 +73,30 @@ from streampca.passes.cluster.workers import (
     our_version,
     unheard,
 )
-from streampca.passes.execution import Execution
-from streampca.passes.fold import Fold
+from streampca.passes.execution import Execution, Fold
+from streampca.passes.records import Pass
 from streampca.passes.settings import setting
-from streampca.passes.work import Work
 
 LOST = "scheduler-connection-lost"  # Dask's reason for spans of a scheduler that went
 RESTARTED = "scheduler-restart"  # Dask's reason for spans that ``client.restart()`` cancelled
 ATTEMPTS = 3  # at the same span, when operands are lost, before the pass gives up
 
 
-def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) -> None:
+def run_on_cluster(client: Any, work: Pass, fold: Fold, execution: Execution) -> None:
     """Submit spans in order, keep a few in flight, merge them in order.
 
     Operands and maps are stored on the workers once; tasks refer to their future.
     Raises ClusterError if workers keep dying on a span, or the scheduler is gone.
     """
     edges = work.matrix.edges
-    work.hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
-    merging = Merging(client, fold, execution, can_leave=bool(work.accumulators) and not work.hold)
-    attempts, told = 0, set[str]()
+    hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
+    work = replace(work, hold=hold)
+    merging = Merging(client, fold, execution, can_leave=bool(work.spec.accumulators) and not hold)
+    attempts, warned = 0, set[str]()
     while fold.next < len(fold.spans):
         before = fold.next
         try:
-            _submit(client, work, fold, merging, execution.blocks_ahead, attempts > 0, told)
+            _submit(client, work, fold, merging, execution.plan.blocks_ahead, attempts > 0, warned)
         except LostError:
             merging.lost()
         except Exception as error:
@@ -150,19 +150,19 @@ def _stored(client: Any, common: Parcel) -> Any:
 
 def _died(error: Exception, span: range, why: str) -> ClusterError:
     """A ClusterError that names the span and carries the notes of the original error."""
-    made = ClusterError(f"blocks {span[0]} to {span[-1]}: {why}")
+    error_of_span = ClusterError(f"blocks {span[0]} to {span[-1]}: {why}")
     for note in getattr(error, "__notes__", []):
-        made.add_note(note)
-    return made
+        error_of_span.add_note(note)
+    return error_of_span
 
 
 def _submit(
-    client: Any, work: Work, fold: Fold, merging: Merging, ahead: int, alone: bool, told: set[str]
+    client: Any, work: Pass, fold: Fold, merging: Merging, ahead: int, alone: bool, warned: set[str]
 ) -> None:
     """Submit and merge all remaining spans.
 
     alone : send the first span by itself, and the others once it is merged.
-    told : silent workers that the caller was warned of.
+    warned : silent workers that the caller was warned of.
     """
     import dask
 
@@ -206,7 +206,7 @@ def _submit(
             )
         return future, workers
 
-    flight = Flight(client, send, placement, spans_ahead(work), common.get("common"), told)
+    flight = Flight(client, send, placement, spans_ahead(work), common.get("common"), warned)
     todo = deque(range(fold.next, len(fold.spans)))
     try:
         while todo or flight:

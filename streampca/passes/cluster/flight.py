@@ -30,7 +30,7 @@ from streampca.passes.cluster.calls import (
 from streampca.passes.cluster.parcel import LostError, NotStoredError
 from streampca.passes.cluster.placement import Placement
 from streampca.passes.cluster.workers import Wait, other_versions, unheard
-from streampca.passes.read_ahead import SpanResult
+from streampca.passes.lanes import SpanResult
 from streampca.passes.settings import setting
 
 COUNT_SECONDS = 2.0  # between counts of the workers' threads: workers come and go
@@ -86,7 +86,7 @@ class Flight:
     After ``span-retries`` moves the pass fails with the reason. If no worker takes tasks, or silent
     ones alone hold chunks of X, the pass waits for them, three times ``pause-timeout``. Workers of
     another version get no spans; a span that one received before its version was known is sent
-    again. Those that have not told theirs yet get spans only if no other worker does.
+    again. Those that have not reported theirs yet get spans only if no other worker does.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Flight:
         placement: Placement | None = None,
         ahead: int = 0,
         operands: Any = None,
-        told: set[str] | None = None,
+        warned: set[str] | None = None,
     ) -> None:
         """placement : where the chunks lie, if X is on the cluster.
         ahead : then at least so many spans are in flight: consecutive ones may share a worker.
-        operands : their future.  told : silent workers that the caller was warned of.
+        operands : their future.  warned : silent workers that the caller was warned of.
         """
-        self.operands, self.told = operands, set() if told is None else told
+        self.operands, self.warned = operands, set() if warned is None else warned
         self.client, self.send = client, send
         self.placement, self.ahead = placement, ahead if placement is not None else 0
         self.spans: deque[Span] = deque()
@@ -312,14 +312,14 @@ class Flight:
             for one, why in states.items()
             if why == "silent" and one not in self.avoided | self.excluded
         }
-        if new := {one: why for one, why in found.items() if one not in self.told}:
+        if new := {one: why for one, why in found.items() if one not in self.warned}:
             seconds = setting("pause-timeout")
             warn_caller(
                 f"{named(new)}: nothing came from there for {seconds:g} s. The other workers go on "
                 "without.",
                 StuckWorkerWarning,
             )
-            self.told |= set(new)
+            self.warned |= set(new)
         if found:
             self._leave(set(found))
 
@@ -384,7 +384,7 @@ class Flight:
             why.add_note(f"after it was given to another worker {span.moves} times")
             raise why
         span.moves += 1
-        self.told |= who
+        self.warned |= who
         warn_caller(
             f"{why} (given to another worker, {span.moves} of {retries})", StuckWorkerWarning
         )

@@ -18,11 +18,10 @@ from streampca.errors import ClusterError, StreamPCAError
 from streampca.passes.cluster.calls import SchedulerGoneError, answer_of, lost, running
 from streampca.passes.cluster.flight import COUNT_SECONDS, Flight, Merge
 from streampca.passes.cluster.parcel import LostError, Parcel, dumps, give_total, merge_span, placed
+from streampca.passes.cluster.worker_memory import memory_used_where_room
 from streampca.passes.cluster.workers import our_version
-from streampca.passes.door import memory_used_where_room
-from streampca.passes.execution import Execution
-from streampca.passes.fold import Fold
-from streampca.passes.read_ahead import SpanResult
+from streampca.passes.execution import Execution, Fold
+from streampca.passes.lanes import SpanResult
 from streampca.passes.settings import setting
 
 LAST_SECONDS = 10.0  # how long a pass that failed waits for its total
@@ -204,7 +203,7 @@ class Merging:
         """The usable worker with enough room that uses the least memory; None if there is none."""
         if time.monotonic() < self._ask_again:
             return None
-        used = memory_used_where_room(self.client, self.execution.plan, self.fold.plan)
+        used = memory_used_where_room(self.client, self.execution.plan, self.fold.work.spec.name)
         candidates = used.keys() & set(flight.usable()) - self._failed
         if not candidates:  # do not ask again for every span
             self._ask_again = time.monotonic() + COUNT_SECONDS

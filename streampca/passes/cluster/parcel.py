@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,13 +16,13 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, StreamPCAError
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import ChunkedMatrix, SpotCheck
 from streampca.passes.cluster.calls import answer_of, identities, retrieved, running
 from streampca.passes.cluster.placement import Lay, unpacked
 from streampca.passes.cluster.workers import LOOK_SECONDS, other_version, our_version
-from streampca.passes.read_ahead import SpanResult, fold_span
+from streampca.passes.lanes import SpanResult, fold_span
+from streampca.passes.records import Pass
 from streampca.passes.settings import read_by_a_core, setting, single_threaded_blas, usable_cores
-from streampca.passes.work import Work, confirm
 
 # What a pass sends to its workers, and the task that folds a span.
 
@@ -179,8 +180,34 @@ def fold_on_worker(
         return Parcel(error)
 
 
+REMEMBERED = 10_000
+
+_passed: dict[str, None] = {}  # tokens of checks that passed in this process, oldest first
+_lock = threading.Lock()
+
+
+def confirm(checks: Iterable[SpotCheck], worker: str) -> None:
+    """Raise ClusterError if this process sees other data than the client. Each check runs once.
+
+    worker : the address of this process.
+    """
+    for check in checks:
+        if check.token in _passed:
+            continue
+        if difference := check.difference():
+            raise ClusterError(
+                f"worker {worker} sees another store at {check.location.name}, or none: "
+                f"{difference}. The same files must lie at this path on every worker (a shared "
+                "file system, or object storage); or use scheduler='threads'."
+            )
+        with _lock:
+            _passed[check.token] = None
+            while len(_passed) > REMEMBERED:
+                del _passed[next(iter(_passed))]
+
+
 def _spare_core() -> bool:
-    """Whether there is a core beside each thread of this worker, for a reader."""
+    """Whether this worker has a core to spare for the reader of each thread."""
     from distributed import get_worker
 
     try:
@@ -365,7 +392,7 @@ class Scattered:
     _direct: bool = True
 
     def part(
-        self, client: Any, work: Work, span: range, workers: list[str], keep: bool
+        self, client: Any, work: Pass, span: range, workers: list[str], keep: bool
     ) -> tuple[Any, int]:
         """(future of a parcel with the matrix of a span, bytes that this call sent).
 

@@ -26,7 +26,7 @@ from streampca.matrix.location import Brought, Held
 from streampca.passes.cluster.calls import reply, running, threads, who_has
 from streampca.passes.cluster.workers import await_all
 from streampca.passes.memory import MiB
-from streampca.passes.work import Work
+from streampca.passes.records import Pass
 
 AHEAD_NBYTES = 128 * MiB  # of span results that wait on workers to be merged
 MOST_AHEAD = 256  # spans
@@ -40,7 +40,7 @@ _brought: dict[str, defaultdict[str, set[Any]]] = {}
 _brought_lock = threading.Lock()
 
 
-def packed(work: Work) -> tuple[bytes, list[Any]]:
+def packed(work: Pass) -> tuple[bytes, list[Any]]:
     """(the work pickled without its chunks on the cluster, the futures of these)."""
     file = io.BytesIO()
     pickler = _Pickler(file)
@@ -48,10 +48,10 @@ def packed(work: Work) -> tuple[bytes, list[Any]]:
     return file.getvalue(), list(pickler.futures.values())
 
 
-def unpacked(data: bytes, values: Sequence[Any], lay: Lay, here: str) -> Work:
+def unpacked(data: bytes, values: Sequence[Any], lay: Lay, here: str) -> Pass:
     """The work of :func:`packed`, with the chunks in place of their futures."""
     missing = lay.missing(here)
-    found: Work = _Unpickler(data, map(Brought, values, missing)).load()
+    found: Pass = _Unpickler(data, map(Brought, values, missing)).load()
     return found
 
 
@@ -81,19 +81,19 @@ class Lay:
         return found
 
 
-def spans_ahead(work: Work) -> int:
+def spans_ahead(work: Pass) -> int:
     """How many spans may be in flight; their results wait on workers until they are merged.
 
     If one worker holds the first half of X and another the second, both should be busy.
     """
-    if work.sinks or not work.accumulators:
+    if work.sinks or not work.spec.accumulators:
         return 0
     matrix, axis = work.matrix, work.matrix.streamed_axis
     rows = int(np.diff(matrix.edges).max(initial=0)) * OPEN_BLOCKS
     seen = min(rows, matrix.shape[axis])
     shape = (matrix.shape[0], seen) if axis else (seen, matrix.shape[1])
     itemsize = work_dtype(matrix.dtype).itemsize
-    each = sum(one.partial_nbytes(shape, itemsize) for one in work.accumulators.values())
+    each = sum(one.partial_nbytes(shape, itemsize) for one in work.spec.accumulators.values())
     return min(MOST_AHEAD, AHEAD_NBYTES // max(1, each))
 
 

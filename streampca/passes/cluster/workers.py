@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from streampca.errors import (
     ClusterError,
+    LocalSourceWarning,
     NoAnswerError,
     NoWorkerWarning,
     OtherVersionWarning,
@@ -21,6 +22,7 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
+from streampca.matrix import ChunkedMatrix
 from streampca.passes.cluster.calls import (
     LONGER,
     address_of,
@@ -282,7 +284,7 @@ def _asked(client: Any, again: bool) -> dict[str, str]:
 
 
 def unheard(client: Any) -> set[str]:
-    """The workers that have not told their version yet: they may be stopped."""
+    """The workers that have not reported their version yet: they may be stopped."""
     return set(_calls.get(client, {}))
 
 
@@ -313,3 +315,17 @@ async def _run(client: Any, address: str, function: Callable[..., Any], *args: A
     """What a function returned on a worker, or the exception that it raised there."""
     answers = await client.run(function, *args, workers=[address], on_error="return")
     return answers.get(address)
+
+
+def workers_can_read(matrix: ChunkedMatrix) -> bool:
+    """Whether workers can read a matrix; warns if parts of it are only in this process."""
+    for one in matrix.locations():
+        if one.in_process:
+            warn_caller(
+                f"{one.name} is {one.in_process}, which only this process can read: it is read "
+                "here, not on the workers. Write it to a path that the workers share, or use "
+                "scheduler='threads'.",
+                LocalSourceWarning,
+            )
+            return False
+    return True

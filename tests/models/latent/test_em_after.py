@@ -17,8 +17,8 @@ from tests.models.pca.test_exact_first import flat_tail, slowed
 
 @pytest.mark.slow
 def test_an_interrupted_choice_by_bic_resumes_in_the_same_em(tmp_path, monkeypatch):
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 2000)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 20)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 2000)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 20)
     Y, _, _ = holed(60, 5, 1, seed=0, holes=0.1)
     source, folder = da.from_array(Y, chunks=(20, 5)), str(tmp_path / "checkpoint")
     whole = PPCA("bic", random_state=0).fit(source)

@@ -203,8 +203,8 @@ def test_feature_weights_multiply_the_features():
 
 
 def test_an_interrupted_em_resumes_with_its_last_step(tmp_path, monkeypatch):
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 2000)
-    monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 20)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 2000)
+    monkeypatch.setattr("streampca.passes.blocks.BLOCK_LENGTH", 20)
     Y, _, _ = holed(200, 12, 3, seed=10)
     source = da.from_array(Y, chunks=(20, 12))
     folder = str(tmp_path / "checkpoint")

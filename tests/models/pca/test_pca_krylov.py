@@ -13,7 +13,7 @@ import scipy.sparse
 import zarr
 from sklearn.decomposition import PCA as SklearnPCA
 
-import streampca.passes.plan as plan_module
+import streampca.passes.blocks as plan_module
 from streampca import PCA
 from streampca.accumulators import LeadingDirections
 from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitError, NonFiniteError

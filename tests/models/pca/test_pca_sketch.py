@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-import streampca.passes.plan as plan_module
+import streampca.passes.blocks as plan_module
 from streampca import PCA
 from streampca.errors import AccuracyWarning, InvalidInputError
 

@@ -32,7 +32,7 @@ def same(found: Any, direct: Any) -> None:
     assert found.n_samples_ == direct.n_samples_
 
 
-def test_fits_of_a_store_run_beside_each_other(two_processes: Any, stored: str) -> None:
+def test_concurrent_fits_of_a_store(two_processes: Any, stored: str) -> None:
     futures = two_processes.compute([dask.delayed(PCA(k).fit)(stored) for k in RANKS])
     found = two_processes.gather(futures)
     workers = {one for where in two_processes.who_has(futures).values() for one in where}
@@ -42,7 +42,7 @@ def test_fits_of_a_store_run_beside_each_other(two_processes: Any, stored: str) 
         assert model.transform(stored).shape == (120, k)
 
 
-def test_fits_of_an_array_that_the_tasks_are_given(two_processes: Any, stored: str) -> None:
+def test_concurrent_fits_of_an_array_in_tasks(two_processes: Any, stored: str) -> None:
     x = da.from_zarr(stored)  # Dask computes it for them
     found = dask.compute(*[dask.delayed(PCA(k).fit)(x) for k in RANKS], scheduler=two_processes)
     for k, model in zip(RANKS, found, strict=True):

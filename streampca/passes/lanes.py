@@ -1,4 +1,4 @@
-"""Folding one span: consecutive blocks, read ahead by threads, into accumulators of its own."""
+"""The threads of a pass: blocks read ahead, and lanes that fold whole spans of them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.errors import NoAnswerError
-from streampca.kernels import pages
+from streampca.kernels import Team, pages
 from streampca.matrix import Block, ReadCount, SpanCache, reading_with
 from streampca.matrix.entries import sparse_nbytes
-from streampca.passes.work import Work
+from streampca.passes.records import Pass, PassCost
+from streampca.passes.settings import Crew, helped
 
 # Threads that read ahead; nothing waits long for them to end.
 
@@ -114,7 +115,7 @@ class ReadAhead:
 
     def __init__(
         self,
-        work: Work,
+        work: Pass,
         order: InOrder,
         ahead: int,
         stop: threading.Event,
@@ -249,7 +250,7 @@ class SpanResult:
 
 
 def fold_span(
-    work: Work,
+    work: Pass,
     span: range,
     ahead: int,
     stop: threading.Event | None = None,
@@ -258,7 +259,7 @@ def fold_span(
 ) -> SpanResult:
     """Read and fold consecutive blocks in order: a task on a cluster, or a single span here."""
     stop = stop or threading.Event()
-    accumulators = work.fresh()
+    accumulators = work.accumulators()
     result = SpanResult(accumulators, [])
     before = work.matrix.reads()
     reader = ReadAhead(work, InOrder([span]), ahead, stop, patience)
@@ -283,3 +284,162 @@ def values_nbytes(block: Block) -> int:
         return sparse_nbytes(block.values)
     rows, columns = block.shape
     return int(rows * columns * block.values.dtype.itemsize)
+
+
+# Lanes: threads of this process that fold whole spans, each reading ahead.
+
+
+class Taker(Protocol):
+    """What takes the spans that lanes have folded."""
+
+    cost: PassCost
+    next: int  # the first span that is not merged
+
+    def take(self, number: int, result: SpanResult) -> int: ...
+
+    def block_done(self, nbytes: int) -> None: ...
+
+
+def run_on_lanes(work: Pass, todo: list[tuple[int, range]], crew: Crew, fold: Taker) -> None:
+    """Fold spans on lanes of this process. An ordered pass is a single span, on one lane."""
+    if crew.lanes > 1:
+        edges, sinks = work.matrix.edges, work.sinks.items()
+        work = replace(
+            work, hold=tuple(n for n, sink in sinks if not sink.concurrent_threads(edges))
+        )
+    stop = threading.Event()
+    with helped(crew.helpers) as team:
+        if len(todo) > 1:
+            _Lanes(work, todo, crew, fold, stop, team).run()
+            return
+        number, span = todo[0]
+        ahead = crew.ahead[0] if len(span) > 1 else 0
+        ready = lambda block: fold.block_done(values_nbytes(block))  # noqa: E731
+        try:
+            with team.member():
+                fold.take(number, fold_span(work, span, ahead, stop, ready))
+        except BaseException:
+            stop.set()
+            raise
+
+
+class _Lanes:
+    """A few threads, each of which folds whole spans and reads ahead across their ends.
+
+    The spans go round: a lane folds every ``n_lanes``-th one, and begins when its previous one is
+    merged. So at most ``n_lanes`` partial accumulators are alive, and all lanes work on consecutive
+    spans: with two in a row, a lane keeps the others waiting. A lane without spans helps them.
+    """
+
+    def __init__(
+        self,
+        work: Pass,
+        todo: list[tuple[int, range]],
+        crew: Crew,
+        fold: Taker,
+        stop: threading.Event,
+        team: Team,
+    ) -> None:
+        self.work, self.todo, self.crew, self.n_lanes = work, todo, crew, crew.lanes
+        self.fold, self.stop, self.team = fold, stop, team
+        self.turn = threading.Condition()
+        self.error: BaseException | None = None
+        self.alive = crew.lanes
+
+    def run(self) -> None:
+        """Fold all spans. A single lane is the calling thread, so malloc needs no arena for it."""
+        before = self.work.matrix.reads()
+        if self.n_lanes == 1:
+            try:
+                with self.team.member():
+                    self._fold_spans(0)
+            except BaseException:
+                self.stop.set()
+                raise
+        else:
+            self._run_threads()
+        self.fold.cost.add(self.work.matrix.reads() - before)
+
+    def _run_threads(self) -> None:
+        threads = [
+            threading.Thread(target=self._lane, args=(i,), name=f"streampca-lane-{i}", daemon=True)
+            for i in range(self.n_lanes)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            with self.turn:
+                while self.alive:
+                    self.turn.wait(0.2)  # short, to react to Ctrl-C
+        except BaseException:
+            self._halt()
+            join(threads, 2 * PATIENCE)  # a lane waits PATIENCE for its reader
+            raise
+        finally:
+            self.team.end()
+        join(threads, 2 * PATIENCE)  # all have ended their work
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None  # else the error, its traceback and their blocks stay alive
+
+    def _halt(self) -> None:
+        self.team.end()
+        with self.turn:
+            self.stop.set()
+            self.turn.notify_all()
+
+    def _lane(self, lane: int) -> None:
+        try:
+            with self.team.member():
+                self._fold_spans(lane)
+        except Stopped:
+            pass
+        except BaseException as error:
+            with self.turn:
+                self.error = self.error or error
+            self._halt()
+        finally:
+            with self.turn:
+                self.alive -= 1
+                self.turn.notify_all()
+        self.team.serve()
+
+    def _fold_spans(self, lane: int) -> None:
+        spans = self.todo[lane :: self.n_lanes]
+        order = InOrder([span for _, span in spans])
+        reader = ReadAhead(self.work, order, self.crew.ahead[lane], self.stop)
+        waiting = iter(spans)
+        number, span = next(waiting)
+        result = SpanResult(self.work.accumulators(), [])
+        with reader.blocks() as blocks:
+            for block in blocks:
+                if self.stop.is_set():
+                    raise Stopped
+                result.pieces += self.work.process(block, result.accumulators)
+                result.nbytes += values_nbytes(block)
+                result.n_blocks += 1
+                self.fold.block_done(values_nbytes(block))
+                if block.index == span[-1]:  # merge before waiting for another span
+                    result.live = reader.most_live
+                    self.fold.take(number, result)
+                    self._until_merged(number)
+                    number, span = next(waiting, (number, span))
+                    # no other name may hold what was merged: it would stay for the next span
+                    result = SpanResult(
+                        {name: one.emptied() for name, one in result.accumulators.items()}, []
+                    )
+                del block
+
+    def _until_merged(self, number: int) -> None:
+        """Wait until a span is merged, so that no lane has two partial accumulators.
+
+        The lane with the first unmerged span never waits here, so there is no deadlock.
+        """
+        with self.turn:
+            self.turn.notify_all()
+            while self.fold.next <= number:
+                if self.stop.is_set():
+                    raise Stopped
+                self.turn.wait(0.5)

@@ -1,21 +1,36 @@
-"""Starts of an iteration: leading directions of the rows, products with random vectors."""
+"""The sums of a block Krylov iteration: directions to start from, and the products S Q."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations_with_replacement, zip_longest
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator, refuse_incomplete, refuse_partly_missing
+from streampca.accumulators.base import (
+    OPEN_BLOCKS,
+    Accumulator,
+    refuse_incomplete,
+    refuse_partly_missing,
+)
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array, reciprocal, row_pieces, zeros
-
-# The leading directions of the rows seen so far, as the start of an iterative solver.
+from streampca.kernels import (
+    PROBES,
+    Array,
+    add_product,
+    probe,
+    probe_vectors,
+    probed_product,
+    reciprocal,
+    row_pieces,
+    zeros,
+)
 
 PIECE_NBYTES = 16 << 20  # of factor and rows together, while their products are summed
 CACHE_NBYTES = 1 << 20  # of pieces that are rotated in place
 STEP_CELLS = 1 << 16  # of the rows of a step: with fewer, threads wait for each other's calls
+LINES = 4096  # lines of a sparse matrix whose products are summed in the dtype of the operand
 
 
 class LeadingDirections(Accumulator):
@@ -229,61 +244,239 @@ class LeadingDirections(Accumulator):
         return (rows[seen] / norms[seen, None]).T, norms[seen]
 
 
-# A product of the observed cells with random vectors, as the start of an iteration over ratings.
+class SubspaceStep(Accumulator):
+    """Both products in one pass: Z (Z'Q) for streamed features, Z'(Z Q) for streamed samples.
 
-PRIOR = 5.0
+    The operand "q" (m, width) has a row for each entry of the axis that is not streamed. The
+    operands "center" and "scale" (p,), of the whole matrix, standardise if present. Missing cells
+    are 0, their column's mean.
 
+    Sparse blocks cost only their stored entries. With sparse streamed samples, a first pass that
+    does not know center and scale may omit them. They are then passed to :meth:`finished`, and the
+    block of vectors must be q times the scale.
 
-class ObservedPower(Accumulator):
-    """S Q with S = Z'Z (samples streamed) or ZZ' (features), Z 0 in all cells not observed.
+    streamed : the axis that is streamed.
+    images : keep the inner product too, Z'Q (p, width) or Z Q (n, width), in the working dtype.
+    probe : of streamed features, sum Z h, with h of kernels.probe.
+    standardize : of streamed features, in a first pass: use center and scale of the block.
+    measure : also sum S H for random vectors H, in short sums (:mod:`streampca.kernels.columns`),
+        which measures the rounding of S Q. For dense blocks other than small integers, whose
+        products are summed in registers, a panel at a time.
 
-    The operand "q" (m, width) has random columns. Nothing is known of the matrix yet: with
-    ``center``, columns are centred by their mean in the block, shrunk towards that of all columns
-    as if PRIOR more cells had that mean. As the start of an iteration this is accurate enough.
-
-    Cost: 4 width flops per observed cell.
-    Source: Halko, Martinsson and Tropp 2011, SIAM Review 53(2), section 4.5, one power.
+    Sums are float64; within a span they are in the working dtype.
+    Cost: 4 n p width flops.
+    Source: Rokhlin, Szlam and Tygert 2009, "A randomized algorithm for PCA", section 1.
     """
 
-    settings = ("streamed", "width", "center")
-    fields = ("product",)
+    reuses = "_open"
+    settings = ("streamed", "width", "images", "probe", "standardize", "measure")
+    fields = ("product", "sums", "center", "scale", "root", "z_probe", "probed", "starts", "table")
 
-    def __init__(self, *, streamed: int, width: int, center: bool) -> None:
+    def __init__(
+        self,
+        *,
+        streamed: int,
+        width: int,
+        images: bool = False,
+        probe: bool = False,
+        standardize: Any = None,
+        measure: bool = False,
+    ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
-        self.width, self.center = width, center
+        self.width, self.images, self.probe = width, images, probe
+        self.standardize, self.measure = standardize, measure
         self.product: Any = None  # (m, width) float64
+        self._open: Any = None  # (m, width) working dtype, of the open span
+        self._blocks = 0  # dense blocks in the open span
+        self._lines = 0  # sparse lines in the open span
+        self.sums: Any = None  # (width,) of sparse blocks: the correction for the centers
+        self.center: Any = None  # (p,) of streamed samples
+        self.scale: Any = None  # (p,) their divisors
+        self.root: Any = None  # (n,) roots of the sample weights, for streamed features
+        self.z_probe: Any = None  # (n,) float64
+        self.probed: Any = None  # (m, PROBES) float64
+        self.parts: dict[int, Array] = {}  # first streamed entry -> its rows of the image
 
     def update(self, block: Any) -> None:
         self._check(block)
-        q, observed = block["q"], block.observed
-        if self.product is None:
-            self.product = np.zeros((len(q), self.width))
-        z = observed.data.astype(np.float64)
-        if self.center and len(z):
-            z -= z.mean()
-            stats = observed.stats
-            share = stats.count / (stats.count + PRIOR)
-            z -= (share * (stats.mean - observed.data.mean(dtype=np.float64)))[observed.columns]
-        entries = observed.entries(z)
-        entries.two_products(q, self.product, np.zeros(self.width))
+        q = block["q"]
+        m = block.shape[1 - block.axis]
+        if q.shape != (m, self.width):
+            raise InvalidInputError(
+                f"the operand q has shape {q.shape}; this block needs {(m, self.width)}"
+            )
+        self._check_width(self._open if self.product is None else self.product, m)
+        found = (block.arrays.get(name) for name in ("center", "scale"))
+        center, scale = (None if one is None else one[block.columns] for one in found)
+        if self.standardize is not None:
+            weights = block.arrays.get("feature_weights")
+            scaling = self.standardize.resolve(block.stats, block.eps, weights)
+            center, scale = scaling.center, scaling.scale
+        products = self._of_entries if block.sparse else self._of_tiles
+        if block.compiled and block.work_dtype == np.float32:
+            products = self._of_calls
+        image = products(block, q, center, scale)
+        if self.images and block.length:
+            self.parts[block.start] = image
+
+    def _of_tiles(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
+        """Add the products of a dense block; return its image."""
+        m = len(q)
+        self._open_for((m, self.width), block.work_dtype)
+        image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
+        h = probe_vectors(m if self.measure else 0)
+        for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
+            rows = tile.values.T if block.axis == 1 else tile.values
+            inner = rows @ q
+            add_product(self._open, rows.T, inner)
+            if self.measure:
+                mine = np.zeros((m, PROBES)) if self.probed is None else self.probed
+                self.probed = mine + probed_product(tile.values, h, rows=block.axis == 0)
+            if self.images:
+                image[tile.start - block.start :][: len(inner)] = inner
+            if self.probe:
+                signs = probe(tile.start, tile.stop).astype(rows.dtype)
+                mine = np.zeros(m) if self.z_probe is None else self.z_probe
+                self.z_probe = mine + rows.T @ signs
+        self._blocks += 1
+        return image
+
+    def _of_calls(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
+        """Add the products of a block of small integers; return its image."""
+        from streampca.kernels.call_products import add_image, two_products, whole_vectors
+
+        self._open_for((len(q), whole_vectors(self.width)), block.work_dtype)
+        m = block.shape[1]
+        shift = np.zeros(m) if center is None else np.asarray(center, np.float64)
+        factor = np.ones(m) if scale is None else reciprocal(scale)
+        calls = (block.values, block.missing_value, shift, factor)
+        image = two_products(*calls, q, self._open)
+        if self.probe:
+            self.z_probe = np.zeros(len(q)) if self.z_probe is None else self.z_probe
+            add_image(*calls, probe(block.start, block.stop), self.z_probe)
+        self._blocks += 1
+        return np.ascontiguousarray(image[:, : self.width])
+
+    def _open_for(self, shape: tuple[int, int], dtype: Any) -> None:
+        """Have open sums of that shape, with room for another block."""
+        held = self._open
+        if self._blocks >= OPEN_BLOCKS or (
+            held is not None and (held.shape, held.dtype) != (shape, dtype)
+        ):
+            self.settle()
+        if self._open is None:
+            self._open, self._spare = zeros(shape, dtype, self._spare), None
+
+    def settle(self) -> None:
+        if self._open is not None:
+            self.product = _added(self.product, self._open[:, : self.width])
+        self._open, self._blocks, self._lines = None, 0, 0
+
+    def _of_entries(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
+        """Add the products of a sparse block; return its image."""
+        from streampca.kernels.sparse import whole_vectors
+
+        if self._lines >= LINES or (self._open is not None and self._open.dtype != q.dtype):
+            self.settle()
+        if self._open is None:
+            shape = (len(q), whole_vectors(self.width, q.itemsize))
+            self._open, self._spare = zeros(shape, q.dtype, self._spare), None
+        self._lines += block.length
+        self.sums = np.zeros(self.width) if self.sums is None else self.sums
+        entries = block.entries
+        if block.axis == 0:
+            self.center, self.scale = center, scale
+            if scale is not None:
+                q = q * reciprocal(scale)[:, None].astype(q.dtype)
+            return np.asarray(entries.two_products(q, self._open, self.sums, center))
+        if block.weights is not None:
+            self.root = np.sqrt(block.weights)
+            q = q * self.root[:, None].astype(q.dtype)
+        image = entries.two_products(q, self._open, self.sums, center, scale)
+        if self.probe:
+            h = probe(block.start, block.stop)[:, None]
+            mine = np.zeros(len(q)) if self.z_probe is None else self.z_probe
+            z_probe = entries.product(h, center, scale)
+            self.z_probe = mine + z_probe[:, 0] * (1.0 if self.root is None else self.root)
+        return np.asarray(image)
 
     def merge(self, other: Self) -> None:
-        if other.product is not None:
-            self._check_width(self.product, len(other.product))
-            mine = self.product
-            self.product = other.product.copy() if mine is None else mine + other.product
+        self.settle()
+        for part in (other.product, other._open):
+            if part is not None:
+                self._check_width(self.product, len(part))
+                self.product = _added(self.product, part[:, : self.width])
+        if other.sums is not None:
+            self.center, self.scale, self.root = other.center, other.scale, other.root
+        self._join(other, "sums", "z_probe", "probed")
+        self.parts.update(other.parts)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        return shape[1 - self.streamed] * self.width * 8
+        across = (
+            shape[1 - self.streamed] * (self.width + 2 * self.probe + 2 * PROBES * self.measure) * 8
+        )
+        return across + shape[self.streamed] * self.width * itemsize * self.images
+
+    def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        less = shape[1 - self.streamed] * self.width * (8 - itemsize)  # of dense blocks
+        return self.projected_nbytes(shape, itemsize) - less
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        return 2 * block_length * self.width * 8
+        return block_length * self.width * 8
 
-    def directions(self) -> tuple[Array, Array]:
-        """((m, width) orthonormal directions, leading first; about the singular values of Z).
+    # -- results ----------------------------------------------------------------------------
 
-        A direction in which Z has the singular value d has d^2 times a normal row of norm about
-        sqrt(width) in the product.
+    def finished(self, center: Array | None = None, scale: Array | None = None) -> Array:
+        """(m, width) float64 S Q, a fresh array.
+
+        center, scale : (p,) of the whole matrix, where the pass did not know them.
         """
-        found, values, _ = np.linalg.svd(self.product, full_matrices=False)
-        return found, np.sqrt(values / np.sqrt(self.width))
+        product = None if self.product is None else np.array(self.product)
+        if self._open is not None:
+            product = _added(product, self._open[:, : self.width])
+        if product is None:
+            raise self._nothing_seen()
+        if self.sums is None:
+            return product
+        if self.axis == 1:
+            product -= self.sums
+            return product if self.root is None else product * self.root[:, None]
+        center = self.center if center is None else center
+        scale = self.scale if scale is None else scale
+        if center is not None:
+            product -= np.multiply.outer(center, self.sums)
+        return product if scale is None else product * reciprocal(scale)[:, None]
+
+    def image(self) -> Array:
+        """(length of the streamed axis, width) in the working dtype, a fresh array."""
+        return np.concatenate([self.parts[start] for start in sorted(self.parts)])
+
+    # -- state: one table instead of a field per block -----------------------------------------
+
+    @property
+    def starts(self) -> Array | None:
+        """(parts, 2) first entry and length of each part of the image."""
+        lengths = [(start, len(self.parts[start])) for start in sorted(self.parts)]
+        return np.array(lengths, dtype=np.int64) if lengths else None
+
+    @property
+    def table(self) -> Array | None:
+        """The image, or None."""
+        return self.image() if self.parts else None
+
+    def from_state(self, state: Mapping[str, Array]) -> Self:
+        plain = {k: v for k, v in state.items() if k not in ("starts", "table")}
+        restored = super().from_state(plain)
+        offset = 0
+        for start, length in np.asarray(state.get("starts", ())).reshape(-1, 2):
+            restored.parts[int(start)] = np.array(state["table"][offset : offset + length])
+            offset += length
+        return restored
+
+
+def _added(mine: Array | None, theirs: Array) -> Array:
+    """A float64 sum; ``mine`` is changed in place."""
+    if mine is None:
+        mine = zeros(theirs.shape)
+    mine += theirs
+    return mine

@@ -1,4 +1,4 @@
-"""What is measured at the door of a fit: it refuses, it is said, and it never changes a plan."""
+"""The memory of a plan and what is measured: it refuses, it warns, it never changes a plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from streampca.errors import MemoryLimitError, MemoryPlanWarning
 from streampca.genetics.ld_pruning import prune_ld
 from streampca.models.explore.highly_variable import highly_variable
 from streampca.operations.convert import convert
-from streampca.passes import MemoryUse, Plan, door
+from streampca.passes import MemoryUse, Plan
+from streampca.passes import candidates as planning
 from streampca.passes import memory as machine
-from streampca.passes import memory as process
-from streampca.passes import plan as planning
-from streampca.passes.door import check_room, warn_of_excess
+from streampca.passes import plan as plans
 from streampca.passes.memory import LIBRARY_NBYTES, code_nbytes
+from streampca.passes.plan import check_room, warn_of_excess
 from tests.passes.pass_matrices import ToyMatrix, Unread
 
 MiB = 2**20
@@ -48,7 +48,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, weights: Any) -> None:
     """A process that holds nothing beside the plan, on a machine with room."""
     monkeypatch.setattr(machine, "resident_nbytes", lambda: 0)
     monkeypatch.setattr(machine, "available_nbytes", lambda: None)
-    monkeypatch.setattr(door, "load", lambda process: None)
+    monkeypatch.setattr(machine, "load", lambda process: None)
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def source() -> Netcdf:
 # -- libraries ----------------------------------------------------------------------------------
 
 
-def test_what_comes_together_is_weighed_together(weights: Any, monkeypatch: Any) -> None:
+def test_libraries_imported_together_are_weighed_together(weights: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(imported, "HEAVY", ("one_library", "another"))
     sizes = iter([10, 70])
     monkeypatch.setattr(imported, "resident_nbytes", lambda: next(sizes))
@@ -121,7 +121,7 @@ def test_heavier_libraries_are_said_and_change_no_plan(weights: Any) -> None:
 
 @pytest.mark.parametrize("more", [1, 20, 100, 2000])
 @pytest.mark.parametrize("limit", [300, 330, 400])
-def test_the_door_names_a_limit_that_does(
+def test_a_refusal_for_heavy_libraries_names_a_limit_that_works(
     alone: Any, weights: Any, limit: int, more: int, with_sparse: bool
 ) -> None:
     limit += 64 if with_sparse else 0
@@ -150,14 +150,14 @@ def test_without_a_limit_heavier_libraries_refuse_nothing(alone: Any, weights: A
 # -- what a process holds -----------------------------------------------------------------------
 
 
-def test_what_is_held_counts_against_the_machine_and_not_the_limit(
+def test_other_memory_counts_against_the_machine_and_not_the_limit(
     alone: Any, monkeypatch: Any
 ) -> None:
     plan = PCA(2, memory_limit="400MiB").plan(source())
     monkeypatch.setattr(machine, "resident_nbytes", lambda: 2048 * MiB)
     check_room(plan)
     monkeypatch.setattr(machine, "available_nbytes", lambda: 2100 * MiB)
-    with pytest.raises(MemoryLimitError, match=r"beside the 1.8 GiB that this process holds"):
+    with pytest.raises(MemoryLimitError, match=r"in addition to the 1.8 GiB that this process"):
         check_room(plan)
     monkeypatch.setattr(machine, "available_nbytes", lambda: 2500 * MiB)
     check_room(plan)
@@ -214,14 +214,14 @@ def planned(limit: int | None = 400 * MiB) -> Plan:
     return replace(PCA(2, memory_limit="400MiB").plan(source()), memory_limit=limit)
 
 
-def test_a_fit_that_took_more_than_its_plan_says_so(monkeypatch: Any) -> None:
+def test_a_fit_warns_where_it_took_more_than_its_plan(monkeypatch: Any) -> None:
     plan = planned()
     code = code_nbytes(plan.memory["process"])
     much = code + plan.peak_nbytes
     for held in (code, code + 3000 * MiB):  # what the process holds beside is not the fit's
         at_end = held + plan.peak_nbytes - code
         warn_of_excess(plan, use(held, held, monkeypatch, at_end, at_end))
-        more = at_end + door.SLACK_NBYTES + MiB
+        more = at_end + plans.SLACK_NBYTES + MiB
         with pytest.warns(MemoryPlanWarning, match=r"PCA took .* had planned .*'400MiB'"):
             warn_of_excess(plan, use(held, held, monkeypatch, more, more))
     with warnings.catch_warnings():  # nobody asked for a limit
@@ -269,7 +269,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {  # of numbers, and of a fol
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_says_so(name: str, tmp_path: Any, monkeypatch: Any) -> None:
+def test_every_operation_warns_of_excess_memory(name: str, tmp_path: Any, monkeypatch: Any) -> None:
     x = np.random.default_rng(0).normal(size=(300, 8)) @ np.diag(np.arange(1.0, 9.0))
     operation = OPERATIONS[name]
     monkeypatch.setattr(MemoryUse, "peak_nbytes", lambda self: self.held + 4096 * MiB)
@@ -291,15 +291,15 @@ def test_one_refusal_names_what_heavier_libraries_need(alone: Any, weights: Any)
     assert plan.peak_nbytes + 100 * MiB <= told.value.smallest
 
 
-def test_libraries_are_imported_at_the_door(
+def test_a_fit_imports_the_libraries_of_its_plan_first(
     weights: Any, monkeypatch: Any, with_sparse: bool
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(door, "import_module", seen.append)
-    door.load(PCA(2).plan(source()).memory["process"])
+    monkeypatch.setattr(machine, "import_module", seen.append)
+    machine.load(PCA(2).plan(source()).memory["process"])
     libraries = ["h5py", "pandas", *(["sparse"] if with_sparse else []), "xarray"]
-    first = len(door.SOLVING)
-    assert seen[:first] == [*door.SOLVING]
+    first = len(machine.SOLVING)
+    assert seen[:first] == [*machine.SOLVING]
     assert sorted(seen[first:]) == libraries
 
 
@@ -309,7 +309,7 @@ def test_libraries_are_imported_at_the_door(
 def test_what_dask_loads_where_it_is_installed_is_counted(with_sparse: bool) -> None:
     terms = PCA(2).plan(source()).memory["process"]
     assert terms.get("sparse", 0) == (64 * MiB if with_sparse else 0)
-    assert process.brought(terms) == terms.get("sparse", 0)
+    assert machine.brought(terms) == terms.get("sparse", 0)
 
 
 def test_numba_is_counted_once(monkeypatch: Any) -> None:

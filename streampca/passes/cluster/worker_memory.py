@@ -1,0 +1,144 @@
+"""Whether a plan fits into the memory of workers, with what they hold before the first block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from streampca.errors import MemoryLimitError
+from streampca.kernels import give_back
+from streampca.passes import memory
+from streampca.passes.cluster.calls import call_seconds, identities
+from streampca.passes.cluster.workers import ask_each, await_worker, refuse_other_versions, unheard
+from streampca.passes.memory import WORKER_NBYTES, as_limit, code_nbytes, imports, size
+from streampca.passes.plan import Plan
+from streampca.passes.records import KEPT, PassPlan
+
+MEASURE_SECONDS = 15.0  # that a worker has to load libraries and report its memory
+
+
+@dataclass(frozen=True)
+class AtRest:
+    """The memory of a worker before the first block.
+
+    held : resident bytes with the libraries of a plan, without data that it may spill to disk.
+    pause : the share of its memory limit at which it stops taking tasks; 1 if it never does.
+    """
+
+    held: int = 0
+    pause: float = 1.0
+
+
+_known: WeakKeyDictionary[Any, dict[str, AtRest]] = WeakKeyDictionary()  # client -> worker -> last
+
+
+def check_workers(client: Any, plan: Plan) -> None:
+    """Refuse a plan whose lanes need more memory than workers have before they pause.
+
+    Waits for a worker; those that are too small to begin with may never take tasks, and are refused
+    as soon as the scheduler knows of them. What the workers already hold is measured. Cost: they
+    import the libraries of the plan. Raises MemoryLimitError, and ClusterError as ``await_worker``.
+    """
+    await_worker(client, seen=lambda: _check_all(plan, _limited(client), {}))
+    refuse_other_versions(client)
+    limited = _limited(client)
+    heard = [address for address in limited if address not in unheard(client)]
+    measured: dict[str, AtRest] = {}
+    if heard:
+        libraries = list(imports(plan.memory["process"]))
+        measured = client.sync(_ask, client, heard, libraries)
+        _known.setdefault(client, {}).update(measured)
+    _check_all(plan, limited, measured)
+
+
+def _limited(client: Any) -> dict[str, Any]:
+    """The workers that have a memory limit."""
+    return {one: worker for one, worker in identities(client).items() if worker.get("memory_limit")}
+
+
+def _check_all(
+    plan: Plan, workers: Mapping[str, Mapping[str, Any]], measured: Mapping[str, AtRest]
+) -> None:
+    for each in plan.sequence:
+        for address, worker in workers.items():
+            _check(each, address, worker, measured.get(address, AtRest()))
+
+
+def _check(plan: Plan, address: str, worker: Mapping[str, Any], rest: AtRest) -> None:
+    limit, lanes = int(worker["memory_limit"]), worker["nthreads"]
+    code = max(_code(plan), rest.held)
+    spans = max((_spans(plan, one, lanes) for one in plan.passes), default=0)
+    if code + spans <= limit * rest.pause:
+        return
+    pauses = ""
+    if rest.pause < 1:
+        pauses = f", takes no more tasks above {size(int(limit * rest.pause))} of it"
+    holds = f", holds {size(rest.held)} before the first block" if rest.held else ""
+    enough = as_limit(int((code + spans) / rest.pause), up=True)
+    raise MemoryLimitError(
+        f"worker {address} may use {size(limit)}{pauses}{holds}, and the plan needs "
+        f"{size(code + spans)} on its {lanes} threads: a memory limit of {enough} would do. Start "
+        "workers with fewer threads or more memory, or set memory_limit to look for a smaller plan."
+    )
+
+
+def memory_used_where_room(client: Any, plan: Plan, name: str) -> dict[str, int]:
+    """Worker -> bytes in use, for workers with room for the total of a pass and their lanes."""
+    planned = plan.named(name)
+    measured = _known.get(client, {})
+    found = {}
+    for address, worker in identities(client).items():
+        limit, rest = worker.get("memory_limit"), measured.get(address, AtRest())
+        need = max(_code(plan), rest.held) + _spans(plan, planned, worker["nthreads"], total=True)
+        if not limit or need <= limit * rest.pause:
+            found[address] = int(worker.get("metrics", {}).get("memory", 0))
+    return found
+
+
+def _code(plan: Plan) -> int:
+    """Projected bytes of a worker's process, its kernels compiled."""
+    process = plan.memory["process"]
+    return code_nbytes(process) + process["compiled kernels"] + WORKER_NBYTES
+
+
+def _spans(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> int:
+    """Bytes of one pass on a worker with so many lanes and all operands.
+
+    total : also keep the total: with a copy to send, and a received span with its pickled form.
+    """
+    terms = dict(plan.memory[one.name])
+    planned = max(1, min(plan.lanes, len(one.spans)))
+    partial = terms.pop("partial accumulators") // planned
+    kept, folded = sum(terms.pop(n, 0) for n in KEPT), terms.pop("folded accumulators")
+    # per lane: its blocks, the span that it folds, and one that waits to be fetched
+    need = kept + lanes * (sum(terms.values()) // planned + 2 * partial)
+    return need + (2 * (folded + partial) if total else 0)
+
+
+async def _ask(client: Any, addresses: Sequence[str], libraries: list[str]) -> dict[str, AtRest]:
+    """The memory of each worker, without those that do not answer."""
+    seconds = min(MEASURE_SECONDS, call_seconds())
+    answers = await ask_each(client, addresses, seconds, at_rest, libraries)
+    return {one: answer for one, answer in answers.items() if isinstance(answer, AtRest)}
+
+
+async def at_rest(libraries: list[str], dask_worker: Any) -> AtRest:
+    """The memory of this worker, after loading the libraries outside its event loop."""
+    await asyncio.to_thread(memory.load, dict.fromkeys(libraries, 0))
+    give_back()
+    manager = dask_worker.memory_manager
+    spills = getattr(manager, "memory_target_fraction", False) or getattr(
+        manager, "memory_spill_fraction", False
+    )
+    pause = getattr(manager, "memory_pause_fraction", False)
+    spillable = _in_memory(dask_worker) if spills else 0
+    return AtRest(max(0, memory.resident_nbytes() - spillable), float(pause or 1.0))
+
+
+def _in_memory(worker: Any) -> int:
+    """Bytes of task results in its memory, by Dask's count, without those spilled to disk."""
+    spilled = getattr(getattr(worker, "data", None), "spilled_total", None)
+    return max(0, int(worker.state.nbytes) - int(getattr(spilled, "memory", 0)))
