@@ -68,11 +68,10 @@ from streampca.passes.candidates import (
     pass_spec,
 )
 from streampca.passes.cluster.clients import cluster_class, find_client, is_client, started
-from streampca.passes.cluster.parcel import in_memory
 from streampca.passes.cluster.worker_memory import check_workers
 from streampca.passes.execute import Outcome, execute, one_pass, run, with_arrays
 from streampca.passes.execution import Advance, Execution, Running, client_for
-from streampca.passes.memory import MemoryUse, parse_nbytes, size
+from streampca.passes.memory import MemoryUse, in_memory, parse_nbytes, size
 from streampca.passes.plan import Plan, larger
 from streampca.passes.rates import Rates
 from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassSpec

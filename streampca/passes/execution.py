@@ -14,10 +14,10 @@ from streampca.matrix import ChunkedMatrix
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.cluster.calls import cluster_id
 from streampca.passes.cluster.clients import ambient_client, find_client
-from streampca.passes.cluster.parcel import Scattered, in_memory
+from streampca.passes.cluster.parcel import Scattered
 from streampca.passes.cluster.worker_memory import check_workers
 from streampca.passes.lanes import PATIENCE, SpanResult, Stopped
-from streampca.passes.memory import MemoryUse
+from streampca.passes.memory import MemoryUse, in_memory
 from streampca.passes.plan import Plan, check_room, room_for
 from streampca.passes.records import Pass, PassCost, PassPlan
 from streampca.passes.settings import Crew, in_task, read_by_a_core, setting, thread_count

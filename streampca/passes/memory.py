@@ -18,6 +18,7 @@ import numpy as np
 from streampca import imported
 from streampca.errors import InvalidInputError
 from streampca.imported import weighing, weight_of
+from streampca.matrix import ChunkedMatrix
 
 # Numbers of bytes as text, and back.
 
@@ -246,6 +247,12 @@ def own_peak(memory: Mapping[str, Mapping[str, int]], peak: int, held: int | Non
     memory : of the plan, by part and term.  peak, held : resident bytes, at most and before.
     """
     return peak - (0 if held is None or not memory else other_nbytes(memory["process"], held))
+
+
+def in_memory(matrix: ChunkedMatrix) -> bool:
+    """Whether most of a matrix lies in this process, and would be sent with its tasks."""
+    carried = matrix.carried_nbytes
+    return carried > 0 and (matrix.sparse or 2 * carried >= matrix.nbytes)
 
 
 @dataclass

@@ -10,7 +10,8 @@ import scipy.sparse
 
 import streampca
 from streampca import PCA
-from streampca.passes.cluster.parcel import in_memory, worth_keeping
+from streampca.passes.cluster.parcel import worth_keeping
+from streampca.passes.memory import in_memory
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,6 @@ from streampca.passes.cluster.parcel import (
     as_task,
     fold_on_worker,
     handed_over,
-    in_memory,
     worth_keeping,
 )
 from streampca.passes.cluster.placement import Placement, packed, spans_ahead
@@ -74,6 +73,7 @@ from streampca.passes.cluster.workers import (
     unheard,
 )
 from streampca.passes.execution import Execution, Fold
+from streampca.passes.memory import in_memory
 from streampca.passes.records import Pass
 from streampca.passes.settings import setting
 

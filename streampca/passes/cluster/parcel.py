@@ -373,12 +373,6 @@ async def give_total(key: str, number: int, last: bool, dask_worker: Any) -> byt
 SHARE = 0.5  # of the memory of all workers, that X may occupy between passes
 
 
-def in_memory(matrix: ChunkedMatrix) -> bool:
-    """Whether most of a matrix lies in this process, and would be sent with its tasks."""
-    carried = matrix.carried_nbytes
-    return carried > 0 and (matrix.sparse or 2 * carried >= matrix.nbytes)
-
-
 @dataclass
 class Scattered:
     """The parts of an X in memory that were sent to workers.
