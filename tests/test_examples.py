@@ -24,14 +24,9 @@ from tests.docstrings import MODULES, members
 
 # By the room that they live in. Nothing joins this set: who writes the example takes the name away.
 WITHOUT_EXAMPLE = {
-    # accumulators
-    "Accumulator",
     # genetics
     "project_samples",
     "prune_ld",
-    # matrix
-    "Block",
-    "ChunkedMatrix",
     # models/contract
     "preprocess.Log1p",
     "preprocess.LogEntropy",
@@ -45,9 +40,6 @@ WITHOUT_EXAMPLE = {
     # models/decompose
     # models/pca
     "RotatedDecomposition",
-    # passes
-    "Advance",
-    "Plan",
 }
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
