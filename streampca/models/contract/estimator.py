@@ -1,27 +1,24 @@
-"""What all estimators share, whatever their result: scores of rows, scikit-learn's contract.
+"""The one fit of all estimators, and what they make of new rows.
 
-A method defines ``plan`` and ``fit``, which leaves ``result_``; the result says what it makes of a
-block of rows. Everything between the data and that block is here.
+A method says how X is opened, what is requested, the ways to the answer, and what it is; the result
+says what it makes of a block of rows. Everything between the data and that block is here.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError, not_fitted
+from streampca.errors import InvalidTypeError, NonFiniteError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.contract.request import seed_of
-from streampca.models.contract.shared_parameters import RunningParameters
+from streampca.models.contract.scikit_learn import ScikitLearnContract
 from streampca.models.results.result import Result, provenance
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.results.score_scaling import SCALING
@@ -43,18 +40,16 @@ from streampca.sources.tables.frames import framed
 if TYPE_CHECKING:
     from streampca.report.document import Report
 
-OUTPUTS = ("default", "pandas", "polars")
 Kind = TypeVar("Kind", bound=Result)
 
 
-class Estimator(RunningParameters):
+class Estimator(ScikitLearnContract):
     """A method with a result: fit, transform, save.
 
-    Every estimator has the parameters of :class:`RunningParameters`; :class:`RowOptions` names
+    Every estimator has the parameters of :class:`.RunningParameters`; :class:`RowOptions` names
     those that say how rows are scored.
     """
 
-    _estimator_type = "transformer"
     registered_name: ClassVar[str]  # of its own class or a base: saved models load under it
     reconstructs: ClassVar[bool] = False  # rows from scores with the least error
     views: ClassVar[int] = 1  # matrices that ``fit`` takes: 2 for X and Y
@@ -64,7 +59,6 @@ class Estimator(RunningParameters):
     plan_: Plan  # of the last ``fit``; the method ``plan`` makes one in advance
     cost_: list[PassCost]
     dim_: Any = None
-    _requested: Mapping[str, bool | str | None] = MappingProxyType({})  # sample_weight by method
 
     @classmethod
     def from_result(cls, result: Any) -> Any:
@@ -306,71 +300,6 @@ class Estimator(RunningParameters):
             raise AttributeError(f"the features of this {type(self).__name__} have no names")
         return names
 
-    # -- scikit-learn's contract ----------------------------------------------------------------
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
-
-        return Tags(
-            estimator_type="transformer",
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(preserves_dtype=["float64", "float32"]),
-            input_tags=InputTags(
-                sparse=True, allow_nan=getattr(self, "missing", "raise") != "raise"
-            ),
-        )
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "result_")
-
-    def set_fit_request(self, *, sample_weight: bool | str | None) -> Self:
-        """Whether scikit-learn's meta-estimators hand ``sample_weight`` on to ``fit``.
-
-        sample_weight : True, False, None (an error where it is given), or another name of it.
-        Needs ``sklearn.set_config(enable_metadata_routing=True)``.
-        """
-        return self._request_metadata("fit", sample_weight)
-
-    def _request_metadata(self, method: str, sample_weight: bool | str | None) -> Self:
-        if "sample_weight" not in inspect.signature(getattr(self, method)).parameters:
-            raise InvalidInputError(f"{type(self).__name__}.{method} takes no sample_weight")
-        self._requested = {**self._requested, method: sample_weight}
-        return self
-
-    def get_metadata_routing(self) -> Any:
-        """What the methods take beside X, for scikit-learn's meta-estimators."""
-        from sklearn.utils.metadata_routing import MetadataRequest
-
-        found = MetadataRequest(owner=self)
-        for method in ("fit", "partial_fit"):
-            if "sample_weight" in inspect.signature(getattr(self, method, len)).parameters:
-                alias = self._requested.get(method)
-                getattr(found, method).add_request(param="sample_weight", alias=alias)
-        return found
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """What ``transform`` returns for arrays and data frames: one of OUTPUTS.
-
-        "default" is NumPy. Where nothing was set, ``sklearn.set_config(transform_output=...)``
-        holds. Of a Dask data frame: a lazy Dask array, or with "pandas" a lazy data frame with the
-        same index. Raises InvalidInputError.
-        """
-        if transform is not None and transform not in OUTPUTS:
-            raise InvalidInputError(f"transform={transform!r}; expected one of {OUTPUTS}")
-        if transform is not None:
-            self._output = transform
-        return self
-
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """(k,) names of the components, as scikit-learn makes them: pca0, pca1, ..."""
-        stem = type(self).__name__.lower()
-        k = self._fitted().n_components
-        return np.asarray([f"{stem}{i}" for i in range(k)], dtype=object)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self._fitted().n_components
-
     # -- rows, in and out -----------------------------------------------------------------------
 
     def _fitted(self) -> Result:
@@ -435,14 +364,6 @@ class Estimator(RunningParameters):
             names = self.get_feature_names_out()
             return frame_of_rows(X, lazy.whole(function), names, dtype)
         return self._wrap_scores(X, lazy.matrix, lazy.map(function, scores_of.width, dtype))
-
-    @property
-    def _table(self) -> str:
-        """What scores come out as: as it was set here, else as scikit-learn is configured."""
-        own, configured = vars(self).get("_output"), sys.modules.get("sklearn")
-        if own is None and configured is not None:
-            return str(configured.get_config()["transform_output"])
-        return own or "default"
 
     def _wrap_scores(self, X: Any, matrix: ChunkedMatrix | None, scores: Any) -> Any:
         """Scores as the kind of object that came in.  matrix : its labels, where it has any."""
