@@ -225,6 +225,13 @@ def prune_ld(
     and the reading); two bits per call of one window and one block.
     Raises InvalidInputError for settings or calls that do not fit.
     Source: Purcell et al. 2007, Am J Hum Genet 81:559; Chang et al. 2015, GigaScience 4:7.
+
+    Examples
+    --------
+    >>> calls = np.random.default_rng(0).integers(0, 3, (50, 4)).astype("i1")
+    >>> calls[:, 1] = calls[:, 0]  # the same variant twice
+    >>> streampca.prune_ld(calls, r2=0.5, window=3, step=1).kept
+    array([0, 2, 3])
     """
     rules = PruningRules(r2, window, default_step(window) if step is None else step, order)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)

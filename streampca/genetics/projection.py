@@ -156,6 +156,19 @@ def project_samples(
     ``min_coverage``, and for values that are no allele counts; MemoryLimitError before reading.
     Source: Nelson, Taylor and MacGregor 1996, "Missing data methods in PCA and PLS: score
     calculations with incomplete observations", section on projection to the model plane.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> calls = np.random.default_rng(0).integers(0, 3, (30, 50)).astype("i1")
+    >>> alleles = {name: ("variant", [base] * 50) for name, base in
+    ...            [("counted_allele", "A"), ("other_allele", "G")]}
+    >>> ids = {"variant": [f"rs{i}" for i in range(50)]}
+    >>> calls = xr.DataArray(calls, dims=("sample", "variant"), coords=alleles | ids)
+    >>> model = streampca.GenotypePCA(2).fit(calls[:20], dim="sample")
+    >>> new = streampca.open(calls[20:], dim="sample")
+    >>> streampca.project_samples(model, new).scores.shape
+    (10, 2)
     """
     result = _decomposition(model)
     _check_settings(result, missing, min_coverage, shrinkage, n_components)

@@ -38,7 +38,7 @@ def test_the_relationship_matrix_opens_with_its_samples(tmp_path) -> None:
 def test_streamed_components_are_those_in_memory(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("streampca.passes.blocks.BLOCK_NBYTES", 1 << 18)
     path = write_plink(tmp_path / "x", random_calls(60, 9000))
-    settings = {"svd_solver": "gram", "maf": 0.2}
+    settings = {"solver": "gram", "maf": 0.2}
     held = GenotypePCA(5, **settings).fit(path)
     streamed = GenotypePCA(5, loadings=tmp_path / "v.zarr", **settings).fit(path)
     assert streamed.plan_.named("loadings").n_blocks > 1
@@ -81,7 +81,7 @@ def test_streaming_the_components_takes_them_out_of_the_plan(tmp_path) -> None:
 def test_a_cohort_is_scored_beside_streamed_components(tmp_path) -> None:
     path = write_plink(tmp_path / "x", random_calls(60, 9000))
     some = [f"s{i}" for i in range(0, 60, 2)]
-    settings = {"svd_solver": "gram", "fit_samples": some}
+    settings = {"solver": "gram", "fit_samples": some}
     held = GenotypePCA(3, **settings).fit(path)
     streamed = GenotypePCA(3, loadings=tmp_path / "v.zarr", **settings).fit(path)
     np.testing.assert_array_equal(streamed.scores_, held.scores_)
@@ -97,7 +97,7 @@ def test_a_cohort_is_scored_beside_streamed_components(tmp_path) -> None:
 def test_components_of_rounding_are_zero(tmp_path) -> None:
     """Neither noise in the store nor, for those who were not fitted, in the scores."""
     path = write_plink(tmp_path / "x", random_calls(40, 3000))
-    settings = {"fit_samples": [f"s{i}" for i in range(6)], "svd_solver": "gram"}
+    settings = {"fit_samples": [f"s{i}" for i in range(6)], "solver": "gram"}
     with pytest.warns(AccuracyWarning, match="rank 5: .* and 0 in loadings="):
         model = GenotypePCA(6, loadings=tmp_path / "v.zarr", **settings).fit(path)
     v = opened(tmp_path / "v.zarr").components.values
@@ -128,7 +128,7 @@ def test_outputs_that_cannot_be_are_refused_before_reading(tmp_path) -> None:
     refused = [
         ({"loadings": path, "relationship": path}, "are one path"),
         ({"loadings": path, "components": False}, "components=False saves"),
-        ({"loadings": path, "svd_solver": "scatter"}, "use svd_solver='gram'"),
+        ({"loadings": path, "solver": "scatter"}, "use solver='gram'"),
         ({"loadings": tmp_path}, "loadings: .* exists already"),
     ]
     (tmp_path / "there").touch()

@@ -158,9 +158,9 @@ def test_no_variant_left_is_refused(solver, tmp_path, monkeypatch) -> None:
     """And not a component of nothing, with an eigenvalue of 0."""
     calls = simulated(20, 60, 0.3)
     calls[:2] = -1
-    settings: dict = {"max_missing": 0.01, "maf": 0.1, "svd_solver": solver}
+    settings: dict = {"max_missing": 0.01, "maf": 0.1, "solver": solver}
     if solver == "panels":
-        settings["svd_solver"] = "gram"
+        settings["solver"] = "gram"
         panels = [way for way in routes.WAYS if way.candidates is panel_candidates]
         monkeypatch.setattr(routes, "WAYS", panels)
     elif solver == "gram":

@@ -33,7 +33,7 @@ def unheld(monkeypatch) -> None:
     monkeypatch.setattr("streampca.models.decompose.gram_outputs.HELD", 0)
 
 
-SETTINGS = {"maf": 0.3, "svd_solver": "gram"}
+SETTINGS = {"maf": 0.3, "solver": "gram"}
 FIELDS = ("mean", "scale", "missing", "feature_variance", "dropped", "constant", "filtered")
 
 

@@ -211,7 +211,7 @@ def test_what_cannot_be_asked():
     with pytest.raises(InvalidInputError, match="1 columns, the model 2"):
         model.reconstruct(1, np.zeros((3, 1)))
     from_matrix = PCA.from_covariance(np.eye(3))
-    with pytest.raises(InvalidInputError, match=r"n=\.\.\."):
+    with pytest.raises(InvalidInputError, match=r"n_samples=\.\.\."):
         from_matrix.eof_.north_errors()
 
 

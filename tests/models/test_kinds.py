@@ -381,7 +381,7 @@ def test_a_saved_result_of_an_unknown_kind_is_refused_by_name(tmp_path: Path) ->
 
 def test_a_value_that_is_no_choice_is_refused(capsys: Any) -> None:
     with pytest.raises(SystemExit):
-        main(["fit", "x.npy", "--model", "scaled-pca", "--missing", "impute"])
+        main(["fit", "x.npy", "--model", "incremental-pca", "--missing", "impute"])
     assert "expected one of raise, mean" in capsys.readouterr().err
 
 

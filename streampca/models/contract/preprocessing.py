@@ -103,7 +103,14 @@ class Preprocessor(Parameters):
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Preprocessor:
-        """The fitted preprocessor that ``save`` wrote. Raises SourceError."""
+        """The fitted preprocessor that ``save`` wrote. Raises SourceError.
+
+        Examples
+        --------
+        >>> path = streampca.preprocess.Log1p().fit(np.ones((3, 2))).save("log1p")
+        >>> streampca.preprocess.load(path)
+        Log1p()
+        """
         arrays, document = read_bundle(path)
         found = Preprocessor.classes.get(str(document.get("class")))
         if document.get("kind") != "preprocessor" or found is None:
@@ -142,6 +149,13 @@ class NormalizeTotal(Preprocessor):
 
     Cost: one pass for the sums of the rows in ``transform`` and ``fit_transform``; in ``fit`` one
     where target_sum is None.
+
+    Examples
+    --------
+    >>> cells = np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 4.0]])
+    >>> shares = streampca.preprocess.NormalizeTotal(target_sum=100).fit_transform(cells)
+    >>> streampca.PCA(1).fit(shares).mean_.round(1)
+    array([41.7, 58.3])
     """
 
     def __init__(
@@ -174,6 +188,12 @@ class Log1p(Preprocessor):
     """log(1 + x) of every cell, to that base (e). It depends on no row.
 
     Cost: no pass. Raises InvalidInputError when a block with a value below 0 is read.
+
+    Examples
+    --------
+    >>> logs = streampca.preprocess.Log1p(base=2).fit_transform(np.array([[0.0, 1.0], [1.0, 7.0]]))
+    >>> streampca.PCA(1).fit(logs).mean_
+    array([0.5, 2. ])
     """
 
     def __init__(
@@ -224,6 +244,12 @@ class TfIdf(TermWeights):
         document; None leaves them.
 
     Cost: one pass in ``fit`` for the document frequencies, one in ``transform`` for the lengths.
+
+    Examples
+    --------
+    >>> counts = np.array([[1.0, 0.0], [1.0, 2.0]])
+    >>> streampca.preprocess.TfIdf().fit(counts).idf_.round(3)
+    array([1.   , 1.405])
     """
 
     def __init__(
@@ -267,6 +293,12 @@ class LogEntropy(TermWeights):
 
     Cost: two passes in ``fit``, none in ``transform``. Source: Dumais 1991, "Improving the
     retrieval of information from external sources", eq. 1 (entropy).
+
+    Examples
+    --------
+    >>> counts = np.array([[1.0, 0.0], [1.0, 2.0]])  # a term of all documents tells nothing
+    >>> streampca.preprocess.LogEntropy().fit(counts).weights_.round(3)
+    array([0., 1.])
     """
 
     def __init__(
@@ -311,6 +343,12 @@ def normalize_total(
     """X, (n, p), after :class:`NormalizeTotal`. A model of it gives raw new rows the same total.
 
     Cost: one pass.
+
+    Examples
+    --------
+    >>> cells = np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 4.0]])
+    >>> streampca.PCA(1).fit(streampca.preprocess.normalize_total(cells, 100)).mean_.round(1)
+    array([41.7, 58.3])
     """
     return NormalizeTotal(
         target_sum, memory_limit=memory_limit, scheduler=scheduler, progress=progress
@@ -318,7 +356,14 @@ def normalize_total(
 
 
 def log1p(X: Any, base: float | None = None) -> ChunkedMatrix:
-    """X, (n, p), after :class:`Log1p`. Cost: no pass."""
+    """X, (n, p), after :class:`Log1p`. Cost: no pass.
+
+    Examples
+    --------
+    >>> logs = streampca.preprocess.log1p(np.array([[0.0, 1.0], [1.0, 7.0]]), base=2)
+    >>> streampca.PCA(1).fit(logs).mean_
+    array([0.5, 2. ])
+    """
     return Log1p(base).fit_transform(X)
 
 
@@ -334,6 +379,12 @@ def tf_idf(
     """X, (documents, terms), weighted by itself: see :class:`TfIdf`. Cost: two passes.
 
     Of new documents do not call this: a model fitted to the result weights raw ones as its own.
+
+    Examples
+    --------
+    >>> counts = np.array([[1.0, 0.0], [1.0, 2.0], [3.0, 1.0]])
+    >>> streampca.TruncatedSVD(1).fit(streampca.preprocess.tf_idf(counts)).transform(counts).shape
+    (3, 1)
     """
     return TfIdf(
         smooth=smooth, norm=norm, memory_limit=memory_limit, scheduler=scheduler, progress=progress
@@ -346,6 +397,13 @@ def log_entropy(
     """X, (documents, terms), weighted by itself: see :class:`LogEntropy`. Cost: two passes.
 
     Of new documents do not call this: a model fitted to the result weights raw ones as its own.
+
+    Examples
+    --------
+    >>> counts = np.array([[1.0, 0.0, 1.0], [1.0, 2.0, 0.0], [1.0, 1.0, 4.0]])
+    >>> svd = streampca.TruncatedSVD(1).fit(streampca.preprocess.log_entropy(counts))
+    >>> svd.transform(counts).shape
+    (3, 1)
     """
     return LogEntropy(
         memory_limit=memory_limit, scheduler=scheduler, progress=progress

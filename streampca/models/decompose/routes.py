@@ -92,8 +92,9 @@ SOLVERS = tuple(dict.fromkeys(one for way in WAYS for one in way.solvers))
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
+PATIENCE = 120.0  # seconds that a user waits
+GO_OVER = ((PATIENCE, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that nobody has bounded
-GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 
 
 def pca_candidates(
@@ -172,7 +173,7 @@ def most_passes(matrix: ChunkedMatrix) -> int:
 def _with_passes_worth_making(one: Candidate[T], most: int) -> Candidate[T]:
     """A candidate whose repeated passes go on while they cost less than what it goes over to, or,
     where that is nothing, a time that a user waits."""
-    patience = GO_OVER[0][0] if one.then is None else one.then.seconds
+    patience = PATIENCE if one.then is None else one.then.seconds
     worth = min(one.passes_within(patience), most)
     passes = (
         replace(spec, times=max(spec.times, worth)) if spec.times > 1 else spec

@@ -38,6 +38,12 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
     sweeps, converged : of the varimax iteration.
     starts, reached, optima : from which it was looked for, how many of them ended in this rotation,
         and how many different optima there were.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).standard_normal((60, 5))
+    >>> streampca.rotate(streampca.PCA(3).fit(x), "varimax", k=2).result_.rotation.shape
+    (2, 2)
     """
 
     rotation: Array = shaped("k", "k", empty=(0, 0))

@@ -868,7 +868,7 @@ def test_bad_input_is_refused_in_words(X, error, words):
         ({"n_components": -2}, "between 0 and"),
         ({"n_components": 1.5}, "between 0 and 1"),
         ({"n_components": "many"}, "expected an integer"),
-        ({"svd_solver": "magic"}, "svd_solver"),
+        ({"svd_solver": "magic"}, "solver='magic'"),
         ({"scale": "hwe2"}, "scale="),
         ({"missing": "guess"}, "missing="),
         ({"ddof": -1}, "ddof"),

@@ -53,7 +53,7 @@ def _check_told(model, told):
     assert len(said) == bool(free)
     if free:
         assert f"{len(free)} of 4 components undetermined: component {'; '.join(free)}." in said[0]
-        assert "svd_solver='randomized'" in said[0]
+        assert "solver='randomized'" in said[0]
 
 
 def test_a_flat_tail_is_told_and_what_stands_apart_is_not():
