@@ -260,7 +260,8 @@ class _Run:
 
     # -- the work -----------------------------------------------------------------------------
 
-    def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
+    def _model(self, found: State, outcome: Outcome, work: Work) -> Any:
+        """The model of the present rows, and what it read."""
         try:
             model = work.do(outcome.how)
         except (NonFiniteError, AbsentChunkError) as error:  # perhaps rows that were never written
@@ -275,6 +276,11 @@ class _Run:
         outcome.resumed_blocks = sum(one.resumed_blocks for one in work.costs) + work.resumed_blocks
         if (row := found.blank_row(again=outcome.resumed_blocks > 0)) is not None:
             raise _BlankRow(row)
+        return model
+
+    def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
+        """Fit, judge and publish."""
+        model = self._model(found, outcome, work)
         old = None if self.current is None else self.current.result()
         result, outcome.drift = against(old, model.result_, work.error, self.job.align)
         facts = self._facts(old, result, found, outcome)

@@ -26,7 +26,7 @@ from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
 from streampca.paths import PARQUET, PLINK, TEXTS, paths_end, refuse_special
-from streampca.sources.dask.lazy import is_dask_frame
+from streampca.sources.dask.lazy import LazyReader, is_dask_frame
 from streampca.sources.genotypes.plink import open_plink
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.images import are_images, open_images
@@ -45,7 +45,7 @@ from streampca.sources.sparse.feature_types import TenxColumns, of_feature_types
 from streampca.sources.sparse.matrices import from_sparse
 from streampca.sources.sparse.matrix_market import open_matrix_market
 from streampca.sources.sparse.npz import open_npz
-from streampca.sources.stacked import Dim, StackedMatrix, stack, with_code
+from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
 from streampca.sources.suggestions import how_to_convert, suggestion
 from streampca.sources.tables.frames import is_frame
 from streampca.sources.tables.text_options import TEXT_OPTIONS
@@ -404,3 +404,20 @@ def counted(X: Any) -> Any:
         UncountedRowsWarning,
     )
     return copy.copy(X).compute_chunk_sizes()
+
+
+def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
+    """The shape and labels of a lazy X, without traversing its graph or computing anything.
+
+    dim : as for ``streampca.open``, which raises the same errors.
+    """
+    if not type(X).__module__.startswith("xarray."):
+        if any(math.isnan(n) for n in X.shape):
+            raise InvalidInputError(
+                f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
+                "Use X = X.compute_chunk_sizes(), which reads it once."
+            )
+        return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
+    from streampca.sources.labelled.opening import from_xarray
+
+    return from_xarray(X, dim=dim, lazily=True)

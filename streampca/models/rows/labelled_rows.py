@@ -25,11 +25,11 @@ from streampca.sources.dask.lazy import (
     is_dask_array,
     is_dask_frame,
     is_lazy,
-    lazy_matrix,
     lazy_rows,
     map_rows,
     rows_like,
 )
+from streampca.sources.opening import lazy_matrix
 from streampca.sources.tables.frames import framed_like
 
 

@@ -45,11 +45,11 @@ from streampca.sources.dask.lazy import (
     is_dask_array,
     is_dask_frame,
     is_lazy,
-    lazy_matrix,
     lazy_rows,
     map_rows,
 )
 from streampca.sources.genotypes.allele_counts import with_assumed_code
+from streampca.sources.opening import lazy_matrix
 from streampca.sources.tables.row_names import called_id, known_features
 
 

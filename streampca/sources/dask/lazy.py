@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, ReadCount
 from streampca.matrix.chunked_matrix import cut_lengths
 from streampca.matrix.join import JoinedMatrix
 from streampca.matrix.kinds import plain_rows
-from streampca.sources.stacked import Dim, Index, Reader, StackedMatrix, Tally, sample_dims
+from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally
 
 # Lazy row-wise functions of a Dask array.
 
@@ -172,20 +171,3 @@ def lazily_held(values: Any, X: Any, samples: AxisLabels) -> Any:
     if inner * sum(sizes) != len(values):
         sizes, inner = (len(values),), 1
     return dask.array.from_array(values, chunks=(tuple(inner * n for n in sizes), -1))
-
-
-def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
-    """The shape and labels of a lazy X, without traversing its graph or computing anything.
-
-    dim : as for ``streampca.open``, which raises the same errors.
-    """
-    if not type(X).__module__.startswith("xarray."):
-        if any(math.isnan(n) for n in X.shape):
-            raise InvalidInputError(
-                f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
-                "Use X = X.compute_chunk_sizes(), which reads it once."
-            )
-        return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
-    from streampca.sources.labelled.opening import from_xarray
-
-    return from_xarray(X, dim=dim, lazily=True)

@@ -35,7 +35,7 @@ def from_xarray(
         Default: the only one, or, where ``dim`` is given, all of them.
     dim : the sample dimension(s), by name or number, slowest first; the others are stacked into
         features in the order of the array. Default: the first of two, or "time".
-    lazily : Dask arrays stay lazy: see :func:`streampca.sources.dask.lazy.lazy_matrix`.
+    lazily : Dask arrays stay lazy: see :func:`streampca.sources.opening.lazy_matrix`.
 
     Arrays in memory, lazily indexed files and Dask graphs are each read in their own way.
     Cost: metadata and coordinates.
