@@ -272,11 +272,14 @@ class Fold:
 
     def _kept(self) -> str:
         """What is left of the work of this fit, and how to use it."""
-        if self.checkpoint is None:
+        folder = self.execution.running.checkpoint
+        if folder is None:
             return "nothing of this fit is kept; with a checkpoint, the same call would go on"
+        if self.checkpoint is None:
+            return f"the passes before this one are kept in {folder}: the same call makes it again"
         return (
-            f"what was folded is kept in {self.execution.running.checkpoint}: the same call goes "
-            "on from there, on any cluster or in threads"
+            f"what was folded is kept in {folder}: the same call goes on from there, on any "
+            "cluster or in threads"
         )
 
     def finish(self) -> None:

@@ -22,8 +22,9 @@ span is given up by raising an exception, which :func:`run_on_cluster` handles.
 - A worker that lacks a module or memory: ClusterError or MemoryLimitError that names it, before
   any read where possible. ``parcel.fold_on_worker``, ``worker_memory.check_workers``.
 - A worker dies: Dask runs its spans again. If the operands died with it, they are sent again, and
-  then one span alone, to find a span that kills workers. The third failure of the same span in a
-  row raises ClusterError. ``client.restart()`` counts as a death. ``run_on_cluster``.
+  then one span alone, to find a span that kills workers. The third loss of the operands at the
+  same span in a row raises ClusterError; Dask's KilledWorker does at once. ``client.restart()``
+  counts as a death. Sums of earlier passes are not folded again. ``run_on_cluster``.
 - A worker dies, is retired or is busy with other work that holds persisted chunks: Dask computes
   or copies them, and spans that waited for the worker go elsewhere. ``Placement``,
   ``Flight._move_stranded``, ``Flight._trouble``.
