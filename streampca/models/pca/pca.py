@@ -174,7 +174,8 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     max_passes: int | None = parameter(
         default=None,
         meaning="""reads of the data that "randomized" may take, 8 where None; then it warns of
-            what is uncertain.""",
+            what is uncertain. "auto" reads on while that costs less than an exact solver: at
+            most 400 times in memory, 24 from a local disk, 8 over a network.""",
     )
     iterated_power: int | str = parameter(
         default="auto",
