@@ -66,7 +66,10 @@ class Planned(Generic[T]):
     def declared(self, spec: PassSpec) -> tuple[PassSpec, PassPlan]:
         """A pass as it is planned, and its blocks.  spec : as whoever solves has it."""
         pairs = zip(self.candidate.passes, self.plan.passes, strict=True)
-        return next(pair for pair in pairs if pair[0].key is spec.key)
+        for pair in pairs:
+            if pair[0].key is spec.key:
+                return pair
+        raise ValueError(f"{self.candidate.solver!r} declares no pass {spec.name!r}")
 
     def blocks(self, spec: PassSpec) -> PassPlan:
         """The blocks of a pass."""
@@ -119,6 +122,12 @@ class Candidate(Generic[T]):
             raise ValueError(
                 f"two passes of {self.solver!r} are copies of one by replace(); give the second a "
                 "key of its own: key=object()"
+            )
+        names = [one.name for one in self.passes]
+        if not names or len({*names, "process", "solver"}) < len(names) + 2:
+            raise ValueError(
+                f"the passes of {self.solver!r} are {names}; expected different names, none "
+                "of them 'process' or 'solver', which are phases of a plan"
             )
 
     def passes_within(self, seconds: float) -> int:
@@ -265,7 +274,7 @@ def _too_small(
 
 
 def _family(candidate: Candidate[Any]) -> tuple[Any, ...]:
-    """The key of candidates that differ only in their schedule."""
+    """The key of candidates of one solver and predicted time, which differ in memory."""
     then = candidate.then
     return candidate.solver, candidate.seconds, then and (then.solver, then.seconds)
 
@@ -377,7 +386,7 @@ def _schedule_pass(
         memory["residuals"] = active * longest * across * work.itemsize
         # the columns from which it was computed are as large
         memory["design"] = 2 * source.design.nbytes + removed + 4 * PIECE_NBYTES
-    of_lane = sum(memory.get(name, 0) for name in OF_LANES) // active + packed_nbytes(matrix, spec)
+    of_lane = sum(memory.get(name, 0) for name in OF_LANES) // active + packed_nbytes(source, spec)
     of_reader = block + memory["decoding"] // active
     more = thread_nbytes(lanes, spec.partial_nbytes, of_lane + block, of_reader)
     return replace(one, thread_nbytes=more), memory
@@ -429,7 +438,10 @@ def process_terms(matrix: ChunkedMatrix, candidate: Candidate[Any], lanes: int) 
         "compiled kernels": KERNELS_NBYTES if "numba" in names else 0,
         "threads": 2 * lanes * THREAD_NBYTES,
         "BLAS buffers": lanes
-        * max((packed_nbytes(matrix, spec) for spec in candidate.passes), default=0),
+        * max(
+            packed_nbytes(matrix if spec.matrix is None else spec.matrix, spec)
+            for spec in candidate.passes
+        ),
         "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
         "source": matrix.resident_nbytes,
         "X in memory": matrix.given_nbytes,
@@ -437,7 +449,7 @@ def process_terms(matrix: ChunkedMatrix, candidate: Candidate[Any], lanes: int) 
 
 
 def packed_nbytes(matrix: ChunkedMatrix, spec: PassSpec) -> int:
-    """Bytes of BLAS's packing buffers in one lane."""
+    """Bytes of BLAS's packing buffers in one lane.  matrix : what the pass reads."""
     if spec.work == "skinny":
         return SKINNY_NBYTES
     width = matrix.shape[1 - spec.axis]

@@ -43,7 +43,7 @@ class Outcome(Generic[T]):
     def after(self, earlier: Outcome[Any]) -> Outcome[T]:
         """This answer, with the passes of an earlier one, on which its plan depends."""
         plan, costs = self.plan.after(earlier.plan), [*earlier.costs, *self.costs]
-        return replace(self, plan=plan, costs=costs)
+        return replace(self, plan=plan, costs=costs, memory=self.memory.since(earlier.memory))
 
 
 def execute(
@@ -66,6 +66,7 @@ def execute(
             planned, execution.plan = then, then.plan
             execution.first_pass = len(execution.costs)
             answer = _answer(planned, execution, recall)
+        execution.finished()
         warn_of_excess(plan, execution.memory)
     return Outcome(answer, plan, execution.costs, execution.memory)
 
@@ -79,9 +80,11 @@ def one_pass(
 ) -> Outcome[Any]:
     """A pass by itself, planned and run; its answer is its sums, or what ``solve`` returns.
 
-    arrays : operands, side inputs, maps and sinks, as :class:`Pass` takes them, without ``solve``.
+    arrays : operands, side inputs, maps and sinks, as :class:`Pass` takes them; not with ``solve``.
     Raises MemoryLimitError, and what :func:`execute` raises.
     """
+    if solve is not None and arrays:
+        raise TypeError(f"solve= makes the pass, so that {sorted(arrays)} would not be used")
     solve = solve or partial(with_arrays, arrays=arrays)
     return execute(choose_pass(matrix, spec, running.memory_limit, solve), running)
 
@@ -107,7 +110,6 @@ def _answer(planned: Planned[T], execution: Execution, recall: Recall | None) ->
             try:
                 wanted = [steps.send(result)]
             except StopIteration as done:
-                execution.finished()
                 answer: T = done.value
                 return answer
             if (after := wanted[0].after) is not None:

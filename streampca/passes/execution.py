@@ -291,7 +291,8 @@ class Fold:
             accumulator.settle()
         for sink in self.work.sinks.values():
             sink.finish()
-        last = not self.execution.keeps or self.execution.pass_number >= self.execution.n_passes
+        last = self.execution.pass_number >= self.execution.n_passes
+        last = not self.execution.keeps or (last and self.execution.plan.then is None)
         if self.checkpoint is not None:
             self.execution.checkpoints.append(self.checkpoint)
             if not last:

@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -276,6 +276,10 @@ class MemoryUse:
         """The state at the beginning of a fit."""
         held = resident_nbytes()
         return cls(held, peak_nbytes(), held)
+
+    def since(self, earlier: MemoryUse) -> MemoryUse:
+        """The use since an earlier one began."""
+        return replace(earlier, sampled=max(earlier.sampled, self.sampled), more=self.more)
 
     def sample(self) -> None:
         """Measure again; called after every block."""

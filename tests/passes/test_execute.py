@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,3 +137,41 @@ def test_a_doubtful_answer_goes_over_to_the_second_candidate() -> None:
         assert [one.name for one in done.costs] == names
         assert done.answer == Answer(X[:, 0].mean(), "")
         assert (done.plan.solver, done.plan.then.solver, done.plan.n_passes) == ("quick", "sure", 2)
+
+
+def test_what_cannot_be_run_is_refused_when_it_is_declared() -> None:
+    matrix = ToyMatrix(X, 20)
+    spec = pass_spec("look", matrix, 0, {"columns": Moments()})
+    for passes in ((), (spec, replace(spec, key=object())), (replace(spec, name="solver"),)):
+        with pytest.raises(ValueError, match="expected different names"):
+            Candidate("toy", "", passes)
+
+    def other(planned: Any) -> Any:
+        yield Pass(replace(spec, name="other", key=object()))
+
+    with pytest.raises(ValueError, match="'toy' declares no pass 'other'"):
+        execute(choose(matrix, "toy", [Candidate("toy", "", (spec,), solve=other)]), HERE)
+
+
+def test_checkpoints_stay_until_the_second_candidate_has_answered(tmp_path: Path) -> None:
+    matrix, fails = ToyMatrix(X, 20), True
+    specs = [pass_spec(name, matrix, 0, {"columns": Moments()}) for name in ("quick", "sure")]
+
+    def solver(planned: Any, *, spec: PassSpec, doubt: str) -> Any:
+        if fails and not doubt:
+            raise OSError("the second way could not begin")
+        done = yield Pass(spec)
+        return Answer(float(done["columns"].columns().mean[0]), doubt)
+
+    sure = Candidate("sure", "", (specs[1],), solve=partial(solver, spec=specs[1], doubt=""))
+    quick = Candidate(
+        "quick", "", (specs[0],), then=sure, solve=partial(solver, spec=specs[0], doubt="no")
+    )
+    running = replace(HERE, checkpoint=str(tmp_path))
+    with pytest.raises(OSError, match="could not begin"):
+        execute(choose(matrix, "toy", [quick]), running)
+    fails = False
+    done = execute(choose(matrix, "toy", [quick]), running)
+    assert [one.resumed_blocks for one in done.costs] == [1, 0]  # all of the first pass
+    assert done.answer == Answer(X[:, 0].mean(), "")
+    assert not list(tmp_path.iterdir())

@@ -101,7 +101,7 @@ class Estimator(ScikitLearnContract):
         raise NotImplementedError
 
     def _remark(self, matrix: ChunkedMatrix, request: Any) -> None:
-        """Warn of what can be seen before anything is read."""
+        """Warn of what can be seen before the fit reads."""
 
     def _warm_start(self, matrix: ChunkedMatrix, request: Any) -> Any:
         """What earlier fits left in memory: where the solver starts, and a ``recall``; or None."""
@@ -162,9 +162,9 @@ class Estimator(ScikitLearnContract):
             done = self._executed(self._planned(matrix, request), request)
             done = replace(done, costs=[*observed.costs, *done.costs])
         done = done if earlier is None else done.after(earlier)
-        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         result = self._result(matrix, request, done)
         attach(self, result if observed is None else self._of_all(result, observed))
+        self.plan_, self.cost_, self.dim_ = done.plan, done.costs, dim
         return self
 
     def _drawn(self) -> dict[str, int]:
@@ -419,7 +419,7 @@ class WeighsSamples(Estimator):
 
 
 def attach(model: Any, result: Result) -> Any:
-    """Give a model a result from elsewhere (loaded, merged, from a covariance)."""
+    """Give a model its result."""
     model.result_ = result
     model.n_features_in_ = result.n_features
     return model

@@ -26,7 +26,7 @@ from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.preprocessing import warn_of_counts
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import Request, iteration_limits, no_tolerance, seed_of
+from streampca.models.contract.request import Request, iteration_limits, no_tolerance
 from streampca.models.decompose.assemble import Fitted, assemble
 from streampca.models.decompose.empty_samples import ScoresEmptySamples
 from streampca.models.decompose.routes import WarmStart, pca_candidates
@@ -34,8 +34,7 @@ from streampca.models.results.decomposition import Decomposition, PrincipalCompo
 from streampca.passes import Candidate, Outcome, Plan
 
 GENES = ("var",)  # the axis of the features of an AnnData, and of the terms of texts
-LEAST_PASSES = 60
-REFUSED = ("remove",)
+COMPLETING = 60  # passes of a completion that nobody bounds
 
 
 def completion_of(pca: Any) -> HardImpute:
@@ -46,20 +45,23 @@ def completion_of(pca: Any) -> HardImpute:
             f"missing='impute' with n_components={k!r}; expected a number: what is put into the "
             "holes depends on it. HardImpute([1, 2, 3], validation=0.05) helps to choose one"
         )
-    if refused := [name for name in REFUSED if getattr(pca, name) is not None]:
-        raise InvalidInputError(f"{refused[0]}= does not go with missing='impute'; use 'mean'")
-    if pca.whiten:
-        raise InvalidInputError("whiten=True does not go with missing='impute'")
+    if pca.remove is not None:
+        raise InvalidInputError("remove= does not go with missing='impute'; use 'mean'")
+    if pca.whiten or pca.warm_start or not pca.components:
+        asked = {"whiten": pca.whiten, "warm_start": pca.warm_start, "components": pca.components}
+        name = next(n for n, value in asked.items() if value != (n == "components"))
+        raise InvalidInputError(f"{name}={asked[name]} does not go with missing='impute'")
     if pca._solver != "auto" or not pca.center:
         raise InvalidInputError("missing='impute' needs solver='auto' and center=True")
     tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
+    bounded = pca.max_passes is not None or pca.iterated_power != "auto"
     return HardImpute(
         k,
         center="fitted",
         scale=pca.scale,
         weights=pca.weights,
         tol=tol,
-        max_passes=max(LEAST_PASSES, max_passes),
+        max_passes=max_passes if bounded else COMPLETING,
         random_state=pca.random_state,
         missing_value=pca.missing_value,
         memory_limit=pca.memory_limit,
@@ -156,7 +158,7 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
         meaning=""""raise"; "mean": a hole holds its column's mean; or "impute": it holds what the
             components say, and they are those of the matrix that they complete (a
             :class:`HardImpute` at rank ``n_components`` with fitted means: a pass per
-            sweep, until a sweep changes less than ``tol``, at most ``max_passes`` or 60).
+            sweep, until a sweep changes less than ``tol``, at most ``max_passes``, or 60).
             ``transform`` then scores rows by what they observe, ``impute`` fills their
             holes; cells that sparse data do not store are missing under "impute", and 0
             under the others. Columns without any observation are dropped, and named, under
@@ -243,11 +245,13 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
         if self.missing != IMPUTE:
+            vars(self).pop("trace_", None)  # of an earlier fit that imputed
             return super()._fit_to(X, dim, **side)
         model = completion_of(self).fit(X, dim=dim, **side)
         self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
         self.trace_, self.gap_ = model.trace_, None
-        settings = self.stored_params() | self._resolved(seed_of(self.random_state))
+        seed = int(model.result_.settings["random_state"])
+        settings = self.stored_params() | self._resolved(seed)
         attach(self, as_pca(model.result_, self.ddof, settings))
         return self
 

@@ -173,3 +173,18 @@ def test_weights_of_a_field_and_of_other_completions() -> None:
         np.testing.assert_allclose(weighted.singular_values_, plain.singular_values_, rtol=1e-4)
     with pytest.raises(InvalidInputError, match="center=True"):
         HardImpute(2, weights=root, center="both").fit(x)
+
+
+def test_the_bound_and_the_seed_of_a_completion_are_those_of_the_user() -> None:
+    _, x = with_holes(60, 12, 2)
+    assert PCA(2, missing="impute").plan(x).passes[-1].times > 50
+    assert sum(one.times for one in PCA(2, missing="impute", max_passes=7).plan(x).passes) <= 7
+    for settings in ({"components": False}, {"warm_start": True}, {"whiten": True}):
+        with pytest.raises(InvalidInputError, match="does not go with missing='impute'"):
+            PCA(2, missing="impute", **settings).plan(x)
+    model = PCA(2, missing="impute", random_state=np.random.RandomState(5)).fit(x)
+    seed = model.result_.settings["random_state"]
+    again = PCA(2, missing="impute", random_state=seed).fit(x)
+    np.testing.assert_array_equal(model.components_, again.components_)
+    model.set_params(missing="mean").fit(x)
+    assert not hasattr(model, "trace_")
