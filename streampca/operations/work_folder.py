@@ -82,6 +82,7 @@ def _locked(handle: int) -> bool:
 
 MARKER = "streampca-work.json"
 KIND = "work of a refresh"
+LEAST_LOOKS, MOST_LOOKS = 2, 100  # at a folder that other refreshes make and remove
 
 
 class WorkFolder:
@@ -105,9 +106,15 @@ class WorkFolder:
             return self.path
         text = sign({"kind": KIND})
         if os.path.isdir(self.path):
-            with contextlib.suppress(PermissionError):  # the folder of another user
-                os.chmod(self.path, 0o700)
-            (Path(self.path) / MARKER).write_bytes(text)
+            try:
+                with contextlib.suppress(PermissionError):  # the folder of another user
+                    os.chmod(self.path, 0o700)
+                with open(os.path.join(self.path, MARKER), "xb") as file:
+                    file.write(text)
+            except FileExistsError:  # another refresh has made it meanwhile
+                pass
+            except FileNotFoundError:  # and removed it
+                return self.make()
             return self.path
         place = unfinished_name(self.path)  # marked before it gets its name
         os.chmod(place, 0o700)  # sums reveal the data
@@ -129,21 +136,36 @@ class WorkFolder:
                 discard(set_aside(self.path))
 
 
-def _is_ours(path: Path, look_again: bool = True) -> bool:
+def _is_ours(path: Path) -> bool:
     """Whether streampca made the folder, or nothing is there: a refresh may have removed it."""
-    if not os.path.lexists(path):
-        return True
-    if path.is_symlink() or not path.is_dir():
-        return not os.path.lexists(path)
-    try:
-        marker = unsign(read_inside(path, MARKER, MOST_BYTES), str(path / MARKER))
-        return bool(marker.get("kind") == KIND)
-    except FileNotFoundError:
-        if _is_empty(path):
+    for look in range(MOST_LOOKS):
+        before = _state(path)
+        if before is None:
             return True
-        return look_again and _is_ours(path, look_again=False)  # perhaps just replaced
-    except (OSError, SourceError):
-        return False
+        if path.is_symlink() or not path.is_dir():
+            return not os.path.lexists(path)
+        try:
+            marker = unsign(read_inside(path, MARKER, MOST_BYTES), str(path / MARKER))
+            return bool(marker.get("kind") == KIND)
+        except FileNotFoundError:
+            if _is_empty(path):
+                return True
+        except SourceError:
+            pass  # perhaps not written to its end
+        except OSError:
+            return False
+        if look >= LEAST_LOOKS and _state(path) == before:  # else another one has its name now
+            return False
+    return False
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """(number, time of change) of what is there; None for nothing."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
 
 
 def _is_empty(path: Path) -> bool:

@@ -101,9 +101,11 @@ def test_a_refresh_that_looks_while_another_removes_it_takes_it_for_ours(tmp_pat
 
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(others) for _ in range(2)]
-        for _ in range(2000):
-            work.check()
-        done.set()
+        try:
+            for _ in range(2000):
+                work.check()
+        finally:
+            done.set()  # else a failure would wait for the others for ever
         for one in running:
             one.result()
     work.clear()
