@@ -292,7 +292,7 @@ class GenotypePCA(LinearModel):
         give them on its way."""
         projection = Projection.of(result, RowOptions(missing="mean"))
         projection = replace(projection, counts=None)  # the fit has looked at these calls
-        options, running = self._options(everyone), replace(self._running, checkpoint=None)
+        options, running = self._options(everyone), self._running_once
         passes = RowPasses(everyone, options, running, result.kept_nbytes)
         if easier_axis(everyone) == 1:
             operands, settings = projection.operands()

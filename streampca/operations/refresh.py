@@ -261,7 +261,7 @@ class _Run:
     # -- the work -----------------------------------------------------------------------------
 
     def _model(self, found: State, outcome: Outcome, work: Work) -> Any:
-        """The model of the present rows, and what it read."""
+        """The model of the present rows; the outcome says what was read for it."""
         try:
             model = work.do(outcome.how)
         except (NonFiniteError, AbsentChunkError) as error:  # perhaps rows that were never written

@@ -147,7 +147,7 @@ class Estimator(ScikitLearnContract):
         opened, earlier = self._opened(X, dim), None
         if (before := self._preparation(opened)) is not None:
             self._bound(opened, **side)  # what would be refused later is refused now
-            earlier = execute(before, replace(self._running, checkpoint=None))
+            earlier = execute(before, self._running_once)
             opened = self._prepared(opened, earlier.answer)
         matrix, request = self._bound(opened, **side)
         planned, observed = self._planned(matrix, request), None
@@ -323,7 +323,7 @@ class Estimator(ScikitLearnContract):
 
     def _new_rows(self, result: Result | None) -> NewRows:
         """What opens data as further rows of the fit.  result : None while it takes rows in."""
-        running = replace(self._running, checkpoint=None)
+        running = self._running_once
         name, labels, code = type(self).__name__, self._labels_of_fit(), self._missing_code
         return NewRows(name, labels, result, self.dim_, self.missing_value, code, running)
 
@@ -345,7 +345,7 @@ class Estimator(ScikitLearnContract):
 
     def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
         """Passes that apply the result to a matrix."""
-        running = replace(self._running, checkpoint=None)
+        running = self._running_once
         return RowPasses(matrix, self._options(matrix), running, self._fitted().kept_nbytes)
 
     def _scores_map(self, X: Any, options: RowOptions) -> RowMap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from streampca.models.contract.parameters import Kept, Parameters, declared, parameter
@@ -176,3 +177,8 @@ class RunningParameters(Parameters):
         return Running(
             self.memory_limit, self.scheduler, self.progress, self.checkpoint, self.threads
         )
+
+    @property
+    def _running_once(self) -> Running:
+        """How a pass runs that is no part of the fit: it leaves no checkpoint."""
+        return replace(self._running, checkpoint=None)

@@ -382,7 +382,7 @@ class KernelPCA(KernelParameters):
         """(training rows, the path that opens them or "", a copy if X is in memory)."""
         if self.keep_training is not None:
             copy = Rows(np.zeros(matrix.shape[1]), score_dtype(matrix.dtype))
-            running = replace(self._running, checkpoint=None)
+            running = self._running_once
             rows = RowPasses(matrix, RowOptions(), running, 0).mapped("training rows", copy)
             rows.written(self.keep_training, copy.width, copy.dtype, dims=("sample", "feature"))
             path = os.path.abspath(self.keep_training)

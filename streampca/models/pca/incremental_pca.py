@@ -369,7 +369,7 @@ class IncrementalPCA(WeighsSamples, LinearModel):
                 f"this batch was preprocessed ({matrix.preprocessing}), those before were not. "
                 "Give all of them what one fitted preprocessor makes: weighting.transform(X)"
             )
-        return prepared(matrix, steps, self.n_features_in_, replace(self._running, checkpoint=None))
+        return prepared(matrix, steps, self.n_features_in_, self._running_once)
 
     def _labels_of_fit(self) -> Labels:
         return self._labels
