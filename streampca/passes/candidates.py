@@ -336,9 +336,14 @@ def _schedule(
     )
 
 
+def _by_entries(source: ChunkedMatrix, spec: PassSpec) -> bool:
+    """Whether a pass takes stored entries alone; residuals of a design are dense."""
+    return spec.stored and source.design is None
+
+
 def _cut(source: ChunkedMatrix, spec: PassSpec, share: float, known: Known) -> _Cut:
     """The blocks of a pass, which it shares with other schedules and candidates."""
-    by_entries = spec.stored and source.design is None  # residuals are dense
+    by_entries = _by_entries(source, spec)
     key = (id(source), spec.axis, share, spec.rows, by_entries, spec.longest, spec.ordered)
     if key not in known:
         edges = block_edges(source, spec.axis, share, spec.rows, by_entries, spec.longest)
@@ -359,7 +364,7 @@ def _schedule_pass(
     lanes, ahead, share = schedule
     work = work_dtype(matrix.dtype)
     source = matrix if spec.matrix is None else spec.matrix
-    by_entries = spec.stored and source.design is None
+    by_entries = _by_entries(source, spec)
     cut = _cut(source, spec, share, known)
     one = replace(cut.blocks, name=spec.name, flops=spec.flops, times=spec.times, final=spec.final)
     edges, longest, block = one.edges, cut.longest, cut.block

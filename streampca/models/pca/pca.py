@@ -54,7 +54,7 @@ def completion_of(pca: Any) -> HardImpute:
     if pca._solver != "auto" or not pca.center:
         raise InvalidInputError("missing='impute' needs solver='auto' and center=True")
     tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
-    bounded = pca.max_passes is not None or pca.iterated_power != "auto"
+    bounded = is_bounded(pca.max_passes, pca.iterated_power)
     return HardImpute(
         k,
         center="fitted",
@@ -94,10 +94,15 @@ def completing(result: Decomposition, pca: Any) -> HardImpute:
     return model
 
 
+def is_bounded(max_passes: int | None, iterated_power: Any) -> bool:
+    """Whether the user bounds the passes of an iteration."""
+    return max_passes is not None or iterated_power != "auto"
+
+
 def iterated(model: Any, solver: str, iterated_power: Any, **fixed: Any) -> Request:
     """The request of a model whose iteration is bounded by these parameters of scikit-learn's."""
     tol, max_passes = iteration_limits(model.tol, model.max_passes, iterated_power, solver)
-    bounded = model.max_passes is not None or iterated_power != "auto"
+    bounded = is_bounded(model.max_passes, iterated_power)
     iterate = bounded or not no_tolerance(model.tol)
     limits = {"tol": tol, "max_passes": max_passes, "iterate": iterate}
     return Request.of(model, solver=solver, may_go_over=not bounded, **limits, **fixed)
