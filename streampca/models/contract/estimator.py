@@ -21,7 +21,7 @@ from streampca.models.contract.request import seed_of
 from streampca.models.contract.scikit_learn import ScikitLearnContract
 from streampca.models.results.result import Result, provenance
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.models.results.score_scaling import SCALING
+from streampca.models.results.score_scaling import SCALING, WHITENED
 from streampca.models.results.value_attributes import of_series
 from streampca.models.rows.new_rows import LazyRows, NewRows
 from streampca.models.side_data.feature_names import is_xarray, text_names
@@ -376,7 +376,7 @@ class Estimator(ScikitLearnContract):
             axes = [matrix.labels.samples, self._fitted().component_axis]
             power = 0 if getattr(self, "whiten", False) else 1
             attrs = of_series(self._fitted(), "scores of", power)
-            attrs |= {} if power else {SCALING: 1}
+            attrs |= {} if power else {SCALING: WHITENED}
             return to_dataarray(scores, axes, "scores", attrs)
         if is_dask_array(scores):
             return scores

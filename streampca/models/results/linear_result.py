@@ -159,6 +159,11 @@ class LinearResult(ResidualResult):
         return np.where(real, np.sqrt(np.maximum(self.explained_variance, 0.0)), 0.0)
 
     @property
+    def score_spread(self) -> Array:
+        """(k,) standard deviations that the scores of the fit have, without whitening."""
+        return np.asarray(np.sqrt(np.maximum(self.explained_variance, 0.0)))
+
+    @property
     def noise_variance(self) -> float:
         """Mean variance of the directions left out (Tipping and Bishop 1999, eq. 3.8)."""
         left = min(self.n_samples or self.n_dimensions, self.n_dimensions) - self.n_components
