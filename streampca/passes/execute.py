@@ -149,7 +149,9 @@ def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
         refuse_other_versions(client)
     work = wanted.begun(plan)
     _check(work)
-    give_back()  # what came before: a solver, another pass
+    large = execution.plan.frees_much
+    if large:
+        give_back()  # what came before: a solver, another pass
     cost = PassCost(plan.name)
     begun = time.perf_counter()
     shared = matrix.prepared()
@@ -166,7 +168,8 @@ def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
         fold.interrupted(error)
         raise
     fold.finish()
-    give_back()
+    if large:
+        give_back()
     shared = matrix.prepared() - shared
     cost.reads += shared.chunks
     cost.nbytes += shared.nbytes

@@ -27,6 +27,7 @@ from streampca.passes.memory import (
 from streampca.passes.records import PassPlan
 from streampca.passes.settings import thread_count
 
+TRIMMED_NBYTES = 4 * MiB  # of the largest phase, below which freed memory is left to malloc
 SLACK_NBYTES = 4 * MiB  # the kernel counts pages of each thread in batches
 
 
@@ -86,6 +87,14 @@ class Plan:
     def portable_nbytes(self) -> int:
         """The peak without libraries that are counted only because they are installed here."""
         return max(peak_of(one.memory) - brought(one.memory["process"]) for one in self.sequence)
+
+    @property
+    def frees_much(self) -> bool:
+        """Whether what a phase frees is worth a millisecond for returning it to the system."""
+        return any(
+            peak_of(one.memory) - sum(one.memory["process"].values()) > TRIMMED_NBYTES
+            for one in self.sequence
+        )
 
     @property
     def thread_nbytes(self) -> int:

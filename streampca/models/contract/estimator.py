@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -100,6 +101,10 @@ class Estimator(ScikitLearnContract):
         """That part, by the answer of the pass."""
         raise NotImplementedError
 
+    def _quick(self, matrix: ChunkedMatrix, request: Any) -> Sequence[Candidate[Any]]:
+        """Candidates that no other needs to be compared with; none where there is a choice."""
+        return ()
+
     def _remark(self, matrix: ChunkedMatrix, request: Any) -> None:
         """Warn of what can be seen before the fit reads."""
 
@@ -175,8 +180,11 @@ class Estimator(ScikitLearnContract):
 
     def _planned(self, matrix: ChunkedMatrix, request: Any) -> Planned[Any]:
         """The candidate that fits the memory. Raises MemoryLimitError."""
-        candidates = self._candidates(matrix, request)
-        return choose(matrix, self.registered_name, candidates, self.memory_limit)
+        every = partial(self._candidates, matrix, request)
+        quick, method = self._quick(matrix, request), self.registered_name
+        if not quick:
+            return choose(matrix, method, every(), self.memory_limit)
+        return choose(matrix, method, quick, self.memory_limit, otherwise=every)
 
     def _executed(self, planned: Planned[Any], request: Any) -> Outcome[Any]:
         """The answer of a plan, and what it cost."""

@@ -77,13 +77,25 @@ class Way:
         """The candidates."""
         return self.candidates(matrix, request, *([outputs] if self.writes else []))
 
+    def asked(
+        self, matrix: ChunkedMatrix, request: Request, outputs: GramOutputs
+    ) -> list[Candidate[Fitted]]:
+        """The candidates, with the weights of the request, and sums that a warm start keeps."""
+        kept, side = with_kept_sums if request.warm_start else lambda one: one, request.side
+        return [
+            kept(one).weighted(side.sample_weight, side.weights)
+            for one in self.of(matrix, request, outputs)
+        ]
+
 
 ONE_LOOK = (Need.DESIGN_IN_HOLES, Need.MATRIX_OF_SAMPLES)
 ITERATION = (Need.MATRIX_OF_SAMPLES, Need.NUMBER_OF_COMPONENTS, Need.OTHER_SAMPLES)
+SCATTER = Way(scatter_candidates, ("auto", "scatter"), ONE_LOOK)
+GRAM = Way(gram_candidates, ("auto", "gram"), writes=True)
 WAYS = (
-    Way(scatter_candidates, ("auto", "scatter"), ONE_LOOK),
+    SCATTER,
     Way(tsqr_candidates, ("tsqr",), ONE_LOOK),
-    Way(gram_candidates, ("auto", "gram"), writes=True),
+    GRAM,
     Way(panel_candidates, ("auto", "gram"), ONE_LOOK),
     Way(krylov_candidates, ("auto", "randomized"), ITERATION, exact=False),
     Way(sketch_candidates, ("sketch",), ONE_LOOK),
@@ -94,6 +106,7 @@ ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # sc
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
 PATIENCE = 120.0  # seconds that a user waits
 GO_OVER = ((PATIENCE, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
+QUICK, OBLONG = 0.05, 8  # predicted seconds, and ratio of the axes, of a way that is taken alone
 MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that nobody has bounded
 
 
@@ -118,17 +131,25 @@ def pca_candidates(
         ways = [way for way in ways if need not in way.lacks]
         if not ways:
             raise InvalidInputError(need.value.format(solver=solver, count=request.n_components))
-    kept, side = with_kept_sums if request.warm_start else lambda one: one, request.side
-    exact, iterative = (
-        [
-            kept(c).weighted(side.sample_weight, side.weights)
-            for way in ways
-            if way.exact == kind
-            for c in way.of(matrix, request, outputs)
-        ]
-        for kind in (True, False)
-    )
+    exact = [c for way in ways if way.exact for c in way.asked(matrix, request, outputs)]
+    iterative = [c for way in ways if not way.exact for c in way.asked(matrix, request, outputs)]
     return _ordered(matrix, request, exact, iterative)
+
+
+def quick_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+    """The exact way along the longer axis of a small oblong matrix, alone: to price all others
+    takes longer than it does. Empty where another way might be preferred."""
+    long, short = max(matrix.shape), min(matrix.shape)
+    if request.solver != "auto" or request.iterate or long < OBLONG * short:
+        return []
+    way = SCATTER if long == matrix.shape[0] else GRAM
+    if any(need in way.lacks for need in _needs(request, GramOutputs())):
+        return []
+    if request.scale in ALLELE_SCALES:
+        refuse_other_ploidy(matrix, request.standardize.ploidy)
+    candidates = way.asked(matrix, request, GramOutputs())
+    timed = Rates.of(request.rates).timed(matrix, candidates)
+    return [one for one in timed if timed[0].seconds <= QUICK]
 
 
 def _needs(request: Request, outputs: GramOutputs) -> Iterator[Need]:

@@ -29,7 +29,7 @@ from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import Request, iteration_limits, no_tolerance
 from streampca.models.decompose.assemble import Fitted, assemble
 from streampca.models.decompose.empty_samples import ScoresEmptySamples
-from streampca.models.decompose.routes import WarmStart, pca_candidates
+from streampca.models.decompose.routes import WarmStart, pca_candidates, quick_candidates
 from streampca.models.results.decomposition import Decomposition, PrincipalComponents
 from streampca.passes import Candidate, Outcome, Plan
 
@@ -216,6 +216,9 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     def _candidates(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
         return pca_candidates(matrix, request)
+
+    def _quick(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+        return quick_candidates(matrix, request)
 
     def _remark(self, matrix: ChunkedMatrix, request: Request) -> None:
         if request.center and matrix.labels.features.dims == GENES:
