@@ -39,6 +39,19 @@ from streampca.sources.dask.lazy import is_dask_array
 HIDDEN = 0.2  # share of the observed cells by which a model is scored
 
 
+def ways_to_complete(
+    model: Any, matrix: ChunkedMatrix, request: CompletionRequest, scratch: str | None = None
+) -> list[Candidate[Completed]]:
+    """The candidates of a model whose request is a completion.
+
+    scratch : where factors lie that do not fit the memory; None: in the checkpoint of the model, or
+        in a temporary folder that goes when the model does.
+    """
+    folder = partial(scratch_folder, model, scratch or model.checkpoint)
+    solve = partial(complete, request=request, checkpoint=model.checkpoint, scratch=folder)
+    return completion_candidates(matrix, request, solve)
+
+
 @declared
 class Completion(WeighsSamples, LinearModel):
     """A low-rank model of a matrix with missing cells.
@@ -173,9 +186,7 @@ class Completion(WeighsSamples, LinearModel):
     def _candidates(
         self, matrix: ChunkedMatrix, request: CompletionRequest
     ) -> list[Candidate[Completed]]:
-        scratch = partial(scratch_folder, self, self.scratch or self.checkpoint)
-        solve = partial(complete, request=request, checkpoint=self.checkpoint, scratch=scratch)
-        return completion_candidates(matrix, request, solve)
+        return ways_to_complete(self, matrix, request, self.scratch)
 
     def _result(
         self, matrix: ChunkedMatrix, request: CompletionRequest, done: Outcome[Completed]
@@ -204,7 +215,7 @@ class Completion(WeighsSamples, LinearModel):
     @property
     def trace_(self) -> list[Sweep]:
         """Objective, change and held-out error of every sweep."""
-        return [Sweep.from_dict(one) for one in self._fitted().provenance["trace"]]
+        return self._fitted().trace
 
     @property
     def n_iter_(self) -> int:

@@ -55,6 +55,11 @@ def estimator(cls: Class) -> Class:
         )
     KINDS[cls.__name__] = declared(cls)
     cls.registered_name = cls.__name__
+    return _checking(cls)
+
+
+def _checking(cls: Class) -> Class:
+    """The class, whose methods check the types of its parameters and run on its threads."""
     for name in dict.fromkeys(COMPUTING + ASKED):
         plain = getattr(cls, name, None)
         if not inspect.isfunction(plain) or hasattr(plain, "__wrapped__"):
@@ -78,7 +83,7 @@ def with_types(method: Callable[..., Any]) -> Callable[..., Any]:
 def loaded(cls: Class) -> Class:
     """Class decorator: saved results whose ``estimator`` has the name of this class open as it."""
     LOADED[cls.__name__] = cls
-    return cls
+    return _checking(cls)
 
 
 def all_kinds() -> dict[str, type[Estimator]]:

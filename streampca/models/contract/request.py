@@ -18,6 +18,7 @@ from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.side_data.by_name import Find, named_column, weights_along, with_columns
 from streampca.models.side_data.design import Design
 from streampca.models.side_data.row_weights import as_counts, refuse_few, split
+from streampca.passes.rates import Rates
 from streampca.solvers import check_n_components
 from streampca.sources.tables.row_names import rows_named_as
 
@@ -294,6 +295,8 @@ class Request:
             raise InvalidInputError(
                 f"n_oversamples={self.n_oversamples!r}; expected a number of vectors, such as 10"
             )
+        if self.rates is not None:
+            Rates.of(self.rates)
         if n - self.ddof <= 0:
             raise InvalidInputError(
                 f"n_samples={n} with ddof={self.ddof} leaves no degree of freedom: expected at "
