@@ -30,7 +30,7 @@ from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import iteration_limits
 from streampca.models.decompose.assemble import Fitted, assemble
-from streampca.models.decompose.gram_outputs import Cohort, GramOutputs
+from streampca.models.decompose.gram import Cohort, GramOutputs
 from streampca.models.decompose.routes import pca_candidates
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.linear_result import COMPONENTS

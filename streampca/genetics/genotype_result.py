@@ -13,7 +13,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Column, Standardize
 from streampca.matrix.columns import Mapped
 from streampca.models.contract.request import Request
-from streampca.models.decompose.gram_outputs import GramOutputs
+from streampca.models.decompose.gram import GramOutputs
 from streampca.models.results.decomposition import PrincipalComponents
 
 

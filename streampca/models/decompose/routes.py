@@ -20,8 +20,7 @@ from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.eigenproblem import with_kept_sums
-from streampca.models.decompose.gram import gram_candidates
-from streampca.models.decompose.gram_outputs import GramOutputs
+from streampca.models.decompose.gram import GramOutputs, gram_candidates
 from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scatter_candidates, tsqr_candidates
