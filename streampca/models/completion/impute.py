@@ -11,6 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
+from streampca.matrix.block import score_dtype
 from streampca.models.completion.fit import Completed, complete
 from streampca.models.completion.plan import completion_candidates
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of
@@ -31,7 +32,6 @@ from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, declared, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of
-from streampca.models.results.row_maps import score_dtype
 from streampca.models.rows.labelled_rows import completed_like
 from streampca.passes import Candidate, Outcome
 from streampca.sources.dask.lazy import is_dask_array

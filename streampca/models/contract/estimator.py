@@ -18,10 +18,11 @@ import numpy as np
 from streampca.errors import InvalidTypeError, NonFiniteError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix.block import score_dtype
 from streampca.models.contract.request import seed_of
 from streampca.models.contract.scikit_learn import ScikitLearnContract
 from streampca.models.results.result import Result, provenance
-from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
+from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
 from streampca.models.results.score_scaling import SCALING, WHITENED
 from streampca.models.results.value_attributes import of_series
 from streampca.models.rows.new_rows import LazyRows, NewRows

@@ -10,6 +10,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.matrix.block import score_dtype
 from streampca.models.contract.estimator import Estimator
 from streampca.models.results.decomposition import (
     Decomposition,
@@ -19,7 +20,6 @@ from streampca.models.results.decomposition import (
 )
 from streampca.models.results.eof_views import EofViews, mode_indices
 from streampca.models.results.projection import BackProjection, whitened
-from streampca.models.results.row_maps import score_dtype
 from streampca.models.results.score_scaling import SCALING, scaling_factor
 from streampca.models.results.value_attributes import HOW, of_series
 from streampca.models.rows.labelled_rows import rows_of_scores

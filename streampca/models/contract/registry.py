@@ -8,14 +8,12 @@ this package load when their name is used, or when all are asked for.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar, dataclass_transform
+from typing import TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.imported import home_of, load_public
 from streampca.models.contract.estimator import Estimator
-from streampca.models.contract.parameters import declared, parameter
+from streampca.models.contract.parameters import declared, parameter, with_types
 from streampca.models.results.result import Result
 from streampca.passes import on_threads
 from streampca.store import understood
@@ -67,17 +65,6 @@ def _checking(cls: Class) -> Class:
         made = on_threads(plain) if name in COMPUTING else plain
         setattr(cls, name, with_types(made) if name in ASKED else made)
     return cls
-
-
-def with_types(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, after a look at the types of the parameters of its model."""
-
-    @wraps(method)
-    def inside(self: Any, *args: Any, **named: Any) -> Any:
-        self.check_types()
-        return method(self, *args, **named)
-
-    return inside
 
 
 def loaded(cls: Class) -> Class:

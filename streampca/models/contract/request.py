@@ -100,6 +100,8 @@ def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
 
     How often each sample counts; see :func:`streampca.relative_weights`.
     """
+    if weights is None:
+        return None
     weights, relative = split(weights)
     found = _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
     return as_counts(found) if relative and found is not None else found
@@ -317,7 +319,8 @@ class Request:
         exact = self.center and self.solver not in ("randomized", "arpack")
         self.check(matrix.shape, least=0 if exact else 1)
         side = side_data(matrix, weights=weights, remove=remove, sample_weight=sample_weight)
-        refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")
+        if side.sample_weight is not None:
+            refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")
         self.divisor(side.count(matrix.shape[0]))
         return self.bound(side=side)
 

@@ -26,7 +26,7 @@ from streampca.models.completion.trace import Sweep
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import WeighsSamples, attach
 from streampca.models.contract.linear import LinearModel
-from streampca.models.contract.parameters import parameter
+from streampca.models.contract.parameters import RunningParameters, parameter
 from streampca.models.contract.preprocessing import warn_of_counts
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import (
@@ -44,7 +44,7 @@ from streampca.passes import Candidate, Outcome
 IMPUTE = "impute"
 GENES = ("var",)  # the axis of the features of an AnnData, and of the terms of texts
 COMPLETING = 60  # passes of a completion that nobody bounds
-SHARED_WITH_PCA = (*shared.RunningParameters.parameters, "scale", "weights", "random_state")
+SHARED_WITH_PCA = (*RunningParameters.parameters, "scale", "weights", "random_state")
 
 
 def completion_of(pca: Any) -> HardImpute:

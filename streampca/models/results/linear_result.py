@@ -34,11 +34,6 @@ class ResidualResult(Result):
     removal: Removal | None = part(Removal.save, Removal.restore)
 
     @property
-    def n_features(self) -> int:
-        """p, dropped and constant features included."""
-        return len(self.mean)
-
-    @property
     def design(self) -> Design | None:
         """What was projected out of the samples, or None."""
         return None if self.removal is None else self.removal.design

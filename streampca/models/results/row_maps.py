@@ -13,6 +13,7 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
+from streampca.matrix.block import score_dtype
 from streampca.passes import (
     Pass,
     PassCost,
@@ -32,11 +33,6 @@ from streampca.store.sinks import chunk_for
 WRITTEN_NBYTES = 16 << 20  # of rows in a chunk
 SinkOf = TypeVar("SinkOf", MemorySink, ZarrSink)
 SHARED_NBYTES = 2 << 20  # of those in a chunk that several blocks fill, if these are short
-
-
-def score_dtype(dtype: Any) -> Any:
-    """Of scores and rows made from data of this dtype: float32 stays float32."""
-    return np.float32 if dtype == np.float32 else np.float64
 
 
 @dataclass(frozen=True)
