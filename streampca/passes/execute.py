@@ -17,19 +17,12 @@ from streampca.matrix import ChunkedMatrix, spot_checks
 from streampca.passes.candidates import Planned, Steps, T, choose_pass
 from streampca.passes.cluster.cluster import run_on_cluster
 from streampca.passes.cluster.workers import await_worker, refuse_other_versions, workers_can_read
-from streampca.passes.execution import (
-    SMALL_NBYTES,
-    Execution,
-    Fold,
-    Running,
-    client_for,
-    is_small,
-)
+from streampca.passes.execution import SMALL_NBYTES, Execution, Fold, Running, client_for, is_small
 from streampca.passes.lanes import run_on_lanes
 from streampca.passes.memory import MemoryUse
 from streampca.passes.plan import Plan, warn_of_excess
 from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassSpec
-from streampca.passes.settings import limited_threads, single_threaded_blas
+from streampca.passes.settings import all_threads, limited_threads, single_threaded_blas
 
 Recall = Callable[[PassPlan, Pass, Callable[[], PassResult]], PassResult]
 
@@ -69,7 +62,7 @@ def execute(
     with limited_threads(running.threads), ExitStack() as stack:
         execution = Execution.begun(plan, matrix, running)
         if execution.at_once:
-            stack.enter_context(single_threaded_blas())
+            stack.enter_context(all_threads())
         answer = _answer(planned, execution, recall)
         while (then := planned.then) is not None and _doubt(answer):
             planned, execution.plan = then, then.plan

@@ -24,7 +24,7 @@ from streampca.passes.settings import Crew, in_task, read_by_a_core, setting, th
 
 # Where the passes of a fit run, and how far they are.
 
-SMALL_NBYTES = 1 << 20  # of an array in memory whose passes need no threads
+SMALL_NBYTES = 4 << 20  # of an array in memory whose passes need no lanes
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Execution:
     def begun(cls, plan: Plan, matrix: ChunkedMatrix, running: Running) -> Self:
         """The execution of a plan, before anything is read.
 
-        That of a small array in memory needs no more room than the array took, and no threads.
+        That of a small array in memory needs no more room than the array took, and no lanes.
 
         Raises MemoryLimitError if the plan does not fit into this machine or a worker, ClusterError
         and InvalidInputError if the scheduler cannot be used.

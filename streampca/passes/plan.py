@@ -27,7 +27,7 @@ from streampca.passes.memory import (
 from streampca.passes.records import PassPlan
 from streampca.passes.settings import thread_count
 
-TRIMMED_NBYTES = 4 * MiB  # of the largest phase, below which freed memory is left to malloc
+TRIMMED_NBYTES = 16 * MiB  # of the largest phase, below which freed memory is left to malloc
 SLACK_NBYTES = 4 * MiB  # the kernel counts pages of each thread in batches
 
 
