@@ -120,10 +120,11 @@ _weights: dict[frozenset[str], int] = {}  # libraries imported together -> bytes
 _open = threading.local()
 
 
-def resident_nbytes(proc: Path = Path("/proc")) -> int:
+def resident_nbytes(proc: str | Path = "/proc") -> int:
     """Resident memory of this process now; 0 if the system does not tell."""
     try:
-        pages = int((proc / "self" / "statm").read_text().split()[1])
+        with open(f"{proc}/self/statm", "rb", buffering=0) as file:
+            pages = int(file.read().split()[1])
     except (OSError, IndexError, ValueError):
         return 0
     return pages * mmap.PAGESIZE

@@ -129,11 +129,12 @@ def _limit_of_groups(proc: Path, cgroup: Path, second_of_clock: int) -> int | No
 def _proc_nbytes(file: str, key: str) -> int | None:
     """A line of a file below /proc that gives kilobytes, in bytes; None if it is not there."""
     try:
-        with open(PROC / file, "rb") as lines:
-            line = next((line for line in lines if line.startswith(f"{key}:".encode())), None)
+        with open(f"{PROC}/{file}", "rb", buffering=0) as lines:
+            text = lines.read()
     except OSError:
         return None
-    return None if line is None else int(line.split()[1]) * 1024
+    _, found, rest = b"\n".join((b"", text)).partition(f"\n{key}:".encode())
+    return int(rest.split(None, 1)[0]) * 1024 if found else None
 
 
 def resident_nbytes() -> int:

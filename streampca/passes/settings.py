@@ -272,9 +272,7 @@ def helped(helpers: int, name: str = "helper") -> Iterator[Team]:
 
     def start() -> None:
         for i in range(helpers):
-            thread = threading.Thread(
-                target=team.serve, name=f"streampca-{name}-{i}", daemon=True
-            )
+            thread = threading.Thread(target=team.serve, name=f"streampca-{name}-{i}", daemon=True)
             thread.start()
             threads.append(thread)
 

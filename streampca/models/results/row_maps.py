@@ -25,6 +25,7 @@ from streampca.passes import (
     easier_axis,
     one_pass,
     pass_spec,
+    small_pass,
 )
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.chunks import writing_nbytes
@@ -184,8 +185,14 @@ class MappedRows:
 
     def in_memory(self, width: int, dtype: Any = np.float64) -> Array:
         """(n, width) rows."""
-        sink = MemorySink(self.rows.matrix.shape[0], width, dtype)
-        self._run(lambda edges: sink, self._spec(sink.nbytes_in_memory()))
+        rows = self.rows
+        sink = MemorySink(rows.matrix.shape[0], width, dtype)
+        spec, sides = self._spec(sink.nbytes_in_memory()), self.side_inputs or {}
+        arrays = {"maps": {"rows": self.function}, "sinks": {"rows": sink}, "side_inputs": sides}
+        if (done := small_pass(rows.matrix, spec, rows.running, **arrays)) is not None:
+            rows.costs.append(done.cost)
+        else:
+            self._run(lambda edges: sink, spec)
         return sink.values
 
     def written(
