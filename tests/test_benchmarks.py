@@ -18,7 +18,7 @@ SCRIPTS = [
     if "__main__" in path.read_text(encoding="utf-8")
     and path.stem not in ("measure", "sgkit_pca")  # it names the main module; a child of genotypes
 ]
-NAMES = ("--only", "--layouts", "--shapes", "--data", "--peers", "--method", "--on")
+NAMES = ("--only", "--rows", "--layouts", "--shapes", "--data", "--peers", "--method", "--on")
 
 
 def wrong_words() -> list[list[str]]:
