@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -54,16 +54,17 @@ def measure(
     timeout: float = 1800,
     python: str = sys.executable,
     environment: Mapping[str, str] | None = None,
+    more: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Median of several fresh processes of ``python -m module --child name path``.
 
-    environment : variables that they have besides ours.
+    environment : variables that they have besides ours.  more : words that follow.
     """
     found: list[dict[str, Any]] = []
     for _ in range(runs):
         try:
             done = subprocess.run(
-                [python, "-m", module, "--child", name, path],
+                [python, "-m", module, "--child", name, path, *more],
                 capture_output=True,
                 text=True,
                 timeout=timeout,
