@@ -271,7 +271,7 @@ ROWS = {
         (),
     ),
     "tall-first": Row(
-        "the same, a process that fits once", tall, first_fit, bare, "bare loop", "", ()
+        "the same, a process that fits once", tall, first_fit, bare, "bare loop", "+0.5 s", ()
     ),
     **{f"sparse-{spectrum}": sparse(spectrum) for spectrum in ("steep", "flat", "topics")},
     "sparse-h5ad": Row(
