@@ -55,16 +55,18 @@ def completion_of(pca: Any) -> HardImpute:
             f"missing='impute' with n_components={k!r}; expected a number: what is put into the "
             "holes depends on it. HardImpute([1, 2, 3], validation=0.05) helps to choose one"
         )
-    taken = {"whiten": False, "warm_start": False, "components": True, "center": True}
-    asked = {name: bool(getattr(pca, name)) for name in taken}
-    taken |= {"remove": False, "solver": "auto"}
-    asked |= {"remove": pca.remove is not None, "solver": pca._solver}
-    for name in taken:
-        if asked[name] != taken[name]:
-            raise InvalidInputError(
-                f"{name}={asked[name]} does not go with missing='impute'; use missing='mean', or "
-                f"leave {name} out"
-            )
+    refused = {
+        "whiten=True": pca.whiten,
+        "warm_start=True": pca.warm_start,
+        "components=False": not pca.components,
+        "center=False": not pca.center,
+        "remove=": pca.remove is not None,
+        f"solver={pca._solver!r}": pca._solver != "auto",
+    }
+    for setting in (setting for setting, is_set in refused.items() if is_set):
+        raise InvalidInputError(
+            f"{setting} does not go with missing='impute'; use missing='mean', or leave it out"
+        )
     tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
     max_passes = max_passes if is_bounded(pca.max_passes, pca.iterated_power) else COMPLETING
     shared_with_pca = {name: getattr(pca, name) for name in SHARED_WITH_PCA}
