@@ -1,9 +1,9 @@
 """A kernel of Jupyter that is forked from a process which has imported what guides import.
 
-A kernel of its own imports for three seconds, longer than most guides compute. ``python -m
-tests.forked_kernel SOCKET`` is the process that is forked; it ends where its input does. The command
-of the kernel is this file with a socket and the words of a kernel: it asks for a fork, and lives as
-long as that does.
+A kernel of its own imports for three seconds, longer than most guides compute.
+``python -m tests.forked_kernel SOCKET`` is the process that is forked; it ends where its input
+does. The command of the kernel is this file with a socket and the words of a kernel: it asks for a
+fork, and lives as long as that does.
 """
 
 from __future__ import annotations
@@ -15,14 +15,8 @@ import socket
 import sys
 
 IMPORTED = (
-    *(
-        "dask.array",
-        "distributed",
-        "ipykernel.kernelapp",
-        "ipykernel.ipkernel",
-        "matplotlib.pyplot",
-    ),
-    *("pandas", "scipy.io", "xarray", "zarr"),
+    *("dask.array", "distributed", "ipykernel.kernelapp", "ipykernel.ipkernel", "pandas"),
+    *("matplotlib.pyplot", "scipy.io", "xarray", "zarr"),
 )
 
 
