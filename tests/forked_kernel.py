@@ -60,6 +60,7 @@ def kernel(line: socket.socket) -> None:
     """In the fork: it ends by itself, or with the process that asked for it."""
     import threading
 
+    import pandas
     from ipykernel.kernelapp import launch_new_instance
 
     with line.makefile() as text:
@@ -72,6 +73,7 @@ def kernel(line: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    pandas.set_option("display.max_columns", 20)  # as where it is imported by a kernel
     sys.argv = ["ipykernel_launcher", *request["words"]]
     threading.Thread(target=end_with_it, daemon=True).start()
     launch_new_instance()
