@@ -14,13 +14,18 @@ OF_WORKERS = ("distributed.nanny", "distributed.http", "dask.array", "scipy.spec
 
 
 @functools.cache
-def fork_workers() -> None:
-    """Workers are forks of one process that has imported what they need, and started no thread."""
+def forks_of_one() -> Any:
+    """Workers are forks of one process that has imported what they need, and started no thread.
+
+    Returns their context of multiprocessing.
+    """
     import dask
     from distributed.utils import get_mp_context
 
     dask.config.set({METHOD: "forkserver"})
-    get_mp_context().set_forkserver_preload([*OF_WORKERS])
+    context = get_mp_context()
+    context.set_forkserver_preload([*OF_WORKERS])
+    return context
 
 
 def start_client(
@@ -40,7 +45,7 @@ def start_client(
     import dask
     from distributed import Client, LocalCluster
 
-    fork_workers()
+    forks_of_one()
     where = {"host": "127.0.0.1"} if processes else {}
     with contextlib.nullcontext() if forked else dask.config.set({METHOD: "spawn"}):
         cluster = LocalCluster(
