@@ -10,7 +10,7 @@ from tests.forks import IMPORTED
 
 METHOD = "distributed.worker.multiprocessing-method"
 # what the process imports that workers are forked from: two seconds, in each that would do it
-OF_WORKERS = ("distributed.nanny", "distributed.http", "dask.array", "scipy.special", *IMPORTED)
+OF_WORKERS = ("distributed.nanny", "distributed.http", "dask.array", *IMPORTED)
 
 
 @functools.cache
