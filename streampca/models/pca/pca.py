@@ -55,15 +55,15 @@ def completion_of(pca: Any) -> HardImpute:
             f"missing='impute' with n_components={k!r}; expected a number: what is put into the "
             "holes depends on it. HardImpute([1, 2, 3], validation=0.05) helps to choose one"
         )
-    taken = {"whiten": False, "warm_start": False, "components": True, "center": True}
-    asked = {name: bool(getattr(pca, name)) for name in taken}
-    taken |= {"remove": False, "solver": "auto"}
-    asked |= {"remove": pca.remove is not None, "solver": pca._solver}
-    for name in taken:
-        if asked[name] != taken[name]:
+    other = {name: bool(getattr(pca, name)) for name in ("whiten", "warm_start")}
+    other |= {name: not getattr(pca, name) for name in ("components", "center")}
+    other |= {"remove": pca.remove is not None, "solver": pca._solver != "auto"}
+    for name, asked in other.items():
+        if asked:
+            value = "" if name == "remove" else getattr(pca, name)
             raise InvalidInputError(
-                f"{name}={asked[name]} does not go with missing='impute'; use missing='mean', or "
-                f"leave {name} out"
+                f"{name}={value} does not go with missing='impute'; use missing='mean', or leave "
+                f"{name} out"
             )
     tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
     max_passes = max_passes if is_bounded(pca.max_passes, pca.iterated_power) else COMPLETING
@@ -189,8 +189,9 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     # The flow of every estimator; with "impute" by the passes of a completion.
 
     def _opened(self, X: Any, dim: Any) -> Any:
-        opening = completion_of(self) if self.missing == IMPUTE else super()
-        return opening._opened(X, dim)
+        if self.missing == IMPUTE:
+            return completion_of(self)._opened(X, dim)
+        return super()._opened(X, dim)
 
     def _request(
         self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
