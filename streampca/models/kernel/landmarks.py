@@ -14,14 +14,8 @@ from streampca.accumulators import Scatter
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix, FeatureMap, MappedMatrix, select
-from streampca.models.kernel.functions import (
-    SHIFTED,
-    Kernel,
-    Rows,
-    sample_passes,
-    squares,
-    with_width,
-)
+from streampca.models.kernel.functions import SHIFTED, Kernel, Rows, squares
+from streampca.models.kernel.request import sample_passes, with_width
 from streampca.passes import (
     Candidate,
     Pass,

@@ -20,15 +20,7 @@ from streampca.accumulators.kernel_step import TILE
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.matrix.mapped import code_of
-from streampca.models.kernel.functions import (
-    Kernel,
-    KernelEigenpairs,
-    KernelRequest,
-    Rows,
-    refuse_asymmetric,
-    refuse_holes,
-    squares,
-)
+from streampca.models.kernel.functions import Kernel, Rows, refuse_asymmetric, refuse_holes, squares
 from streampca.models.kernel.krylov import (
     BASES,
     LIKELY,
@@ -37,6 +29,7 @@ from streampca.models.kernel.krylov import (
     iterated,
     iteration_nbytes,
 )
+from streampca.models.kernel.request import KernelEigenpairs, KernelRequest
 from streampca.models.kernel.tiles import (
     AUDITED,
     PanelPasses,

@@ -19,7 +19,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.completion.impute import HardImpute, ways_to_complete
+from streampca.models.completion.completion import ways_to_complete
+from streampca.models.completion.impute import HardImpute
 from streampca.models.completion.request import CompletionRequest, completion_request
 from streampca.models.completion.result import CompletedDecomposition, result_of, warn_of_completion
 from streampca.models.completion.trace import Sweep
