@@ -339,7 +339,7 @@ def table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> A
         return paths if one_table and options["join"] != "features" else None
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        stored = "://" in path or any(os.path.exists(os.path.join(path, store)) for store in STORES)
         folder = not stored and os.path.isdir(path) and holds_parquet(path)
         return [path] if folder or path.rstrip("/").lower().endswith(TABLES) else None
     kind, named = type(source), any(options[name] is not None for name in TABULAR)

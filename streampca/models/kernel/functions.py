@@ -135,7 +135,7 @@ class Kernel:
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(rows))
         if self.function is not None:
-            return np.array([float(self.function(one, one)) for one in rows])
+            return np.array([float(self.function(row, row)) for row in rows])
         inner = squares(rows)
         return inner if self.name == "cosine" else self.of_products(inner, inner, inner)
 

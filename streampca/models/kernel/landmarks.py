@@ -115,7 +115,7 @@ class LandmarkFeatures(FeatureMap):
 
 def landmark_nbytes(length: int, m: int, p: int) -> int:
     """Bytes that features of so many rows take while they are computed, without the result."""
-    longest = max((one.stop - one.start for one in landmark_pieces(length, m, p)), default=0)
+    longest = max((piece.stop - piece.start for piece in landmark_pieces(length, m, p)), default=0)
     return 8 * longest * (2 * p + 5 * m)
 
 

@@ -195,9 +195,9 @@ class KernelSink(ChunkedSink):
         for begin, end in pairwise(chunk_cuts(start, stop, self.chunk)):
             part = slice(begin - start, end - start)
             made = np.empty((end - begin, len(self.panel)), rows.dtype)
-            for one in row_pieces(len(self.panel), 1, TILE):
-                theirs = self.lengths[self.first + one.start : self.first + one.stop]
-                made[:, one] = self.kernel.tile(rows[part], self.panel[one], own[part], theirs)
+            for piece in row_pieces(len(self.panel), 1, TILE):
+                theirs = self.lengths[self.first + piece.start : self.first + piece.stop]
+                made[:, piece] = self.kernel.tile(rows[part], self.panel[piece], own[part], theirs)
             with writing(self.whole.path):
                 put(self.whole.array, (begin, self.first), made)
 

@@ -312,9 +312,9 @@ class StoredArray:
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
-        if len(parts) != self.ndim or not all(isinstance(one, slice) for one in parts):
+        if len(parts) != self.ndim or not all(isinstance(part, slice) for part in parts):
             return self.array[index]
-        bounds = [one.indices(n) for one, n in zip(parts, self.shape, strict=True)]
+        bounds = [part.indices(n) for part, n in zip(parts, self.shape, strict=True)]
         if any(step != 1 or start >= stop for start, stop, step in bounds):
             return self.array[index]
         try:
