@@ -34,7 +34,7 @@ from streampca.paths import (
     plain_errors,
     refuse_special,
 )
-from streampca.sources.dask.lazy import LazyReader, is_dask_frame
+from streampca.sources.dask.lazy import LazyReader, is_dask_frame, refuse_uncounted
 from streampca.sources.genotypes.plink import open_plink
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.images import are_images, open_images
@@ -419,11 +419,7 @@ def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
     dim : as for ``streampca.open``, which raises the same errors.
     """
     if not type(X).__module__.startswith("xarray."):
-        if any(math.isnan(n) for n in X.shape):
-            raise InvalidInputError(
-                f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
-                "Use X = X.compute_chunk_sizes(), which reads it once."
-            )
+        refuse_uncounted(X)
         return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
     from streampca.sources.labelled.opening import from_xarray
 
