@@ -56,16 +56,18 @@ def completion_of(pca: Any) -> HardImpute:
             f"missing='impute' with n_components={k!r}; expected a number: what is put into the "
             "holes depends on it. HardImpute([1, 2, 3], validation=0.05) helps to choose one"
         )
-    other = {name: bool(getattr(pca, name)) for name in ("whiten", "warm_start")}
-    other |= {name: not getattr(pca, name) for name in ("components", "center")}
-    other |= {"remove": pca.remove is not None, "solver": pca._solver != "auto"}
-    for name, asked in other.items():
-        if asked:
-            value = "" if name == "remove" else getattr(pca, name)
-            raise InvalidInputError(
-                f"{name}={value} does not go with missing='impute'; use missing='mean', or leave "
-                f"{name} out"
-            )
+    refused = {
+        "whiten=True": pca.whiten,
+        "warm_start=True": pca.warm_start,
+        "components=False": not pca.components,
+        "center=False": not pca.center,
+        "remove=": pca.remove is not None,
+        f"solver={pca._solver!r}": pca._solver != "auto",
+    }
+    for setting in (setting for setting, is_set in refused.items() if is_set):
+        raise InvalidInputError(
+            f"{setting} does not go with missing='impute'; use missing='mean', or leave it out"
+        )
     tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
     max_passes = max_passes if is_bounded(pca.max_passes, pca.iterated_power) else COMPLETING
     shared_with_pca = {name: getattr(pca, name) for name in SHARED_WITH_PCA}
