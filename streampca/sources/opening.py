@@ -34,7 +34,7 @@ from streampca.paths import (
     plain_errors,
     refuse_special,
 )
-from streampca.sources.dask.lazy import LazyReader, is_dask_frame, refuse_uncounted
+from streampca.sources.dask.lazy import LazyReader, is_dask_frame
 from streampca.sources.genotypes.plink import open_plink
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.images import are_images, open_images
@@ -53,7 +53,14 @@ from streampca.sources.sparse.feature_types import TenxColumns, of_feature_types
 from streampca.sources.sparse.matrices import from_sparse
 from streampca.sources.sparse.matrix_market import open_matrix_market
 from streampca.sources.sparse.npz import open_npz
-from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
+from streampca.sources.stacked import (
+    Dim,
+    StackedMatrix,
+    refuse_uncounted,
+    sample_dims,
+    stack,
+    with_code,
+)
 from streampca.sources.suggestions import how_to_convert, suggestion
 from streampca.sources.tables.frames import is_frame
 from streampca.sources.tables.text_options import TEXT_OPTIONS

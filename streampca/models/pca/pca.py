@@ -74,8 +74,8 @@ def completion_of(pca: Any) -> HardImpute:
     return HardImpute(k, center="fitted", tol=tol, max_passes=max_passes, **shared_with_pca)
 
 
-def as_pca(result: Decomposition, ddof: int, settings: Mapping[str, Any]) -> Decomposition:
-    """The result of a completion as that of a PCA with these settings."""
+def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> Decomposition:
+    """The result of a completion as that of a PCA with these parameters."""
     freedom = degrees_of_freedom(result.weight, ddof)
     again = (result.weight - result.ddof) / freedom
     return replace(
@@ -83,7 +83,7 @@ def as_pca(result: Decomposition, ddof: int, settings: Mapping[str, Any]) -> Dec
         explained_variance=result.explained_variance * again,
         total_variance=result.total_variance * again,
         ddof=ddof,
-        settings=dict(settings),
+        settings=dict(parameters),
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, ReadCount
 from streampca.matrix.chunked_matrix import cut_lengths
 from streampca.matrix.join import JoinedMatrix
@@ -103,15 +102,6 @@ class LazyReader(Reader):
 def is_dask_frame(X: Any) -> bool:
     """Whether X is a data frame or series of Dask."""
     return hasattr(X, "to_dask_array") and hasattr(X, "npartitions")
-
-
-def refuse_uncounted(X: Any) -> None:
-    """Raise InvalidInputError for a Dask array that does not know the sizes of its chunks."""
-    if any(math.isnan(n) for n in X.shape):
-        raise InvalidInputError(
-            f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
-            "Use X = X.compute_chunk_sizes(), which reads it once."
-        )
 
 
 def is_lazy(X: Any) -> bool:

@@ -36,11 +36,10 @@ from streampca.sources.dask.chunks import (
 from streampca.sources.dask.execution import compute
 from streampca.sources.dask.graph import Graph, Key, Sizes, computed_there, low_level
 from streampca.sources.dask.layers import Layers, outline_of_layers, rechunked_nbytes
-from streampca.sources.dask.lazy import refuse_uncounted
 from streampca.sources.dask.outline import Outline, UnclearError, outline_of
 from streampca.sources.dask.rechunk import looked_through
 from streampca.sources.dask.sharing import Keep, MiB, Results, Sharing, Window, find_sharing
-from streampca.sources.stacked import Index, Reader, Tally, room_for
+from streampca.sources.stacked import Index, Reader, Tally, refuse_uncounted, room_for
 from streampca.sources.zarr.location import stamp
 from streampca.sources.zarr.stores import zarr_array_in
 
