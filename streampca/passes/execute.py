@@ -101,7 +101,7 @@ def small_pass(
     """
     if spec.total_nbytes + spec.partial_nbytes > SMALL_NBYTES or not is_small(matrix, running):
         return None
-    edges = np.array([0, matrix.shape[spec.axis]])
+    edges = np.array(spec.rows or (0, matrix.shape[spec.axis]))
     blocks = PassPlan(spec.name, spec.axis, edges, 1, 1, matrix.nbytes, spec.flops)
     with single_threaded_blas():
         return fold_at_once(blocks, Pass(spec, matrix=matrix, **arrays).begun(blocks))
