@@ -147,7 +147,7 @@ def plan_kinship(
         )
     reason = "one pass over features; calls as bits, counted for every pair, exact"
     held = {"counts of pairs": spec.total_nbytes}
-    candidate = Candidate("bit counts", reason, (spec,), held)
+    candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
     return choose(matrix, "kinship", [candidate], memory_limit)
 
 

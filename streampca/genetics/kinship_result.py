@@ -44,10 +44,11 @@ class SamplePairs:
 
     @property
     def degree(self) -> Array:
-        """(m,) "duplicate", "first", "second", "third" (above .354, .177, .0884, .0442) or ""."""
+        """(m,) "duplicate", "first", "second", "third" (from .354, .177, .0884, .0442 on) or ""."""
         names = ["", *reversed(DEGREES)]
         known = np.nan_to_num(self.kinship, nan=-np.inf)
-        return np.array(names)[np.searchsorted([*reversed(DEGREES.values())], known)]
+        least = [*reversed(DEGREES.values())]
+        return np.array(names)[np.searchsorted(least, known, side="right")]
 
     def columns(self) -> dict[str, Array]:
         """PLINK's columns, for ``pandas.DataFrame``: FID1, IID1, FID2, IID2, NSNP, HETHET, IBS0,
@@ -135,8 +136,8 @@ class Kinship:
         rows = (self.pairs_of(i) for i in range(len(self.samples)))
         found = [one.where(one.kinship >= least) for one in rows]
         names = [one.name for one in fields(SamplePairs) if one.name != "samples"]
-        joined = (np.concatenate([getattr(one, name) for one in found]) for name in names)
-        return SamplePairs(*joined, self.samples)
+        joined = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
+        return SamplePairs(**joined, samples=self.samples)
 
     def unrelated(self, cutoff: float | str = SECOND) -> Array:
         """(n,) True for samples of which no two have a larger kinship: ``plink2 --king-cutoff``.
