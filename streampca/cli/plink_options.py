@@ -102,7 +102,7 @@ VALUES = {
     ("--missing", ""): "--missing-counts, with --out, writes plink2's tables .smiss and .vmiss; "
     "--missing mean says what a missing cell is taken for",
     ("--make-king-table", "counts"): "--make-king-table takes no value here, HETHET and IBS0 are "
-    "shares; streampca.kinship('x.bed').related(-1).hethet has counts in Python",
+    "shares; streampca.kinship('x.bed').pairs_of(i) has counts in Python",
     ("--freq", "counts"): "--freq takes no value here; .afreq has frequencies and OBS_CT",
 }
 _BY_NAME = {

@@ -89,6 +89,16 @@ class Kinship:
         second, missing in both; None where no call is missing.
     n_variants : that counted.  samples : labels.
     settings : of :func:`kinship`.  provenance : source, cost and versions.  plan : what was run.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> calls = np.random.default_rng(0).integers(0, 3, size=(5, 800)).astype("int8")
+    >>> calls[4, :400] = calls[0, :400]
+    >>> found = streampca.kinship(calls)
+    >>> close = found.related("second")
+    >>> close.first.tolist(), close.second.tolist(), close.degree.tolist()
+    ([4], [0], ['first'])
     """
 
     shared: Array
