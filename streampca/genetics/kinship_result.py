@@ -93,7 +93,7 @@ class Kinship:
     Examples
     --------
     >>> import numpy as np, streampca
-    >>> calls = np.random.default_rng(0).integers(0, 3, size=(5, 800)).astype("int8")
+    >>> calls = np.random.default_rng(0).binomial(2, 0.5, size=(5, 800)).astype("int8")
     >>> calls[4, :400] = calls[0, :400]
     >>> found = streampca.kinship(calls)
     >>> close = found.related("second")
