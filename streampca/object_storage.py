@@ -98,7 +98,7 @@ def any_credentials(url: str, store_options: Mapping[str, Any]) -> bool:
     names. By default only public objects are read.
     """
     scheme = url.partition("://")[0]
-    known = next((one for start, one in CHOSEN.items() if scheme.startswith(start)), None)
+    known = next((value for start, value in CHOSEN.items() if scheme.startswith(start)), None)
     if known is None:
         return True
     variables, options = (tuple(words.split()) for words in known)

@@ -179,7 +179,7 @@ def _open_by_name(folder: str, name: str) -> int:
     """Without handles of folders: check each part first. A link made in between is followed."""
     *parents, last = name.split("/")
     path = folder
-    for part, right in [*((one, stat.S_ISDIR) for one in parents), (last, stat.S_ISREG)]:
+    for part, right in [*((parent, stat.S_ISDIR) for parent in parents), (last, stat.S_ISREG)]:
         path = os.path.join(path, part)
         about = os.lstat(path)
         if not right(about.st_mode) or getattr(about, "st_reparse_tag", 0) == JUNCTION:
@@ -276,7 +276,7 @@ def full_disk_noted(*places: str | None) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL and error.filename is None and not hasattr(error, "__notes__"):
-            named = ", ".join(one for one in places if one)
+            named = ", ".join(place for place in places if place)
             error.add_note(
                 f"while writing {f'{named}, or ' * bool(named)}temporary files in "
                 f"{tempfile.gettempdir()} (TMPDIR)"

@@ -129,7 +129,7 @@ def sampling_lines(result: Any) -> list[str]:
     mixed = np.flatnonzero(shares[:-1] - errors[:-1] < shares[1:] + errors[1:]) + 1
     pairs = ", ".join(f"{one} and {one + 1}" for one in mixed[mixed < SHOWN].tolist())
     return [
-        f"sampling   +- {', '.join(f'{one:.2%}' for one in errors[:SHOWN])} of the share",
+        f"sampling   +- {', '.join(f'{error:.2%}' for error in errors[:SHOWN])} of the share",
         "           (North's rule: samples taken as independent; in slow series it is more)",
         *([f"           the sample does not separate {pairs}"] if pairs else []),
     ]

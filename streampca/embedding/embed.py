@@ -109,7 +109,7 @@ class Embedding:
                 f"layout     {self.method} of {n:,} rows{rest}, seed {self.seed}",
                 f"kept       {self.quality}",
                 "seconds    " + ", ".join(f"{x} {s:.1f}" for x, s in self.seconds.items()),
-                *(f"           {one}" for one in WARNINGS),
+                *(f"           {warning}" for warning in WARNINGS),
             ]
         )
 

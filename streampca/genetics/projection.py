@@ -66,11 +66,11 @@ class GenotypeProjection:
     cost: PassCost
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if isinstance(value := getattr(self, one.name), np.ndarray):
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), np.ndarray):
                 frozen = value.view()
                 frozen.flags.writeable = False
-                object.__setattr__(self, one.name, frozen)
+                object.__setattr__(self, field.name, frozen)
 
     @property
     def refused(self) -> Array:

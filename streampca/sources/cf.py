@@ -157,7 +157,7 @@ def _numbers(code: Any) -> list[Any]:
 def _probe(known: Mapping[str, Any], stored: np.dtype[Any]) -> Array:
     """Stored numbers that tell which codes count: these, and some others."""
     found: list[Any] = [0, 1, 2, 100]
-    for one in (one for name in FILLS if name in known for one in _numbers(known[name])):
+    for one in (number for name in FILLS if name in known for number in _numbers(known[name])):
         if stored.kind == "f":
             found.append(float(one))
         elif one == int(one):  # of unsigned integers the code may be signed, and the reverse

@@ -95,6 +95,15 @@ def check_rank(shape: Sequence[int], what: str = "X") -> None:
     )
 
 
+def refuse_uncounted(X: Any) -> None:
+    """Raise InvalidInputError for a Dask array that does not know the sizes of its chunks."""
+    if any(math.isnan(n) for n in X.shape):
+        raise InvalidInputError(
+            f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
+            "Use X = X.compute_chunk_sizes(), which reads it once."
+        )
+
+
 class Tally:
     """The reads of a source, shared by its readers. An unpickled copy starts at zero.
 

@@ -137,7 +137,7 @@ class CompletionRequest:
             made = replace(made, bias_ridges=_bias_ridges(stats, rows.sums()))
         if made.relative:
             level = noise_level(made, stats)
-            ridges = tuple(one * level for one in made.ridges)
+            ridges = tuple(ridge * level for ridge in made.ridges)
             made = replace(made, ridges=ridges, relative=False)
         return made
 

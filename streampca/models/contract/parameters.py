@@ -128,16 +128,16 @@ def declared(cls: Class) -> Class:
     """
     types = vars(cls).get("__annotations__", {})
     own = {
-        name: replace(one, types=scalar_types(types.get(name)))
-        for name, one in vars(cls).items()
-        if isinstance(one, Parameter)
+        name: replace(value, types=scalar_types(types.get(name)))
+        for name, value in vars(cls).items()
+        if isinstance(value, Parameter)
     }
     inherited: Mapping[str, Parameter] = getattr(cls, "parameters", {})
-    known = own | {name: one for name, one in inherited.items() if name not in own}
+    known = own | {name: value for name, value in inherited.items() if name not in own}
     fields = dict(sorted(known.items(), key=lambda item: item[1].kw_only))
     cls.parameters = fields  # type: ignore[attr-defined]
-    for name, one in own.items():
-        setattr(cls, name, one.default)
+    for name, value in own.items():
+        setattr(cls, name, value.default)
     if "__init__" not in vars(cls):
         cls.__init__ = _constructor(fields)  # type: ignore[misc]
     cls.__doc__ = _documentation(cls.__doc__ or "", fields)
@@ -151,8 +151,8 @@ def _constructor(fields: Mapping[str, Parameter]) -> Callable[..., None]:
         [
             inspect.Parameter("self", kinds[False]),
             *(
-                inspect.Parameter(name, kinds[one.kw_only], default=one.default)
-                for name, one in fields.items()
+                inspect.Parameter(name, kinds[field.kw_only], default=field.default)
+                for name, field in fields.items()
             ),
         ]
     )
@@ -174,8 +174,8 @@ def _documentation(text: str, fields: Mapping[str, Parameter]) -> str:
     """A docstring with a section of the parameters before what else has a title."""
     text = inspect.cleandoc(text)
     entries = []
-    for name, one in fields.items():
-        words = f"{name} : {one.meaning}"
+    for name, field in fields.items():
+        words = f"{name} : {field.meaning}"
         entries.append(
             textwrap.fill(words, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
         )
@@ -367,5 +367,5 @@ def _short(value: Any) -> str:
 def names_alone(value: Any) -> Any:
     """The value if it is a name or several names; None for arrays."""
     words = [value] if isinstance(value, str) else value
-    plain = isinstance(words, (list, tuple)) and all(isinstance(one, str) for one in words)
+    plain = isinstance(words, (list, tuple)) and all(isinstance(word, str) for word in words)
     return value if plain else None

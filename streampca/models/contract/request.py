@@ -81,8 +81,8 @@ def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
     several of these in a list, their product."""
     if isinstance(weights, (list, tuple)) and any(map(_is_factor, weights)):
         product = np.ones(matrix.shape[1])
-        for one in weights:
-            if (factor := feature_weights(one, matrix)) is not None:
+        for weight in weights:
+            if (factor := feature_weights(weight, matrix)) is not None:
                 product *= factor
         return weights_along(product, matrix.labels.features, "weights")
     if isinstance(weights, str) and weights == "coslat":

@@ -452,4 +452,4 @@ def places_of(codes: Column) -> list[Any]:
         for code in counts:
             counts[code] += int(np.count_nonzero(piece == code))
     columns = [Places(codes, code, count) for code, count in counts.items()]
-    return [np.asarray(one) if len(one) <= HELD else one for one in columns]
+    return [np.asarray(column) if len(column) <= HELD else column for column in columns]

@@ -362,7 +362,7 @@ class RandomProjection(Estimator):
             )
             ways[at_once] = Candidate("random", reason, (spec,), sizes={"at_once": at_once})
         planned = choose(matrix, "RandomProjection", list(ways.values()), self.memory_limit)
-        return planned.plan, next(m for m, one in ways.items() if one is planned.candidate)
+        return planned.plan, next(m for m, way in ways.items() if way is planned.candidate)
 
     def _count(self, matrix: ChunkedMatrix) -> int:
         k = self.n_components

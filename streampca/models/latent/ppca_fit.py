@@ -140,7 +140,8 @@ class ProbabilisticDecomposition(
     @property
     def score_spread(self) -> Array:
         """(k,) of posterior means, which the noise draws towards 0."""
-        return super().score_spread * (self.factor_scale**2 * reciprocal(self.explained_variance))
+        shrunk = self.factor_scale**2 * reciprocal(self.explained_variance)
+        return np.asarray(super().score_spread * shrunk)
 
     @property
     def noise_variance(self) -> float:

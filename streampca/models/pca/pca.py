@@ -19,7 +19,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.completion.impute import HardImpute, ways_to_complete
+from streampca.models.completion.completion import ways_to_complete
+from streampca.models.completion.impute import HardImpute
 from streampca.models.completion.request import CompletionRequest, completion_request
 from streampca.models.completion.result import CompletedDecomposition, result_of, warn_of_completion
 from streampca.models.completion.trace import Sweep
@@ -73,8 +74,8 @@ def completion_of(pca: Any) -> HardImpute:
     return HardImpute(k, center="fitted", tol=tol, max_passes=max_passes, **shared_with_pca)
 
 
-def as_pca(result: Decomposition, ddof: int, settings: Mapping[str, Any]) -> Decomposition:
-    """The result of a completion as that of a PCA with these settings."""
+def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> Decomposition:
+    """The result of a completion as that of a PCA with these parameters."""
     freedom = degrees_of_freedom(result.weight, ddof)
     again = (result.weight - result.ddof) / freedom
     return replace(
@@ -82,7 +83,7 @@ def as_pca(result: Decomposition, ddof: int, settings: Mapping[str, Any]) -> Dec
         explained_variance=result.explained_variance * again,
         total_variance=result.total_variance * again,
         ddof=ddof,
-        settings=dict(settings),
+        settings=dict(parameters),
     )
 
 
@@ -191,8 +192,9 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     # The flow of every estimator; with "impute" by the passes of a completion.
 
     def _opened(self, X: Any, dim: Any) -> Any:
-        opening = completion_of(self) if self.missing == IMPUTE else super()
-        return opening._opened(X, dim)
+        if self.missing == IMPUTE:
+            return completion_of(self)._opened(X, dim)
+        return super()._opened(X, dim)
 
     def _request(
         self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0

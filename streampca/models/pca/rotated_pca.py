@@ -24,6 +24,8 @@ from streampca.passes import Outcome, Planned, single_threaded_blas
 from streampca.solvers import TracyWidom, rotate_loadings, signs_of_components
 from streampca.solvers.rotation import RESTARTS
 
+OPTIONS = ("normalize", "power", "restarts")
+
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
@@ -310,8 +312,10 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
         return self._rotated(copy.copy(self._base())._result(matrix, request, done))
 
     def _rotated(self, result: Decomposition) -> RotatedDecomposition:
-        options = {"normalize": self.normalize, "power": self.power, "restarts": self.restarts}
-        return result.rotate(self.method, self.k, **options)
+        options: dict[str, Any] = {name: getattr(self, name) for name in OPTIONS}
+        self.result_: RotatedDecomposition
+        rotated: RotatedDecomposition = result.rotate(self.method, self.k, **options)
+        return rotated
 
     # -- the settings of the PCA ----------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class EofViews:
         eofs = self.eofs(scaling)
         maps = {"eofs": eofs}
         if self.result.labels.features.parts:
-            maps = {f"eofs_{name}": one for name, one in eofs.data_vars.items()}
+            maps = {f"eofs_{name}": value for name, value in eofs.data_vars.items()}
         attrs = {"method": self.result.method, "n_samples": int(self.result.n_samples)}
         return merged(maps | found, attrs | self._settings())
 
@@ -168,7 +168,7 @@ class EofViews:
         removed = done["remove"]
         if isinstance(removed, (list, tuple)) and all(isinstance(one, str) for one in removed):
             done["remove"] = ", ".join(removed)
-        return {name: one for name, one in done.items() if isinstance(one, str) and one}
+        return {name: value for name, value in done.items() if isinstance(value, str) and value}
 
     # -- inside ---------------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ class RowPasses:
         operands: dict[str, Any],
     ) -> PassResult:
         """One planned pass of accumulators."""
-        kept = sum(int(one.nbytes) for one in operands.values())
+        kept = sum(int(operand.nbytes) for operand in operands.values())
         spec = pass_spec(name, self.matrix, axis, accumulators, kept_nbytes=kept, stored=True)
         done = one_pass(self.matrix, spec, self.running, operands=operands)
         self.costs.extend(done.costs)

@@ -68,9 +68,9 @@ def _factor_of(result: Any, scaling: int | str) -> Array:
 def _by_number(names: list[str], k: int) -> list[int] | None:
     """The order in which columns such as pca0, pca1, ... count up; None where they do."""
     parts = [NUMBERED.fullmatch(name) for name in names]
-    if len(names) != k or None in parts or len({one[1] for one in parts if one}) > 1:
+    if len(names) != k or None in parts or len({part[1] for part in parts if part}) > 1:
         return None
-    numbers = [int(one[2]) for one in parts if one]
+    numbers = [int(part[2]) for part in parts if part]
     order = np.argsort(numbers).tolist()
     whole = sorted(numbers) in (list(range(k)), list(range(1, k + 1)))
     return order if whole and order != list(range(k)) else None

@@ -66,7 +66,7 @@ class SparseResult(Result, kind="sparse components"):
             return []
         total = self.total_variance or 1.0
         tables = (self.path_alpha, self.path_objective, self.path_nonzero, self.path_variance)
-        rows = zip(*(np.asarray(one) for one in tables), strict=True)
+        rows = zip(*(np.asarray(table) for table in tables), strict=True)
         return [
             PathPoint(alpha, float(objective), nonzero.astype(int), variance, variance / total)
             for alpha, objective, nonzero, variance in rows

@@ -105,15 +105,15 @@ class WeightedCounts:
     def passes(self) -> tuple[PassSpec, ...]:
         """All of them."""
         parts: list[Candidate[Any]] = [*self.columns, *self.rows]
-        return tuple(spec for one in parts for spec in one.passes)
+        return tuple(spec for part in parts for spec in part.passes)
 
     def weighted(self, planned: Planned[Any]) -> Steps[ChunkedMatrix]:
         """The weighted counts, lazily; the passes for their weights are made once."""
         if self.matrix is not None:
             return self.matrix
         sums = []
-        for one in self.columns:
-            done = yield from _part(planned, one)
+        for column in self.columns:
+            done = yield from _part(planned, column)
             sums.append(totals(done["columns"].columns()))
         steps = self.steps if self.by is None else self.by.steps_of(self.counts.shape[0], *sums)
         made, rows = self.counts, iter(self.rows)
@@ -161,8 +161,8 @@ def lsa_candidates(
     documents = _documents_spec(counts.as_if, int(request.n_components or 0), coordinates)
     solve = partial(fit_lsa, documents=documents, counts=counts, request=request, path=coordinates)
     return [
-        _composed(one, counts.passes, documents, solve)
-        for one in pca_candidates(counts.as_if, request)
+        _composed(candidate, counts.passes, documents, solve)
+        for candidate in pca_candidates(counts.as_if, request)
     ]
 
 

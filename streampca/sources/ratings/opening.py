@@ -294,7 +294,7 @@ def _split(line: str, mark: str) -> list[str]:
     """The cells of a line."""
     line = line.strip("\ufeff\r\n")
     cells = line.split(mark) if len(mark) > 1 else next(csv.reader([line], delimiter=mark))
-    return [one.strip() for one in cells]
+    return [cell.strip() for cell in cells]
 
 
 def _of_numbers(
@@ -362,7 +362,7 @@ def _of_parquet(path: str, wanted: Wanted, where: str, options: dict[str, Any] |
 def _of_frame(frame: Any, wanted: Wanted, where: str) -> Found:
     import pyarrow as pa
 
-    fields = chosen([str(one) for one in column_names(frame)], wanted, where)
+    fields = chosen([str(name) for name in column_names(frame)], wanted, where)
     if hasattr(frame, "iloc"):
         table = pa.Table.from_pandas(frame[fields.names], preserve_index=False)
     else:

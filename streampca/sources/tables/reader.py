@@ -322,7 +322,7 @@ class TableColumns(Annotations):
 
     def feature_names(self) -> list[str]:
         """Those of numbers that are features."""
-        return [one.name for one in self.reader.columns.columns if one.categories is None]
+        return [column.name for column in self.reader.columns.columns if column.categories is None]
 
     def key_names(self) -> list[str]:
         """Those that are no features, and may name the rows."""

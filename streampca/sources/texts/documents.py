@@ -66,7 +66,7 @@ def is_texts(source: Any) -> bool:
 def _is_texts_at(path: str) -> bool:
     if os.path.isdir(path):
         stored = path.rstrip("/").endswith((".zarr", ".icechunk", ".parquet"))
-        stored |= any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        stored |= any(os.path.exists(os.path.join(path, store)) for store in STORES)
         return not (stored or is_repository(path) or holds_parquet(path))
     if glob.has_magic(path) and not os.path.exists(path):
         path = next(glob.iglob(path, recursive=True), "")
