@@ -38,7 +38,7 @@ do not count in the M of the eigenvalues; PLINK counts them unless `--maf` takes
 **Relatives.** `kinship` counts KING-robust kinship of all pairs in one pass: integers over all
 variants that pass the filters (not the pruned ones), the same for any number of workers.
 `related("second")` lists pairs of that degree or closer (duplicates .354, first .177, second .0884,
-third .0442); `unrelated(cutoff)` is PLINK's greedy rule. `streampca relate` writes PLINK's files;
+third .0442); `unrelated(cutoff)` is PLINK's greedy rule. The command `relate` writes its files;
 `--fit-samples x.king.cutoff.in.id` fits on the unrelated samples and scores everyone. The table is
 plink2's to every printed digit, with two exceptions: variants on chromosome 0 do not count here,
 and alpha 3.5 counts a rare variant in NSNP where one of two samples has no call and the other two
