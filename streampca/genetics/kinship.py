@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +85,7 @@ def kinship(
     [True, True, True, False]
     """
     matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
+    keep, exclude = _listed(keep), _listed(exclude)
     matrix = filter_genotypes(matrix, variants, keep, exclude)
     _refuse(matrix)
     running = Running(memory_limit, scheduler, progress)
@@ -149,6 +151,13 @@ def plan_kinship(
     held = {"counts of pairs": spec.total_nbytes}
     candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
     return choose(matrix, "kinship", [candidate], memory_limit)
+
+
+def _listed(names: Names | None) -> list[str] | str | None:
+    """A path, or names in a form that is kept with a result."""
+    if names is None or isinstance(names, (str, os.PathLike)):
+        return None if names is None else os.fspath(names)
+    return [str(one) for one in names]
 
 
 def _refuse(matrix: ChunkedMatrix) -> None:
