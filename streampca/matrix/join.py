@@ -13,8 +13,8 @@ import numpy as np
 import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix.block import refuse_inexact
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
-from streampca.matrix.kinds import refuse_inexact
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location
 from streampca.matrix.names import difference

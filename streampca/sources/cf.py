@@ -345,9 +345,3 @@ def plain_code(
     if found is None or len(found.codes) != 1 or found.attributes.keys() - {*FILLS}:
         return None
     return found.codes[0]
-
-
-def dims_of(array: Any) -> tuple[Any, ...]:
-    """Names of the dimensions of an array, where they are stored; of Zarr 3, some may be None."""
-    names: Any = getattr(array.metadata, "dimension_names", None)
-    return tuple(names or array.attrs.get("_ARRAY_DIMENSIONS") or ())

@@ -25,7 +25,15 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
-from streampca.paths import PARQUET, PLINK, TEXTS, paths_end, refuse_special
+from streampca.paths import (
+    PARQUET,
+    PLINK,
+    TEXTS,
+    check_readable,
+    paths_end,
+    plain_errors,
+    refuse_special,
+)
 from streampca.sources.dask.lazy import LazyReader, is_dask_frame
 from streampca.sources.genotypes.plink import open_plink
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
@@ -53,7 +61,6 @@ from streampca.sources.zarr.icechunk import Snapshots, Which
 from streampca.sources.zarr.opening import from_zarr, group_in, open_array, up_to_date
 from streampca.sources.zarr.reader import ZarrReader
 from streampca.sources.zarr.stores import is_repository, metadata_errors
-from streampca.urls import check_readable, plain_errors
 
 TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)

@@ -15,7 +15,7 @@ import numpy as np
 
 from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
-from streampca.matrix.kinds import check_dtype
+from streampca.matrix.block import check_dtype
 from streampca.sources.local_files import FileLocation
 
 # The sample dimensions of an array.

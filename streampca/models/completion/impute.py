@@ -11,6 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
+from streampca.matrix.block import score_dtype
 from streampca.models.completion.fit import Completed, complete
 from streampca.models.completion.plan import completion_candidates
 from streampca.models.completion.recommend import CHOICES, Ratings, judged, pairs_of
@@ -31,12 +32,24 @@ from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, declared, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of
-from streampca.models.results.row_maps import score_dtype
 from streampca.models.rows.labelled_rows import completed_like
 from streampca.passes import Candidate, Outcome
 from streampca.sources.dask.lazy import is_dask_array
 
 HIDDEN = 0.2  # share of the observed cells by which a model is scored
+
+
+def ways_to_complete(
+    model: Any, matrix: ChunkedMatrix, request: CompletionRequest, scratch: str | None = None
+) -> list[Candidate[Completed]]:
+    """The candidates of a model whose request is a completion.
+
+    scratch : where factors lie that do not fit the memory; None: in the checkpoint of the model, or
+        in a temporary folder that goes when the model does.
+    """
+    folder = partial(scratch_folder, model, scratch or model.checkpoint)
+    solve = partial(complete, request=request, checkpoint=model.checkpoint, scratch=folder)
+    return completion_candidates(matrix, request, solve)
 
 
 @declared
@@ -173,9 +186,7 @@ class Completion(WeighsSamples, LinearModel):
     def _candidates(
         self, matrix: ChunkedMatrix, request: CompletionRequest
     ) -> list[Candidate[Completed]]:
-        scratch = partial(scratch_folder, self, self.scratch or self.checkpoint)
-        solve = partial(complete, request=request, checkpoint=self.checkpoint, scratch=scratch)
-        return completion_candidates(matrix, request, solve)
+        return ways_to_complete(self, matrix, request, self.scratch)
 
     def _result(
         self, matrix: ChunkedMatrix, request: CompletionRequest, done: Outcome[Completed]
@@ -204,7 +215,7 @@ class Completion(WeighsSamples, LinearModel):
     @property
     def trace_(self) -> list[Sweep]:
         """Objective, change and held-out error of every sweep."""
-        return [Sweep.from_dict(one) for one in self._fitted().provenance["trace"]]
+        return self._fitted().trace
 
     @property
     def n_iter_(self) -> int:

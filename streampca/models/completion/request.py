@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -84,6 +84,8 @@ class CompletionRequest:
     bounds: Any = OBSERVED
     gives_back: bool = False
     column_weights: Array | None = None
+
+    missing: ClassVar[str] = "mean"  # holes are expected
 
     @property
     def roots(self) -> Array | None:

@@ -85,6 +85,11 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
             raise DamagedSourceError(f"{where} is damaged: seen_items are not those of its users")
 
     @property
+    def trace(self) -> list[Sweep]:
+        """Objective, change and held-out error of every sweep."""
+        return [Sweep.from_dict(sweep) for sweep in self.provenance["trace"]]
+
+    @property
     def _absent(self) -> bool:
         """Whether cells that sparse data do not store are missing."""
         return bool(self.settings.get("absent", "missing") == "missing")

@@ -12,6 +12,7 @@ import numpy as np
 from streampca.errors import AccuracyWarning, InvalidInputError, SourceError, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix.block import score_dtype
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
@@ -33,7 +34,7 @@ from streampca.models.kernel.scores import FixedPoints, KernelScores, PreImages,
 from streampca.models.kernel.scratch import scratch_candidates, stored_candidates
 from streampca.models.kernel.tiles import matrix_free_candidates
 from streampca.models.results.result import shaped
-from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
+from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, Outcome, Rates
 from streampca.passes.blocks import BLOCK_NBYTES

@@ -56,9 +56,9 @@ class EofViews:
     def pcs(self, scaling: int = 0, scores: Any = None) -> Any:
         """(samples, component): projections (0), with unit variance (1), times the root (2).
 
-        scores : (n, k) of the rows of the fit, where it kept none: ``pca.transform(X)``. Labelled
-            ones of ``pca.project(X, scaling=...)`` carry their scaling, which is undone first;
-            their samples and components go by their labels.
+        scores : (n, k) of the rows of the fit, where it kept none: ``pca.project(X)``. Labelled
+            ones carry their scaling, or that they are whitened, which is undone first; their
+            samples and components go by their labels.
         """
         scores = self.result.scores if scores is None else self._given(scores)
         if scores is None:

@@ -146,7 +146,7 @@ class Result:
 
     @property
     def n_features(self) -> int:
-        """p."""
+        """p, dropped and constant features included."""
         return len(self.labels.features)
 
     @property

@@ -55,10 +55,6 @@ class SparseResult(Result, kind="sparse components"):
         return len(self.components)
 
     @property
-    def n_features(self) -> int:
-        return len(self.mean)
-
-    @property
     def nonzero(self) -> Array:
         """(k,) loadings that are not 0."""
         return np.asarray(np.count_nonzero(self.components, axis=1))

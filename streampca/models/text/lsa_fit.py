@@ -18,12 +18,13 @@ from streampca.accumulators import FeatureProjection
 from streampca.errors import InvalidInputError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Preprocessing, RowLengths, RowTotals, work_dtype
+from streampca.matrix.block import score_dtype
 from streampca.models.contract.preprocessing import LogEntropy, Preprocessor, TermWeights, TfIdf
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted, assemble
 from streampca.models.decompose.routes import pca_candidates
 from streampca.models.results.projection import Projection
-from streampca.models.results.row_maps import RowOptions, score_dtype, stored_rows, with_writing
+from streampca.models.results.row_maps import RowOptions, stored_rows, with_writing
 from streampca.models.rows.line_sums import columns_planned, rows_planned, totals
 from streampca.models.rows.new_rows import steps_left
 from streampca.models.text.lsa_result import LSADecomposition

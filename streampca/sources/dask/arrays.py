@@ -18,8 +18,9 @@ import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
+from streampca.matrix.block import check_dtype
 from streampca.matrix.entries import sparse_nbytes
-from streampca.matrix.kinds import CHUNKS, as_scipy, check_dtype, is_sparse, refuse_gpu
+from streampca.matrix.kinds import CHUNKS, as_scipy, is_sparse, refuse_gpu
 from streampca.passes.cluster.workers import await_all, gathered
 from streampca.passes.settings import setting
 from streampca.sources.dask import sharing as dask_sharing

@@ -16,7 +16,8 @@ from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import Location, work_dtype
-from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu, refuse_inexact
+from streampca.matrix.block import refuse_inexact
+from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu
 from streampca.sources.dask.graph import SLICES, Graph, Key, layer_of
 from streampca.sources.dask.sharing import MiB
 from streampca.sources.local_files import FileLocation

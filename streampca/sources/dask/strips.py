@@ -19,7 +19,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, StreamPCAError
 from streampca.kernels import give_back
 from streampca.matrix import Location, ReadCount, SpanCache, current_cache
-from streampca.matrix.kinds import check_dtype
+from streampca.matrix.block import check_dtype
 from streampca.sources.dask import sharing as dask_sharing
 from streampca.sources.dask.chunks import (
     Place,

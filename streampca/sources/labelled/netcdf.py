@@ -14,13 +14,13 @@ import xarray
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location, ReadCount
 from streampca.matrix.chunked_matrix import regular_edges
+from streampca.paths import first_line
 from streampca.sources.annotations import Annotations
 from streampca.sources.cf import FILLS, PACKED
 from streampca.sources.local_files import FileLocation
 from streampca.sources.stacked import Index, Reader, Tally, crossed
 from streampca.sources.zarr.location import ZarrLocation
 from streampca.sources.zarr.stores import zarr_array_in
-from streampca.urls import first_line
 
 
 def open_netcdf(path: str, group: str = "") -> xarray.Dataset:

@@ -22,13 +22,12 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix.columns import is_number, label_array
-from streampca.paths import PARQUET
+from streampca.paths import PARQUET, first_line
 from streampca.sources.ratings.recognition import DELIMITERS
 from streampca.sources.ratings.store import RULES, RatingsMatrix, Spill
 from streampca.sources.tables.frames import column_names, is_frame
 from streampca.sources.tables.header import ROWS, decide
 from streampca.sources.tables.text_options import TextOptions, stated_delimiter
-from streampca.urls import first_line
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
 PIECE_NBYTES, HEAD_NBYTES = 8 << 20, 1 << 16  # of text; of its head, that names are taken from

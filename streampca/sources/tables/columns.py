@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix.columns import as_text
+from streampca.paths import first_line
 from streampca.sources.tables.frames import exact_float
 from streampca.sources.tables.row_names import called_id
 from streampca.sources.tables.text_options import TextOptions
-from streampca.urls import first_line
 
 Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
