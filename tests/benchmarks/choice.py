@@ -180,12 +180,13 @@ def judged(cell: Cell, folder: str, budget: float, rates: Any) -> dict[str, Any]
     fair = [name for name in cpu if sound[name]] or [name for name in cpu if not warned[name]]
     best = min(fair or cpu, key=lambda name: cpu[name])
     chosen = models["auto"]
+    predicted = [model.plan_.considered for model in (*models.values(), chosen)]
     return {
         "seconds": sum(cpu.values()),
         "cpu": cpu,
         "sound": sound,
         "warned": warned,
-        "predicted": dict(chosen.plan_.considered),
+        "predicted": {name: seconds for some in predicted for name, seconds in some},
         "chosen": chosen.plan_.solver,
         "passes": [one.name for one in chosen.cost_],
         "ratio": cpu["auto"] / cpu[best],
