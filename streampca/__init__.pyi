@@ -10,6 +10,8 @@ from streampca.embedding.embed import embed as embed
 from streampca.errors import StreamPCAError as StreamPCAError
 from streampca.genetics.filters import VariantFilter as VariantFilter
 from streampca.genetics.genotype_pca import GenotypePCA as GenotypePCA
+from streampca.genetics.kinship import kinship as kinship
+from streampca.genetics.kinship_result import Kinship as Kinship
 from streampca.genetics.ld_pruning import prune_ld as prune_ld
 from streampca.genetics.projection import project_samples as project_samples
 from streampca.matrix import Block as Block

@@ -22,7 +22,7 @@ import xarray as xr
 import zarr
 
 from tests.forks import forked
-from tests.genotypes import variant_names
+from tests.genotypes import random_calls, variant_names, write_plink
 from tests.peaks import needs_proc
 
 # Its arguments are a path and a program that defines fit(limit) -> the plans that were made.
@@ -220,6 +220,12 @@ def fit(limit):
         model = streampca.GenotypePCA(5, memory_limit=limit, progress=False, loadings=folder + "/v")
         return [model.fit(path).plan_]
 """
+KINSHIP = """
+def fit(limit):
+    plan = streampca.kinship(path, memory_limit=limit, progress=False).plan
+    class Plan: peak_nbytes, memory = plan["peak_bytes"], plan["memory"]
+    return [Plan]
+"""
 FRAME = "import pandas\nframe = pandas.DataFrame(np.load(path), copy=False)\n"
 CSR = "import scipy.sparse\nmatrix = scipy.sparse.load_npz(path)\n"
 DASK = "import dask.array\narray = dask.array.from_zarr(path).rechunk((1500, 130))\n"
@@ -263,6 +269,9 @@ LAYOUTS = {
         lambda path: calls(path, 300, 100_000), ".zarr", GENOTYPES
     ),
     "PLINK .bed": Layout(plink, ".bed", MODEL.format("GenotypePCA(5, " + LIMITED)),
+    "kinship": Layout(
+        lambda path: write_plink(path.with_suffix(""), random_calls(2000, 4000)), ".bed", KINSHIP
+    ),
     "wide float64, all components": Layout(
         zarr_of((1200, 5000), (1200, 500), "f8"), ".zarr", PCA.format("None", "path")
     ),
@@ -345,6 +354,7 @@ SHOWN = (
 # what needs no other libraries than "tall float32"
 FORKED = (
     "genotypes, loadings to Zarr",
+    "kinship",
     "wide float64, all components",
     "wide, stored by samples",
     "tall, R factor",

@@ -13,7 +13,7 @@ from tests.genotypes import random_calls, write_plink
 
 OURS = {
     one: set(build_parser([one]).named._option_string_actions)
-    for one in ("fit", "plan", "prune", "project", "convert")
+    for one in ("fit", "plan", "prune", "relate", "project", "convert")
 }
 
 

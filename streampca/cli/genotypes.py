@@ -22,7 +22,6 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_endings, check_outputs, check_writable
-from streampca.cli.plink_tables import identifiers
 from streampca.cli.selection import SHARES, Selection, choose, pruning_rules
 from streampca.cli.side_data import names_samples
 from streampca.cli.terminal import shown
@@ -30,7 +29,7 @@ from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.ld_pruning import PRUNE_IN, WINDOW, prune_ld
 from streampca.genetics.projection import project_samples
-from streampca.genetics.tables import write_eigenvec
+from streampca.genetics.tables import identifiers, write_eigenvec
 from streampca.genetics.variant_matching import AMBIGUOUS, BY
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.matrix.labels import json_of

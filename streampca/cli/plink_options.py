@@ -63,7 +63,7 @@ ANSWERS = {
     "everyone counts, founder or not; to fit on some and score all: --fit-samples FILE": (
         "keep-founders; keep-nonfounders; filter-founders; nonfounders; bad-freqs; pca-clusters"
     ),
-    "not here; plink2 --bfile x --king-cutoff 0.177 --out x writes x.king.cutoff.in.id, on which "
+    "streampca relate x.bed -o x --king-cutoff 0.0884 writes x.king.cutoff.in.id, on which "
     "to fit: --fit-samples x.king.cutoff.in.id (all are scored), or --keep": (
         "king-cutoff; king-cutoff-table; rel-cutoff; grm-cutoff"
     ),
@@ -76,6 +76,10 @@ ANSWERS = {
     ),
     "streampca project model x.bed -o x.tsv scores samples on a fit; --allele-wts writes loadings "
     "for plink2 --score; --scores ZARR takes the scores of a fit": "score; score-list",
+    "streampca relate x.bed -o x --make-king-table writes the table x.kin0; the matrix is "
+    "streampca.kinship('x.bed').kinship in Python": (
+        "make-king; make-king-table; king-table-filter; king-table-subset"
+    ),
     "--freq lists every variant": "write-snplist",
     "--out lists every sample": "write-samples",
     "not here; streampca convert writes Zarr": "make-bed; make-pgen; make-bpgen; recode; export",
@@ -83,7 +87,7 @@ ANSWERS = {
         "glm; linear; logistic; assoc; pheno; pheno-name; mpheno; 1; covar; covar-name"
     ),
     "not here; PLINK computes it": (
-        "make-king; make-king-table; genome; het; hardy; fst; geno-counts; sample-counts; homozyg; "
+        "genome; het; hardy; fst; geno-counts; sample-counts; homozyg; "
         "r2; r2-phased; r2-unphased; ld; clump; freqx; variant-score; vscore; cluster; mds-plot; "
         "output-chr; zst-level"
     ),
@@ -97,6 +101,8 @@ ANSWERS = {
 VALUES = {
     ("--missing", ""): "--missing-counts, with --out, writes plink2's tables .smiss and .vmiss; "
     "--missing mean says what a missing cell is taken for",
+    ("--make-king-table", "counts"): "--make-king-table takes no value here, HETHET and IBS0 are "
+    "shares; streampca.kinship('x.bed').pairs_of(i) has counts in Python",
     ("--freq", "counts"): "--freq takes no value here; .afreq has frequencies and OBS_CT",
 }
 _BY_NAME = {

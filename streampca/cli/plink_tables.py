@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from streampca.genetics.genotype_pca import used_variants
 from streampca.genetics.tables import (
     allele_weights,
     eigensoft_eigenvalues,
+    identifiers,
     write_acount,
     write_afreq,
     write_allele_weights,
@@ -95,12 +95,3 @@ def write_outputs(
         elif chosen.pruning is not None:
             chosen.pruning.write(path, may)
     return [*written, *zarr_outputs(arguments)]
-
-
-def identifiers(samples: Any) -> list[tuple[str, Any]]:
-    """The columns FID and IID; only IID without families, and numbers from 1 without names."""
-    if "family" in samples.extra:
-        return [("FID", samples.extra["family"]), ("IID", samples.extra["individual"])]
-    if not samples.named:
-        return [("IID", range(1, len(samples) + 1))]
-    return [("IID", [name.replace(" ", "_") for name in samples.names()])]

@@ -1,4 +1,4 @@
-"""PCA of genotypes: counts, filters, LD pruning, projection.
+"""PCA of genotypes: counts, filters, LD pruning, kinship, projection.
 
 ```sh
 streampca fit chr*.bed --scale hwe -k 10 -o models/geno --out tables/geno   # .eigenvec, .eigenval
@@ -8,6 +8,7 @@ streampca fit --config configs/genotypes.yaml
 streampca plot models/geno --kind scores --panel populations.txt -o scores.png
 streampca project models/geno new.bed -o new.tsv --shrinkage oadp
 streampca prune x.bed --ld-r2 0.2 --ld-window 500 -o kept.txt
+streampca relate x.bed --king-cutoff 0.0884 --make-king-table -o x  # .kin0, .king.cutoff.in.id
 streampca convert x.bed -o x.zarr
 ```
 
@@ -17,6 +18,7 @@ model.eigenvalues_  # of ZZ'/M, as PLINK's .eigenval; explained_variance_ beside
 model.tracy_widom_  # EIGENSOFT's significance of each component
 model.fit_transform("x.bed")  # scores; eigenvectors_, frequencies_, result_.missing_by_sample, ...
 model.result_.to_xarray()  # all of it, labelled
+found = streampca.kinship("x.bed")  # found.kinship, found.related("first"), found.unrelated(0.0884)
 streampca.project_samples(model, "new.bed")  # alleles matched, swapped, holes solved for
 ```
 
@@ -32,6 +34,15 @@ line win. Outputs are checked before anything is read, and replaced only with `-
 others (with a warning), where PLINK asks founders only: with the founders as `fit_samples` they are
 PLINK's. Variants of a .bim with a negative position are left out, as in PLINK. Monomorphic variants
 do not count in the M of the eigenvalues; PLINK counts them unless `--maf` takes them out.
+
+**Relatives.** `kinship` counts KING-robust kinship of all pairs in one pass: integers over all
+variants that pass the filters (not the pruned ones), the same for any number of workers.
+`related("second")` lists pairs of that degree or closer (duplicates .354, first .177, second .0884,
+third .0442); `unrelated(cutoff)` is PLINK's greedy rule. The command `relate` writes its files;
+`--fit-samples x.king.cutoff.in.id` fits on the unrelated samples and scores everyone. The table is
+plink2's to every printed digit, with two exceptions: variants on chromosome 0 do not count here,
+and alpha 3.5 counts a rare variant in NSNP where one of two samples has no call and the other two
+copies of the rare allele.
 
 **Tables.** `fit_samples` fits on unrelated samples and scores everyone in the same two passes; the
 column FITTED (1 or 0) of the `.eigenvec`, and `result_.fitted`, say who was fitted. `--freq` writes

@@ -80,7 +80,7 @@ def well_called(
     if wanted.filters:
         judges = matrix if rows is None else select(matrix, samples=rows)
         stats = _counted(judges, "calls by variant", Moments(), made, running).columns()
-        kept = _enough_calls(stats, wanted)
+        kept = enough_calls(stats, wanted)
         if not kept.any():
             raise InvalidInputError(
                 f"maf={maf:g} and max_missing={max_missing:g} leave none of {len(kept)} variants"
@@ -112,7 +112,7 @@ def well_called_samples(matrix: ChunkedMatrix, lost: Array, limit: float) -> Arr
     return np.asarray(kept)
 
 
-def _enough_calls(stats: ColumnStats, wanted: Standardize) -> Array:
+def enough_calls(stats: ColumnStats, wanted: Standardize) -> Array:
     """(p,) True for variants that are neither rare nor poorly called.
 
     Those without a call or of one allele alone count among the rare, where rare ones are refused.

@@ -33,7 +33,7 @@ def _count_ones(typing: Any, word: Any) -> Any:
     return types.uint64(types.uint64), code
 
 
-_ones: Any = intrinsic(_count_ones)
+set_bits: Any = intrinsic(_count_ones)
 
 
 @_compile
@@ -96,9 +96,9 @@ def count_calls(bits: Array, counts: Array) -> None:
         observed, total, same = np.uint64(0), np.uint64(0), np.uint64(0)
         for w in range(bits.shape[2]):
             counted, other = bits[j, 0, w], bits[j, 1, w]
-            observed += _ones(counted | other)
-            total += _ones(counted & ~other)
-            same += _ones(counted ^ other)
+            observed += set_bits(counted | other)
+            total += set_bits(counted & ~other)
+            same += set_bits(counted ^ other)
         counts[j, 0], counts[j, 1] = np.int64(observed), 2 * np.int64(total) - np.int64(same)
         counts[j, 2] = np.int64(same)
 
@@ -109,8 +109,8 @@ def _product(a: Array, b: Array) -> Any:
     both, unlike = np.uint64(0), np.uint64(0)
     for w in range(a.shape[1]):
         homozygous = (a[0, w] ^ a[1, w]) & (b[0, w] ^ b[1, w])
-        both += _ones(homozygous)
-        unlike += _ones(homozygous & (a[0, w] ^ b[0, w]))
+        both += set_bits(homozygous)
+        unlike += set_bits(homozygous & (a[0, w] ^ b[0, w]))
     return np.int64(both) - 2 * np.int64(unlike)
 
 
@@ -120,8 +120,8 @@ def _within(a: Array, b: Array) -> Any:
     total, same = np.uint64(0), np.uint64(0)
     for w in range(a.shape[1]):
         homozygous = (a[0, w] ^ a[1, w]) & (b[0, w] | b[1, w])
-        same += _ones(homozygous)
-        total += _ones(homozygous & a[0, w])
+        same += set_bits(homozygous)
+        total += set_bits(homozygous & a[0, w])
     return 2 * np.int64(total) - np.int64(same), np.int64(same)
 
 
@@ -130,7 +130,7 @@ def _shared(a: Array, b: Array) -> Any:
     """Samples observed in both."""
     count = np.uint64(0)
     for w in range(a.shape[1]):
-        count += _ones((a[0, w] | a[1, w]) & (b[0, w] | b[1, w]))
+        count += set_bits((a[0, w] | a[1, w]) & (b[0, w] | b[1, w]))
     return np.int64(count)
 
 

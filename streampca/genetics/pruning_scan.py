@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator
-from streampca.errors import InvalidInputError, shorten
+from streampca.errors import InvalidInputError
+from streampca.genetics.block_calls import calls_of, not_calls
 from streampca.kernels import Array
 from streampca.matrix import Standardize
 
@@ -59,10 +60,10 @@ class LDScan(Accumulator):
                 f"{type(self).__name__} needs blocks in order: it has seen {self.seen} variants, "
                 f"and the next block holds variants {block.start} to {block.stop - 1}"
             )
-        values, code = _calls(block)
+        values, code = calls_of(block)
         bits, n_invalid = pack_calls(values, code)
         if n_invalid:
-            raise _not_calls(block, values, code)
+            raise not_calls(block, values, code, "LD pruning")
         if self.code_assumed and block.stats.missing.any():
             Standardize(code_assumed=True).refuse_other_counts(block.stats)
         counts = np.empty((len(bits), 3), np.int64)
@@ -120,34 +121,3 @@ class LDScan(Accumulator):
 
 def _bits_nbytes(n: int) -> int:
     return 16 * -(-n // 64)
-
-
-def _calls(block: Any) -> tuple[Array, int]:
-    """(calls (n, m) as integers, the code of a missing one)."""
-    values = block.values if isinstance(block.values, np.ndarray) else block.dense()
-    missing = block.missing_value
-    if values.dtype in (np.int8, np.uint8) and block.hidden is None:
-        known = missing is not None and np.isfinite(missing) and float(missing).is_integer()
-        return values, int(missing) if known else 1 << 15
-    hole = block.mask
-    calls = np.full(values.shape, 127, np.int8, order="C" if values.flags.c_contiguous else "F")
-    for call in (0, 1, 2):
-        calls[values == call] = call
-    if hole is not None:
-        calls[hole] = -1
-    return calls, -1
-
-
-def _not_calls(block: Any, values: Array, code: int) -> InvalidInputError:
-    """The error for cells that are not calls."""
-    bad = (values != code) & ((values < 0) | (values > 2))
-    columns = np.flatnonzero(bad.any(axis=0))
-    found = np.unique(block.dense()[bad]).tolist()
-    advice = ""
-    if block.missing_value is None and len(found) == 1:
-        advice = f" If {found[0]:g} means missing, say missing_value={found[0]:g}."
-    examples = shorten([f"{value:g}" for value in found])
-    return InvalidInputError(
-        f"{block.describe()}, {block.name_columns(columns)} hold {examples}; LD pruning needs "
-        f"calls 0, 1 or 2 (copies of an allele) or missing.{advice}"
-    )

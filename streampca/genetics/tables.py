@@ -92,6 +92,25 @@ def allele_weights(result: Any, part: slice, columns: Any) -> Array:
     return np.asarray(columns[part]) * deviation[:, None]
 
 
+def identifiers(samples: Any) -> list[tuple[str, Any]]:
+    """The columns FID and IID; only IID without families, and numbers from 1 without names."""
+    if "family" in samples.extra:
+        return [("FID", samples.extra["family"]), ("IID", samples.extra["individual"])]
+    if not samples.named:
+        return [("IID", range(1, len(samples) + 1))]
+    return [("IID", [name.replace(" ", "_") for name in samples.names()])]
+
+
+def six_digits(values: Array) -> Array:
+    """Values (m,) rounded to six significant digits as PLINK 2 prints them: ties to the even digit,
+    also those that binary numbers only approach, such as 0.02265625."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        power = 10.0 ** (5 - np.floor(np.log10(np.abs(values))))
+        digits = np.abs(values) * power
+        rounded = np.floor(digits + np.where(np.floor(digits) % 2 == 0, 0.499999995, 0.500000005))
+        return np.where(np.isfinite(rounded), np.copysign(rounded / power, values), values)
+
+
 # Tables of variants and samples: columns by their heading, each a function of a slice of rows.
 
 Columns = Mapping[str, Callable[[slice], Sequence[Any]]]

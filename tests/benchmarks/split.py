@@ -48,6 +48,7 @@ INNERMOST = {
     r"|/asyncio/",
 }
 OTHER, UNSEEN, SAMPLING = "other", "not seen by a sample", "sampling"
+NATIVE = "threads of libraries"  # that run no Python, such as a decoder's
 
 
 # -- sampling -----------------------------------------------------------------------
@@ -110,7 +111,7 @@ class Sampler:
                 continue
             if (spent := used - self._before.get(thread, 0.0)) > 0:
                 known = thread in stacks
-                self.parts[part_of(stacks[thread]) if known else UNSEEN] += spent
+                self.parts[part_of(stacks[thread]) if known else NATIVE] += spent
         self._before = now
 
 

@@ -28,6 +28,11 @@ def test_the_same_bits_on_two_processes(two_processes: Any, tmp_path) -> None:
         for scheduler in ("threads", two_processes)
     ]
     np.testing.assert_array_equal(*kept)
+    related = [
+        streampca.kinship(path, scheduler=scheduler).kinship
+        for scheduler in ("threads", two_processes)
+    ]
+    np.testing.assert_array_equal(*related)
     projected = [
         streampca.project_samples(here.result_, path, scheduler=scheduler).scores
         for scheduler in ("threads", two_processes)

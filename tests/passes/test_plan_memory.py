@@ -264,6 +264,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {  # of numbers, and of a fol
     "intrinsic_dimension": lambda x, folder: streampca.intrinsic_dimension(x, **LIMIT),
     "column statistics": lambda x, folder: highly_variable(np.abs(x), n_top=2, **LIMIT),
     "pruning": lambda x, folder: prune_ld(CALLS, **LIMIT),
+    "kinship": lambda x, folder: streampca.kinship(CALLS, **LIMIT),
     "convert": lambda x, folder: convert(x, folder / "c.zarr", **LIMIT),
 }
 

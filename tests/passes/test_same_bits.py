@@ -47,6 +47,11 @@ def pruned(folder: Path) -> list[Any]:
     return [kept, *results(sp.GenotypePCA(3), g[:, kept])]
 
 
+def related(folder: Path) -> list[Any]:
+    found = sp.kinship(calls(300, 3000), missing_value=-1, progress=False)
+    return [found.shared, found.lost_het, found.lost_both, found.het, found.lost]
+
+
 def imputed(folder: Path) -> list[Any]:
     x = holed(numbers(1500, 120), 0.3)
     model = sp.HardImpute(2, max_passes=4, progress=False).fit(x)
@@ -87,6 +92,7 @@ CASES: dict[str, Fit] = {
     "ppca of holes": of(partial(sp.PPCA, 3, missing="em"), lambda: holed(numbers(1500, 60), 0.1)),
     "factor analysis": of(partial(sp.FactorAnalysis, 3), partial(numbers, 3000, 60)),
     "genotypes, pruned": pruned,
+    "kinship": related,
     "scores in Zarr": stored_scores,
 }
 

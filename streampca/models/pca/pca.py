@@ -250,7 +250,8 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     @property
     def trace_(self) -> list[Sweep]:
-        """Objective and change of every sweep, after ``missing="impute"``."""
+        """Objective and change of every sweep, after ``missing="impute"``. Raises AttributeError
+        after another fit."""
         if not isinstance(result := self._fitted(), CompletedDecomposition):
             raise AttributeError("a fit without missing='impute' makes no sweeps")
         return result.trace

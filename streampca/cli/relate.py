@@ -1,0 +1,109 @@
+"""``streampca relate``: relatives among the samples of a source, in PLINK's tables."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+import streampca
+from streampca.cli.commands import Parser
+from streampca.cli.fields import add_fields
+from streampca.cli.genotypes import OF_GENOTYPES, PLINK_NAMES, files_read, filter_options
+from streampca.cli.options import (
+    open_source,
+    print_answer,
+    running_options,
+    settings_of_run,
+    source_options,
+)
+from streampca.cli.outputs import check_outputs
+from streampca.cli.selection import SHARES, choose
+from streampca.cli.terminal import shown
+from streampca.genetics.filters import VariantFilter
+from streampca.genetics.kinship_result import DEGREES, cutoff_paths, kinship_threshold
+
+NAMED = ", ".join(f"{name} ({least:g})" for name, least in DEGREES.items())
+
+
+def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
+    """Add the options of ``relate``."""
+    one = parsers["relate"]
+    one.set_defaults(run=run_relate)
+    one.add_argument("source", nargs="*")
+    one.add_argument(
+        "-o",
+        "--output",
+        "--out",
+        required=True,
+        metavar="PREFIX",
+        help="write PREFIX.kin0, and with --king-cutoff PREFIX.king.cutoff.in.id and .out.id",
+    )
+    one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    one.add_argument(
+        "--make-king-table",
+        action="store_true",
+        help="the table of all pairs; without this, the filter and the cutoff: of relatives of the "
+        "third degree or closer",
+    )
+    one.add_argument(
+        "--king-table-filter",
+        dest="least",
+        type=_threshold,
+        metavar="MIN",
+        help=f"leave pairs of smaller kinship out of the table: a number, or {NAMED}",
+    )
+    one.add_argument(
+        "--king-cutoff",
+        dest="cutoff",
+        type=_threshold,
+        metavar="MAX",
+        help="list samples of which no two have a larger kinship, by PLINK's greedy rule",
+    )
+    for name in SHARES:
+        flags = {"flags": [PLINK_NAMES[name]]} if name in PLINK_NAMES else {}
+        add_fields(one, streampca.GenotypePCA, {name: {**flags, **OF_GENOTYPES[name]}})
+    filter_options(one)
+    one.add_argument("--remove", metavar="FILE", help="samples to leave out")
+    running_options(one)
+    source_options(one)
+
+
+def run_relate(arguments: argparse.Namespace) -> int:
+    """``streampca relate``."""
+    prefix, cutoff, least = arguments.output, arguments.cutoff, arguments.least
+    listed = arguments.make_king_table or least is not None or cutoff is None
+    least = least if least is None else kinship_threshold(least, "least")
+    if not arguments.make_king_table and least is None:
+        least = DEGREES["third"]
+    table = [f"{prefix}.kin0"] if listed else []
+    lists = [] if cutoff is None else [str(path) for path in cutoff_paths(prefix)]
+    if cutoff is not None:
+        kinship_threshold(cutoff, "cutoff", smallest=0.0)
+    check_outputs(
+        tables=[*table, *lists], sources=files_read(arguments), overwrite=arguments.overwrite
+    )
+    matrix = choose(arguments, open_source(arguments)).matrix
+    shares = {name: getattr(arguments, name) for name in SHARES}
+    every = VariantFilter(chromosomes="all")
+    found = streampca.kinship(matrix, variants=every, **shares, **settings_of_run(arguments))
+    whole, lines = found.to_dict(), [str(found)]
+    if listed:
+        found.write_table(table[0], least, arguments.overwrite)
+    if cutoff is not None:
+        found.write_cutoff(prefix, cutoff, arguments.overwrite)
+        whole["unrelated"] = int(found.unrelated(cutoff).sum())
+        lines.append(f"{whole['unrelated']} samples remain, no two of a kinship above {cutoff}")
+    whole["written"] = [*table, *lists]
+    lines += [f"written    {shown(path)}" for path in whole["written"]]
+    print_answer(arguments, whole, "\n".join(lines))
+    return 0
+
+
+def _threshold(text: str) -> float | str:
+    """A kinship, or the name of a degree."""
+    try:
+        return text if text in DEGREES else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a kinship such as {DEGREES['second']}, or {NAMED}"
+        ) from None
