@@ -212,13 +212,13 @@ def certify_ritz(
     squares = np.cumsum((residual**2)[::-1])[::-1]
     outside = np.hypot(rests.min(initial=np.inf), np.sqrt(np.append(squares, 0.0)[1:]))
     taken = np.minimum(rests, outside)  # norm of C on a residual
+    turned = turned_by_rounding(k, floor, rounding)
     for i in range(k):
         of = _Deviation(values, residual, rests, i)
         bound[i] = min(bound[i], float(of.above.min(initial=np.inf)))
         tangent = of.tangent if multiplied is None or not multiplied[i] else of.multiplied(taken)
-        turned = SAFETY * floor + 2.0 * float(rounding[max(i - 1, 0) : i + 2].max())
         with np.errstate(divide="ignore"):
-            sines = SAFETY * tangent + turned / np.minimum(of.near, of.apart)
+            sines = SAFETY * tangent + turned[i] / np.minimum(of.near, of.apart)
         if sines.min(initial=np.inf) < LARGEST:
             best = int(sines.argmin())
             angle[i], gap[i] = np.arcsin(sines[best]), min(of.near[best], of.apart[best])
@@ -233,6 +233,13 @@ def certify_ritz(
         passes,
         left / divisor,
     )
+
+
+def turned_by_rounding(k: int, floor: float, rounding: Array) -> Array:
+    """(k,) by how much rounding may turn each component, times its gap.  rounding : (d,)."""
+    around = np.concatenate([rounding[:1], rounding, [0.0]])
+    largest = np.max([around[i : i + k] for i in range(3)], axis=0)
+    return np.asarray(SAFETY * floor + 2.0 * largest)
 
 
 class _Deviation:
