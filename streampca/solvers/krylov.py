@@ -213,7 +213,7 @@ class KrylovSpace:
             fresh = rng.standard_normal((self.m, np.count_nonzero(weak)))
             block[:, weak] = fresh if self.live is None else fresh * self.live[:, None]
         self._fresh = int(np.count_nonzero(weak))
-        block = self.orthonormal(block)
+        block = self.orthonormal(block, rounds=1 + bool(weak.any()))
         self._coupling = block.T.astype(np.float64, copy=False) @ product
         return block
 
@@ -223,10 +223,10 @@ class KrylovSpace:
         self._fresh = width
         return self.orthonormal(fresh if self.live is None else fresh * self.live[:, None])
 
-    def orthonormal(self, block: Array) -> Array:
+    def orthonormal(self, block: Array, rounds: int = 2) -> Array:
         """The block (m, b), orthonormal to the basis and in itself: in place, then in dtype."""
         d = self.size
-        for _ in range(2):
+        for _ in range(rounds):
             inner = np.zeros((d, block.shape[1]))
             for piece in self._pieces(d):
                 inner += self._basis[:d, piece].astype(np.float64, copy=False) @ block[piece]
