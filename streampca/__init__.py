@@ -1,8 +1,11 @@
 """Out-of-core PCA and its relatives: exact, in as few passes as possible, in planned memory."""
 
-from streampca.imported import public_names
-from streampca.registration import register_with_xarray
+from functools import partial
+from importlib import import_module
+
+from streampca.imported import public_names, when_imported
 
 __getattr__, __dir__, __all__ = public_names(__name__)  # of __init__.pyi
 
-register_with_xarray()
+# The accessor ``da.streampca``, once streampca and xarray are imported, in any order.
+when_imported("xarray", partial(import_module, "streampca.xarray"))

@@ -11,10 +11,13 @@ import mmap
 import pkgutil
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 # Names of the package: their modules load when they are first used.
 
@@ -57,6 +60,45 @@ def load_public(name: str | None = None) -> None:
         import_module(home)
 
 
+# What waits for a library that this package does not import by itself.
+
+
+class _AfterImport(MetaPathFinder):
+    """Lets the other finders find a library, and acts once it has loaded."""
+
+    def __init__(self, library: str, act: Callable[[], object]) -> None:
+        self.library, self.act = library, act
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self.library:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            self.act()
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def when_imported(library: str, act: Callable[[], object]) -> None:
+    """Act now if a library is loaded, else as soon as other code loads it."""
+    if library in sys.modules:
+        act()
+    elif not any(getattr(finder, "library", None) == library for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterImport(library, act))
+
+
 # The memory of libraries, measured when they are imported.
 
 HEAVY = (
@@ -78,10 +120,11 @@ _weights: dict[frozenset[str], int] = {}  # libraries imported together -> bytes
 _open = threading.local()
 
 
-def resident_nbytes(proc: Path = Path("/proc")) -> int:
+def resident_nbytes(proc: str | Path = "/proc") -> int:
     """Resident memory of this process now; 0 if the system does not tell."""
     try:
-        pages = int((proc / "self" / "statm").read_text().split()[1])
+        with open(f"{proc}/self/statm", "rb", buffering=0) as file:
+            pages = int(file.read().split()[1])
     except (OSError, IndexError, ValueError):
         return 0
     return pages * mmap.PAGESIZE

@@ -1,17 +1,18 @@
-"""Paths of files: only regular ones are read back, and a full disk is said to be one."""
+"""Where data lie: files, of which only regular ones are read back, URLs, and their errors."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import re
 import stat
 import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from streampca.errors import DamagedSourceError
+from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 
 # Safe reading of files: only regular files, of a bounded size, and not through links.
 #
@@ -178,7 +179,7 @@ def _open_by_name(folder: str, name: str) -> int:
     """Without handles of folders: check each part first. A link made in between is followed."""
     *parents, last = name.split("/")
     path = folder
-    for part, right in [*((one, stat.S_ISDIR) for one in parents), (last, stat.S_ISREG)]:
+    for part, right in [*((parent, stat.S_ISDIR) for parent in parents), (last, stat.S_ISREG)]:
         path = os.path.join(path, part)
         about = os.lstat(path)
         if not right(about.st_mode) or getattr(about, "st_reparse_tag", 0) == JUNCTION:
@@ -202,6 +203,67 @@ def _read(handle: int, shown: str, most: int) -> bytes:
     )
 
 
+# URLs.
+
+NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # opened by obstore
+READ = (*OBJECTS, "https", "http", "file", "memory")  # supported for reading
+
+
+def scheme_of(url: str) -> str:
+    """ "s3" for ``s3://bucket/key``, "" for a path. Raises InvalidInputError for chained URLs."""
+    scheme, found, _ = url.partition("://")
+    if found and "::" in scheme:
+        raise InvalidInputError(
+            f"{scheme.partition('::')[0]}:: chained URLs are not taken; open the Zarr store "
+            "yourself, and give the zarr.Array"
+        )
+    return scheme if found else ""
+
+
+def check_readable(url: str) -> None:
+    """Raise InvalidInputError for a URL whose scheme is not supported."""
+    scheme = scheme_of(url)
+    if scheme and scheme not in READ:
+        raise InvalidInputError(
+            f"{scheme}:// is not read; expected a path, or one of "
+            f"{', '.join(f'{one}://' for one in READ)}. Of anything else open the Zarr store "
+            "yourself, and give the zarr.Array"
+        )
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """A context in which errors of obstore and Icechunk become an OSError of one line.
+
+    Raises SourceError for a bucket that does not exist.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith(("obstore", "icechunk")):
+            raise
+        if NO_BUCKET.search(str(error)):
+            raise SourceError(
+                f"the bucket of this URL does not exist: make it, or correct the URL "
+                f"({first_line(error)})"
+            ) from error
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(errno.ENOENT, first_line(error)) from error
+        raise OSError(errno.EIO, first_line(error)) from error
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a message; the rest is for the developers of those libraries.
+
+    Of the XML that a server answers with, its code.
+    """
+    text = str(error).strip()
+    line = re.split(r"\n|<\?xml|<Error>", text)[0].strip()
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    return f"{line} {code[1]}" if code and code[1] not in line else line
+
+
 # Full disks.
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -214,7 +276,7 @@ def full_disk_noted(*places: str | None) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL and error.filename is None and not hasattr(error, "__notes__"):
-            named = ", ".join(one for one in places if one)
+            named = ", ".join(place for place in places if place)
             error.add_note(
                 f"while writing {f'{named}, or ' * bool(named)}temporary files in "
                 f"{tempfile.gettempdir()} (TMPDIR)"

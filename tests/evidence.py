@@ -42,6 +42,7 @@ CANDIDATES = {
     "embed": "CANDIDATES",
     "ratings": "CANDIDATES",
     "real_data": "CASES",
+    "everyday": "ROWS",
 }
 
 
@@ -190,6 +191,33 @@ def real_data(name: str) -> str:
     body = [[r["name"], r["numbers"], r["ours"], r["reference"], r["source"]] for r in told["rows"]]
     table = grid(["data", "numbers", "streampca", "reference", "by"], body)
     return f"{table}\n\n{source(told)}"
+
+
+def everyday(name: str) -> str:
+    """Ours beside the peer of each row, in turns."""
+    told = recorded(name)
+    head = ["", "peer", "ours, CPU", "peer's", "ratio", "goal", "ours, wall", "peer's"]
+    body = [
+        [
+            row["work"],
+            row["peer"],
+            *(duration(row[key]) for key in ("cpu", "peer_cpu")),
+            f"{row['cpu'] / row['peer_cpu']:.{1 if row['cpu'] > 10 * row['peer_cpu'] else 2}f}",
+            row["goal"],
+            *(duration(row[key]) for key in ("seconds", "peer_seconds")),
+        ]
+        for row in told["rows"]
+        if "error" not in row
+    ]
+    failed = [f"Not run: {row['work']} ({row['error']})." for row in told["rows"] if "error" in row]
+    busy = max(row["load"] for row in told["rows"])
+    load = f"The load average was at most {busy:g}; on a busy machine wall times mean little."
+    return "\n".join([grid(head, body), "", source(told), load, *failed])
+
+
+def duration(seconds: float) -> str:
+    """In milliseconds where it is short."""
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.2g} ms"
 
 
 def summary(_: str) -> str:
@@ -341,6 +369,7 @@ def grid(head: list[str], body: list[list[str]]) -> str:
 MAKERS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(CANDIDATES, times),
     "real_data": real_data,
+    "everyday": everyday,
     "summary": summary,
     "faults": faults,
 }

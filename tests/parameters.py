@@ -9,8 +9,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import streampca
+from streampca.models.contract.parameters import RunningParameters
 from streampca.models.contract.registry import all_kinds
-from streampca.models.contract.shared_parameters import RunningParameters
 
 PAGE = Path(streampca.__file__).with_name("PARAMETERS.md")
 HEAD = """# Parameters by class

@@ -22,21 +22,21 @@ ANYTHING = {"*"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "__main__": {"cli"},  # python -m streampca
-    "paths": {"errors"},  # files that are read back: a file beside errors
-    "urls": {"errors"},  # schemes, object storage: a file beside errors
+    "paths": {"errors"},  # where data lie, files that are read back: a file beside errors
+    "object_storage": {"errors", "paths"},  # a file beside errors
     "html": {"errors"},  # how things look in a notebook: a file beside errors
     "imported": set(),  # what libraries weigh: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
     "solvers": {"errors", "html", "kernels"},
-    "store": {"errors", "paths", "urls"},
+    "store": {"errors", "paths", "object_storage"},
     "matrix": {"errors", "html", "kernels"},
     "sources": {
         "errors",
         "kernels",
         "matrix",
         "paths",
-        "urls",
+        "object_storage",
         "imported",
         "passes.cluster.calls",  # what lies on a cluster is asked for in the way of the passes
         "passes.settings",
@@ -103,7 +103,6 @@ ALLOWED: dict[str, set[str]] = {
     "cli": ANYTHING,
     "xarray": {"models", "passes", "sources"},  # the accessor
     "preprocess": {"models"},  # names for users
-    "registration": {"xarray"},
     "version": set(),  # for __init__ and cli alone
     "__init__": ANYTHING,
 }

@@ -165,7 +165,7 @@ class Parser(argparse.ArgumentParser):
 
     def options(self) -> list[str]:
         """The long options that it takes."""
-        return [one for one in self._option_string_actions if one.startswith("--")]
+        return [action for action in self._option_string_actions if action.startswith("--")]
 
 
 def _taken_by(option: str, commands: Sequence[str]) -> str:

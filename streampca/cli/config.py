@@ -98,10 +98,10 @@ def load_config(path: str) -> tuple[dict[str, Any], Origin]:
 
 def _entries(parser: Parser) -> dict[str, argparse.Action]:
     """The entries that a file can have: long options without dashes, parameters, and ``source``."""
-    actions = [one for one in parser._actions if one.dest not in ("help", "config")]
-    found = {one.dest.replace("_", "-"): one for one in actions}
-    for one in actions:
-        found |= {name[2:]: one for name in one.option_strings if name.startswith("--")}
+    actions = [action for action in parser._actions if action.dest not in ("help", "config")]
+    found = {action.dest.replace("_", "-"): action for action in actions}
+    for action in actions:
+        found |= {name[2:]: action for name in action.option_strings if name.startswith("--")}
     return found
 
 

@@ -109,5 +109,5 @@ def _annotations(cls: type) -> dict[str, str]:
     """The types of all fields of a class, as in its source text."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        found |= {name: str(one) for name, one in vars(base).get("__annotations__", {}).items()}
+        found |= {name: str(value) for name, value in vars(base).get("__annotations__", {}).items()}
     return found

@@ -143,9 +143,9 @@ def filter_options(group: Any) -> None:
             "help": "known regions of that genome build",
         },
     }
-    for one in fields(VariantFilter):
-        option = PLINK_NAMES.get(one.name, f"--{one.name.replace('_', '-')}")
-        group.add_argument(option, dest=one.name, default=one.default, **spelled[one.name])
+    for field in fields(VariantFilter):
+        option = PLINK_NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
+        group.add_argument(option, dest=field.name, default=field.default, **spelled[field.name])
 
 
 def pruning_options(group: Any) -> None:
@@ -161,7 +161,7 @@ def pruning_options(group: Any) -> None:
 
 def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
     """Whether to fit a GenotypePCA: allele scaling, an option of PLINK, or labelled calls."""
-    named = any(getattr(arguments, n) != one for n, one in arguments.only_genotypes.items())
+    named = any(getattr(arguments, n) != value for n, value in arguments.only_genotypes.items())
     return (
         named
         or arguments.scale in ALLELE_SCALES

@@ -261,7 +261,7 @@ def report(model: Any) -> str:
             f"{one['rank']:>5} {one['penalty']:>9.4g} {one['objective']:>12.6g} {held:>14}"
             + ("  <" if best and len(found["candidates"]) > 1 else "")
         )
-    errors = [one["held_out"] for one in found["candidates"]]
+    errors = [candidate["held_out"] for candidate in found["candidates"]]
     if found["rank"] == 0 and min(errors) < errors[0]:
         lines.append("rank 0 is kept: no other rank is better by more than the standard error")
     lines.append(f"predictions are kept within the bounds: {low_high}")

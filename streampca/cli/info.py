@@ -14,7 +14,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import open_source, print_answer, source_options
 from streampca.errors import InvalidInputError
-from streampca.genetics.genotype_result import GenotypeComponents
+from streampca.genetics.genotype_pca import GenotypeComponents
 from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
 from streampca.model_store.history import HEAD, History
@@ -129,7 +129,7 @@ def sampling_lines(result: Any) -> list[str]:
     mixed = np.flatnonzero(shares[:-1] - errors[:-1] < shares[1:] + errors[1:]) + 1
     pairs = ", ".join(f"{one} and {one + 1}" for one in mixed[mixed < SHOWN].tolist())
     return [
-        f"sampling   +- {', '.join(f'{one:.2%}' for one in errors[:SHOWN])} of the share",
+        f"sampling   +- {', '.join(f'{error:.2%}' for error in errors[:SHOWN])} of the share",
         "           (North's rule: samples taken as independent; in slow series it is more)",
         *([f"           the sample does not separate {pairs}"] if pairs else []),
     ]

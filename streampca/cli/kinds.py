@@ -74,12 +74,12 @@ def kind_options(parser: argparse.ArgumentParser, kind: str) -> None:
     If the command has an option of that name, such as ``--scores``, it is ``--model-scores``.
     """
     cls = kind_named(kind)
-    for name, one in cls.parameters.items():
-        if name in ELSEWHERE or one.inert:
+    for name, parameter in cls.parameters.items():
+        if name in ELSEWHERE or parameter.inert:
             continue
-        option = option_of(name, one)
-        flags = ["-k", option] if one.counts_components else [option]
-        own: dict[str, Any] = {} if isinstance(one.default, bool) else {"default": UNSET}
+        option = option_of(name, parameter)
+        flags = ["-k", option] if parameter.counts_components else [option]
+        own: dict[str, Any] = {} if isinstance(parameter.default, bool) else {"default": UNSET}
         try:
             add_field(parser, cls, name, flags=flags, **own)
         except argparse.ArgumentError:
@@ -111,14 +111,14 @@ def model_of_kind(arguments: argparse.Namespace, *matrices: ChunkedMatrix) -> tu
     _check_rotation(arguments)
     values: dict[str, Any] = {"progress": progress_of(arguments)}
     parameters = kind_named(arguments.kind).parameters
-    for name, one in parameters.items():
+    for name, parameter in parameters.items():
         value = getattr(arguments, f"model_{name}", getattr(arguments, name, UNSET))
         if name in ELSEWHERE:
             value = UNSET if value is None else value
-        elif one.counts_components and value == "all":
+        elif parameter.counts_components and value == "all":
             value = None
-        elif name == "n_components" and value is UNSET and one.default is None:
-            value = min(COMPONENTS, *(size for one in matrices for size in one.shape))
+        elif name == "n_components" and value is UNSET and parameter.default is None:
+            value = min(COMPONENTS, *(size for matrix in matrices for size in matrix.shape))
         if name != "progress" and value is not UNSET:
             values[name] = value
     try:

@@ -45,13 +45,13 @@ def as_options(text: str, parser: Any) -> str:
 
 def _options(parser: argparse.ArgumentParser, before: str = "") -> dict[str, Any]:
     """Parameter -> (words before the option that sets it, the option), inner commands' too."""
-    inner = [one.choices for one in parser._actions if isinstance(one.choices, dict)]
+    inner = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
     parsers = [*(each for one in reversed(inner) for each in reversed(one.values())), parser]
-    actions = [one for each in parsers for one in each._actions]
-    options = [one for one in actions if one.option_strings]
-    found = {one.dest: one for one in options}
-    named = {one.option_strings[-1].strip("-").replace("-", "_"): one for one in options}
-    return {name: (before, one) for name, one in (found | named).items()}
+    actions = [action for each in parsers for action in each._actions]
+    options = [action for action in actions if action.option_strings]
+    found = {option.dest: option for option in options}
+    named = {option.option_strings[-1].strip("-").replace("-", "_"): option for option in options}
+    return {name: (before, value) for name, value in (found | named).items()}
 
 
 def _as_option(known: dict[str, Any], name: str, value: str) -> str:
@@ -69,7 +69,7 @@ def _as_option(known: dict[str, Any], name: str, value: str) -> str:
     if one.choices and not free and not {*filter(None, words)} <= {*map(str, one.choices)}:
         return ""
     if any(word.startswith("-") for word in words) and one.nargs == "+":
-        said = [" --" if one == "--" else one for one in words]  # argparse drops a plain one
+        said = [" --" if word == "--" else word for word in words]  # argparse drops a plain one
         return " ".join(f"{one.option_strings[-1]}={quote(word)}" for word in said)
     shown = value if free else " ".join(quote(word) for word in words if word)
     return f"{before}{one.option_strings[-1]}{'=' if value[:1] == '-' else ' '}{shown}".rstrip()

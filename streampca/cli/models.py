@@ -171,8 +171,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
             version.verify()
         except SourceError as error:
             wrong[version.number] = str(error)
-    damaged = {one: why for one, why in wrong.items() if isinstance(one, int)}
-    log = {one: why for one, why in wrong.items() if isinstance(one, str)}
+    damaged = {name: why for name, why in wrong.items() if isinstance(name, int)}
+    log = {name: why for name, why in wrong.items() if isinstance(name, str)}
     whole = {"versions": number, "damaged": damaged, "log": log, "mended": sorted(mended)}
     lines = [f"mended: {name}" for name in sorted(mended)]
     lines += [*wrong.values(), f"{number - len(damaged)} of {number} versions are whole"]

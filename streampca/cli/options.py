@@ -43,7 +43,7 @@ SPELLED: dict[str, Spelling] = {  # entry of a source -> what its option takes
     "header": {"action": argparse.BooleanOptionalAction},
     "external_links": {"action": "store_true"},
 }
-OF_SOURCES = {name: one for name, one in SECTIONS["source"].items() if name != "path"}
+OF_SOURCES = {name: value for name, value in SECTIONS["source"].items() if name != "path"}
 
 
 def source_options(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +168,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         return streampca.open_images(source, mode=arguments.image_mode or "auto", resize=size)
     values = {name: getattr(arguments, name) for name in OF_SOURCES}
     values["variable"] = one_or_several(arguments.variable)
-    return streampca.open(source, **{n: one for n, one in values.items() if one is not None})
+    return streampca.open(source, **{n: value for n, value in values.items() if value is not None})
 
 
 # Counts of cells: scanpy's steps before a PCA.

@@ -47,17 +47,17 @@ def check_outputs(
     sources : the inputs: an output within one would become a part of it, or replace it.
     None stands for an output that is not wanted. What a killed run left of an output is removed.
     """
-    wanted = [one for one in scores if one]
+    wanted = [score for score in scores if score]
     files = [one for one in wanted if is_file(one)]
     check_endings(models, [*arrays, *new], tables)
     arrays, tables = [*arrays, *(one for one in wanted if one not in files)], [*tables, *files]
-    groups = [[one for one in paths if one] for paths in (models, arrays, tables, datasets, new)]
+    groups = [[path for path in paths if path] for paths in (models, arrays, tables, datasets, new)]
     models, arrays, tables, _, new = groups
-    local = [one for paths in groups for one in paths if "://" not in one]
+    local = [path for paths in groups for path in paths if "://" not in path]
     for one in local:
         sweep(one)
-    for one in arrays:
-        remove_abandoned(one)
+    for array in arrays:
+        remove_abandoned(array)
     read = _files_of(sources)
     for one in local:
         refuse_inside(one, read, "the output")
@@ -67,14 +67,14 @@ def check_outputs(
             raise InvalidInputError(f"{one} is named for two outputs; choose another for one")
         if os.path.lexists(one) and not overwrite and one not in new:
             raise exists_already(one, "add --overwrite to replace it")
-    for one in models:
-        if Path(one).exists() and not is_bundle(one):
-            raise OccupiedError(f"{one} is not a model; choose another output")
-    for one in tables:
-        if os.path.lexists(one) and not Path(one).is_file():
-            raise OccupiedError(f"{one} is not a file; choose another output")
-    for one in arrays:
-        refuse_occupied(one, overwrite)
+    for model in models:
+        if Path(model).exists() and not is_bundle(model):
+            raise OccupiedError(f"{model} is not a model; choose another output")
+    for table in tables:
+        if os.path.lexists(table) and not Path(table).is_file():
+            raise OccupiedError(f"{table} is not a file; choose another output")
+    for array in arrays:
+        refuse_occupied(array, overwrite)
     for one in new:
         refuse_occupied(one, False)
     for one in local:
@@ -93,14 +93,14 @@ def _files_of(sources: Paths) -> list[str]:
 
 def check_endings(models: Paths = (), arrays: Paths = (), tables: Paths = ()) -> None:
     """Raise InvalidInputError for a name whose end promises another format than is written."""
-    for one in filter(None, arrays):
-        ending(one, ZARR)
-    for one in filter(None, models):
-        if one.lower().endswith(DATA):
-            raise InvalidInputError(f"{one}: a model is a folder; expected a name such as model")
-    for one in filter(None, tables):
-        if one.lower().endswith(NO_TEXT):
-            raise InvalidInputError(f"{one}: text is written; expected a name such as out.tsv")
+    for array in filter(None, arrays):
+        ending(array, ZARR)
+    for model in filter(None, models):
+        if model.lower().endswith(DATA):
+            raise InvalidInputError(f"{model}: a model is a folder; expected a name such as model")
+    for table in filter(None, tables):
+        if table.lower().endswith(NO_TEXT):
+            raise InvalidInputError(f"{table}: text is written; expected a name such as out.tsv")
 
 
 def check_writable(path: Path) -> None:

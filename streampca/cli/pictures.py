@@ -137,7 +137,7 @@ def run_baselines(arguments: argparse.Namespace) -> int:
     )
     draw("baselines", found, output)
     if arguments.json:
-        curves = {name: one.tolist() for name, one in found.curves.items()}
+        curves = {name: curve.tolist() for name, curve in found.curves.items()}
         print(json_of({"r2": curves, "features": found.features}, indent=1))
         return 0
     print(f"{found}\nbaselines drawn to {shown(arguments.output)}")

@@ -72,7 +72,7 @@ def _predict(model: Any, arguments: argparse.Namespace) -> int:
 def _columns(path: str, names: Sequence[str]) -> list[list[str]]:
     """Two columns of a text file, by the names in its first line."""
     lines = read_text(path).splitlines()
-    mark = next((one for one in DELIMITERS if lines and one in lines[0]), ",")
+    mark = next((delimiter for delimiter in DELIMITERS if lines and delimiter in lines[0]), ",")
     split = csv.reader(lines, delimiter=mark) if len(mark) == 1 else (x.split(mark) for x in lines)
     rows = [row for row in split if row]
     head = rows[0] if rows else []

@@ -108,7 +108,7 @@ class Selection:
 
 def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
     """The filter of the variants that the arguments name."""
-    names = (one.name for one in fields(streampca.VariantFilter))
+    names = (field.name for field in fields(streampca.VariantFilter))
     return streampca.VariantFilter(**{name: getattr(arguments, name) for name in names})
 
 

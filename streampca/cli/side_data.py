@@ -79,8 +79,8 @@ def removal_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
         return False
     samples = matrix.labels.samples
     found: list[Any] = []
-    for one in values:
-        found += [one] if one in BY_DATE else _read("--remove", one, arguments, samples)
+    for value in values:
+        found += [value] if value in BY_DATE else _read("--remove", value, arguments, samples)
     return found or None
 
 

@@ -103,4 +103,4 @@ def two_views_of(arguments: argparse.Namespace, kind: str, labels: Any) -> dict[
 def scores_of_both(path: str) -> list[Any]:
     """The scores of X and of Y that ``fit --scores`` wrote."""
     matrices = [streampca.open(one) for one in score_paths(path, len(VIEWS))]
-    return [np.asarray(one.read(0, 0, one.shape[0])) for one in matrices]
+    return [np.asarray(matrix.read(0, 0, matrix.shape[0])) for matrix in matrices]

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -108,7 +109,7 @@ class Embedding:
                 f"layout     {self.method} of {n:,} rows{rest}, seed {self.seed}",
                 f"kept       {self.quality}",
                 "seconds    " + ", ".join(f"{x} {s:.1f}" for x, s in self.seconds.items()),
-                *(f"           {one}" for one in WARNINGS),
+                *(f"           {warning}" for warning in WARNINGS),
             ]
         )
 
@@ -234,8 +235,10 @@ def plan_embedding(X: Any, **options: Any) -> EmbeddingPlan:
     >>> plan.landmarks, plan.fit.solver
     (60, 'scatter')
     """
-    options.pop("n_queries", None)
-    return _wanted(X, **options).plan()
+    bound = signature(embed).bind(X, **options)
+    bound.apply_defaults()
+    del bound.arguments["n_queries"]
+    return _wanted(**bound.arguments).plan()
 
 
 # -- how ------------------------------------------------------------------------------------------
@@ -297,28 +300,25 @@ class _Wanted:
 
 def _wanted(
     X: Any,
-    *,
-    filter: Any = None,
-    n_components: int | None = None,
-    model: Any = None,
-    method: Any = "umap",
-    n_neighbors: int | None = None,
-    min_dist: float | None = None,
-    perplexity: float | None = None,
-    landmarks: int | None = None,
-    random_state: Any = 0,
-    dim: Any = None,
-    missing_value: float | None = None,
-    memory_limit: int | str | None = None,
-    scheduler: Any = None,
-    progress: Any = None,
+    filter: Any,
+    n_components: int | None,
+    model: Any,
+    landmarks: int | None,
+    random_state: Any,
+    dim: Any,
+    missing_value: float | None,
+    memory_limit: int | str | None,
+    scheduler: Any,
+    progress: Any,
+    **layout_options: Any,
 ) -> _Wanted:
+    """The request of ``embed`` with these options, checked.  layout_options : for layout_of."""
     if model is not None and n_components is not None:
         raise InvalidInputError("n_components= and model= exclude each other: give k to the model")
     if model is not None and (not isinstance(model, Estimator) or model.views != 1):
         raise InvalidTypeError(f"model={model!r}; expected a model of one matrix: PCA(50)")
     filters, seed = parse_filters(filter), seed_of(random_state)
-    layout = layout_of(method, n_neighbors=n_neighbors, min_dist=min_dist, perplexity=perplexity)
+    layout = layout_of(**layout_options)
     limit = parse_nbytes(memory_limit)
     rest = None if limit is None else max(1, limit - layout.library.loaded_nbytes)
     running = {"memory_limit": rest, "scheduler": scheduler, "progress": progress}

@@ -96,9 +96,9 @@ def filtered(
     if by_columns:
         stats = column_stats(matrix, "filter", Running(**running))
         kept = np.ones(p, bool)
-        for one in by_columns:
-            kept = _left(one, stats, kept, ploidy)
-            steps.append((str(one), int(np.count_nonzero(kept))))
+        for column in by_columns:
+            kept = _left(column, stats, kept, ploidy)
+            steps.append((str(column), int(np.count_nonzero(kept))))
         _refuse_nothing(steps, p)
         reason = ", ".join(map(str, by_columns))
         chosen = select(matrix, features=np.flatnonzero(kept), chosen_by=reason)

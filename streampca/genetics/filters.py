@@ -292,7 +292,8 @@ def filter_genotypes(
     if not samples.any():
         options = option if keep is None else f"keep and {option}"
         raise InvalidInputError(f"no samples are left of {len(samples)} after {options}")
-    return select(matrix, samples, variants.mask(matrix.labels.features))
+    chosen = variants.mask(matrix.labels.features)
+    return matrix if samples.all() and chosen.all() else select(matrix, samples, chosen)
 
 
 def _present(labels: AxisLabels) -> str:

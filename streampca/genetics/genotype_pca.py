@@ -1,10 +1,14 @@
-"""Exact principal components of genotypes: standardised counts, missing calls at the mean."""
+"""Exact principal components of genotypes: standardised counts, missing calls at the mean.
+
+The request of such a fit, its result under the names of genetics, and the estimator.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,17 +24,26 @@ from streampca.genetics.counts import (
     well_called_samples,
 )
 from streampca.genetics.filters import VariantFilter, filter_genotypes
-from streampca.genetics.genotype_result import GenotypeComponents, GenotypeRequest
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.kernels import Array
-from streampca.matrix import ALLELE_SCALES, Block, ChunkedMatrix, Labels, select
+from streampca.matrix import (
+    ALLELE_SCALES,
+    AxisLabels,
+    Block,
+    ChunkedMatrix,
+    Column,
+    Labels,
+    Standardize,
+    select,
+)
+from streampca.matrix.columns import Mapped
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import iteration_limits
+from streampca.models.contract.request import Request, iteration_limits
 from streampca.models.decompose.assemble import Fitted, assemble
-from streampca.models.decompose.gram_outputs import Cohort, GramOutputs
+from streampca.models.decompose.gram import Cohort, GramOutputs
 from streampca.models.decompose.routes import pca_candidates
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.linear_result import COMPONENTS
@@ -47,6 +60,133 @@ from streampca.sources.genotypes.allele_counts import (
     with_missing_calls,
 )
 from streampca.store import labelled_rows, occupied
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenotypeRequest(Request):
+    """The request of a fit of allele counts.
+
+    ploidy, maf, max_missing, code_assumed : as :class:`Standardize`.
+    outputs : groups to write, and samples to score in addition to the fitted ones.
+    """
+
+    ploidy: int = 2
+    maf: float = 0.0
+    max_missing: float = 1.0
+    code_assumed: bool = False
+    outputs: GramOutputs
+
+    def _standardized(self) -> Standardize:
+        return Standardize(
+            self.center,
+            self.scale,
+            self.ddof,
+            self.ploidy,
+            self.maf,
+            self.max_missing,
+            self.code_assumed,
+        )
+
+    def refuse_unused(self, used: int, total: int) -> None:
+        """Raise InvalidInputError where no variant is used."""
+        if not used:
+            raise InvalidInputError(
+                f"none of {total} variants is left: all are monomorphic, without a call, rarer "
+                f"than maf={self.maf:g}, or with more than max_missing={self.max_missing:g} of "
+                "their calls missing"
+            )
+
+    def stored(self) -> dict[str, Any]:
+        """The settings that are kept with a result, in addition to those of the estimator."""
+        fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
+        paths = {"loadings": self.outputs.loadings, "relationship": self.outputs.relationship}
+        return fixed | paths | {"random_state": self.random_state, "exact_first": True}
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class GenotypeComponents(PrincipalComponents, kind="genotype model"):
+    """Principal components of allele counts, also under the names of genetics."""
+
+    @property
+    def eigenvalues(self) -> Array:
+        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
+        freedom = max(self.weight - self.ddof, 0.0)
+        return np.asarray(self.explained_variance * freedom / max(self.n_features_used, 1))
+
+    @property
+    def eigenvectors(self) -> Array:
+        """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
+        singular = self.singular_values
+        return np.asarray(self.scores / np.where(singular > 0, singular, 1.0))
+
+    @property
+    def frequencies(self) -> Array:
+        """(p,) of the counted allele among the calls of the fitted samples; NaN without a call."""
+        return np.asarray(self.frequency_column)
+
+    @property
+    def frequency_column(self) -> Any:
+        """The same, lazy if the fit stored its means with streamed components."""
+        ploidy = ploidy_of(self)
+        if isinstance(self.mean, Column):
+            of_calls = partial(_of_calls, n=self.n_samples, ploidy=ploidy)
+            return Mapped(of_calls, np.float64, self.mean, self.missing)
+        values = np.array(self.mean) / ploidy
+        values[self.dropped] = np.nan
+        return values
+
+    @property
+    def observed_alleles(self) -> Any:
+        """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
+        count = partial(_count_alleles, n=self.n_samples, ploidy=ploidy_of(self))
+        if isinstance(self.missing, Column):
+            return Mapped(count, np.int64, self.missing)
+        lost = np.zeros(self.n_features, np.int64) if self.missing is None else self.missing
+        return count(lost)
+
+    def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
+        """Eigenvalues, frequencies, the variants used, and the like."""
+        samples, variants = self.labels.samples, self.labels.features
+        component = self.component_axis
+        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
+            "eigenvalues": (self.eigenvalues, [component]),
+            "frequency": (self.frequencies, [variants]),
+            "observed_alleles": (np.asarray(self.observed_alleles), [variants]),
+            "used": (used_variants(self), [variants]),
+        }
+        if self.scores is not None:
+            tables["eigenvectors"] = (self.eigenvectors, [samples, component])
+        for name in ("fitted", "missing_by_sample"):
+            if (values := getattr(self, name)) is not None:
+                tables[name] = (values, [samples])
+        try:
+            p_value = self.tracy_widom().p_value[: self.n_components]
+        except InvalidInputError:  # the components hold all of the variance
+            pass
+        else:
+            tables["tracy_widom_p"] = (p_value, [component])
+        return tables, {"n_features_used": self.n_features_used}
+
+
+def ploidy_of(result: Any) -> int:
+    """The largest number of copies in a call."""
+    return int(result.settings.get("ploidy", 2))
+
+
+def used_variants(result: Any) -> Array:
+    """(p,) True for the M variants that the fit used: not dropped, constant or filtered."""
+    used = np.ones(result.n_features, np.bool_)
+    for left_out in (result.dropped, result.constant, result.filtered):
+        used[left_out] = False
+    return used
+
+
+def _of_calls(mean: Array, missing: Array, n: int, ploidy: int) -> Array:
+    return np.where(missing < n, mean / ploidy, np.nan)
+
+
+def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
+    return np.asarray(ploidy * (n - missing))
 
 
 @dataclass(frozen=True)

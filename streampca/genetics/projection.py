@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted, shorten, warn_caller
-from streampca.genetics.genotype_result import ploidy_of, used_variants
+from streampca.genetics.genotype_pca import ploidy_of, used_variants
 from streampca.genetics.sample_scores import (
     SOLVE_NBYTES,
     SampleSums,
@@ -66,11 +66,11 @@ class GenotypeProjection:
     cost: PassCost
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if isinstance(value := getattr(self, one.name), np.ndarray):
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), np.ndarray):
                 frozen = value.view()
                 frozen.flags.writeable = False
-                object.__setattr__(self, one.name, frozen)
+                object.__setattr__(self, field.name, frozen)
 
     @property
     def refused(self) -> Array:

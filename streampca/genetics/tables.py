@@ -213,7 +213,7 @@ def _of_variants(variants: Any, *names: str) -> dict[str, Any]:
         return ["_".join(one.split()) for one in variants.names(range(part.start, part.stop))]
 
     def alleles(name: str, part: slice) -> list[str]:
-        return ["." if one == "0" else one for one in entries(name, part)]
+        return ["." if entry == "0" else entry for entry in entries(name, part)]
 
     made = {name: partial(alleles, column) for name, column in ALLELES.items()}
     every = {"CHROM": partial(entries, "chromosome"), "ID": ids, **made}

@@ -80,7 +80,10 @@ def by_piece(x: Array, step: int) -> list[Array]:
 
 def added_in_order(start: Array, terms: Array) -> Array:
     """start + terms[0] + terms[1] + ..., in this order.  start : (columns,)."""
-    return np.asarray(np.add.accumulate(np.vstack([start, terms]))[-1])
+    total = np.array(start, dtype=np.float64)
+    for term in terms:
+        total += term
+    return total
 
 
 def sums_at(places: Array, values: Array, length: int) -> Array:

@@ -24,7 +24,7 @@ def each(work: Callable[[T], Any], pieces: Sequence[T]) -> None:
     Raises what a piece raises; no piece is running then.
     """
     team: Team | None = getattr(_mine, "team", None)
-    if team is None or not team.free or len(pieces) < 2:
+    if team is None or len(pieces) < 2 or not team.has_help:
         for piece in pieces:
             work(piece)
     else:
@@ -60,13 +60,23 @@ class computed_once(Generic[T]):
 
 
 class Team:
-    """Threads that serve those who divide work.  free : how many serve."""
+    """Threads that serve those who divide work.  free : how many serve.
 
-    def __init__(self) -> None:
+    start : starts those that serve throughout, once there is something to divide: small work never
+        is, and a thread costs as much as a small fit.
+    """
+
+    def __init__(self, start: Callable[[], None] | None = None) -> None:
         self.free = 0
+        self._start = start
         self._turn = threading.Condition()
         self._jobs: list[_Job] = []
         self._over = False
+
+    @property
+    def has_help(self) -> bool:
+        """Whether others serve, or would."""
+        return self.free > 0 or self._start is not None
 
     @contextmanager
     def member(self) -> Iterator[None]:
@@ -91,15 +101,18 @@ class Team:
     def end(self) -> None:
         """Those who serve return once their piece is done."""
         with self._turn:
-            self._over = True
+            self._over, self._start = True, None
             self._turn.notify_all()
 
     def share(self, work: Callable[[Any], Any], pieces: Sequence[Any]) -> None:
         """:func:`each`, with those who serve."""
         job = _Job(work, pieces)
         with self._turn:
+            start, self._start = self._start, None
             self._jobs.append(job)
             self._turn.notify(len(pieces) - 1)
+        if start is not None:
+            start()
         try:
             job.take_part()
         finally:

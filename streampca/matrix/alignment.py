@@ -87,7 +87,7 @@ def rows_along(table: Any, axis: AxisLabels, name: str) -> Array:
     columns = [
         table.iloc[:, j] if hasattr(table, "iloc") else table[:, j] for j in range(table.shape[1])
     ]
-    return np.stack([along(one, axis, name) for one in columns], axis=1)
+    return np.stack([along(column, axis, name) for column in columns], axis=1)
 
 
 def table_along(values: Any, labels: Labels, name: str) -> Array:
@@ -193,7 +193,7 @@ def _of_table(table: Any, what: str) -> tuple[Array | None, Array]:
     arrow = hasattr(table, "column_names")
     titles = list(table.column_names if arrow else table.columns)
     columns = [np.asarray(table[title]) for title in titles]
-    text = [i for i, one in enumerate(columns) if one.dtype.kind in "OUT"]
+    text = [i for i, column in enumerate(columns) if column.dtype.kind in "OUT"]
     if len(columns) == 1:
         return None, columns[0]
     if len(columns) != 2 or len(text) != 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import FILL, NonFiniteError, shorten
+from streampca.errors import FILL, InvalidTypeError, NonFiniteError, shorten
 from streampca.kernels import (
     Array,
     ColumnStats,
@@ -18,11 +18,51 @@ from streampca.kernels import (
     provisional_mean,
 )
 from streampca.matrix.entries import Entries, Observed
-from streampca.matrix.kinds import inexact, refuse_inexact
 from streampca.matrix.labels import Labels
 from streampca.matrix.tiles import Tile, compiled_tiles, plain_tiles, tile_length
 
 THIN_ROWS = 512  # rows of a block from which a shift is computed
+
+
+# Supported dtypes, and those of the arithmetic.
+
+DAYS = "numpy.timedelta64(1, 'D')"
+REPAIRS = {
+    "O": "object arrays have no fixed size: convert with X.astype('float64')",
+    "M": f"Dates become days with (X - numpy.datetime64('1970-01-01')) / {DAYS}",
+    "m": f"Durations become days with X / {DAYS}",
+}
+BOTH_PARTS = {  # as features, by the kind of object
+    "array": "numpy.concatenate([X.real, X.imag], axis=1)",
+    "list": "X = numpy.asarray(X); numpy.concatenate([X.real, X.imag], axis=1)",
+    "frame": "X = X.to_numpy(); numpy.concatenate([X.real, X.imag], axis=1)",
+    "sparse": "scipy.sparse.hstack([X.real, X.imag])",
+    "xarray": "xarray.Dataset({{'real': X.real, 'imag': X.imag}}) with dim={dim!r}",
+    "zarr": "X = dask.array.from_zarr(X); dask.array.concatenate([X.real, X.imag], axis=1)",
+}
+
+
+def check_dtype(dtype: np.dtype[Any], kind: str = "array", dim: Any = None) -> None:
+    """Raise InvalidTypeError for anything but real numbers.
+
+    kind : of object, of BOTH_PARTS.  dim : of its samples, where named.
+    """
+    if dtype.kind in "buif" and dtype.itemsize <= 8:
+        return
+    repair = REPAIRS.get(
+        dtype.kind, "convert with X.astype('float64') or encode categories as numbers"
+    )
+    if dtype.kind == "c":
+        repair = (
+            "Complex data not supported: their real and imaginary parts can be features. Use "
+            f"{BOTH_PARTS[kind].format(dim=dim)}"
+        )
+    if dtype.names:
+        repair = (
+            f"Take one of its fields, X[{dtype.names[0]!r}], or all of them as features: "
+            "numpy.stack([X[name] for name in X.dtype.names], axis=-1)"
+        )
+    raise InvalidTypeError(f"dtype {dtype} cannot be used; expected real numbers. {repair}.")
 
 
 def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -34,6 +74,49 @@ def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def stored_eps(dtype: np.dtype[Any]) -> float:
     """Relative resolution of stored values; integers are exact and count as float64."""
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
+
+
+def score_dtype(dtype: Any) -> Any:
+    """Of scores and rows made from data of this dtype: float32 stays float32."""
+    return np.float32 if dtype == np.float32 else np.float64
+
+
+# 64-bit integers that float64 cannot hold: refused wherever they would be rounded.
+
+LARGEST = 2**53  # up to here float64 holds every integer
+
+
+def inexact(values: Any, missing_value: float | None = None) -> Array | None:
+    """Boolean mask of the values that float64 would round (of the stored entries if sparse).
+
+    None where float64 holds all of them. The missing code may be any number.
+    Cost: none, except for 64-bit integers, whose largest and smallest value are computed.
+    """
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
+        return None
+    data = values if isinstance(values, np.ndarray) else values.data
+    if not data.size or (data.max() <= LARGEST and data.min() >= -LARGEST):
+        return None
+    large = (data > LARGEST) | (data < -LARGEST)
+    if missing_value is not None:
+        large &= data != missing_value
+    return large if large.any() else None
+
+
+def refuse_inexact(values: Any, missing_value: float | None = None, where: str = "X") -> None:
+    """Raise InvalidTypeError where float64 would round a value.  where : for the message."""
+    if (large := inexact(values, missing_value)) is None:
+        return
+    data = values if isinstance(values, np.ndarray) else values.data
+    example = int(data[large][0])
+    raise InvalidTypeError(
+        f"{where} holds the {values.dtype} {example}; expected integers up to 2**53 in size, since "
+        "float64 rounds larger ones. Subtract the smallest of each column first, "
+        "X - X.min(axis=0); or, where rounding does not matter, X.astype('float64')"
+    )
+
+
+# A block.
 
 
 @dataclass(frozen=True)

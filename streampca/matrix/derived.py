@@ -13,9 +13,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix.block import work_dtype
+from streampca.matrix.block import refuse_inexact, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
-from streampca.matrix.kinds import refuse_inexact
 from streampca.matrix.location import Location
 from streampca.matrix.preprocessing import RowSums, Step
 

@@ -13,8 +13,8 @@ import numpy as np
 import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix.block import refuse_inexact
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
-from streampca.matrix.kinds import refuse_inexact
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location
 from streampca.matrix.names import difference
@@ -258,7 +258,7 @@ class JoinedMatrix(ChunkedMatrix):
         return tuple(path for part in self.parts for path in part.paths())
 
     def locations(self) -> tuple[Location, ...]:
-        return tuple(one for part in self.parts for one in part.locations())
+        return tuple(location for part in self.parts for location in part.locations())
 
     def reads(self) -> ReadCount:
         return sum((part.reads() for part in self.parts), ReadCount())
@@ -295,7 +295,7 @@ class PartsBeside(Step, kind="parts side by side"):
             raw, variables = matrix.parts, tuple(matrix.labels.features.parts)
         else:
             places = np.split(np.arange(self.width), self.ends[:-1])
-            raw = tuple(select(matrix, features=one) for one in places)
+            raw = tuple(select(matrix, features=place) for place in places)
         made = [one.apply(part, row_sums) for one, part in zip(self.parts, raw, strict=True)]
         return concat_features(*made, variables=variables)
 

@@ -319,7 +319,7 @@ def _check(axis: AxisLabels, name: str) -> None:
     wrong += [d for d, n in size.items() if not isinstance(d, str) or type(n) is not int or n < 0]
     total = 0 if wrong else math.prod(axis.sizes)
     wrong += [d for d, one in axis.coords.items() if d not in size or one.shape != (size[d],)]
-    wrong += [c for c, one in axis.extra.items() if one.shape != (total,)]
+    wrong += [c for c, value in axis.extra.items() if value.shape != (total,)]
     wrong += [
         g
         for g, (dims, one) in axis.grids.items()

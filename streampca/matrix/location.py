@@ -67,9 +67,9 @@ class SpotCheck:
 
 def spot_checks(locations: Sequence[Location]) -> dict[str, SpotCheck]:
     """One check per location, by its name."""
-    each = {one.name: one for one in locations}
+    each = {location.name: location for location in locations}
     if len(each) <= 1:
-        return {name: SpotCheck.of(one) for name, one in each.items()}
+        return {name: SpotCheck.of(value) for name, value in each.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(each, pool.map(SpotCheck.of, each.values()), strict=True))
 

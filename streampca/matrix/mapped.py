@@ -245,13 +245,13 @@ def _instructions(code: Any) -> list[Any]:
 
 def _hashed(parts: list[Any]) -> str:
     found = hashlib.sha256()
-    for one in parts:
-        if callable(one):
-            found.update(getattr(one, "__qualname__", type(one).__qualname__).encode())
-        elif isinstance(one, np.ndarray):
-            found.update(np.ascontiguousarray(one).tobytes())
+    for part in parts:
+        if callable(part):
+            found.update(getattr(part, "__qualname__", type(part).__qualname__).encode())
+        elif isinstance(part, np.ndarray):
+            found.update(np.ascontiguousarray(part).tobytes())
         else:  # an address says nothing
-            found.update(repr(one).partition(" at 0x")[0].encode())
+            found.update(repr(part).partition(" at 0x")[0].encode())
     return found.hexdigest()
 
 
@@ -339,7 +339,7 @@ class FourierFeatures(FeatureMap, Step, kind="random Fourier features"):
         return held + 6 * PANEL_NBYTES
 
     def scratch_nbytes(self, length: int, width: int) -> int:
-        longest = max((one.stop - one.start for one in self._pieces(length)), default=0)
+        longest = max((piece.stop - piece.start for piece in self._pieces(length)), default=0)
         return longest * (16 * self.n_features + 8 * width)
 
     def digest(self) -> bytes:

@@ -54,7 +54,7 @@ def _zone(date: Any) -> Any:
 
 def index_tuples(levels: Sequence[Any]) -> Array:
     """The names of an index of several levels: tuples of text."""
-    every = [list(map(str, np.asarray(one).tolist())) for one in levels]
+    every = [list(map(str, np.asarray(level).tolist())) for level in levels]
     names = np.empty(len(every[0]), object)
     names[:] = list(zip(*every, strict=True))
     return names
@@ -225,7 +225,7 @@ def _as_text(values: Array) -> Array:
     elif values.dtype.kind == "f":
         texts[:] = [str(int(one)) if one.is_integer() else repr(one) for one in values.tolist()]
     else:
-        texts[:] = [_written(one) for one in values.tolist()]
+        texts[:] = [_written(value) for value in values.tolist()]
     return texts
 
 

@@ -85,7 +85,7 @@ def _coordinate(axis: AxisLabels, wanted: Direction) -> str | None:
 def on_globe(axis: AxisLabels, indices: Array) -> bool:
     """Whether all of these features are cells of fields over latitude and longitude."""
     if axis.parts:
-        places = ((one, axis.slices[name]) for name, one in axis.parts.items())
+        places = ((part, axis.slices[name]) for name, part in axis.parts.items())
         inside = ((one, indices[(indices >= s.start) & (indices < s.stop)]) for one, s in places)
         return all(on_globe(one, few) for one, few in inside if len(few))
     return len(axis.sizes) > 1 and None not in (latitude(axis), longitude(axis))

@@ -52,8 +52,8 @@ class Step(ABC):
     def same(self, other: Step) -> bool:
         """Whether both have the same effect on every row, up to rounding."""
         return type(self) is type(other) and all(
-            _alike(getattr(self, one.name), getattr(other, one.name))
-            for one in fields(self)  # type: ignore[arg-type]
+            _alike(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)  # type: ignore[arg-type]
         )
 
 
@@ -72,12 +72,12 @@ class Preprocessing:
     @property
     def width(self) -> int | None:
         """Number of features of the raw rows; None: any number."""
-        return next((one.width for one in self.steps if one.width is not None), None)
+        return next((step.width for step in self.steps if step.width is not None), None)
 
     @property
     def fitted(self) -> bool:
         """Whether the output depends on the rows of the fit."""
-        return any(one.fitted for one in self.steps)
+        return any(step.fitted for step in self.steps)
 
     def then(self, *steps: Step) -> Preprocessing:
         """These steps followed by further ones."""

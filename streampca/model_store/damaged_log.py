@@ -185,7 +185,7 @@ class _Found:
         by_entry = {n: line.entry.current for n, line in self.lines.items()}
         if self.head:
             by_entry[self.head.n] = self.head.current
-        by_entry |= {n: one for n, one in recovered.items() if n not in by_entry}
+        by_entry |= {n: value for n, value in recovered.items() if n not in by_entry}
         if not self.last or self.last in by_entry:
             return by_entry.get(self.last), ""
         known = max(by_entry, default=0)
@@ -222,8 +222,8 @@ class _Manifests:
                 folders.setdefault(parts[1], set()).add(parts[2])
         lines = tuple(line.entry for line in self.found.lines.values())
         known = History(lines, checkpoint=self.found.checkpoint)
-        listed = {*known.published, *(one.version for one in lines if one.action == PUBLISH)}
-        listed.update(name for one in lines for name in one.removed)
+        listed = {*known.published, *(line.version for line in lines if line.action == PUBLISH)}
+        listed.update(name for line in lines for name in line.removed)
         found = []
         for version in sorted(set(folders) - listed):
             if MANIFEST in folders[version]:  # written last: without it nothing was published
@@ -263,7 +263,7 @@ class _Manifests:
     def _named(self, claims: list[dict[str, Any]]) -> set[str | None]:
         """Versions that intact files say were promoted, and therefore published."""
         named = {line.entry.current for line in self.found.lines.values()}
-        named |= {one["current"] for one in claims if one["current"] != one["version"]}
+        named |= {claim["current"] for claim in claims if claim["current"] != claim["version"]}
         if self.found.head:
             named.add(self.found.head.current)
         return named
@@ -275,9 +275,9 @@ class _Manifests:
 
         The other claims are of publishers that died before their entry.  named : see ``_named``.
         """
-        real = [one for one in claims if one["version"] in named]
+        real = [claim for claim in claims if claim["version"] in named]
         if not real and (known := self._promoted_at(n)):
-            real = [one for one in claims if one["current"] in known]
+            real = [claim for claim in claims if claim["current"] in known]
         return real if len(real) == 1 else []
 
     def _promoted_at(self, n: int) -> list[str | None]:
@@ -292,8 +292,8 @@ class _Manifests:
 
     def _leave(self, n: int, claims: list[dict[str, Any]]) -> None:
         """Accept no claim on entry n. If all agree on the promoted version, keep that."""
-        self.unknown.update(one["version"] for one in claims)
-        if len(agreed := {one["current"] for one in claims}) == 1:
+        self.unknown.update(claim["version"] for claim in claims)
+        if len(agreed := {claim["current"] for claim in claims}) == 1:
             self.promoted.setdefault(n, *agreed)
         if self.everything:
             self.found.last = max(self.found.last, n)

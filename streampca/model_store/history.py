@@ -88,7 +88,7 @@ class Table:
         entries = [Entry.from_row(row) for row in whole["published"]]
         return cls(
             whole["count"],
-            {one.version: one for one in entries},
+            {entry.version: entry for entry in entries},
             frozenset(),
             tuple(whole["promoted"]),
             frozenset(whole["served"]),
@@ -97,7 +97,7 @@ class Table:
 
     def to_json(self) -> str:
         """As JSON, without removed versions; their numbers stay used."""
-        there = [one for name, one in self.published.items() if name not in self.removed]
+        there = [value for name, value in self.published.items() if name not in self.removed]
         names = {one.version for one in there}
         return json.dumps(
             {
@@ -114,15 +114,15 @@ class Table:
         """The table after further entries.  before : the promoted version before them."""
         published, removed = dict(self.published), set(self.removed)
         served, stack, count = set(self.served), list(self.promoted), self.count
-        for one in entries:
-            if one.action == PUBLISH:
-                published[one.version] = one
-            count = max(count, one.number)
-            removed.update(one.removed)
-            if one.current is not None and one.current != before:
-                _promote(stack, one)
-                served.add(one.current)
-            before = one.current
+        for entry in entries:
+            if entry.action == PUBLISH:
+                published[entry.version] = entry
+            count = max(count, entry.number)
+            removed.update(entry.removed)
+            if entry.current is not None and entry.current != before:
+                _promote(stack, entry)
+                served.add(entry.current)
+            before = entry.current
         return replace(
             self,
             count=count,
@@ -189,7 +189,7 @@ class History:
 
     def since(self, n: int) -> tuple[Entry, ...]:
         """The entries after number n."""
-        return tuple(one for one in self.entries if one.n > n)
+        return tuple(entry for entry in self.entries if entry.n > n)
 
     @cached_property
     def table(self) -> Table:
@@ -208,7 +208,7 @@ class History:
     @property
     def removed(self) -> frozenset[str]:
         """Ids that gc removed in the entries that were read, published or not."""
-        return frozenset(name for one in self.entries for name in one.removed)
+        return frozenset(name for entry in self.entries for name in entry.removed)
 
     @property
     def promoted(self) -> tuple[str, ...]:
@@ -227,9 +227,9 @@ class History:
 
     def serving(self) -> Entry | None:
         """The publication of the promoted version. Parses the table only if it must."""
-        for one in self.entries:
-            if one.action == PUBLISH and one.version == self.current:
-                return one
+        for entry in self.entries:
+            if entry.action == PUBLISH and entry.version == self.current:
+                return entry
         row = self.checkpoint.serving
         if row is not None and row[0] == self.current:
             return Entry.from_row(row)

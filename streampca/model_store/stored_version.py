@@ -96,9 +96,9 @@ class StoredVersion:
     def verify(self) -> None:
         """Read every byte. Raises SourceError for the first file that is absent or altered."""
         self._fetched(PACK, self.manifest["pack"])
-        for name, one in self.manifest["files"].items():
-            if not one.get("packed"):
-                self._fetched(name, one)
+        for name, file in self.manifest["files"].items():
+            if not file.get("packed"):
+                self._fetched(name, file)
 
     def _checked(self, name: str) -> bytes:
         file = self.manifest["files"].get(name)

@@ -61,13 +61,13 @@ def problem_of(kind: str, values: Mapping[str, Any]) -> tuple[str, str]:
     Plans a fit of a dummy matrix; nothing is read.
     """
     parameters = kind_named(kind).parameters
-    for name, one in parameters.items():
-        if isinstance(one.default, bool) and not isinstance(values.get(name, True), bool):
+    for name, parameter in parameters.items():
+        if isinstance(parameter.default, bool) and not isinstance(values.get(name, True), bool):
             return name, f"{values[name]!r:.80}; expected true or false"
     try:
         build(kind, values)
         general = {n: value for n, value in values.items() if not parameters[n].needs_data}
-        for name in (n for n, one in parameters.items() if one.counts_components):
+        for name in (n for n, parameter in parameters.items() if parameter.counts_components):
             general[name] = _cut(general.get(name, parameters[name].default))
         model = build(kind, general, scheduler="threads", memory_limit="1TiB")
         with contextlib.suppress(MemoryLimitError):
@@ -224,7 +224,7 @@ def _elsewhere(name: str) -> str:
 
 
 def _is_parameter(name: str) -> bool:
-    return any(name in one.parameters for one in all_kinds().values())
+    return any(name in kind.parameters for kind in all_kinds().values())
 
 
 def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:

@@ -105,10 +105,10 @@ def convert(
     chunks = list(chunk_shape(matrix.shape, matrix.dtype.itemsize, axis))
     chunks[axis] = copy_step(matrix, axis, chunks[axis])
     layout = _layout(matrix, axis, chunks, samples_major)
-    names = [matrix.labels.samples, matrix.labels.features]
+    axes = [matrix.labels.samples, matrix.labels.features]
     labels = {
-        dim: {} if one is names[1] and layout.grid else one.columns(dim)
-        for dim, one in zip(_dims(matrix), names, strict=True)
+        dim: {} if side is axes[1] and layout.grid else side.columns(dim)
+        for dim, side in zip(_dims(matrix), axes, strict=True)
     }
     sink = open_group_sink(path, layout, labels, overwrite=overwrite, resume=resume)
     resumed = sink.written

@@ -69,7 +69,7 @@ class Work:
         chain = chain_of(self.current, self.versions) if self._most() else []
         if not chain:
             return "full", f"{why}; no sums of spans were kept (they are of large sources: spans)"
-        rows = [one for version in chain for one in version.record["spans"]["rows"]]
+        rows = [row for version in chain for row in version.record["spans"]["rows"]]
         count = sum(
             any(a < last and b > first for a, b in self.found.changed) for first, last in rows
         )
@@ -97,7 +97,7 @@ class Work:
         except MemoryLimitError:  # the limit has no room for the sums of all spans
             states = []
         if states:
-            self.spans = tuple(Span((one,), s) for one, s in zip(rows, states, strict=True))
+            self.spans = tuple(Span((row,), s) for row, s in zip(rows, states, strict=True))
             model = self._total()
             model.cost_ = self.costs
         else:
@@ -122,8 +122,8 @@ class Work:
         done = self._left_over(key)
         written, saved = len(done), time.monotonic()
         try:
-            for one in rows[len(done) :]:
-                done.append(self._fit(one))
+            for row in rows[len(done) :]:
+                done.append(self._fit(row))
                 if time.monotonic() - saved >= EVERY:
                     self._leave(key, rows, done)
                     written, saved = len(done), time.monotonic()
@@ -139,7 +139,7 @@ class Work:
     def _leave(self, key: str, rows: tuple[Rows, ...], done: list[IncrementalPCA]) -> None:
         if self.folder is None:
             return
-        spans = [Span((one,), state) for one, state in zip(rows, done, strict=False)]
+        spans = [Span((row,), state) for row, state in zip(rows, done, strict=False)]
         arrays, document = kept_spans.to_saved(spans)
         first, state = done[0].state_to_saved()
         arrays |= {f"first {name}": values for name, values in first.items()}

@@ -175,8 +175,8 @@ class _Run:
             return self._lacking_scores(found, outcome, dry_run)
         if (known := self._computed_before(found)) is not None:
             return self._judged_again(known, found, outcome, dry_run)
-        there = {one.id: one for one in self.store.versions(self.base)}
-        versions = {name: one for name, one in there.items() if isinstance(one, Version)}
+        there = {version.id: version for version in self.store.versions(self.base)}
+        versions = {name: value for name, value in there.items() if isinstance(value, Version)}
         self.store.check_place()
         Scores(self.job).check_place(self.base.count + 1)
         work = Work(self.job, found, self.current, self.old, change, versions=versions)

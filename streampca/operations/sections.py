@@ -240,7 +240,7 @@ def _bad_place(place: Any) -> str:
     except ValueError:
         return "expected a path or URL"
     if parts.scheme not in SCHEMES:
-        return f"expected a path, or one of {', '.join(f'{one}://' for one in SCHEMES)}"
+        return f"expected a path, or one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
     if parts.password is not None:
         return "credentials do not belong into a file; give them by the environment"
     try:
@@ -292,7 +292,7 @@ def schema() -> dict[str, Any]:
     model = whole["properties"]["model"]
     kinds = {name: one for name, one in sorted(all_kinds().items()) if one.views == 1}
     model["properties"]["kind"]["enum"] = list(kinds)
-    model["allOf"] = [_of_kind(name, one.parameters) for name, one in kinds.items()]
+    model["allOf"] = [_of_kind(name, kind.parameters) for name, kind in kinds.items()]
     whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -329,13 +329,13 @@ def _of(table: Mapping[str, Entry], more: bool = False) -> dict[str, Any]:
 def _of_kind(kind: str, parameters: Mapping[str, Parameter]) -> dict[str, Any]:
     """The schema of the section ``model`` for one kind of model."""
     properties: dict[str, Any] = {}
-    for name, one in parameters.items():
-        if one.process:
+    for name, parameter in parameters.items():
+        if parameter.process:
             continue
-        properties[name] = {"description": one.meaning}
-        if one.choices:
-            properties[name]["enum"] = list(one.choices)
-        if isinstance(one.default, (bool, int, float, str)):
-            properties[name]["default"] = one.default
+        properties[name] = {"description": parameter.meaning}
+        if parameter.choices:
+            properties[name]["enum"] = list(parameter.choices)
+        if isinstance(parameter.default, (bool, int, float, str)):
+            properties[name]["default"] = parameter.default
     condition = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
     return {"if": condition, "then": {"properties": properties}}

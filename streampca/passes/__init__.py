@@ -69,7 +69,7 @@ from streampca.passes.candidates import (
 )
 from streampca.passes.cluster.clients import cluster_class, find_client, is_client, started
 from streampca.passes.cluster.worker_memory import check_workers
-from streampca.passes.execute import Outcome, execute, one_pass, run, with_arrays
+from streampca.passes.execute import Outcome, execute, one_pass, run, small_pass, with_arrays
 from streampca.passes.execution import Advance, Execution, Running, client_for
 from streampca.passes.memory import MemoryUse, in_memory, parse_nbytes, size
 from streampca.passes.plan import Plan, larger
@@ -124,6 +124,7 @@ __all__ = [
     "setting",
     "single_threaded_blas",
     "size",
+    "small_pass",
     "started",
     "thread_count",
     "with_arrays",

@@ -174,8 +174,11 @@ def choose(
     method: str,
     candidates: Sequence[Candidate[T]],
     memory_limit: int | str | None = None,
+    otherwise: Callable[[], Sequence[Candidate[T]]] | None = None,
 ) -> Planned[T]:
     """The first candidate that fits the limit, with the most generous schedule that does.
+
+    otherwise : all candidates, which are chosen among where none of the first ones fits.
 
     Among candidates with the same solver and predicted time the schedule counts first: a second
     lane saves more time than the differences between them.
@@ -206,6 +209,8 @@ def choose(
             if plan.portable_nbytes <= budget:
                 plan = replace(plan, passed_over=tuple(passed_over))
                 if limit is not None and plan.peak_nbytes > limit:
+                    if otherwise is not None:
+                        return choose(matrix, method, otherwise(), memory_limit)
                     raise _too_small(plan, matrix, candidates)
                 return Planned(candidate, plan, matrix)
             passed_over.append(plan.portable_nbytes)
@@ -215,6 +220,8 @@ def choose(
             rejected.append(f"{plan.solver}: needs at least {size(plan.portable_nbytes)}")
             if smallest is None or plan.portable_nbytes < smallest[0].portable_nbytes:
                 smallest = plan, group[i]
+    if otherwise is not None:
+        return choose(matrix, method, otherwise(), memory_limit)
     if smallest is None:
         raise InvalidInputError(f"{method}: no solver fits this input")
     plan, candidate = smallest

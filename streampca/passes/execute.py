@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
@@ -17,12 +17,12 @@ from streampca.matrix import ChunkedMatrix, spot_checks
 from streampca.passes.candidates import Planned, Steps, T, choose_pass
 from streampca.passes.cluster.cluster import run_on_cluster
 from streampca.passes.cluster.workers import await_worker, refuse_other_versions, workers_can_read
-from streampca.passes.execution import Execution, Fold, Running, client_for
+from streampca.passes.execution import SMALL_NBYTES, Execution, Fold, Running, client_for, is_small
 from streampca.passes.lanes import run_on_lanes
 from streampca.passes.memory import MemoryUse
 from streampca.passes.plan import Plan, warn_of_excess
 from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassSpec
-from streampca.passes.settings import limited_threads, single_threaded_blas
+from streampca.passes.settings import all_threads, limited_threads, single_threaded_blas
 
 Recall = Callable[[PassPlan, Pass, Callable[[], PassResult]], PassResult]
 
@@ -59,8 +59,10 @@ def execute(
     """
     planned = replace(planned, start=start)
     plan, matrix = planned.plan, planned.matrix
-    with limited_threads(running.threads):
+    with limited_threads(running.threads), ExitStack() as stack:
         execution = Execution.begun(plan, matrix, running)
+        if execution.at_once:
+            stack.enter_context(all_threads())
         answer = _answer(planned, execution, recall)
         while (then := planned.then) is not None and _doubt(answer):
             planned, execution.plan = then, then.plan
@@ -87,6 +89,22 @@ def one_pass(
         raise TypeError(f"solve= makes the pass, so that {sorted(arrays)} would not be used")
     solve = solve or partial(with_arrays, arrays=arrays)
     return execute(choose_pass(matrix, spec, running.memory_limit, solve), running)
+
+
+def small_pass(
+    matrix: ChunkedMatrix, spec: PassSpec, running: Running, **arrays: Any
+) -> PassResult | None:
+    """The sums of a pass over a small array in memory, as one block in this thread: planning it
+    takes longer. None where the array is large, or the caller says how passes run.
+
+    arrays : as :func:`one_pass` takes them.
+    """
+    if spec.total_nbytes + spec.partial_nbytes > SMALL_NBYTES or not is_small(matrix, running):
+        return None
+    edges = np.array(spec.rows or (0, matrix.shape[spec.axis]))
+    blocks = PassPlan(spec.name, spec.axis, edges, 1, 1, matrix.nbytes, spec.flops)
+    with single_threaded_blas():
+        return fold_at_once(blocks, Pass(spec, matrix=matrix, **arrays).begun(blocks))
 
 
 def with_arrays(planned: Planned[Any], *, arrays: Mapping[str, Any]) -> Steps[PassResult]:
@@ -141,6 +159,10 @@ def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
     """
     matrix = wanted.matrix
+    if execution.at_once and is_small(matrix, execution.running) and plan.n_blocks == 1:
+        result = fold_at_once(plan, wanted.begun(plan))
+        execution.costs.append(result.cost)
+        return result
     client = client_for(execution.running.scheduler, matrix)
     if client is not None and not workers_can_read(matrix):
         client = None
@@ -149,7 +171,9 @@ def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
         refuse_other_versions(client)
     work = wanted.begun(plan)
     _check(work)
-    give_back()  # what came before: a solver, another pass
+    large = execution.plan.frees_much
+    if large:
+        give_back()  # what came before: a solver, another pass
     cost = PassCost(plan.name)
     begun = time.perf_counter()
     shared = matrix.prepared()
@@ -166,13 +190,33 @@ def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
         fold.interrupted(error)
         raise
     fold.finish()
-    give_back()
+    if large:
+        give_back()
     shared = matrix.prepared() - shared
     cost.reads += shared.chunks
     cost.nbytes += shared.nbytes
     cost.seconds = time.perf_counter() - begun
     execution.costs.append(cost)
     return PassResult(fold.total, cost)
+
+
+def fold_at_once(plan: PassPlan, work: Pass) -> PassResult:
+    """The sums of a pass of one block in memory: what lanes, merging and checkpoints come to there.
+
+    work : it has begun.
+    """
+    _check(work)
+    begun, before = time.perf_counter(), work.matrix.reads()
+    total, cost = work.accumulators(), PassCost(plan.name, nbytes=plan.nbytes, blocks=1)
+    work.process(work.read(0), total)
+    for accumulator in total.values():
+        accumulator.settle()
+    for sink in work.sinks.values():
+        sink.finish()
+    cost.add(work.matrix.reads() - before)
+    cost.most_live_blocks = 1
+    cost.seconds = time.perf_counter() - begun
+    return PassResult(total, cost)
 
 
 def _check(work: Pass) -> None:

@@ -18,11 +18,13 @@ from streampca.passes.cluster.parcel import Scattered
 from streampca.passes.cluster.worker_memory import check_workers
 from streampca.passes.lanes import PATIENCE, SpanResult, Stopped
 from streampca.passes.memory import MemoryUse, in_memory
-from streampca.passes.plan import Plan, check_room, room_for
+from streampca.passes.plan import Plan, check_room
 from streampca.passes.records import Pass, PassCost, PassPlan
 from streampca.passes.settings import Crew, in_task, read_by_a_core, setting, thread_count
 
 # Where the passes of a fit run, and how far they are.
+
+SMALL_NBYTES = 4 << 20  # of an array in memory whose passes need no lanes
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Execution:
     pass_number, n_passes : set before each pass. After the last one all checkpoints are removed.
     keeps : False if the fit saves the results of its passes itself: then a finished pass leaves
         no checkpoint.
+    at_once : passes of one block in memory are folded by the calling thread.
     every : seconds between checkpoints.
     scattered : the parts of an X in memory that lie on workers.
     memory : memory use of this process since the fit began.
@@ -69,6 +72,7 @@ class Execution:
     pass_number: int = 1
     n_passes: int = 1
     keeps: bool = True
+    at_once: bool = False
     every: float = field(default_factory=lambda: float(setting("checkpoint-interval")))
     scattered: Scattered = field(default_factory=Scattered)
     memory: MemoryUse = field(default_factory=MemoryUse.begun)
@@ -79,14 +83,18 @@ class Execution:
     def begun(cls, plan: Plan, matrix: ChunkedMatrix, running: Running) -> Self:
         """The execution of a plan, before anything is read.
 
+        That of a small array in memory needs no more room than the array took, and no lanes.
+
         Raises MemoryLimitError if the plan does not fit into this machine or a worker, ClusterError
         and InvalidInputError if the scheduler cannot be used.
         """
+        if not plan.frees_much and is_small(matrix, running):
+            return cls(running, plan, 1, at_once=True)
         client = client_for(running.scheduler, matrix)
-        check_room(plan)
+        room = check_room(plan)
         if client is not None:
             check_workers(client, plan)
-        threads = plan.affordable(thread_count(), room_for(plan))
+        threads = plan.affordable(thread_count(), room)
         execution = cls(running, plan, threads, resolve(running.progress))
         execution.memory.more = plan.peak_with(threads) - plan.peak_nbytes
         return execution
@@ -102,6 +110,15 @@ class Execution:
         for one in self.checkpoints:
             one.clear()
         self.checkpoints.clear()
+
+
+def is_small(matrix: ChunkedMatrix, running: Running) -> bool:
+    """Whether a matrix lies in this process, takes little, and nothing says where its passes run,
+    within which limit, and who hears of them."""
+    if matrix.nbytes > SMALL_NBYTES or not in_memory(matrix) or matrix.futures():
+        return False
+    said = (running.memory_limit, running.scheduler, running.checkpoint, running.progress or None)
+    return all(one is None for one in (*said, setting("memory-limit"), setting("scheduler")))
 
 
 def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,7 +103,21 @@ def group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
 
 
 def _cgroup_limit() -> int | None:
-    """The tightest memory limit among the control groups of this process (v2 or v1)."""
+    """The tightest memory limit among the control groups of this process (v2 or v1).
+
+    Read again after a second: a fit that small calls make a thousand times would read a dozen files
+    each time.
+    """
+    return _limit_of_groups(PROC, CGROUP, this_second())
+
+
+def this_second() -> int:
+    """A number that changes every second: what was read in this one is not read again."""
+    return int(time.monotonic())
+
+
+@lru_cache(maxsize=1)
+def _limit_of_groups(proc: Path, cgroup: Path, second_of_clock: int) -> int | None:
     limits: list[int] = []
     for folder, second in group_folders("memory"):
         limit = _number(folder / ("memory.max" if second else "memory.limit_in_bytes"))
@@ -114,11 +129,12 @@ def _cgroup_limit() -> int | None:
 def _proc_nbytes(file: str, key: str) -> int | None:
     """A line of a file below /proc that gives kilobytes, in bytes; None if it is not there."""
     try:
-        lines = (PROC / file).read_text().splitlines()
+        with open(f"{PROC}/{file}", "rb", buffering=0) as lines:
+            text = lines.read()
     except OSError:
         return None
-    found = (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
-    return next(found, None)
+    _, found, rest = b"\n".join((b"", text)).partition(f"\n{key}:".encode())
+    return int(rest.split(None, 1)[0]) * 1024 if found else None
 
 
 def resident_nbytes() -> int:

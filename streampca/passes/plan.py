@@ -27,6 +27,7 @@ from streampca.passes.memory import (
 from streampca.passes.records import PassPlan
 from streampca.passes.settings import thread_count
 
+TRIMMED_NBYTES = 16 * MiB  # of the largest phase, below which freed memory is left to malloc
 SLACK_NBYTES = 4 * MiB  # the kernel counts pages of each thread in batches
 
 
@@ -86,6 +87,14 @@ class Plan:
     def portable_nbytes(self) -> int:
         """The peak without libraries that are counted only because they are installed here."""
         return max(peak_of(one.memory) - brought(one.memory["process"]) for one in self.sequence)
+
+    @property
+    def frees_much(self) -> bool:
+        """Whether what a phase frees is worth a millisecond for returning it to the system."""
+        return any(
+            peak_of(one.memory) - sum(one.memory["process"].values()) > TRIMMED_NBYTES
+            for one in self.sequence
+        )
 
     @property
     def thread_nbytes(self) -> int:
@@ -288,16 +297,20 @@ def larger(*moments: dict[str, int]) -> dict[str, int]:
 # afterwards that a fit took more.
 
 
-def check_room(plan: Plan) -> None:
+def check_room(plan: Plan) -> int | None:
     """Refuse a plan that this process, this machine or its control group cannot hold.
 
     The libraries that the plan needs are imported and counted by their measured memory, within the
     memory limit. The machine must hold the plan and everything else that the process holds.
+    Returns the bytes that it may grow to here, or None if nobody knows.
     Raises MemoryLimitError that names the smallest limit that would do.
     """
     machine.load(plan.memory["process"])
     check_limit(plan)
-    check_machine(plan)
+    room = [check_machine(plan)]
+    if plan.memory_limit is not None:
+        room.append(plan.memory_limit - unforeseen(plan.memory["process"]))
+    return min((nbytes for nbytes in room if nbytes is not None), default=None)
 
 
 def check_limit(plan: Plan) -> None:
@@ -336,14 +349,17 @@ def enough(peaks: Sequence[int], more: int) -> int:
     return next(fits)
 
 
-def check_machine(plan: Plan) -> None:
-    """Refuse a plan that does not fit into this machine or its control group."""
+def check_machine(plan: Plan) -> int | None:
+    """Refuse a plan that does not fit into this machine or its control group.
+
+    Returns what these have for it in bytes, or None if they do not tell.
+    """
     available = machine.available_nbytes()
     if available is None:
-        return
+        return None
     other = other_nbytes(plan.memory["process"], machine.resident_nbytes())
     if plan.peak_nbytes + other <= available:
-        return
+        return available - other
     rest = available - other if available > other else available
     holds = f" in addition to the {size(other)} that this process holds already" if other else ""
     raise MemoryLimitError(
@@ -351,16 +367,6 @@ def check_machine(plan: Plan) -> None:
         f"gives {size(available)}. Set memory_limit={as_limit(rest)!r} to look for a smaller plan, "
         "or use a larger machine."
     )
-
-
-def room_for(plan: Plan) -> int | None:
-    """Bytes that a plan may grow to here: within its limit, and what the machine has; or None."""
-    available, room = machine.available_nbytes(), []
-    if available is not None:
-        room.append(available - other_nbytes(plan.memory["process"], machine.resident_nbytes()))
-    if plan.memory_limit is not None:
-        room.append(plan.memory_limit - unforeseen(plan.memory["process"]))
-    return min(room, default=None)
 
 
 def warn_of_excess(plan: Plan, use: MemoryUse) -> None:

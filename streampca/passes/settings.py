@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, lru_cache, wraps
 from importlib import import_module
 from numbers import Integral
 from pathlib import Path
@@ -40,6 +40,7 @@ import threadpoolctl
 from streampca.errors import InvalidInputError
 from streampca.kernels import Team
 from streampca.matrix import ChunkedMatrix
+from streampca.passes import memory
 from streampca.passes.memory import THREAD_NBYTES, MiB, group_folders
 
 # The one place that sets BLAS thread counts.
@@ -266,21 +267,22 @@ def task_worker() -> Any | None:
 
 @contextmanager
 def helped(helpers: int, name: str = "helper") -> Iterator[Team]:
-    """A team with so many threads that serve it."""
-    team = Team()
-    threads = [
-        threading.Thread(target=team.serve, name=f"streampca-{name}-{i}", daemon=True)
-        for i in range(helpers)
-    ]
-    try:
-        for thread in threads:
+    """A team with so many threads that serve it, from the first work that is divided."""
+    threads: list[threading.Thread] = []
+
+    def start() -> None:
+        for i in range(helpers):
+            thread = threading.Thread(target=team.serve, name=f"streampca-{name}-{i}", daemon=True)
             thread.start()
+            threads.append(thread)
+
+    team = Team(start if helpers > 0 else None)
+    try:
         yield team
     finally:
         team.end()
         for thread in threads:
-            if thread.ident is not None:
-                thread.join(PATIENCE)
+            thread.join(PATIENCE)
 
 
 @contextmanager
@@ -302,11 +304,16 @@ def usable_cores() -> int:
     """Cores that this process may run on, and may keep busy under its CPU quota."""
     allowed = getattr(os, "sched_getaffinity", None)
     cores = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
-    return max(1, min([cores, *_quotas()]))
+    return max(1, min([cores, *_quotas(memory.PROC, memory.CGROUP, memory.this_second())]))
 
 
-def _quotas() -> Iterator[int]:
+@lru_cache(maxsize=1)
+def _quotas(proc: Path, cgroup: Path, second_of_clock: int) -> tuple[int, ...]:
     """CPUs that each control group grants, rounded up."""
+    return tuple(_granted())
+
+
+def _granted() -> Iterator[int]:
     for folder, second in group_folders("cpu"):
         if second:
             words = _words(folder / "cpu.max")

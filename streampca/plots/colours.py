@@ -175,14 +175,14 @@ def _categories(title: str, names: list[str], codes: Array) -> Categories:
 def _from_objects(values: Array) -> tuple[Array, str]:
     """Python objects as numbers if all are numbers, else as text; None and NaN are missing."""
     entries = values.tolist()
-    gone = [_absent(one) for one in entries]
-    real = [one for one, no in zip(entries, gone, strict=True) if not no]
+    gone = [_absent(entry) for entry in entries]
+    real = [entry for entry, no in zip(entries, gone, strict=True) if not no]
     if real and all(isinstance(one, Real) and not isinstance(one, bool) for one in real):
         if len(real) == len(entries) and all(isinstance(one, Integral) for one in real):
             return np.array(entries, dtype=np.int64), "i"
-        numbers = [np.nan if no else float(one) for one, no in zip(entries, gone, strict=True)]
+        numbers = [np.nan if no else float(entry) for entry, no in zip(entries, gone, strict=True)]
         return np.array(numbers), "f"
-    text = ["" if no else str(one) for one, no in zip(entries, gone, strict=True)]
+    text = ["" if no else str(entry) for entry, no in zip(entries, gone, strict=True)]
     return np.array(text, dtype=np.str_), "U"
 
 

@@ -53,11 +53,11 @@ def r2(curve: Any, ax: Axes | None = None, *, held_out: Any = None) -> Axes:
     """
     named = dict(curve) if isinstance(curve, Mapping) else {"": curve}
     if held_out is not None:
-        named = {name or "rows of the fit": one for name, one in named.items()}
+        named = {name or "rows of the fit": value for name, value in named.items()}
         named |= {"held-out rows": held_out}
     if not named:
         raise InvalidInputError("no curve; expected one or more: {'new': pca.r2_curve(X)}")
-    curves = {str(name): _checked(one, str(name)) for name, one in named.items()}
+    curves = {str(name): _checked(value, str(name)) for name, value in named.items()}
 
     drawn = drawing_axes(ax, (6.0, 4.0), grid="y")
     last = max(len(values) for values in curves.values()) - 1
@@ -185,7 +185,7 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
             "no cells were held out of this fit; fit with HardImpute([1, 2, 3], validation=0.05)"
         )
     chosen, without = candidates[0], next((one for one in candidates if not one["rank"]), None)
-    some = [one for one in candidates if one["rank"]]
+    some = [candidate for candidate in candidates if candidate["rank"]]
     by_rank = len({one["rank"] for one in some}) != 1 or len(some) == 1
     along, group_by = ("rank", "penalty") if by_rank else ("penalty", "rank")
 
@@ -209,7 +209,7 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
         [chosen[along]], [chosen["held_out"]], "o", markersize=11, fillstyle="none", color=INK
     )
     if by_rank:
-        drawn.set_xticks(sorted({one["rank"] for one in candidates}))
+        drawn.set_xticks(sorted({candidate["rank"] for candidate in candidates}))
     drawn.set_xlabel("Rank" if by_rank else "Penalty")
     drawn.set_ylabel("Root mean square error, held-out cells")
     if len(groups) > 1 or without is not None:

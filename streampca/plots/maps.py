@@ -182,7 +182,7 @@ def _more_dimensions(axis: AxisLabels, long: list[str]) -> str:
     lines = []
     for dim in further:
         values = np.asarray(axis.coords.get(dim, np.arange(axis.sizes[axis.dims.index(dim)])))
-        shown = ", ".join(str(one) for one in values[:4].tolist())
+        shown = ", ".join(str(value) for value in values[:4].tolist())
         named = _argument(dim)
         first = repr(values[0].item()) if hasattr(values[0], "item") else repr(values[0])
         how = f"{named}={first}" if named else f"at={{{dim!r}: {first}}}"

@@ -188,7 +188,7 @@ def column_of(scores: Any, index: int) -> Array:
 
 def points_of(sources: Sequence[Any], indices: Sequence[int]) -> Array:
     """(d, n) the components of all sources, one after the other."""
-    return np.stack([column_of(one, index) for one in sources for index in indices])
+    return np.stack([column_of(source, index) for source in sources for index in indices])
 
 
 def count_of(scores: Any) -> int:

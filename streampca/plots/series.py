@@ -108,7 +108,7 @@ def _times(shown: Presentation, scores: Any, shape: tuple[int, ...]) -> tuple[Ar
     if values is None or values.shape != (n,):
         return np.arange(1, n + 1), "Sample"
     if values.dtype.kind == "O" and n and hasattr(values[0], "timetuple"):  # cftime
-        return np.array([_year(one) for one in values]), dim
+        return np.array([_year(value) for value in values]), dim
     if values.dtype.kind not in "Miuf":
         return np.arange(1, n + 1), "Sample"
     return values, dim

@@ -70,7 +70,7 @@ def report_of(
     """
     title = title or f"{result.method} of {cards.rows_of(result)} samples"
     shown = result.presentation()
-    sections = [one for one in _sections(result, shown, scores, labels, path) if one[1]]
+    sections = [section for section in _sections(result, shown, scores, labels, path) if section[1]]
     links = "".join(f'<a href="#{_anchor(head)}">{text(head)}</a>' for head, _ in sections)
     body = "".join(
         f'<section id="{_anchor(head)}"><h2>{text(head)}</h2>{inside}</section>'
@@ -175,14 +175,14 @@ def _scores(shown: Presentation, scores: Any, labels: Any) -> str:
     named = {} if labels is None else labels if isinstance(labels, Mapping) else {"label": labels}
     first = scores[0] if len(views) > 1 and scores is not None else scores
     samples = rows_of(shown.labels.samples, first, n)
-    named = {name: along(one, samples, f"labels {name!r}") for name, one in named.items()}
+    named = {name: along(value, samples, f"labels {name!r}") for name, value in named.items()}
     names = samples.names(rows.tolist()) if samples.named and len(samples) == n else None
     if names and np.asarray(samples.coords.get(samples.dims[0], ())).dtype.kind == "M":
-        names = [one.removesuffix(".000000000").removesuffix("T00:00:00") for one in names]
+        names = [name.removesuffix(".000000000").removesuffix("T00:00:00") for name in names]
     titles = [
-        shown.name(j) if len(views) == 1 else f"{str(one.view).upper()} {j + 1}"
+        shown.name(j) if len(views) == 1 else f"{str(view.view).upper()} {j + 1}"
         for j in range(shown.n_components)
-        for one in views
+        for view in views
     ]
     points = packed(values, rows, names, named, titles)
     drawn = (
@@ -303,7 +303,7 @@ def _provenance(result: Any) -> str:
     settings = json.dumps(result.options_used, indent=1, default=str, sort_keys=True)
     inside = preformatted(hide_secrets(settings))
     return (
-        f"{table(('', ''), [one for one in rows if one[1]])}"
+        f"{table(('', ''), [row for row in rows if row[1]])}"
         f"<details><summary>settings</summary>{inside}</details>"
     )
 

@@ -166,14 +166,14 @@ class Presentation:
         if not trace:
             return None
         chosen = int(trace[-1]["chosen"])
-        with_cells = [one for one in trace if np.isfinite(one["held_out"][chosen])] or trace
+        with_cells = [sweep for sweep in trace if np.isfinite(sweep["held_out"][chosen])] or trace
         shares = {}
         for name, key in (("objective", "penalised"), ("held-out error", "held_out")):
-            values = np.array([one[key][chosen] for one in with_cells], dtype=np.float64)
+            values = np.array([sweep[key][chosen] for sweep in with_cells], dtype=np.float64)
             if np.isfinite(values).all() and (values > 0).all():
                 shares[name] = values / values[0]
         return Sweeps(
-            [one["number"] for one in with_cells],
+            [sweep["number"] for sweep in with_cells],
             shares,
             with_cells[-1]["change"][chosen],
             trace[-1]["passes"],

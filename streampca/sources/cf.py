@@ -157,7 +157,7 @@ def _numbers(code: Any) -> list[Any]:
 def _probe(known: Mapping[str, Any], stored: np.dtype[Any]) -> Array:
     """Stored numbers that tell which codes count: these, and some others."""
     found: list[Any] = [0, 1, 2, 100]
-    for one in (one for name in FILLS if name in known for one in _numbers(known[name])):
+    for one in (number for name in FILLS if name in known for number in _numbers(known[name])):
         if stored.kind == "f":
             found.append(float(one))
         elif one == int(one):  # of unsigned integers the code may be signed, and the reverse
@@ -345,9 +345,3 @@ def plain_code(
     if found is None or len(found.codes) != 1 or found.attributes.keys() - {*FILLS}:
         return None
     return found.codes[0]
-
-
-def dims_of(array: Any) -> tuple[Any, ...]:
-    """Names of the dimensions of an array, where they are stored; of Zarr 3, some may be None."""
-    names: Any = getattr(array.metadata, "dimension_names", None)
-    return tuple(names or array.attrs.get("_ARRAY_DIMENSIONS") or ())

@@ -78,7 +78,7 @@ def open_images(
     samples = replace(AxisLabels.plain("image", len(names), names), extra=extra)
     labels = Labels(samples, AxisLabels(dims, reader.shape[1:]))
     matrix = StackedMatrix(reader, (0,), labels=labels)
-    matrix.resident_nbytes = PILLOW_NBYTES + sum(sys.getsizeof(one) + 8 for one in reader.files)
+    matrix.resident_nbytes = PILLOW_NBYTES + sum(sys.getsizeof(file) + 8 for file in reader.files)
     return matrix
 
 
@@ -170,7 +170,7 @@ def _paths(source: Any) -> tuple[list[str], str]:
         path = what = os.fspath(source)
         if os.path.isdir(path):
             whole = os.path.abspath(path)
-            files = (one for one in visible_files(whole) if one.lower().endswith(SUFFIXES))
+            files = (file for file in visible_files(whole) if file.lower().endswith(SUFFIXES))
             return _nonempty(sorted(files, key=number_order), what), whole
         found = glob.glob(path, recursive=True) if glob.has_magic(path) else [path]
         paths = sorted((os.path.abspath(one) for one in found), key=number_order)

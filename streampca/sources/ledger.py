@@ -80,7 +80,7 @@ class Ledger:
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """(arrays, JSON-ready document), for a bundle."""
         held = {one.name: getattr(self, one.name) for one in fields(self)}
-        arrays = {name: one for name, one in held.items() if isinstance(one, np.ndarray)}
+        arrays = {name: value for name, value in held.items() if isinstance(value, np.ndarray)}
         return arrays, {"kind": "ledger", **{n: v for n, v in held.items() if n not in arrays}}
 
     @classmethod

@@ -25,7 +25,15 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
-from streampca.paths import PARQUET, PLINK, TEXTS, paths_end, refuse_special
+from streampca.paths import (
+    PARQUET,
+    PLINK,
+    TEXTS,
+    check_readable,
+    paths_end,
+    plain_errors,
+    refuse_special,
+)
 from streampca.sources.dask.lazy import LazyReader, is_dask_frame
 from streampca.sources.genotypes.plink import open_plink
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
@@ -45,7 +53,14 @@ from streampca.sources.sparse.feature_types import TenxColumns, of_feature_types
 from streampca.sources.sparse.matrices import from_sparse
 from streampca.sources.sparse.matrix_market import open_matrix_market
 from streampca.sources.sparse.npz import open_npz
-from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
+from streampca.sources.stacked import (
+    Dim,
+    StackedMatrix,
+    refuse_uncounted,
+    sample_dims,
+    stack,
+    with_code,
+)
 from streampca.sources.suggestions import how_to_convert, suggestion
 from streampca.sources.tables.frames import is_frame
 from streampca.sources.tables.text_options import TEXT_OPTIONS
@@ -53,7 +68,6 @@ from streampca.sources.zarr.icechunk import Snapshots, Which
 from streampca.sources.zarr.opening import from_zarr, group_in, open_array, up_to_date
 from streampca.sources.zarr.reader import ZarrReader
 from streampca.sources.zarr.stores import is_repository, metadata_errors
-from streampca.urls import check_readable, plain_errors
 
 TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
@@ -332,7 +346,7 @@ def table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> A
         return paths if one_table and options["join"] != "features" else None
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        stored = "://" in path or any(os.path.exists(os.path.join(path, store)) for store in STORES)
         folder = not stored and os.path.isdir(path) and holds_parquet(path)
         return [path] if folder or path.rstrip("/").lower().endswith(TABLES) else None
     kind, named = type(source), any(options[name] is not None for name in TABULAR)
@@ -412,11 +426,7 @@ def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
     dim : as for ``streampca.open``, which raises the same errors.
     """
     if not type(X).__module__.startswith("xarray."):
-        if any(math.isnan(n) for n in X.shape):
-            raise InvalidInputError(
-                f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
-                "Use X = X.compute_chunk_sizes(), which reads it once."
-            )
+        refuse_uncounted(X)
         return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
     from streampca.sources.labelled.opening import from_xarray
 

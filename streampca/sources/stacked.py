@@ -15,7 +15,7 @@ import numpy as np
 
 from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
-from streampca.matrix.kinds import check_dtype
+from streampca.matrix.block import check_dtype
 from streampca.sources.local_files import FileLocation
 
 # The sample dimensions of an array.
@@ -93,6 +93,15 @@ def check_rank(shape: Sequence[int], what: str = "X") -> None:
         f"Expected a 2-D {what} of samples x features, got shape {tuple(shape)}. Name the sample "
         "dimension, streampca.open(X, dim=0), and the rest is stacked into features."
     )
+
+
+def refuse_uncounted(X: Any) -> None:
+    """Raise InvalidInputError for a Dask array that does not know the sizes of its chunks."""
+    if any(math.isnan(n) for n in X.shape):
+        raise InvalidInputError(
+            f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
+            "Use X = X.compute_chunk_sizes(), which reads it once."
+        )
 
 
 class Tally:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
-from streampca.paths import BINARY, no_file, read_inside
+from streampca.object_storage import open_objects
+from streampca.paths import BINARY, OBJECTS, no_file, plain_errors, read_inside
 from streampca.store.places import NO_LINKS, hold, in_use, release, writing
-from streampca.urls import OBJECTS, open_objects, plain_errors
 
 # The five operations that a model store needs.
 #
@@ -327,7 +327,7 @@ class ObjectBackend:
 def open_backend(place: str, options: dict[str, Any] | None = None) -> Backend:
     """The backend of a local path, or of a URL of an object store.
 
-    options : see :func:`streampca.urls.open_objects`.
+    options : see :func:`streampca.object_storage.open_objects`.
     Raises InvalidInputError for another scheme, MissingDependencyError without obstore.
     """
     scheme, found, rest = place.partition("://")

@@ -94,7 +94,7 @@ def read_files(
     found = {name: find_array(get_checked, files[name], name) for name in sorted(files)}
     stored = sum(size(file) for one in found.values() for file in one.files)
     check_growth(sum(one.nbytes for one in found.values()), stored, f"{where}: what it holds")
-    arrays = {name: decode_array(get_checked, one) for name, one in found.items()}
+    arrays = {name: decode_array(get_checked, value) for name, value in found.items()}
     for name in sorted(unread):
         get_checked(name, size(name))
     return arrays, whole["document"]

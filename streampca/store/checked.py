@@ -142,13 +142,13 @@ def check_fields(made: Any, where: str) -> None:
     Arrays must hold numbers. Fields of other types are not checked.
     Raises DamagedSourceError.
     """
-    for one in fields(made):
-        value, declared = getattr(made, one.name), str(one.type)
+    for field in fields(made):
+        value, declared = getattr(made, field.name), str(field.type)
         if value is None and declared.endswith("| None"):
             continue
         if not _is(value, declared.removesuffix(" | None")):
             raise DamagedSourceError(
-                f"{where} is damaged: {one.name} is {value!r:.80}, expected {declared}"
+                f"{where} is damaged: {field.name} is {value!r:.80}, expected {declared}"
             )
 
 
@@ -264,13 +264,13 @@ def check_manifest(whole: Mapping[str, Any], where: str) -> None:
     _check_types(whole, MANIFEST, where)
     sections = {name: whole["record"].get(name) for name in RECORD}
     _check_types(sections, RECORD, f"{where}: record", absent=True)
-    for name, one in whole["files"].items():
+    for name, file in whole["files"].items():
         part, _, inner = name.partition("/")
         if not PART.fullmatch(part):
             raise DamagedSourceError(f"{where} names a file {name!r:.200}, of no part")
         if inner != INDEX:
             check_file_name(inner, where)
-        _check_file(one, f"{where}: {name!r:.200}")
+        _check_file(file, f"{where}: {name!r:.200}")
     _check_file(whole["pack"], f"{where}: pack")
     log, where = whole["log"], f"{where}: log"
     _check_types(log, LOG, where)
@@ -328,9 +328,9 @@ def check_row(row: Any, where: str) -> None:
 
 
 def _check_versions(names: list[Any], where: str) -> None:
-    for one in names:
-        if not isinstance(one, str) or not NAME.fullmatch(one):
-            raise DamagedSourceError(f"{where} names a version {one!r:.80}; expected its id")
+    for name in names:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise DamagedSourceError(f"{where} names a version {name!r:.80}; expected its id")
 
 
 def _check_current(whole: Mapping[str, Any], where: str) -> None:
@@ -352,7 +352,7 @@ def _check_types(
         if value is None and absent:
             continue
         if name not in whole or not isinstance(value, kinds) or isinstance(value, bool):
-            expected = " or ".join(one.__name__ for one in kinds)
+            expected = " or ".join(kind.__name__ for kind in kinds)
             raise DamagedSourceError(
                 f"{where} is damaged: {name} is {value!r:.80}, expected {expected}"
             )

@@ -76,7 +76,7 @@ class LabelledSink(ZarrSink):
             f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims, across=across
         )
         self.dims = dims
-        names = [one for dim, columns in labels.items() for one in columns if one != dim]
+        names = [column for dim, columns in labels.items() for column in columns if column != dim]
         self.array.attrs["coordinates"] = " ".join(names)  # as in CF, for xarray
 
     def columns(self, dtypes: Mapping[str, Any]) -> GroupColumnsSink:

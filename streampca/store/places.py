@@ -131,7 +131,7 @@ def left_over(path: str) -> list[str]:
     pattern = re.compile(re.escape(f".{name}") + LEFT_OVER)
     try:
         with os.scandir(folder) as entries:
-            found = [one.path for one in entries if pattern.fullmatch(one.name)]
+            found = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
     except OSError:
         return []
     return sorted(place for place in found if _abandoned(place))

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  a limit of threads holds for a BLAS that is loaded
 from threadpoolctl import threadpool_limits
 
 from streampca.kernels import rank_k_update

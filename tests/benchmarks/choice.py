@@ -1,234 +1,280 @@
-"""Is the plan's choice right? ``python -m tests.benchmarks.choice``: 96 fits, then 12 shapes.
+"""Is the plan's choice right? ``python -m tests.benchmarks.choice``: 60 matrices, each solver.
 
-Proves the page's sentences on ``svd_solver="auto"``. First the grid (``--grid`` alone): four
-shapes, eight kinds of spectrum, 10, 20 and 50 components, by default parameters; each fit beside
-the exact solver and the iterative one, in one process a matrix. Counted are warnings, variances
-that are off by more than 1e-5 of the largest or than their own bound, and the time beside the
-best solver that ends with the right answer.
+Proves the page's sentences on ``svd_solver="auto"``. Dense and sparse matrices, with spiked, steep
+and flat spectra, in memory, in Zarr and in .h5ad, are fitted by "auto" and by every solver that it
+chooses from, in turns, in a fresh process each, by CPU seconds with one BLAS thread:
 
-Then for every shape a matrix of ten factors and
-noise is written; "auto" and each solver whose predicted time is within ten times of the best run
-in fresh processes (fit alone, median of a few runs). Printed: predicted and measured seconds, and
-the measured time of the choice over that of the best. ``--rates`` takes what
-``streampca calibrate`` wrote.
+- "scatter" and "gram", where their side is at most LONGEST, beyond which they take many seconds;
+- "iteration": ``tol=1e-4``, with which no exact solver comes first;
+- "randomized", with its default of 8 passes.
+
+An answer is sound where the fit does not warn of its accuracy, and every component that another
+solver certifies to ``tol`` is certified to ``tol``. Printed for each matrix: CPU seconds, those
+predicted, and those of "auto" over those of the best sound solver; then how many are within 1.3 and
+2, and how predictions of each solver compare with what was measured. A prediction is wall time on
+two cores, so that only its error relative to other solvers matters. Variances of solvers must agree
+within their bounds. ``--large`` does the same with twelve larger matrices in Zarr, ``--shapes``
+takes numbers of matrices, ``--rates`` what ``streampca calibrate`` wrote.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
 import tempfile
-import time
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.measure import child, measure
+from tests.benchmarks import simulated
+from tests.benchmarks.measure import ONE_THREAD, child, in_turns, measure
+from tests.benchmarks.sparse import write as write_sparse
 
-SHAPES = [
-    ((200_000, 256), "f4", (8000, 256)),
-    ((50_000, 1000), "f4", (2000, 1000)),
-    ((30_000, 2000), "f4", (2000, 2000)),
-    ((20_000, 3000), "f8", (1000, 3000)),
-    ((10_000, 5000), "f4", (1000, 5000)),
-    ((5000, 5000), "f4", (1000, 1000)),
-    ((8000, 12_000), "i1", (8000, 1024)),
-    ((2000, 20_000), "f4", (2000, 1000)),
-    ((3000, 30_000), "f4", (100, 30_000)),
-    ((1000, 50_000), "f4", (25, 50_000)),
-    ((1000, 100_000), "i1", (1000, 2048)),
-    ((500, 200_000), "f4", (500, 4096)),
-]
-GRID = [(2000, 5000), (10_000, 3000), (3000, 3000), (2500, 10_000)]
+TOL = 1e-4  # radians, the default
+LONGEST = 3000
 COUNTS = (10, 20, 50)
-SPECTRA = (
-    "genotype-like",
-    "5 spikes",
-    "30 spikes",
-    "log-counts",
-    "power 0.5",
-    "power 1",
-    "smooth field",
-    "exponential",
-)
-RIGHT = 1e-5  # of the largest variance
-SOLVERS = {"scatter": "scatter", "gram": "gram", "gram by panels": "gram", "krylov": "randomized"}
-K = 10
+SPECTRA = ("spiked", "steep", "flat")
+WITHIN = (1.3, 2.0)
+SOLVERS: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "scatter": {"svd_solver": "scatter"},
+    "gram": {"svd_solver": "gram"},
+    "iteration": {"tol": TOL},
+    "randomized": {"svd_solver": "randomized"},
+}
+PREDICTED = {"scatter": "scatter", "gram": "gram", "gram by panels": "gram", "krylov": "iteration"}
 
 
-def write(path: str, shape: tuple[int, int], dtype: str, chunks: tuple[int, int]) -> None:
-    """Ten factors of falling strength and noise, chunk by chunk."""
-    import zarr
+@dataclass(frozen=True)
+class Cell:
+    """A matrix, and how many components are asked of it.
 
-    n, p = shape
-    rng = np.random.default_rng(0)
-    u = rng.standard_normal((n, K), dtype=np.float32) * (0.8 ** np.arange(K, dtype=np.float32))
-    v = rng.standard_normal((K, p), dtype=np.float32)
-    array = zarr.create_array(path, shape=shape, chunks=chunks, dtype=dtype)
-    for i in range(0, n, chunks[0]):
-        for j in range(0, p, chunks[1]):
-            part = u[i : i + chunks[0]] @ v[:, j : j + chunks[1]]
-            part += rng.standard_normal(part.shape, dtype=np.float32)
-            array[i : i + chunks[0], j : j + chunks[1]] = (
-                np.clip(np.rint(8 * part), -128, 127) if dtype == "i1" else part
-            ).astype(dtype)
+    place : "memory", "zarr" or "h5ad".  stored : share of the cells of a sparse matrix; 1 of a
+        dense one.  chunks : of a dense one in Zarr; (0, 0) for the usual ones.
+    longest : side for which an exact solver is run.
+    """
+
+    shape: tuple[int, int]
+    spectrum: str
+    place: str = "memory"
+    dtype: str = "f4"
+    stored: float = 1.0
+    k: int = 10
+    chunks: tuple[int, int] = (0, 0)
+    longest: int = LONGEST
+
+    def __str__(self) -> str:
+        n, p = self.shape
+        kind = f"{np.dtype(self.dtype)}" if self.stored == 1 else f"{self.stored:.1%} stored"
+        return f"{n} x {p} {kind} {self.spectrum} in {self.place}, k={self.k}"
+
+    def made(self, folder: Path, share: float) -> Any:
+        """The array, or the path of its file.  share : of the rows."""
+        n, p = max(60, round(self.shape[0] * share)), self.shape[1]
+        if self.stored < 1:
+            x = simulated.sparse(n, p, self.spectrum, self.stored)
+        else:
+            x = simulated.dense(n, p, self.dtype, self.spectrum)
+        path = folder / f"{share:g}.{self.place}"
+        if self.place == "memory":
+            return x
+        if self.place == "h5ad":
+            return simulated.h5ad(path, x)
+        if self.stored < 1:
+            write_sparse(path, x.shape, iter([x]))
+            return str(path)
+        rows, columns = self.chunks if any(self.chunks) else (1000, 1000)
+        return simulated.zarr_store(path, x, (min(rows, n), min(columns, p)))
+
+    @property
+    def solvers(self) -> list[str]:
+        """Those that are run."""
+        n, p = self.shape
+        left_out = {"scatter": p > self.longest, "gram": n > self.longest}
+        return [name for name in SOLVERS if not left_out.get(name, False)]
 
 
-def fit(name: str, path: str) -> dict[str, Any]:
-    """One fit; in a fresh process."""
+DENSE: list[dict[str, Any]] = [
+    {"shape": (20_000, 100)},
+    {"shape": (50_000, 200)},
+    {"shape": (5000, 1000)},
+    {"shape": (2000, 2000)},
+    {"shape": (3000, 3000), "dtype": "f8"},
+    {"shape": (1000, 8000)},
+    {"shape": (300, 20_000), "dtype": "i1"},
+    {"shape": (20_000, 200), "place": "zarr"},
+    {"shape": (4000, 2000), "place": "zarr"},
+    {"shape": (500, 20_000), "place": "zarr"},
+    {"shape": (5000, 1000), "place": "h5ad"},
+]
+SPARSE = [((20_000, 1000), 0.02), ((3000, 3000), 0.02), ((2000, 10_000), 0.01)]
+GRID = [
+    Cell(spectrum=spectrum, k=COUNTS[i % 3], **made)
+    for i, made in enumerate(DENSE)
+    for spectrum in SPECTRA
+] + [
+    Cell(shape, spectrum, place, stored=stored, k=COUNTS[i % 3])
+    for i, (shape, stored) in enumerate(SPARSE)
+    for place in ("memory", "zarr", "h5ad")
+    for spectrum in SPECTRA
+]
+LARGE = [
+    Cell(shape, "spiked", "zarr", dtype, chunks=chunks, longest=10_000)
+    for shape, dtype, chunks in (
+        ((200_000, 256), "f4", (8000, 256)),
+        ((50_000, 1000), "f4", (2000, 1000)),
+        ((30_000, 2000), "f4", (2000, 2000)),
+        ((20_000, 3000), "f8", (1000, 3000)),
+        ((10_000, 5000), "f4", (1000, 5000)),
+        ((5000, 5000), "f4", (1000, 1000)),
+        ((8000, 12_000), "i1", (8000, 1024)),
+        ((2000, 20_000), "f4", (2000, 1000)),
+        ((3000, 30_000), "f4", (100, 30_000)),
+        ((1000, 50_000), "f4", (25, 50_000)),
+        ((1000, 100_000), "i1", (1000, 2048)),
+        ((500, 200_000), "f4", (500, 4096)),
+    )
+]
+CELLS = GRID + LARGE
+
+
+# -- one matrix ---------------------------------------------------------------------
+
+
+def fit(x: Any, k: int, rates: Any, **parameters: Any) -> tuple[Any, bool]:
+    """(a fitted model, whether it warned of its accuracy)."""
     import streampca
 
-    rates = os.environ.get("STREAMPCA_RATES") or None
-    warnings.simplefilter("ignore")
-    model = streampca.PCA(K, svd_solver=name, rates=rates, progress=False)
-    small = np.random.default_rng(0).standard_normal((60, 50)).astype("f4")
-    streampca.PCA(3, svd_solver="randomized").fit(small)  # what is loaded and compiled lazily
-    streampca.PCA(3, svd_solver="gram").fit(small.astype("i1"))
-    begun = time.perf_counter()
-    model.fit(path)
-    seconds = time.perf_counter() - begun
-    uncertain = int(np.sum(model.certificate_.angle_bound > 1e-4))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = streampca.PCA(k, rates=rates, progress=False, **parameters).fit(x)
+    return model, any("Accuracy" in one.category.__name__ for one in caught)
+
+
+def judged(cell: Cell, folder: str, budget: float, rates: Any) -> dict[str, Any]:
+    """All solvers of one matrix; in a fresh process."""
+    place = Path(folder)
+
+    def calls(x: Any) -> dict[str, Callable[[], Any]]:
+        return {name: partial(fit, x, cell.k, rates, **SOLVERS[name]) for name in cell.solvers}
+
+    in_turns(calls(cell.made(place, 0.03)), 0.0, 0)  # loads and compiles
+    found = in_turns(calls(cell.made(place, 1)), budget, most=5)
+    models = {name: one["last"][0] for name, one in found.items()}
+    bounds = {name: model.certificate_.angle_bound for name, model in models.items()}
+    certain = np.min([*bounds.values()], axis=0) <= TOL
+    sound = {
+        name: not one["last"][1] and bool(np.all(bounds[name][certain] <= TOL))
+        for name, one in found.items()
+    }
+    cpu = {name: one["cpu"] for name, one in found.items()}
+    best = min((name for name in cpu if sound[name]), key=lambda name: cpu[name], default="auto")
+    chosen = models["auto"]
     return {
-        "seconds": seconds,
-        "solver": model.plan_.solver,
-        "passes": len(model.cost_),
-        "uncertain": uncertain,
+        "seconds": sum(cpu.values()),
+        "cpu": cpu,
+        "sound": sound,
+        "warned": {name: one["last"][1] for name, one in found.items()},
+        "predicted": dict(chosen.plan_.considered),
+        "chosen": chosen.plan_.solver,
+        "passes": [one.name for one in chosen.cost_],
+        "ratio": cpu["auto"] / cpu[best],
+        "best": best,
+        "agree": all(agree(models["auto"], other) for other in models.values()),
     }
 
 
-def simulated(kind: str, n: int, p: int) -> Any:
-    """(n, p) float32 (int8 for genotypes) with this spectrum, seeded."""
-    rng = np.random.default_rng([SPECTRA.index(kind), n, p])
-    if kind == "genotype-like":
-        f = rng.uniform(0.05, 0.5, (5, p))
-        return rng.binomial(2, f[rng.integers(0, 5, n)]).astype("i1")
-    if kind == "log-counts":
-        rate = (
-            rng.gamma(0.3, 2.0, p)
-            * rng.gamma(2.0, 0.5, (n, 1))
-            * np.exp(0.5 * rng.standard_normal((n, 8)) @ rng.standard_normal((8, p)))
-        )
-        return np.log1p(rng.poisson(np.minimum(rate, 1e6))).astype("f4")
-    if kind == "smooth field":
-        x = rng.standard_normal((n, p), dtype=np.float32)
-        for axis in (0, 1):
-            x = np.cumsum(x, axis=axis) * np.float32(0.05)
-            x[20:] -= x[:-20] if axis == 0 else 0
-        return x
-    r = min(n, p, 400)
-    strength = {
-        "5 spikes": np.concatenate([10.0 * 0.8 ** np.arange(5), np.zeros(r - 5)]),
-        "30 spikes": np.concatenate([10.0 * 0.95 ** np.arange(30), np.zeros(r - 30)]),
-        "power 0.5": np.arange(1, r + 1) ** -0.5,
-        "power 1": np.arange(1, r + 1) ** -1.0,
-        "exponential": 0.9 ** np.arange(r),
-    }[kind]
-    u = rng.standard_normal((n, r), dtype=np.float32) * strength.astype("f4")
-    x = u @ rng.standard_normal((r, p), dtype=np.float32)
-    noise = 1.0 if "spikes" in kind else 1e-3
-    return x + np.float32(noise) * rng.standard_normal((n, p), dtype=np.float32)
+def agree(a: Any, b: Any) -> bool:
+    """Whether the variances of two fits differ by no more than both bounds."""
+    bound = a.certificate_.variance_bound + b.certificate_.variance_bound
+    rounding = 1e-13 * a.explained_variance_[0]
+    return bool(np.all(np.abs(a.explained_variance_ - b.explained_variance_) <= bound + rounding))
 
 
-def one_cell(kind: str, n: int, p: int) -> list[dict[str, Any]]:
-    """The fits of one matrix, judged by float64 products."""
-    import streampca
-
-    x = simulated(kind, n, p)
-    z = x.astype("f8")
-    z -= z.mean(axis=0)
-    every = np.linalg.eigvalsh(z @ z.T if n < p else z.T @ z)[::-1] / (n - 1)
-    del z
-    exact = "gram" if n < p else "scatter"
-    rows = []
-    for k in COUNTS:
-        row: dict[str, Any] = {"kind": kind, "shape": (n, p), "k": k}
-        for name in ("auto", exact, "randomized"):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                begun = time.perf_counter()
-                model = streampca.PCA(k, svd_solver=name, progress=False).fit(x)
-                seconds = time.perf_counter() - begun
-            error = np.abs(model.explained_variance_ - every[:k])
-            accuracy = [one for one in caught if "Accuracy" in one.category.__name__]
-            right = bool(np.all(error <= RIGHT * every[0]))
-            held = bool(np.all(error <= model.certificate_.variance_bound + 1e-13 * every[0]))
-            row[name] = {
-                "seconds": round(seconds, 3),
-                "warned": bool(accuracy),
-                "right": right,
-                "held": held,
-                "solver": model.plan_.solver,
-                "passes": len(model.cost_),
-            }
-        rows.append(row)
-    return rows
+# -- all of them --------------------------------------------------------------------
 
 
-def grid() -> None:
-    """The 96 default fits, and a line that sums them up."""
-    rows = [row for n, p in GRID for kind in SPECTRA for row in one_cell(kind, n, p)]
-    ours = best = 0.0
-    for row in rows:
-        answers = [one for one in row.values() if isinstance(one, dict)]
-        right = [one for one in answers if one["right"]]
-        sound = [one for one in right if not one["warned"]] or right
-        ours, best = ours + row["auto"]["seconds"], best + min(one["seconds"] for one in sound)
-        print(json.dumps(row), flush=True)
-    counts = {
-        what: sum(row["auto"][what] == bad for row in rows)
-        for what, bad in (("warned", True), ("right", False), ("held", False))
-    }
-    print(
-        f"{len(rows)} default fits: {counts['warned']} warned, {counts['right']} off by more than "
-        f"{RIGHT:g} of the largest variance, {counts['held']} outside of their bound; "
-        f"{ours:.1f} s, {ours / best:.2f} x the best sound solver of each"
+def shown(number: int, cell: Cell, row: dict[str, Any]) -> str:
+    """A line of text."""
+    if "error" in row:
+        return f"{number:3} {cell!s:<52} not run: {row['error']}"
+    times = "  ".join(
+        f"{name} {cpu:.3f}{'' if row['sound'][name] else '!'}" for name, cpu in row["cpu"].items()
+    )
+    predicted = ", ".join(f"{name} {seconds:.3g}" for name, seconds in row["predicted"].items())
+    passes = dict.fromkeys(one.split()[0] for one in row["passes"])
+    return (
+        f"{number:3} {cell!s:<52}{row['ratio']:6.2f} x {row['best']:<11}{times}  "
+        f"[{predicted}] {row['chosen']}: {len(row['passes'])} ({', '.join(passes)})"
+        + " DISAGREE"
+        * (not row["agree"])
     )
 
 
-def main() -> None:
-    """Write each matrix, run the solvers, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--child", nargs=2)
-    parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--shapes", type=int, nargs="*", choices=range(len(SHAPES)))
-    parser.add_argument("--rates", help="from 'streampca calibrate'")
-    parser.add_argument("--grid", action="store_true", help="the 96 fits alone")
-    arguments = parser.parse_args()
-    if arguments.grid or not (arguments.shapes or arguments.child):
-        grid()
-    if arguments.grid:
-        return
-    if arguments.rates:
-        os.environ["STREAMPCA_RATES"] = arguments.rates
-    if arguments.child:
-        name, path = arguments.child
-        child(lambda path: fit(name, path), path)
-        return
-    import streampca
+def summed_up(cells: list[Cell], rows: list[dict[str, Any]]) -> str:
+    """How many choices are right, and how far predictions are off."""
+    done = [(cell, row) for cell, row in zip(cells, rows, strict=True) if "error" not in row]
+    counts = [sum(row["ratio"] <= most for _, row in done) for most in WITHIN]
+    ours = sum(row["cpu"]["auto"] for _, row in done)
+    best = sum(row["cpu"][row["best"]] for _, row in done)
+    said = [
+        f"{len(done)} matrices: {counts[0]} within {WITHIN[0]} of the best sound solver, "
+        f"{counts[1]} within {WITHIN[1]}, the worst {max(row['ratio'] for _, row in done):.2f}; "
+        f"{ours:.1f} CPU s, {ours / best:.2f} x the best of each. "
+        f"auto: {sum(row['warned']['auto'] for _, row in done)} warn, "
+        f"{sum(not row['sound']['auto'] for _, row in done)} are not sound; "
+        f"{sum(not row['agree'] for _, row in done)} disagree with another solver."
+    ]
+    off: dict[tuple[str, str, str], list[float]] = {}
+    for cell, row in done:
+        for name, seconds in row["predicted"].items():
+            if (measured := row["cpu"].get(PREDICTED[name])) is not None:
+                kind = "sparse" if cell.stored < 1 else "dense"
+                off.setdefault((kind, cell.place, name), []).append(measured / seconds)
+    for (kind, place, name), factors in sorted(off.items()):
+        middle = float(np.exp(np.mean(np.log(factors))))
+        said.append(
+            f"  measured / predicted, {kind:<6} {place:<6} {name:<14} {middle:6.2f} "
+            f"({min(factors):.2f} to {max(factors):.2f}, {len(factors)} matrices)"
+        )
+    return "\n".join(said)
 
-    for number in arguments.shapes or range(len(SHAPES)):
-        shape, dtype, chunks = SHAPES[number]
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder) / "x.zarr")
-            write(path, shape, dtype, chunks)
-            plan = streampca.PCA(K, rates=arguments.rates).plan(path)
-            predicted = dict(plan.considered)
-            best = min(predicted.values())
-            rows = {"auto": measure(__spec__.name, "auto", path, arguments.runs)}
-            for name in dict.fromkeys(SOLVERS[s] for s, t in predicted.items() if t < 10 * best):
-                rows[name] = measure(__spec__.name, name, path, arguments.runs)
-        finished = {n: r["seconds"] for n, r in rows.items() if "error" not in r}
-        ratio = finished["auto"] / min(finished.values())
-        taken = rows["auto"]["solver"]
-        print(f"{shape} {dtype} {chunks}: auto = {taken}, {ratio:.2f} x the best", flush=True)
-        print("   predicted " + ", ".join(f"{s} {t:g}" for s, t in predicted.items()))
-        for name, row in rows.items():
-            print("   " + json.dumps({"measured": name, **row}), flush=True)
+
+def main() -> None:
+    """Run the matrices, and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--large", action="store_true", help="twelve larger ones instead")
+    parser.add_argument("--shapes", type=int, nargs="*", choices=range(len(CELLS)), metavar="N")
+    parser.add_argument("--budget", type=float, default=3.0, help="CPU seconds of a matrix")
+    parser.add_argument("--rates", default="", help="from 'streampca calibrate'")
+    arguments = parser.parse_args()
+    if arguments.child:
+        number, folder, budget, rates = arguments.child
+        cell = CELLS[int(number)]
+        child(lambda place: judged(cell, place, float(budget), rates or None), folder)
+        return
+    usual = range(len(GRID), len(CELLS)) if arguments.large else range(len(GRID))
+    cells, rows = [], []
+    for number in arguments.shapes or usual:
+        cell = CELLS[number]
+        cells.append(cell)
+        if cell.place == "h5ad" and find_spec("h5py") is None:
+            rows.append({"error": "h5py is not installed"})
+        else:
+            more = (str(arguments.budget), arguments.rates)
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(
+                    measure(__spec__.name, str(number), folder, environment=ONE_THREAD, more=more)
+                )
+        print(shown(number, cell, rows[-1]), flush=True)
+    print(summed_up(cells, rows))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

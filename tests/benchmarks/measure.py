@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
+import resource
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+# A waiting BLAS thread spins, which is charged to whoever runs beside others on a busy machine.
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "MKL", "BLIS")}
+TURN = 0.05  # CPU seconds that a turn of short calls takes
 
 
 def peak_mb() -> float:
@@ -46,17 +53,22 @@ def measure(
     runs: int = 1,
     timeout: float = 1800,
     python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+    more: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Median of several fresh processes of ``python -m module --child name path``."""
+    """Median of several fresh processes of ``python -m module --child name path``.
+
+    environment : variables that they have besides ours.  more : words that follow.
+    """
     found: list[dict[str, Any]] = []
     for _ in range(runs):
         try:
             done = subprocess.run(
-                [python, "-m", module, "--child", name, path],
+                [python, "-m", module, "--child", name, path, *more],
                 capture_output=True,
                 text=True,
                 timeout=timeout,
-                env={**os.environ, "PYTHONWARNINGS": "ignore"},
+                env={**os.environ, "PYTHONWARNINGS": "ignore", **(environment or {})},
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -70,6 +82,48 @@ def measure(
     middle = found[len(found) // 2]
     middle["all_seconds"] = [round(spent(one), 2) for one in found]
     return middle
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process, its threads and its ended children so far."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def in_turns(
+    calls: Mapping[str, Callable[[], Any]], budget: float, most: int = 7
+) -> dict[str, dict[str, Any]]:
+    """Median CPU and wall seconds of calls that are made in turns, in this process.
+
+    budget : CPU seconds after which no turn begins; each call has one turn at least. A turn repeats
+        a short call; the first turn of short calls says how often, and is not counted.
+    Returns for each "cpu", "seconds", "turns" and "last", what it returned.
+    """
+    repeats = dict.fromkeys(calls, 1)
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    last: dict[str, Any] = {}
+    end = cpu_seconds() + budget
+    for turn in range(most + 1):
+        for name, call in calls.items():
+            last.pop(name, None)
+            cpu, begun = cpu_seconds(), time.perf_counter()
+            for _ in range(repeats[name]):
+                last[name] = call()
+            taken = cpu_seconds() - cpu, time.perf_counter() - begun
+            turns[name].append(tuple(one / repeats[name] for one in taken))
+        if turn == 0:
+            repeats = {
+                name: max(1, math.ceil(TURN / max(made[0][0], 1e-6)))
+                for name, made in turns.items()
+            }
+        if cpu_seconds() > end:
+            break
+    found = {}
+    for name, made in turns.items():
+        counted = made[1:] if repeats[name] > 1 and len(made) > 1 else made
+        cpu, wall = map(statistics.median, zip(*counted, strict=True))
+        found[name] = {"cpu": cpu, "seconds": wall, "turns": len(counted), "last": last[name]}
+    return found
 
 
 def recordable(parser: ArgumentParser, script: str) -> None:

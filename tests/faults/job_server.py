@@ -10,6 +10,7 @@ i + 2, ... and says so; answers with the exit codes and the output.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -19,6 +20,14 @@ import sys
 import tempfile
 import time
 from typing import Any
+
+from tests.forks import IMPORTED
+
+# what a refresh imports too: half a second, in each fork that would do it itself
+REFRESHING = (
+    *("email.parser", "scipy.special", "streampca.cli.config", "streampca.version"),
+    "streampca.operations.refresh",
+)
 
 
 def child(request: dict[str, Any], out: str) -> int:
@@ -102,11 +111,13 @@ def ended(pid: int, limit: float | None) -> int:
 
 
 def serve() -> None:
-    import streampca.cli
-    import streampca.operations.refresh  # noqa: F401
+    import streampca
 
-    for module in sys.argv[1:]:
+    for module in (*IMPORTED, *REFRESHING, *sys.argv[1:]):
         importlib.import_module(module)
+    for name in streampca.__all__:
+        getattr(streampca, name)
+    gc.freeze()
     if sys.argv[1:]:  # many nights: what is killed finds what was written, flushed or not
         os.fsync = lambda handle: os.fstat(handle) and None  # type: ignore[assignment]
 

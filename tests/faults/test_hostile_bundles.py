@@ -38,6 +38,7 @@ from streampca.errors import (
     printable,
 )
 from streampca.models.contract.registry import all_kinds
+from streampca.object_storage import any_credentials, open_objects
 from streampca.operations.config import check_job
 from streampca.operations.gates import Facts, against, refusal
 from streampca.operations.sections import SECTIONS
@@ -46,7 +47,6 @@ from streampca.operations.yaml_files import read_yaml
 from streampca.store import LocalBackend, read_bundle, write_bundle
 from streampca.store.array_files import unpack
 from streampca.store.checked import MOST_DEPTH, sign, unsign
-from streampca.urls import any_credentials, open_objects
 
 X = np.random.default_rng(0).standard_normal((20, 6))
 

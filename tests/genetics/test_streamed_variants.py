@@ -30,7 +30,7 @@ def path(tmp_path) -> str:
 def unheld(monkeypatch) -> None:
     """Nothing of a variant is small enough to be kept."""
     monkeypatch.setattr("streampca.sources.genotypes.plink_tables.HELD", 0)
-    monkeypatch.setattr("streampca.models.decompose.gram_outputs.HELD", 0)
+    monkeypatch.setattr("streampca.models.decompose.gram.HELD", 0)
 
 
 SETTINGS = {"maf": 0.3, "solver": "gram"}

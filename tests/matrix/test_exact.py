@@ -12,7 +12,7 @@ import zarr
 
 import streampca
 from streampca.errors import InvalidTypeError
-from streampca.matrix.kinds import inexact
+from streampca.matrix.block import inexact
 from tests.each import each
 
 RNG = np.random.default_rng(0)

@@ -20,8 +20,8 @@ from streampca.cli.commands import main
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
 from streampca.kernels import symmetrize
 from streampca.models.decompose import panels
-from streampca.models.kernel import functions as kernel_functions
 from streampca.models.kernel import matrix as kernel_matrix
+from streampca.models.kernel import request as kernel_request
 from streampca.models.kernel.functions import Kernel
 from streampca.passes import Running, choose, execute
 from streampca.sources import as_matrix
@@ -313,7 +313,7 @@ def test_the_median_of_absolute_distances_and_of_a_sample(monkeypatch: pytest.Mo
     d = np.median(np.abs(X[:, None] - X).sum(axis=2)[np.triu_indices(60, 1)])
     model = quiet(kernel="laplacian", gamma="median").fit(X)
     np.testing.assert_allclose(model.gamma_, 1 / d, rtol=1e-12)
-    monkeypatch.setattr(kernel_functions, "SAMPLED", 20)
+    monkeypatch.setattr(kernel_request, "SAMPLED", 20)
     model = quiet(kernel="laplacian", gamma="median", random_state=7)
     assert model.plan(X).passes[0].edges[-1] == 20
     first = model.fit(X).gamma_

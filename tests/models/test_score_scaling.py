@@ -102,6 +102,52 @@ def test_whitened_scores_go_back_to_the_same_rows(kind: Any) -> None:
         plain.inverse_transform(raw, remove=np.ones((N, 1)))
 
 
+@pytest.fixture(scope="module")
+def noisy() -> tuple[Any, Any, Any]:
+    """A field in which PPCA's whitening is not division by the deviations, lambda, and v'x."""
+    field = FIELD.isel(time=slice(10)) + RNG.normal(size=(10, 4, 3)) * 6.0
+    x = field.values.reshape(10, -1)
+    x = x - x.mean(axis=0)
+    values, vectors = np.linalg.eigh(x.T @ x / 9)
+    return field, values[::-1], x @ vectors[:, ::-1][:, :2]
+
+
+@pytest.mark.parametrize("kind", ["PPCA", "PCA", "IncrementalPCA", "RotatedPCA"])
+@pytest.mark.parametrize("solver", ["scatter", "gram"])  # "gram" keeps the scores of the fit
+def test_whitened_scores_become_pcs_by_the_deviations_of_the_model(
+    noisy: tuple[Any, Any, Any], kind: str, solver: str
+) -> None:
+    field, values, along = noisy
+    options: dict[str, Any] = {"whiten": True}
+    options |= {} if kind == "IncrementalPCA" else {"solver": solver}
+    model: Any
+    if kind == "RotatedPCA":
+        model = streampca.RotatedPCA(streampca.PCA(2, **options)).fit(field, dim="time")
+        along = model.project(field).values
+        deviation = spread = np.sqrt(model.explained_variance_)
+    else:
+        model = getattr(streampca, kind)(2, **options).fit(field, dim="time")
+        noise = values[2:].sum() / 10 if kind == "PPCA" else 0.0  # 12 features, 2 components
+        along = along * (values[:2] - noise) / values[:2]  # Tipping and Bishop 1999, section 3.3
+        deviation, spread = np.sqrt(values[:2] - noise), np.sqrt(values[:2])
+    sign = np.sign((along * model.project(field).values).sum(axis=0))
+    along = along * sign
+    unit = model.transform(field)
+    np.testing.assert_allclose(unit.values, along / deviation, rtol=1e-9)
+    for pc_scaling, factor in ((0, 1.0), (1, 1 / spread), (2, spread)):
+        pcs = model.eof_.pcs(pc_scaling, unit)
+        np.testing.assert_allclose(pcs.values, along * factor, rtol=1e-9)
+        np.testing.assert_allclose(model.eof_.pcs(pc_scaling, along), pcs.values, rtol=1e-9)
+        np.testing.assert_allclose(model.project(field, pc_scaling), pcs.values, rtol=1e-9)
+        rows = model.inverse_transform(model.project(field, pc_scaling))
+        np.testing.assert_allclose(rows, model.inverse_transform(unit), rtol=1e-9)
+    with pytest.raises(InvalidInputError, match="scores have the spread of PCs with"):
+        model.eof_.pcs(0, unit.values)
+    if model.result_.scores is not None:
+        kept, given = model.reconstruct([1]), model.reconstruct([1], unit)
+        np.testing.assert_allclose(kept.values, given.values, rtol=1e-9)
+
+
 def test_other_components_are_refused(pca: Any, raw: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"components \[4, 5, 6\]; expected"):
         pca.inverse_transform(raw.assign_coords(component=[4, 5, 6]))

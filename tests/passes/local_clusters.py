@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+from tests.forks import IMPORTED
+
+# what the process imports that workers are forked from: two seconds, in each that would do it
+OF_WORKERS = ("distributed.nanny", "distributed.http", "dask.array", "scipy.special", *IMPORTED)
+
+
+@functools.cache
+def fork_workers() -> None:
+    """Workers are forks of one process that has imported what they need, and started no thread."""
+    import dask
+    from distributed.utils import get_mp_context
+
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    get_mp_context().set_forkserver_preload([*OF_WORKERS])
 
 
 def start_client(
@@ -15,6 +31,7 @@ def start_client(
     """
     from distributed import Client, LocalCluster
 
+    fork_workers()
     where = {"host": "127.0.0.1"} if processes else {}
     cluster = LocalCluster(
         n_workers=n_workers,

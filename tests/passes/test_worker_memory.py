@@ -96,6 +96,4 @@ def test_the_worker_memory_limit_that_a_refusal_names_works(source: str) -> None
     check_workers(Crowd(enough, rest), plan)
     with pytest.raises(MemoryLimitError):
         check_workers(Crowd(enough - 2 * MiB, rest), plan)
-    assert not memory_used_where_room(
-        crowd, plan, plan.passes[0].name
-    )  # what it holds is known now
+    assert not memory_used_where_room(crowd, plan, plan.passes[0])  # what it holds is known now

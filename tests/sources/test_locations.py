@@ -35,7 +35,7 @@ def check_of(source: Any, **more: Any) -> SpotCheck:
 
 
 def test_a_store_in_a_bucket(s3: str) -> None:
-    from streampca.urls import open_objects
+    from streampca.object_storage import open_objects
 
     store = zarr.storage.ObjectStore(open_objects(f"{s3}/x.zarr"))
     array = write(store)

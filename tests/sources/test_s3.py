@@ -16,11 +16,11 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
+from streampca.object_storage import open_objects
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
 from streampca.sources.zarr import stores
 from streampca.store import open_backend
-from streampca.urls import open_objects
 
 N, P, ROWS = 200, 12, 64
 

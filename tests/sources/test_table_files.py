@@ -429,7 +429,7 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_in_object_storage(s3: str, tmp_path: Path) -> None:
     obstore = pytest.importorskip("obstore")
-    from streampca.urls import open_objects
+    from streampca.object_storage import open_objects
 
     store = open_objects(s3)
     hive(tmp_path)

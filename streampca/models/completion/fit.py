@@ -334,7 +334,7 @@ class CompletionFit:
         document: dict[str, Any] = {
             "made": self.made,
             "number": self.number,
-            "trace": [one.to_dict() for one in self.trace],
+            "trace": [sweep.to_dict() for sweep in self.trace],
             "ridges": list(self.request.ridges),
             "bias_ridges": list(self.request.bias_ridges),
             "ends": [self.finished, self.stopped, self.given_back],
@@ -359,7 +359,7 @@ class CompletionFit:
         elif "factors" in arrays:
             self.factors.begin_with(arrays["factors"])
         self.made, self.number = int(document["made"]), number
-        self.trace = [Sweep.from_dict(one) for one in document["trace"]]
+        self.trace = [Sweep.from_dict(sweep) for sweep in document["trace"]]
         self.finished, self.stopped, given_back = document["ends"]
         if given_back:
             self.withhold, self.most = None, self.all_sweeps

@@ -22,8 +22,8 @@ from streampca.accumulators import (
 )
 from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix
+from streampca.matrix.block import score_dtype
 from streampca.models.completion.request import REASONS, CompletionRequest
-from streampca.models.results.row_maps import score_dtype
 from streampca.passes import Candidate, PassSpec, larger, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings

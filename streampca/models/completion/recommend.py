@@ -105,10 +105,10 @@ class Ratings:
         """(a user who is not in the fit, by these ratings; places of the rated items)."""
         places = self.items.of(ratings)
         if (places < 0).any():
-            unknown = [str(one) for one, at in zip(ratings, places, strict=True) if at < 0]
+            unknown = [str(rating) for rating, at in zip(ratings, places, strict=True) if at < 0]
             raise InvalidInputError(f"items that the fit has not seen: {', '.join(unknown[:5])}")
         order = np.argsort(places)
-        values = np.array([float(one) for one in ratings.values()])[order]
+        values = np.array([float(rating) for rating in ratings.values()])[order]
         shape = (1, self.result.n_features)
         cells = (values, (np.zeros(len(values), np.int64), places[order]))
         block = Block(scipy.sparse.csr_matrix(cells, shape), 0, 0, 1, absent=True)
@@ -157,8 +157,8 @@ class Ratings:
         for start in range(0, len(places), most):
             some = places[start : start + most]
             values = self.whole(self.rows(some))
-            for one, place in zip(values, some.tolist(), strict=True):
-                yield self.leading(one, NONE if seen else self.seen(place), n)
+            for value, place in zip(values, some.tolist(), strict=True):
+                yield self.leading(value, NONE if seen else self.seen(place), n)
 
     def leading(self, values: Array, without: Array, n: int) -> tuple[Array, Array]:
         """The best n of (p,) values, without some items, and those that nobody has rated."""
@@ -229,15 +229,15 @@ def pairs_of(known: Ratings, users: Any, items: Any) -> tuple[Array, Array] | No
     if items is not None:
         users, items = (_listed(one) for one in (users, items))
     elif is_frame(users):
-        names = [str(one) for one in column_names(users)]
+        names = [str(name) for name in column_names(users)]
         if known.users.dim not in names or known.items.dim not in names:
             return None
         users, items = (_column(users, one.dim) for one in (known.users, known.items))
     elif isinstance(users, (list, tuple)) and all(
-        isinstance(one, tuple) and len(one) == 2 for one in users
+        isinstance(user, tuple) and len(user) == 2 for user in users
     ):
-        users, items = ([one[i] for one in users] for i in (0, 1))
-    elif isinstance(users, (list, tuple)) and any(isinstance(one, str) for one in users):
+        users, items = ([user[i] for user in users] for i in (0, 1))
+    elif isinstance(users, (list, tuple)) and any(isinstance(user, str) for user in users):
         raise InvalidInputError(
             f"{users!r:.60}; expected pairs of ids, predict([(user, item), ...]), or the ids of "
             "each, predict(users, items)"

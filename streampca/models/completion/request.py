@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -85,6 +85,8 @@ class CompletionRequest:
     gives_back: bool = False
     column_weights: Array | None = None
 
+    missing: ClassVar[str] = "mean"  # holes are expected
+
     @property
     def roots(self) -> Array | None:
         """(n,) roots of the weights, by which the factors of the rows are multiplied."""
@@ -135,7 +137,7 @@ class CompletionRequest:
             made = replace(made, bias_ridges=_bias_ridges(stats, rows.sums()))
         if made.relative:
             level = noise_level(made, stats)
-            ridges = tuple(one * level for one in made.ridges)
+            ridges = tuple(ridge * level for ridge in made.ridges)
             made = replace(made, ridges=ridges, relative=False)
         return made
 

@@ -85,6 +85,11 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
             raise DamagedSourceError(f"{where} is damaged: seen_items are not those of its users")
 
     @property
+    def trace(self) -> list[Sweep]:
+        """Objective, change and held-out error of every sweep."""
+        return [Sweep.from_dict(sweep) for sweep in self.provenance["trace"]]
+
+    @property
     def _absent(self) -> bool:
         """Whether cells that sparse data do not store are missing."""
         return bool(self.settings.get("absent", "missing") == "missing")
@@ -245,7 +250,7 @@ def _provenance(done: Completed) -> dict[str, Any]:
     found: dict[str, Any] = {"observed": observed_range(fit.stats), "mean": mean_of_all(fit.stats)}
     if fit.request.biases:
         found["bias_ridges"] = list(fit.request.bias_ridges)
-    found["trace"] = [one.to_dict() for one in fit.trace]
+    found["trace"] = [sweep.to_dict() for sweep in fit.trace]
     found["validation"] = _curve(fit.request, fit.trace)
     if fit.effects is not None:
         found["turns"] = fit.effects.changes.tolist()

@@ -239,7 +239,7 @@ class FillHoles:
     def _bounds_of(self, values: Array, mask: Array | None) -> Any:
         """(low, high) of these rows, each (rows, 1) or a number."""
         assert self.bounds is not None
-        low, high = (np.asarray(one, values.dtype) for one in self.bounds)
+        low, high = (np.asarray(bound, values.dtype) for bound in self.bounds)
         if not self.widened:
             return low, high
         seen: Any = True if mask is None else ~mask

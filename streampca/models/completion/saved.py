@@ -61,14 +61,14 @@ class SavedSweeps:
 
 def columns_to_saved(stats: ColumnStats) -> Array:
     """Statistics of columns as one array, (statistics, p)."""
-    columns = [getattr(stats, one.name) for one in fields(ColumnStats)]
-    return np.stack([np.asarray(one, np.float64) for one in columns])
+    columns = [getattr(stats, field.name) for field in fields(ColumnStats)]
+    return np.stack([np.asarray(column, np.float64) for column in columns])
 
 
 def columns_from_saved(table: Array) -> ColumnStats:
     """The inverse of ``columns_to_saved``."""
     columns = list(table)
-    return ColumnStats(*(one.astype(np.int64) for one in columns[:2]), *columns[2:])
+    return ColumnStats(*(column.astype(np.int64) for column in columns[:2]), *columns[2:])
 
 
 def scratch_folder(owner: object, wanted: str | None) -> str:

@@ -81,7 +81,7 @@ def next_sweep(
     before = trace[-1].chosen if trace else 0
     chosen = before if held is None else held.best(simplest)
     known = {"fitted": fitted, **numbers}
-    more |= {name: tuple(np.asarray(one).tolist()) for name, one in known.items()}
+    more |= {name: tuple(np.asarray(value).tolist()) for name, value in known.items()}
     return Sweep(number=len(trace) + 1, chosen=chosen, **more)
 
 
@@ -99,7 +99,7 @@ def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Arra
         return np.asarray(change == 0.0)
     before, after = np.array(trace[-2].penalised), np.array(now.penalised)
     done = (change <= tol) & ((np.abs(before - after) <= tol * after) | (after <= floor))
-    held = np.array([one.held_out for one in trace[-3:]])
+    held = np.array([sweep.held_out for sweep in trace[-3:]])
     if not np.isnan(held).any():
         falls, last = -np.diff(held, axis=0), held[-1]
         if len(falls) == 2:
@@ -115,7 +115,7 @@ def hopeless(trace: list[Sweep], balanced: bool = False) -> Array:
     more sweeps as much as in the better one of the last two.
     balanced : the first sweep began with factors of the length that they come to have.
     """
-    held = np.array([one.held_out for one in trace[-3:]])
+    held = np.array([sweep.held_out for sweep in trace[-3:]])
     if len(held) < (2 if balanced else 3) or np.isnan(held).any():
         return np.zeros(held.shape[1], bool)
     falls = np.maximum(-np.diff(held, axis=0), 0.0).max(axis=0)
@@ -125,7 +125,7 @@ def hopeless(trace: list[Sweep], balanced: bool = False) -> Array:
 
 def judged(trace: list[Sweep]) -> list[Sweep]:
     """The sweeps that had held-out cells; all, where there were none."""
-    return [one for one in trace if not np.isnan(one.held_out).any()] or trace
+    return [sweep for sweep in trace if not np.isnan(sweep.held_out).any()] or trace
 
 
 def stops_early(trace: list[Sweep], ranks: tuple[int, ...]) -> bool:
@@ -134,5 +134,5 @@ def stops_early(trace: list[Sweep], ranks: tuple[int, ...]) -> bool:
     Of candidates with components: without, the first sweeps may have the least error of all.
     """
     some = [c for c, rank in enumerate(ranks) if rank or not any(ranks)]
-    best = [min(one.held_out[c] for c in some) for one in trace]
+    best = [min(sweep.held_out[c] for c in some) for sweep in trace]
     return len(best) > PATIENCE and int(np.argmin(best)) < len(best) - PATIENCE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -17,11 +18,12 @@ import numpy as np
 from streampca.errors import InvalidTypeError, NonFiniteError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix.block import score_dtype
 from streampca.models.contract.request import seed_of
 from streampca.models.contract.scikit_learn import ScikitLearnContract
 from streampca.models.results.result import Result, provenance
-from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.models.results.score_scaling import SCALING
+from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
+from streampca.models.results.score_scaling import SCALING, WHITENED
 from streampca.models.results.value_attributes import of_series
 from streampca.models.rows.new_rows import LazyRows, NewRows
 from streampca.models.side_data.feature_names import is_xarray, text_names
@@ -100,6 +102,10 @@ class Estimator(ScikitLearnContract):
         """That part, by the answer of the pass."""
         raise NotImplementedError
 
+    def _quick(self, matrix: ChunkedMatrix, request: Any) -> Sequence[Candidate[Any]]:
+        """Candidates that no other needs to be compared with; none where there is a choice."""
+        return ()
+
     def _remark(self, matrix: ChunkedMatrix, request: Any) -> None:
         """Warn of what can be seen before the fit reads."""
 
@@ -175,8 +181,11 @@ class Estimator(ScikitLearnContract):
 
     def _planned(self, matrix: ChunkedMatrix, request: Any) -> Planned[Any]:
         """The candidate that fits the memory. Raises MemoryLimitError."""
-        candidates = self._candidates(matrix, request)
-        return choose(matrix, self.registered_name, candidates, self.memory_limit)
+        every = partial(self._candidates, matrix, request)
+        quick, method = self._quick(matrix, request), self.registered_name
+        if not quick:
+            return choose(matrix, method, every(), self.memory_limit)
+        return choose(matrix, method, quick, self.memory_limit, otherwise=every)
 
     def _executed(self, planned: Planned[Any], request: Any) -> Outcome[Any]:
         """The answer of a plan, and what it cost."""
@@ -376,7 +385,7 @@ class Estimator(ScikitLearnContract):
             axes = [matrix.labels.samples, self._fitted().component_axis]
             power = 0 if getattr(self, "whiten", False) else 1
             attrs = of_series(self._fitted(), "scores of", power)
-            attrs |= {} if power else {SCALING: 1}
+            attrs |= {} if power else {SCALING: WHITENED}
             return to_dataarray(scores, axes, "scores", attrs)
         if is_dask_array(scores):
             return scores

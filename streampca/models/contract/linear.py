@@ -10,6 +10,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.matrix.block import score_dtype
 from streampca.models.contract.estimator import Estimator
 from streampca.models.results.decomposition import (
     Decomposition,
@@ -19,7 +20,6 @@ from streampca.models.results.decomposition import (
 )
 from streampca.models.results.eof_views import EofViews, mode_indices
 from streampca.models.results.projection import BackProjection, whitened
-from streampca.models.results.row_maps import score_dtype
 from streampca.models.results.score_scaling import SCALING, scaling_factor
 from streampca.models.results.value_attributes import HOW, of_series
 from streampca.models.rows.labelled_rows import rows_of_scores
@@ -104,7 +104,9 @@ class LinearModel(Estimator):
         Cost: one pass over the scores; memory of the rows, or of a few blocks with ``out``.
         """
         back = self._fitted().rows_of(self.whiten)
-        return self._rows_of_scores("inverse transform", X, back, out, overwrite, remove)
+        return self._rows_of_scores(
+            "inverse transform", X, back, out, overwrite, remove, self.whiten
+        )
 
     def project(self, X: Any, scaling: int = 0, *, dim: Any = None, remove: Any = None) -> Any:
         """Scores of other fields with the scalings of EOF analysis, (n, k).
@@ -154,11 +156,13 @@ class LinearModel(Estimator):
         """
         result = self._fitted()
         chosen = mode_indices(modes, result.n_components)
-        if scores is None:
-            scores = result.eof.pcs(1 if self.whiten else 0)
-        back = result.rows_of(self.whiten).of_modes(chosen, mean)
+        whitened = self.whiten and scores is not None
+        scores = result.eof.pcs() if scores is None else scores
+        back = result.rows_of(whitened).of_modes(chosen, mean)
         remove = remove if mean else False
-        return self._rows_of_scores("reconstruction", scores, back, out, overwrite, remove, lazy)
+        return self._rows_of_scores(
+            "reconstruction", scores, back, out, overwrite, remove, whitened, lazy
+        )
 
     def _rows_of_scores(
         self,
@@ -168,6 +172,7 @@ class LinearModel(Estimator):
         out: Any,
         overwrite: bool,
         remove: Any,
+        whitened: bool,
         lazy: bool = False,
     ) -> Any:
         return rows_of_scores(
@@ -179,7 +184,7 @@ class LinearModel(Estimator):
             out=out,
             overwrite=overwrite,
             remove=remove,
-            whitened=self.whiten,
+            whitened=whitened,
             lazy=lazy,
         )
 

@@ -1,7 +1,8 @@
 """Parameters of estimators, each declared once, as a field of its class.
 
 The constructor and its signature, ``get_params``, the documentation, what is saved with a model,
-and what job files and the command line offer all come from these fields.
+and what job files and the command line offer all come from these fields. Every estimator has those
+of :class:`RunningParameters`; ``shared_parameters`` has those that several share.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import wraps
 from numbers import Integral, Real
 from typing import Any, Self, TypeVar, dataclass_transform
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, hide_secrets
-from streampca.passes import is_client
+from streampca.passes import Running, is_client
 
 Class = TypeVar("Class", bound=type)
 WIDTH = 100  # of generated documentation
@@ -126,16 +128,16 @@ def declared(cls: Class) -> Class:
     """
     types = vars(cls).get("__annotations__", {})
     own = {
-        name: replace(one, types=scalar_types(types.get(name)))
-        for name, one in vars(cls).items()
-        if isinstance(one, Parameter)
+        name: replace(value, types=scalar_types(types.get(name)))
+        for name, value in vars(cls).items()
+        if isinstance(value, Parameter)
     }
     inherited: Mapping[str, Parameter] = getattr(cls, "parameters", {})
-    known = own | {name: one for name, one in inherited.items() if name not in own}
+    known = own | {name: value for name, value in inherited.items() if name not in own}
     fields = dict(sorted(known.items(), key=lambda item: item[1].kw_only))
     cls.parameters = fields  # type: ignore[attr-defined]
-    for name, one in own.items():
-        setattr(cls, name, one.default)
+    for name, value in own.items():
+        setattr(cls, name, value.default)
     if "__init__" not in vars(cls):
         cls.__init__ = _constructor(fields)  # type: ignore[misc]
     cls.__doc__ = _documentation(cls.__doc__ or "", fields)
@@ -149,8 +151,8 @@ def _constructor(fields: Mapping[str, Parameter]) -> Callable[..., None]:
         [
             inspect.Parameter("self", kinds[False]),
             *(
-                inspect.Parameter(name, kinds[one.kw_only], default=one.default)
-                for name, one in fields.items()
+                inspect.Parameter(name, kinds[field.kw_only], default=field.default)
+                for name, field in fields.items()
             ),
         ]
     )
@@ -172,8 +174,8 @@ def _documentation(text: str, fields: Mapping[str, Parameter]) -> str:
     """A docstring with a section of the parameters before what else has a title."""
     text = inspect.cleandoc(text)
     entries = []
-    for name, one in fields.items():
-        words = f"{name} : {one.meaning}"
+    for name, field in fields.items():
+        words = f"{name} : {field.meaning}"
         entries.append(
             textwrap.fill(words, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
         )
@@ -271,6 +273,81 @@ class Parameters:
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
+def with_types(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, after a look at the types of the parameters of its model."""
+
+    @wraps(method)
+    def inside(self: Any, *args: Any, **named: Any) -> Any:
+        self.check_types()
+        return method(self, *args, **named)
+
+    return inside
+
+
+@declared
+class RunningParameters(Parameters):
+    """How the passes of an estimator run, and which number means "missing"."""
+
+    missing_value: float | None = parameter(
+        default=None, meaning="""a number that means "missing", in addition to NaN."""
+    )
+    memory_limit: int | str | None = parameter(
+        default=None,
+        process=True,
+        meaning="""bytes or such as "512MiB": plan within it, or refuse before reading. It is that
+            of a process which does nothing else: the interpreter, the libraries that X needs as
+            they weigh here, X itself where it is in memory, and the fit. What else your process
+            holds does not count; the machine must have room for it and the plan, which is checked
+            first. A fit that takes more than its plan warns (MemoryPlanWarning).""",
+    )
+    scheduler: Any = parameter(
+        default=None,
+        kept=Kept.NOT,
+        process=True,
+        meaning="""None (the ambient ``distributed.Client`` if there is one, else threads),
+            "threads", an address, or a Client. Workers read a path or URL themselves, which is the
+            best to hand over, and must see the same store there; a lazy Dask array sends its graph
+            too, and a persisted one is folded where it lies. An array in memory is folded here,
+            unless an address or a Client is named: then it is sent there once. Inside a task of
+            that cluster the fit runs on its worker.""",
+    )
+    threads: int | None = parameter(
+        default=None,
+        kept=Kept.NOT,
+        process=True,
+        meaning="""how many compute, in passes and solvers of this process. None: the cores that the
+            system, its CPU quota and OMP_NUM_THREADS leave to it, or ``streampca.threads`` in
+            Dask's configuration; fewer where they do not fit the memory. No result depends on
+            it.""",
+    )
+    progress: Any = parameter(
+        default=None,
+        kept=Kept.NOT,
+        process=True,
+        meaning="None (in a terminal or notebook), True, False, or a function of an ``Advance``.",
+    )
+    checkpoint: str | None = parameter(
+        default=None,
+        kept=Kept.NOT,
+        process=True,
+        meaning="""directory in which an interrupted pass leaves its state, and finds it again.""",
+    )
+
+    @property
+    def _running(self) -> Running:
+        """How its passes run."""
+        return Running(
+            self.memory_limit, self.scheduler, self.progress, self.checkpoint, self.threads
+        )
+
+    @property
+    def _running_once(self) -> Running:
+        """How a pass runs that is no part of the fit: it leaves no checkpoint."""
+        return replace(self._running, checkpoint=None)
+
+
+# Values as text.
+
 LONG = 700  # characters of a value, from which it is abbreviated: scikit-learn's N_CHAR_MAX
 SHOWN = 30  # items of a value that is, and scikit-learn's N_MAX_ELEMENTS_TO_SHOW
 
@@ -290,5 +367,5 @@ def _short(value: Any) -> str:
 def names_alone(value: Any) -> Any:
     """The value if it is a name or several names; None for arrays."""
     words = [value] if isinstance(value, str) else value
-    plain = isinstance(words, (list, tuple)) and all(isinstance(one, str) for one in words)
+    plain = isinstance(words, (list, tuple)) and all(isinstance(word, str) for word in words)
     return value if plain else None

@@ -135,9 +135,9 @@ class Preprocessor(Parameters):
         if not self.__sklearn_is_fitted__():
             raise not_fitted(type(self).__name__)
         return next(
-            one.weights
-            for one in self.preprocessing_.steps[::-1]
-            if isinstance(one, FeatureWeights)
+            step.weights
+            for step in self.preprocessing_.steps[::-1]
+            if isinstance(step, FeatureWeights)
         )
 
 
@@ -417,7 +417,7 @@ LOOKED_AT = 64  # cells
 
 def warn_of_counts(cells: ChunkedMatrix) -> None:
     """Warn of counts of cells that are to be fitted without logarithms. Reads a few cells."""
-    kept = all(isinstance(one, (RowTotals, ChosenFeatures)) for one in cells.preprocessing.steps)
+    kept = all(isinstance(step, (RowTotals, ChosenFeatures)) for step in cells.preprocessing.steps)
     if kept and _holds_counts(cells):
         warn_caller(
             "these cells have raw counts: the first components will be the depth of the cells and "

@@ -8,14 +8,12 @@ this package load when their name is used, or when all are asked for.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar, dataclass_transform
+from typing import TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.imported import home_of, load_public
 from streampca.models.contract.estimator import Estimator
-from streampca.models.contract.parameters import declared, parameter
+from streampca.models.contract.parameters import declared, parameter, with_types
 from streampca.models.results.result import Result
 from streampca.passes import on_threads
 from streampca.store import understood
@@ -55,6 +53,11 @@ def estimator(cls: Class) -> Class:
         )
     KINDS[cls.__name__] = declared(cls)
     cls.registered_name = cls.__name__
+    return _checking(cls)
+
+
+def _checking(cls: Class) -> Class:
+    """The class, whose methods check the types of its parameters and run on its threads."""
     for name in dict.fromkeys(COMPUTING + ASKED):
         plain = getattr(cls, name, None)
         if not inspect.isfunction(plain) or hasattr(plain, "__wrapped__"):
@@ -64,21 +67,10 @@ def estimator(cls: Class) -> Class:
     return cls
 
 
-def with_types(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, after a look at the types of the parameters of its model."""
-
-    @wraps(method)
-    def inside(self: Any, *args: Any, **named: Any) -> Any:
-        self.check_types()
-        return method(self, *args, **named)
-
-    return inside
-
-
 def loaded(cls: Class) -> Class:
     """Class decorator: saved results whose ``estimator`` has the name of this class open as it."""
     LOADED[cls.__name__] = cls
-    return cls
+    return _checking(cls)
 
 
 def all_kinds() -> dict[str, type[Estimator]]:

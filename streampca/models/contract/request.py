@@ -18,6 +18,7 @@ from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.side_data.by_name import Find, named_column, weights_along, with_columns
 from streampca.models.side_data.design import Design
 from streampca.models.side_data.row_weights import as_counts, refuse_few, split
+from streampca.passes.rates import Rates
 from streampca.solvers import check_n_components
 from streampca.sources.tables.row_names import rows_named_as
 
@@ -80,8 +81,8 @@ def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
     several of these in a list, their product."""
     if isinstance(weights, (list, tuple)) and any(map(_is_factor, weights)):
         product = np.ones(matrix.shape[1])
-        for one in weights:
-            if (factor := feature_weights(one, matrix)) is not None:
+        for weight in weights:
+            if (factor := feature_weights(weight, matrix)) is not None:
                 product *= factor
         return weights_along(product, matrix.labels.features, "weights")
     if isinstance(weights, str) and weights == "coslat":
@@ -99,6 +100,8 @@ def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
 
     How often each sample counts; see :func:`streampca.relative_weights`.
     """
+    if weights is None:
+        return None
     weights, relative = split(weights)
     found = _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
     return as_counts(found) if relative and found is not None else found
@@ -294,6 +297,8 @@ class Request:
             raise InvalidInputError(
                 f"n_oversamples={self.n_oversamples!r}; expected a number of vectors, such as 10"
             )
+        if self.rates is not None:
+            Rates.of(self.rates)
         if n - self.ddof <= 0:
             raise InvalidInputError(
                 f"n_samples={n} with ddof={self.ddof} leaves no degree of freedom: expected at "
@@ -314,7 +319,8 @@ class Request:
         exact = self.center and self.solver not in ("randomized", "arpack")
         self.check(matrix.shape, least=0 if exact else 1)
         side = side_data(matrix, weights=weights, remove=remove, sample_weight=sample_weight)
-        refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")
+        if side.sample_weight is not None:
+            refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")
         self.divisor(side.count(matrix.shape[0]))
         return self.bound(side=side)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.models.contract.shared_parameters import RunningParameters
+from streampca.models.contract.parameters import RunningParameters
 from streampca.models.results.result import Result
 
 OUTPUTS = ("default", "pandas", "polars")

@@ -1,12 +1,10 @@
-"""Parameters that several estimators share; every estimator has those of its passes."""
+"""Parameters that several estimators share."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from streampca.models.contract.parameters import Kept, Parameters, declared, parameter
-from streampca.passes import Running
+from streampca.models.contract.parameters import Kept, parameter
 
 
 def accepted(default: Any, why: str) -> Any:
@@ -120,65 +118,3 @@ WARM_START = parameter(
         ``n_components`` then reads nothing but what new loadings need, and "randomized"
         goes on from the space that it had searched.""",
 )
-
-
-@declared
-class RunningParameters(Parameters):
-    """How the passes of an estimator run, and which number means "missing"."""
-
-    missing_value: float | None = parameter(
-        default=None, meaning="""a number that means "missing", in addition to NaN."""
-    )
-    memory_limit: int | str | None = parameter(
-        default=None,
-        process=True,
-        meaning="""bytes or such as "512MiB": plan within it, or refuse before reading. It is that
-            of a process which does nothing else: the interpreter, the libraries that X needs as
-            they weigh here, X itself where it is in memory, and the fit. What else your process
-            holds does not count; the machine must have room for it and the plan, which is checked
-            first. A fit that takes more than its plan warns (MemoryPlanWarning).""",
-    )
-    scheduler: Any = parameter(
-        default=None,
-        kept=Kept.NOT,
-        process=True,
-        meaning="""None (the ambient ``distributed.Client`` if there is one, else threads),
-            "threads", an address, or a Client. Workers read a path or URL themselves, which is the
-            best to hand over, and must see the same store there; a lazy Dask array sends its graph
-            too, and a persisted one is folded where it lies. An array in memory is folded here,
-            unless an address or a Client is named: then it is sent there once. Inside a task of
-            that cluster the fit runs on its worker.""",
-    )
-    threads: int | None = parameter(
-        default=None,
-        kept=Kept.NOT,
-        process=True,
-        meaning="""how many compute, in passes and solvers of this process. None: the cores that the
-            system, its CPU quota and OMP_NUM_THREADS leave to it, or ``streampca.threads`` in
-            Dask's configuration; fewer where they do not fit the memory. No result depends on
-            it.""",
-    )
-    progress: Any = parameter(
-        default=None,
-        kept=Kept.NOT,
-        process=True,
-        meaning="None (in a terminal or notebook), True, False, or a function of an ``Advance``.",
-    )
-    checkpoint: str | None = parameter(
-        default=None,
-        kept=Kept.NOT,
-        process=True,
-        meaning="""directory in which an interrupted pass leaves its state, and finds it again.""",
-    )
-
-    @property
-    def _running(self) -> Running:
-        """How its passes run."""
-        return Running(
-            self.memory_limit, self.scheduler, self.progress, self.checkpoint, self.threads
-        )
-
-    @property
-    def _running_once(self) -> Running:
-        """How a pass runs that is no part of the fit: it leaves no checkpoint."""
-        return replace(self._running, checkpoint=None)

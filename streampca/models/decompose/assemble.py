@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,13 +17,14 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
-from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Labels
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Resolution, Scaling
 from streampca.matrix.places import on_globe
 from streampca.models.contract.request import Request
-from streampca.models.decompose.gram_outputs import FeatureSummary
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.solvers import LARGEST, TRACY_WIDOM, Certificate, Spectrum
+from streampca.models.side_data.design import Removal
+from streampca.passes import single_threaded_blas
+from streampca.solvers import LARGEST, TRACY_WIDOM, Certificate, Spectrum, complete_columns
 
 Model = TypeVar("Model", bound=PrincipalComponents)
 NO_GAP = (
@@ -32,6 +33,97 @@ NO_GAP = (
 )
 NOT_SIGNIFICANT = "no component is significant by the Tracy-Widom test at 0.05; the first was kept"
 DOMINANT = 0.5  # of the total variance in one feature: probably due to its unit
+
+
+# What a fit knows of each feature.
+
+DROPPED, CONSTANT, FILTERED = LEFT_OUT_CODES = (1, 2, 3)  # why a feature is left out; 0: it is used
+
+
+@dataclass(frozen=True)
+class FeatureSummary:
+    """What a fit knows of each feature, under the names of the result: arrays, or stored columns.
+
+    mean : what was subtracted.  divisors : weights of the features included; or None.
+    scale : the divisors before weights entered them.  feature_variance, feature_mean : unscaled.
+    missing : holes.  dropped, constant, filtered : places.
+    removed : (r, p) coefficients of the basis of the design, or None.
+    """
+
+    mean: Any
+    divisors: Any
+    scale: Any
+    feature_variance: Any
+    feature_mean: Any
+    missing: Any
+    dropped: Any
+    constant: Any
+    filtered: Any
+    removed: Any = None
+
+    def fields(self, request: Request) -> dict[str, Any]:
+        """The fields of the result."""
+        known = dict(vars(self))
+        del known["divisors"]  # which follow from the scale and the weights
+        removed, design = known.pop("removed"), request.side.design
+        if design is not None and removed is not None:
+            known["removal"] = Removal(design, removed)
+        if request.center:
+            del known["feature_mean"]  # it is the mean
+        return known
+
+    def without(self, removed: Array) -> FeatureSummary:
+        """These, where a design was removed.  removed : (1 + r, p) means, and coefficients."""
+        return replace(self, mean=removed[0].copy(), removed=removed[1:].copy())
+
+    @classmethod
+    def of_stats(
+        cls, stats: ColumnStats, matrix: ChunkedMatrix, request: Request, divisor: float
+    ) -> FeatureSummary:
+        """From the statistics of all columns.  divisor : of the sums of squares."""
+        eps = Resolution.of(matrix.dtype).eps
+        scaling = request.standardize.resolve(stats, eps, request.side.weights)
+        return cls.of_scaling(stats, scaling, divisor)
+
+    @classmethod
+    def of_scaling(cls, stats: ColumnStats, scaling: Scaling, divisor: float) -> FeatureSummary:
+        """The same, where their scaling is known."""
+        codes = left_out_codes(stats, scaling)
+        return cls(
+            scaling.center,
+            scaling.scale,
+            scaling.deviation,
+            stats.m2 / divisor,
+            np.array(stats.mean),
+            np.asarray(stats.missing),
+            *(np.flatnonzero(codes == code) for code in LEFT_OUT_CODES),
+        )
+
+
+def left_out_codes(stats: ColumnStats, scaling: Scaling) -> Array:
+    """(columns,) why a column is left out: no value, constant, filtered; 0 if it is used."""
+    codes = np.where(scaling.filtered, FILTERED, 0)
+    codes[scaling.constant] = CONSTANT
+    codes[stats.count == 0] = DROPPED
+    return codes
+
+
+def finish_components(
+    components: Array, rank: int, features: FeatureSummary, centered: bool
+) -> Array:
+    """(k, p) orthonormal rows from Z'u / s, in place; directions beyond the numerical rank are
+    completed."""
+    dead = features.dropped
+    if features.divisors is not None:
+        dead = np.union1d(dead, np.flatnonzero(features.divisors == 0.0))
+    if centered:
+        dead = np.union1d(dead, features.constant)
+    with single_threaded_blas():
+        complete_columns(components.T, rank, dead)
+    return components
+
+
+# The answer of a solver.
 
 
 @dataclass(kw_only=True)

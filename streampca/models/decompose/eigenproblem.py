@@ -11,8 +11,7 @@ import numpy as np
 from streampca.kernels import Array, lower_product, norm_estimate, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.contract.request import Request
-from streampca.models.decompose.assemble import Fitted
-from streampca.models.decompose.gram_outputs import FeatureSummary
+from streampca.models.decompose.assemble import FeatureSummary, Fitted
 from streampca.passes import Candidate, all_threads
 from streampca.solvers import (
     MLE,

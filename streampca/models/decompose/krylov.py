@@ -14,9 +14,8 @@ from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found, work_dtype
 from streampca.models.contract.request import Request
-from streampca.models.decompose.assemble import Fitted
+from streampca.models.decompose.assemble import FeatureSummary, Fitted, finish_components
 from streampca.models.decompose.eigenproblem import RowsSink, count_missing, unweighted_rows
-from streampca.models.decompose.gram_outputs import FeatureSummary, finish_components
 from streampca.models.decompose.krylov_plan import (
     RANDOM,
     Judge,

@@ -22,7 +22,7 @@ from streampca.kernels import (
 )
 from streampca.matrix import ChunkedMatrix, Resolution, weighted_divisors, work_dtype
 from streampca.models.contract.request import Request
-from streampca.models.decompose.assemble import Fitted
+from streampca.models.decompose.assemble import FeatureSummary, Fitted, finish_components
 from streampca.models.decompose.eigenproblem import (
     RowsSink,
     count_missing,
@@ -33,7 +33,6 @@ from streampca.models.decompose.eigenproblem import (
     sample_space_nbytes,
     solve_sample_space,
 )
-from streampca.models.decompose.gram_outputs import FeatureSummary, finish_components
 from streampca.models.side_data.design import residual_stats
 from streampca.passes import (
     Candidate,

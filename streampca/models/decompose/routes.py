@@ -20,8 +20,7 @@ from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.eigenproblem import with_kept_sums
-from streampca.models.decompose.gram import gram_candidates
-from streampca.models.decompose.gram_outputs import GramOutputs
+from streampca.models.decompose.gram import GramOutputs, gram_candidates
 from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scatter_candidates, tsqr_candidates
@@ -77,14 +76,27 @@ class Way:
         """The candidates."""
         return self.candidates(matrix, request, *([outputs] if self.writes else []))
 
+    def asked(
+        self, matrix: ChunkedMatrix, request: Request, outputs: GramOutputs
+    ) -> list[Candidate[Fitted]]:
+        """The candidates, with the weights of the request, and sums that a warm start keeps."""
+        kept, side = with_kept_sums if request.warm_start else lambda one: one, request.side
+        return [
+            kept(one).weighted(side.sample_weight, side.weights)
+            for one in self.of(matrix, request, outputs)
+        ]
+
 
 ONE_LOOK = (Need.DESIGN_IN_HOLES, Need.MATRIX_OF_SAMPLES)
 ITERATION = (Need.MATRIX_OF_SAMPLES, Need.NUMBER_OF_COMPONENTS, Need.OTHER_SAMPLES)
+SCATTER = Way(scatter_candidates, ("auto", "scatter"), ONE_LOOK)
+GRAM = Way(gram_candidates, ("auto", "gram"), writes=True)
+PANELS = Way(panel_candidates, ("auto", "gram"), ONE_LOOK)  # of a Gram matrix
 WAYS = (
-    Way(scatter_candidates, ("auto", "scatter"), ONE_LOOK),
+    SCATTER,
     Way(tsqr_candidates, ("tsqr",), ONE_LOOK),
-    Way(gram_candidates, ("auto", "gram"), writes=True),
-    Way(panel_candidates, ("auto", "gram"), ONE_LOOK),
+    GRAM,
+    PANELS,
     Way(krylov_candidates, ("auto", "randomized"), ITERATION, exact=False),
     Way(sketch_candidates, ("sketch",), ONE_LOOK),
 )
@@ -94,6 +106,7 @@ ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # sc
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
 PATIENCE = 120.0  # seconds that a user waits
 GO_OVER = ((PATIENCE, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
+OBLONG = 8  # ratio of the axes from which only the longer one is worth streaming
 MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that nobody has bounded
 
 
@@ -118,17 +131,36 @@ def pca_candidates(
         ways = [way for way in ways if need not in way.lacks]
         if not ways:
             raise InvalidInputError(need.value.format(solver=solver, count=request.n_components))
-    kept, side = with_kept_sums if request.warm_start else lambda one: one, request.side
-    exact, iterative = (
-        [
-            kept(c).weighted(side.sample_weight, side.weights)
-            for way in ways
-            if way.exact == kind
-            for c in way.of(matrix, request, outputs)
-        ]
-        for kind in (True, False)
-    )
+    natural = _natural(matrix)
+    if solver == "auto" and natural in ways:
+        unnatural = [way for way in (SCATTER, GRAM, PANELS) if way is not natural]
+        ways = [way for way in ways if way not in unnatural or (way, natural) == (PANELS, GRAM)]
+    exact = [c for way in ways if way.exact for c in way.asked(matrix, request, outputs)]
+    iterative = [c for way in ways if not way.exact for c in way.asked(matrix, request, outputs)]
     return _ordered(matrix, request, exact, iterative)
+
+
+def quick_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+    """The exact way along the longer axis of an oblong matrix, where that is taken at once: to
+    price all others takes longer than a small fit. Empty where another might be preferred."""
+    way = _natural(matrix)
+    if way is None or request.solver != "auto" or request.iterate:
+        return []
+    if any(need in way.lacks for need in _needs(request, GramOutputs())):
+        return []
+    if request.scale in ALLELE_SCALES:
+        refuse_other_ploidy(matrix, request.standardize.ploidy)
+    candidates = way.asked(matrix, request, GramOutputs())
+    timed = Rates.of(request.rates).timed(matrix, candidates)
+    return [one for one in timed if timed[0].seconds <= AFFORDABLE[0][0]]
+
+
+def _natural(matrix: ChunkedMatrix) -> Way | None:
+    """The exact way along the longer axis of an oblong matrix; None of a matrix almost square."""
+    n, p = matrix.shape
+    if max(n, p) < OBLONG * min(n, p):
+        return None
+    return SCATTER if n > p else GRAM
 
 
 def _needs(request: Request, outputs: GramOutputs) -> Iterator[Need]:

@@ -21,7 +21,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import VARIES, Array, ColumnStats, norm_estimate, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
 from streampca.models.contract.request import Request
-from streampca.models.decompose.assemble import Fitted
+from streampca.models.decompose.assemble import FeatureSummary, Fitted
 from streampca.models.decompose.eigenproblem import (
     count_components,
     count_missing,
@@ -29,7 +29,6 @@ from streampca.models.decompose.eigenproblem import (
     scatter_cost,
     solve_symmetric,
 )
-from streampca.models.decompose.gram_outputs import FeatureSummary
 from streampca.models.side_data.design import (
     Removed,
     factor_without,

@@ -13,8 +13,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
 from streampca.models.contract.request import Request
-from streampca.models.decompose.assemble import Fitted
-from streampca.models.decompose.gram_outputs import FeatureSummary, finish_components
+from streampca.models.decompose.assemble import FeatureSummary, Fitted, finish_components
 from streampca.passes import (
     Candidate,
     Pass,

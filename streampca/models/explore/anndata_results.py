@@ -103,7 +103,7 @@ def _uns_entry(model: LinearModel, result: Decomposition, column: str | None) ->
 def _choice(result: Decomposition) -> ChosenFeatures | None:
     """How the features of the fit were selected, if the fit knows."""
     steps = result.preprocessing.steps
-    return next((one for one in steps[::-1] if isinstance(one, ChosenFeatures)), None)
+    return next((step for step in steps[::-1] if isinstance(step, ChosenFeatures)), None)
 
 
 def _mask_column(result: Decomposition, mask_var: str | None, n_features: int) -> str | None:

@@ -113,7 +113,7 @@ class IntrinsicDimension:
         )
 
     def __repr__(self) -> str:
-        rows = [f"{name:>14}  {one}" for name, one in self.estimates.items()]
+        rows = [f"{name:>14}  {value}" for name, value in self.estimates.items()]
         return "\n".join(["        method  dimension", *rows, self.verdict])
 
 

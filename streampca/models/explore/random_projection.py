@@ -16,6 +16,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.kernels.columns import row_pieces, seeded
 from streampca.matrix import Block, ChunkedMatrix
+from streampca.matrix.block import score_dtype
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import Estimator
 from streampca.models.contract.parameters import parameter
@@ -23,7 +24,7 @@ from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import seed_of, whole_number
 from streampca.models.results.projection import Projection
 from streampca.models.results.result import Result, provenance
-from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions, score_dtype
+from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, PassSpec, Plan, choose, single_threaded_blas
 from streampca.sources import as_matrix, counted
@@ -361,7 +362,7 @@ class RandomProjection(Estimator):
             )
             ways[at_once] = Candidate("random", reason, (spec,), sizes={"at_once": at_once})
         planned = choose(matrix, "RandomProjection", list(ways.values()), self.memory_limit)
-        return planned.plan, next(m for m, one in ways.items() if one is planned.candidate)
+        return planned.plan, next(m for m, way in ways.items() if way is planned.candidate)
 
     def _count(self, matrix: ChunkedMatrix) -> int:
         k = self.n_components

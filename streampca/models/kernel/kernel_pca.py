@@ -12,28 +12,28 @@ import numpy as np
 from streampca.errors import AccuracyWarning, InvalidInputError, SourceError, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix.block import score_dtype
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
 from streampca.models.decompose.routes import ordered
-from streampca.models.kernel.functions import (
+from streampca.models.kernel.functions import Kernel, Rows
+from streampca.models.kernel.matrix import exact_candidates
+from streampca.models.kernel.request import (
     NEGATIVE,
-    Kernel,
     KernelEigenpairs,
     KernelModelResult,
     KernelParameters,
     KernelRequest,
-    Rows,
     check_count,
     checked_kernel,
     finite,
 )
-from streampca.models.kernel.matrix import exact_candidates
 from streampca.models.kernel.scores import FixedPoints, KernelScores, PreImages, RidgePreImages
 from streampca.models.kernel.scratch import scratch_candidates, stored_candidates
 from streampca.models.kernel.tiles import matrix_free_candidates
 from streampca.models.results.result import shaped
-from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses, score_dtype
+from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.passes import Candidate, Outcome, Rates
 from streampca.passes.blocks import BLOCK_NBYTES
@@ -90,7 +90,7 @@ class KernelResult(KernelModelResult, kind="kernel model"):
         return 8 * (self.n_components + 1) * self.n_samples + 4 * held
 
     def scores_of(self, options: RowOptions) -> RowMap:
-        kernel = Kernel.of_result(self)
+        kernel = self.as_kernel()
         return KernelScores(kernel, self._training(), self.shift, self._vectors, self.means)
 
     def rows_of(self, method: str, alpha: float) -> PreImages:
@@ -101,7 +101,7 @@ class KernelResult(KernelModelResult, kind="kernel model"):
             raise InvalidInputError(
                 "inverse_transform needs the training rows, and this kernel was precomputed"
             )
-        kernel = Kernel.of_result(self)
+        kernel = self.as_kernel()
         if method == "ridge":
             ridge = finite("alpha", alpha)
             return RidgePreImages(kernel, training, self.fitted_scores, ridge)

@@ -12,12 +12,8 @@ from streampca.errors import NonFiniteError
 from streampca.kernels import CONFIDENCE, Array, probe, sum_error
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.decompose.krylov_plan import PIECES_NBYTES, Judge, Verdict
-from streampca.models.kernel.functions import (
-    Kernel,
-    KernelEigenpairs,
-    KernelRequest,
-    remedy_of_rounding,
-)
+from streampca.models.kernel.functions import Kernel, remedy_of_rounding
+from streampca.models.kernel.request import KernelEigenpairs, KernelRequest
 from streampca.passes import Steps, all_threads
 from streampca.solvers import KrylovSpace, Ritz, numerical_rank, orthonormalised, signs
 

@@ -14,14 +14,8 @@ from streampca.accumulators import Scatter
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix, FeatureMap, MappedMatrix, select
-from streampca.models.kernel.functions import (
-    SHIFTED,
-    Kernel,
-    Rows,
-    sample_passes,
-    squares,
-    with_width,
-)
+from streampca.models.kernel.functions import SHIFTED, Kernel, Rows, squares
+from streampca.models.kernel.request import sample_passes, with_width
 from streampca.passes import (
     Candidate,
     Pass,
@@ -121,7 +115,7 @@ class LandmarkFeatures(FeatureMap):
 
 def landmark_nbytes(length: int, m: int, p: int) -> int:
     """Bytes that features of so many rows take while they are computed, without the result."""
-    longest = max((one.stop - one.start for one in landmark_pieces(length, m, p)), default=0)
+    longest = max((piece.stop - piece.start for piece in landmark_pieces(length, m, p)), default=0)
     return 8 * longest * (2 * p + 5 * m)
 
 

@@ -19,14 +19,16 @@ from streampca.models.decompose.panels import panel_divisions
 from streampca.models.kernel.functions import (
     SHIFTED,
     Kernel,
-    KernelEigenpairs,
-    KernelRequest,
     Rows,
     refuse_asymmetric,
     refuse_holes,
     remedy_of_rounding,
-    sample_passes,
     squares,
+)
+from streampca.models.kernel.request import (
+    KernelEigenpairs,
+    KernelRequest,
+    sample_passes,
     with_width,
 )
 from streampca.passes import (

@@ -14,14 +14,7 @@ from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
-from streampca.models.kernel.functions import (
-    Kernel,
-    KernelModelResult,
-    KernelParameters,
-    Rows,
-    check_count,
-    checked_kernel,
-)
+from streampca.models.kernel.functions import Kernel, Rows
 from streampca.models.kernel.landmarks import (
     METHODS,
     LandmarkRequest,
@@ -30,6 +23,12 @@ from streampca.models.kernel.landmarks import (
     landmark_candidates,
     landmark_nbytes,
     landmark_pieces,
+)
+from streampca.models.kernel.request import (
+    KernelModelResult,
+    KernelParameters,
+    check_count,
+    checked_kernel,
 )
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
@@ -109,7 +108,7 @@ class NystroemResult(KernelModelResult, kind="kernel model on landmarks"):
         return np.asarray(self.eigenvalues / (self.total or 1.0))
 
     def scores_of(self, options: RowOptions) -> RowMap:
-        kernel = Kernel.of_result(self)
+        kernel = self.as_kernel()
         return LandmarkScores(kernel, self.shift, self.landmarks, self.vectors, self.mean)
 
     def presentation(self) -> Presentation:

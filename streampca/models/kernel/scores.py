@@ -13,8 +13,9 @@ import scipy
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix
+from streampca.matrix.block import score_dtype
 from streampca.models.kernel.functions import Kernel, Rows, squares
-from streampca.models.results.row_maps import RowMap, score_dtype
+from streampca.models.results.row_maps import RowMap
 from streampca.passes import block_edges, easier_axis, single_threaded_blas
 from streampca.passes.blocks import BLOCK_NBYTES
 

@@ -20,15 +20,7 @@ from streampca.accumulators.kernel_step import TILE
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.matrix.mapped import code_of
-from streampca.models.kernel.functions import (
-    Kernel,
-    KernelEigenpairs,
-    KernelRequest,
-    Rows,
-    refuse_asymmetric,
-    refuse_holes,
-    squares,
-)
+from streampca.models.kernel.functions import Kernel, Rows, refuse_asymmetric, refuse_holes, squares
 from streampca.models.kernel.krylov import (
     BASES,
     LIKELY,
@@ -37,6 +29,7 @@ from streampca.models.kernel.krylov import (
     iterated,
     iteration_nbytes,
 )
+from streampca.models.kernel.request import KernelEigenpairs, KernelRequest
 from streampca.models.kernel.tiles import (
     AUDITED,
     PanelPasses,
@@ -202,9 +195,9 @@ class KernelSink(ChunkedSink):
         for begin, end in pairwise(chunk_cuts(start, stop, self.chunk)):
             part = slice(begin - start, end - start)
             made = np.empty((end - begin, len(self.panel)), rows.dtype)
-            for one in row_pieces(len(self.panel), 1, TILE):
-                theirs = self.lengths[self.first + one.start : self.first + one.stop]
-                made[:, one] = self.kernel.tile(rows[part], self.panel[one], own[part], theirs)
+            for piece in row_pieces(len(self.panel), 1, TILE):
+                theirs = self.lengths[self.first + piece.start : self.first + piece.stop]
+                made[:, piece] = self.kernel.tile(rows[part], self.panel[piece], own[part], theirs)
             with writing(self.whole.path):
                 put(self.whole.array, (begin, self.first), made)
 

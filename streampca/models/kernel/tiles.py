@@ -15,16 +15,7 @@ from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.decompose.eigenproblem import RowsSink
 from streampca.models.decompose.panels import panel_divisions
-from streampca.models.kernel.functions import (
-    SHIFTED,
-    Kernel,
-    KernelEigenpairs,
-    KernelRequest,
-    Rows,
-    sample_passes,
-    squares,
-    with_width,
-)
+from streampca.models.kernel.functions import SHIFTED, Kernel, Rows, squares
 from streampca.models.kernel.krylov import (
     BASES,
     LIKELY,
@@ -33,6 +24,12 @@ from streampca.models.kernel.krylov import (
     iterated,
     iteration_nbytes,
     refuse_overflow,
+)
+from streampca.models.kernel.request import (
+    KernelEigenpairs,
+    KernelRequest,
+    sample_passes,
+    with_width,
 )
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, all_threads, pass_spec
 

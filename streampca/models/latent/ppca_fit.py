@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import AccuracyWarning, warn_caller
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.matrix import ChunkedMatrix
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted, assemble
@@ -136,6 +136,12 @@ class ProbabilisticDecomposition(
     def factor_scale(self) -> Array:
         """(k,) standard deviations of the factors along the components."""
         return np.sqrt(np.maximum(self.explained_variance - self.noise, 0.0))
+
+    @property
+    def score_spread(self) -> Array:
+        """(k,) of posterior means, which the noise draws towards 0."""
+        shrunk = self.factor_scale**2 * reciprocal(self.explained_variance)
+        return np.asarray(super().score_spread * shrunk)
 
     @property
     def noise_variance(self) -> float:

@@ -141,7 +141,7 @@ def _spans_of(
     arrays: Mapping[str, Array], document: Mapping[str, Any], total: IncrementalPCA
 ) -> tuple[Span, ...]:
     columns, state_document = total.state_to_saved()
-    labels = {name: one for name, one in columns.items() if not name.startswith(STATE)}
+    labels = {name: column for name, column in columns.items() if not name.startswith(STATE)}
     at = dict.fromkeys(document["shapes"], 0)
     spans = []
     for i, (parts, about) in enumerate(zip(document["parts"], document["about"], strict=True)):

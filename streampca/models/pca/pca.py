@@ -13,85 +13,78 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
+from streampca.models.completion.completion import ways_to_complete
 from streampca.models.completion.impute import HardImpute
+from streampca.models.completion.request import CompletionRequest, completion_request
+from streampca.models.completion.result import CompletedDecomposition, result_of, warn_of_completion
+from streampca.models.completion.trace import Sweep
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import WeighsSamples, attach
 from streampca.models.contract.linear import LinearModel
-from streampca.models.contract.parameters import parameter
+from streampca.models.contract.parameters import RunningParameters, parameter
 from streampca.models.contract.preprocessing import warn_of_counts
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import Request, iteration_limits, no_tolerance
-from streampca.models.decompose.assemble import Fitted, assemble
+from streampca.models.contract.request import (
+    Request,
+    degrees_of_freedom,
+    iteration_limits,
+    no_tolerance,
+)
+from streampca.models.decompose.assemble import assemble
 from streampca.models.decompose.empty_samples import ScoresEmptySamples
-from streampca.models.decompose.routes import WarmStart, pca_candidates
-from streampca.models.results.decomposition import Decomposition, PrincipalComponents
-from streampca.passes import Candidate, Outcome, Plan
+from streampca.models.decompose.routes import WarmStart, pca_candidates, quick_candidates
+from streampca.models.results.decomposition import Decomposition
+from streampca.passes import Candidate, Outcome
 
+IMPUTE = "impute"
 GENES = ("var",)  # the axis of the features of an AnnData, and of the terms of texts
 COMPLETING = 60  # passes of a completion that nobody bounds
+SHARED_WITH_PCA = (*RunningParameters.parameters, "scale", "weights", "random_state")
 
 
 def completion_of(pca: Any) -> HardImpute:
-    """The completion that fits a PCA with these parameters. Raises InvalidInputError."""
+    """The completion that a PCA with these parameters is. Raises InvalidInputError."""
     k = pca.n_components
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise InvalidInputError(
             f"missing='impute' with n_components={k!r}; expected a number: what is put into the "
             "holes depends on it. HardImpute([1, 2, 3], validation=0.05) helps to choose one"
         )
-    if pca.remove is not None:
-        raise InvalidInputError("remove= does not go with missing='impute'; use 'mean'")
-    if pca.whiten or pca.warm_start or not pca.components:
-        asked = {"whiten": pca.whiten, "warm_start": pca.warm_start, "components": pca.components}
-        name = next(n for n, value in asked.items() if value != (n == "components"))
-        raise InvalidInputError(f"{name}={asked[name]} does not go with missing='impute'")
-    if pca._solver != "auto" or not pca.center:
-        raise InvalidInputError("missing='impute' needs solver='auto' and center=True")
+    refused = {
+        "whiten=True": pca.whiten,
+        "warm_start=True": pca.warm_start,
+        "components=False": not pca.components,
+        "center=False": not pca.center,
+        "remove=": pca.remove is not None,
+        f"solver={pca._solver!r}": pca._solver != "auto",
+    }
+    for setting in (setting for setting, is_set in refused.items() if is_set):
+        raise InvalidInputError(
+            f"{setting} does not go with missing='impute'; use missing='mean', or leave it out"
+        )
     tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
-    bounded = is_bounded(pca.max_passes, pca.iterated_power)
-    return HardImpute(
-        k,
-        center="fitted",
-        scale=pca.scale,
-        weights=pca.weights,
-        tol=tol,
-        max_passes=max_passes if bounded else COMPLETING,
-        random_state=pca.random_state,
-        missing_value=pca.missing_value,
-        memory_limit=pca.memory_limit,
-        scheduler=pca.scheduler,
-        threads=pca.threads,
-        progress=pca.progress,
-        checkpoint=pca.checkpoint,
-    )
+    max_passes = max_passes if is_bounded(pca.max_passes, pca.iterated_power) else COMPLETING
+    shared_with_pca = {name: getattr(pca, name) for name in SHARED_WITH_PCA}
+    return HardImpute(k, center="fitted", tol=tol, max_passes=max_passes, **shared_with_pca)
 
 
 def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> Decomposition:
-    """The result of the completion as that of a PCA with these parameters."""
-    n = result.weight
-    if n - ddof <= 0:
-        raise InvalidInputError(f"{n:g} samples with ddof={ddof} leave no degree of freedom")
-    again = (n - result.ddof) / (n - ddof)
+    """The result of a completion as that of a PCA with these parameters."""
+    freedom = degrees_of_freedom(result.weight, ddof)
+    again = (result.weight - result.ddof) / freedom
     return replace(
         result,
-        method="PCA",
         explained_variance=result.explained_variance * again,
         total_variance=result.total_variance * again,
         ddof=ddof,
         settings=dict(parameters),
     )
-
-
-def completing(result: Decomposition, pca: Any) -> HardImpute:
-    """The fitted completion of such a PCA, which scores and fills rows with holes."""
-    model: HardImpute = attach(completion_of(pca), result)
-    return model
 
 
 def is_bounded(max_passes: int | None, iterated_power: Any) -> bool:
@@ -106,11 +99,6 @@ def iterated(model: Any, solver: str, iterated_power: Any, **fixed: Any) -> Requ
     iterate = bounded or not no_tolerance(model.tol)
     limits = {"tol": tol, "max_passes": max_passes, "iterate": iterate}
     return Request.of(model, solver=solver, may_go_over=not bounded, **limits, **fixed)
-
-
-# The estimator.
-
-IMPUTE = "impute"
 
 
 @estimator
@@ -201,24 +189,37 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     def _solver(self) -> str:
         return str(self.either("solver", "svd_solver"))
 
-    # The flow of every estimator, but for holes that are completed.
+    # The flow of every estimator; with "impute" by the passes of a completion.
+
+    def _opened(self, X: Any, dim: Any) -> Any:
+        if self.missing == IMPUTE:
+            return completion_of(self)._opened(X, dim)
+        return super()._opened(X, dim)
 
     def _request(
         self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
-    ) -> Request:
+    ) -> Request | CompletionRequest:
         """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
         request = iterated(self, self._solver, self.iterated_power, random_state=seed)
+        if self.missing == IMPUTE:
+            replace(request, missing="mean").check(matrix.shape)
+            return completion_request(completion_of(self), matrix, sample_weight, seed)
         if self.remove is not None and not self.center:
             raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
         return request.with_side_data(
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )
 
-    def _candidates(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+    def _candidates(self, matrix: ChunkedMatrix, request: Any) -> list[Candidate[Any]]:
+        if isinstance(request, CompletionRequest):
+            return ways_to_complete(self, matrix, request)
         return pca_candidates(matrix, request)
 
-    def _remark(self, matrix: ChunkedMatrix, request: Request) -> None:
-        if request.center and matrix.labels.features.dims == GENES:
+    def _quick(self, matrix: ChunkedMatrix, request: Any) -> list[Candidate[Any]]:
+        return quick_candidates(matrix, request) if isinstance(request, Request) else []
+
+    def _remark(self, matrix: ChunkedMatrix, request: Request | CompletionRequest) -> None:
+        if isinstance(request, Request) and request.center and matrix.labels.features.dims == GENES:
             warn_of_counts(matrix)
 
     def _warm_start(self, matrix: ChunkedMatrix, request: Request) -> WarmStart | None:
@@ -229,9 +230,13 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
         self._kept.turn_to(matrix, request)
         return self._kept
 
-    def _result(
-        self, matrix: ChunkedMatrix, request: Request, done: Outcome[Fitted]
-    ) -> PrincipalComponents:
+    def _result(self, matrix: ChunkedMatrix, request: Any, done: Outcome[Any]) -> Decomposition:
+        if isinstance(request, CompletionRequest):
+            self.gap_ = None
+            warn_of_completion(done.answer)
+            described = self._described(matrix, done)
+            settings = self.stored_params() | self._resolved(request.seed)
+            return as_pca(result_of(done.answer, matrix, described)[0], self.ddof, settings)
         self.gap_ = done.answer.gap
         described = self._described(matrix, done, **self._resolved(request.random_state))
         return assemble(done.answer, request, described)
@@ -243,22 +248,12 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
         most = iteration_limits(iterated_power=self.iterated_power)[1]
         return {"random_state": seed, "max_passes": most}
 
-    def _plan_for(self, X: Any, dim: Any, **side: Any) -> Plan:
-        if self.missing != IMPUTE:
-            return super()._plan_for(X, dim, **side)
-        return replace(completion_of(self).plan(X, dim=dim, **side), method="PCA")
-
-    def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
-        if self.missing != IMPUTE:
-            vars(self).pop("trace_", None)  # of an earlier fit that imputed
-            return super()._fit_to(X, dim, **side)
-        model = completion_of(self).fit(X, dim=dim, **side)
-        self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
-        self.trace_, self.gap_ = model.trace_, None
-        seed = int(model.result_.settings["random_state"])
-        settings = self.stored_params() | self._resolved(seed)
-        attach(self, as_pca(model.result_, self.ddof, settings))
-        return self
+    @property
+    def trace_(self) -> list[Sweep]:
+        """Objective and change of every sweep, after ``missing="impute"``."""
+        if not isinstance(result := self._fitted(), CompletedDecomposition):
+            raise AttributeError("a fit without missing='impute' makes no sweeps")
+        return result.trace
 
     def impute(
         self,
@@ -281,7 +276,7 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
         return self._completing().impute(X, dim=dim, out=out, overwrite=overwrite)
 
     def _completing(self) -> HardImpute:
-        model = completing(self._fitted(), self)
+        model: HardImpute = attach(completion_of(self), self._fitted())
         model.dim_ = self.dim_
         return model
 

@@ -10,17 +10,21 @@ import numpy as np
 
 from streampca.errors import AccuracyWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
 from streampca.models.contract.estimator import WeighsSamples, attach
 from streampca.models.contract.linear import LinearModel, decomposition_of, in_words
 from streampca.models.contract.registry import loaded
 from streampca.models.contract.request import whole_number
+from streampca.models.decompose.empty_samples import ScoresEmptySamples
 from streampca.models.pca.pca import PCA
 from streampca.models.results.decomposition import Decomposition, PrincipalComponents
 from streampca.models.results.result import shaped
 from streampca.models.results.row_maps import RowMap, RowOptions, RowPasses
-from streampca.passes import Plan, single_threaded_blas
+from streampca.passes import Outcome, Planned, single_threaded_blas
 from streampca.solvers import TracyWidom, rotate_loadings, signs_of_components
 from streampca.solvers.rotation import RESTARTS
+
+OPTIONS = ("normalize", "power", "restarts")
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -94,7 +98,8 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
             inverse = np.linalg.inv(turn)
             scores = None
             if result.scores is not None:
-                scores = (result.scores[:, :k] / deviation) @ inverse.T * lengths[order]
+                scores = (result.scores[:, :k] / result.score_spread[:k]) @ inverse.T
+                scores *= lengths[order]
         if not found.converged:
             warn_caller(
                 f"the rotation has not converged after {found.sweeps} sweeps (last turn "
@@ -231,7 +236,7 @@ def _of_pca(name: str) -> Any:
 
 
 @loaded
-class RotatedPCA(WeighsSamples, LinearModel):
+class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     """PCA whose first k components are rotated by varimax, quartimax or promax.
 
     pca : the :class:`PCA` that is fitted first; its settings hold.
@@ -280,27 +285,37 @@ class RotatedPCA(WeighsSamples, LinearModel):
         model.k = result.n_components
         return model
 
-    def _plan_for(self, X: Any, dim: Any, **side: Any) -> Plan:
-        return self._base().plan(X, dim=dim, **side)
+    # The fit is that of the PCA, whose result is then rotated.
 
-    def _fit_to(self, X: Any, dim: Any, **side: Any) -> Self:
-        """Fit the PCA, whose result is then rotated."""
-        base = copy.copy(self._base()).fit(X, dim=dim, **side)
-        self._rotate(base.result_)
-        self.plan_, self.cost_, self.dim_ = base.plan_, base.cost_, dim
-        return self
+    def _opened(self, X: Any, dim: Any) -> Any:
+        return self._base()._opened(X, dim)
 
-    def _rotate(self, result: Decomposition) -> None:
-        rotated = RotatedDecomposition.of(
-            result,
-            self.method,
-            self.k,
-            normalize=self.normalize,
-            power=self.power,
-            restarts=self.restarts,
-        )
+    def _drawn(self) -> dict[str, int]:
+        return self._base()._drawn()
+
+    def _request(self, matrix: ChunkedMatrix, **side: Any) -> Any:
+        return self._base()._request(matrix, **side)
+
+    def _planned(self, matrix: ChunkedMatrix, request: Any) -> Planned[Any]:
+        return self._base()._planned(matrix, request)
+
+    def _remark(self, matrix: ChunkedMatrix, request: Any) -> None:
+        self._base()._remark(matrix, request)
+
+    def _warm_start(self, matrix: ChunkedMatrix, request: Any) -> Any:
+        return copy.copy(self._base())._warm_start(matrix, request)
+
+    def _result(
+        self, matrix: ChunkedMatrix, request: Any, done: Outcome[Any]
+    ) -> RotatedDecomposition:
+        # A copy: the attributes of the PCA are those of its own fit.
+        return self._rotated(copy.copy(self._base())._result(matrix, request, done))
+
+    def _rotated(self, result: Decomposition) -> RotatedDecomposition:
+        options: dict[str, Any] = {name: getattr(self, name) for name in OPTIONS}
         self.result_: RotatedDecomposition
-        attach(self, rotated)
+        rotated: RotatedDecomposition = result.rotate(self.method, self.k, **options)
+        return rotated
 
     # -- the settings of the PCA ----------------------------------------------------------------
 
@@ -311,6 +326,10 @@ class RotatedPCA(WeighsSamples, LinearModel):
                 "Another fitted model: streampca.rotate(model)"
             )
         return PCA() if self.pca is None else self.pca
+
+    def check_types(self) -> None:
+        """Those of the parameters of the PCA. Raises InvalidInputError."""
+        self._base().check_types()
 
     whiten: bool = _of_pca("whiten")
     missing: str = _of_pca("missing")
@@ -393,6 +412,6 @@ def rotate(
     model = RotatedPCA(
         PCA(**parameters), method, k, normalize=normalize, power=power, restarts=restarts
     )
-    model._rotate(result)
+    attach(model, model._rotated(result))
     model.dim_ = getattr(source, "dim_", None)
     return model

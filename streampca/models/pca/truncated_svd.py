@@ -16,7 +16,7 @@ from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted, assemble
-from streampca.models.decompose.routes import pca_candidates
+from streampca.models.decompose.routes import pca_candidates, quick_candidates
 from streampca.models.pca.pca import iterated
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.passes import Candidate, Outcome
@@ -83,6 +83,9 @@ class TruncatedSVD(WeighsSamples, LinearModel):
 
     def _candidates(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
         return pca_candidates(matrix, request)
+
+    def _quick(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
+        return quick_candidates(matrix, request)
 
     def _result(
         self, matrix: ChunkedMatrix, request: Request, done: Outcome[Fitted]

@@ -91,10 +91,6 @@ class RegressionResult(Result, kind="regression"):
     def n_components(self) -> int:
         return len(self.response_mean)
 
-    @property
-    def n_features(self) -> int:
-        return len(self.mean)
-
     def _headline(self) -> str:
         count = "1 response" if self.n_components == 1 else f"{self.n_components} responses"
         return f"{self.method}: {count} of {self.n_samples} samples x {self.n_features} features"

@@ -278,7 +278,7 @@ class Decomposition(LinearResult):
 
     def fields_of(self, kind: type[Decomposition]) -> dict[str, Any]:
         """The fields that another kind has too, by name."""
-        known = {one.name for one in fields(self)}
+        known = {field.name for field in fields(self)}
         return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
 
 

@@ -56,9 +56,9 @@ class EofViews:
     def pcs(self, scaling: int = 0, scores: Any = None) -> Any:
         """(samples, component): projections (0), with unit variance (1), times the root (2).
 
-        scores : (n, k) of the rows of the fit, where it kept none: ``pca.transform(X)``. Labelled
-            ones of ``pca.project(X, scaling=...)`` carry their scaling, which is undone first;
-            their samples and components go by their labels.
+        scores : (n, k) of the rows of the fit, where it kept none: ``pca.project(X)``. Labelled
+            ones carry their scaling, or that they are whitened, which is undone first; their
+            samples and components go by their labels.
         """
         scores = self.result.scores if scores is None else self._given(scores)
         if scores is None:
@@ -158,7 +158,7 @@ class EofViews:
         eofs = self.eofs(scaling)
         maps = {"eofs": eofs}
         if self.result.labels.features.parts:
-            maps = {f"eofs_{name}": one for name, one in eofs.data_vars.items()}
+            maps = {f"eofs_{name}": value for name, value in eofs.data_vars.items()}
         attrs = {"method": self.result.method, "n_samples": int(self.result.n_samples)}
         return merged(maps | found, attrs | self._settings())
 
@@ -168,7 +168,7 @@ class EofViews:
         removed = done["remove"]
         if isinstance(removed, (list, tuple)) and all(isinstance(one, str) for one in removed):
             done["remove"] = ", ".join(removed)
-        return {name: one for name, one in done.items() if isinstance(one, str) and one}
+        return {name: value for name, value in done.items() if isinstance(value, str) and value}
 
     # -- inside ---------------------------------------------------------------------------------
 

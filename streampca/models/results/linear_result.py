@@ -34,11 +34,6 @@ class ResidualResult(Result):
     removal: Removal | None = part(Removal.save, Removal.restore)
 
     @property
-    def n_features(self) -> int:
-        """p, dropped and constant features included."""
-        return len(self.mean)
-
-    @property
     def design(self) -> Design | None:
         """What was projected out of the samples, or None."""
         return None if self.removal is None else self.removal.design
@@ -157,6 +152,11 @@ class LinearResult(ResidualResult):
         """
         real = np.arange(self.n_components) < self.rank
         return np.where(real, np.sqrt(np.maximum(self.explained_variance, 0.0)), 0.0)
+
+    @property
+    def score_spread(self) -> Array:
+        """(k,) standard deviations that the scores of the fit have, without whitening."""
+        return np.asarray(np.sqrt(np.maximum(self.explained_variance, 0.0)))
 
     @property
     def noise_variance(self) -> float:

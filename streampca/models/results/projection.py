@@ -13,9 +13,10 @@ from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Standardize, Tile, work_dtype
 from streampca.matrix.alignment import refuse_masked
+from streampca.matrix.block import score_dtype
 from streampca.matrix.tiles import tile_length
 from streampca.models.results.linear_result import LinearResult
-from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions, score_dtype
+from streampca.models.results.row_maps import FeatureSums, RowMap, RowOptions
 
 
 def whitened(scores: Array, deviation: Array) -> Array:

@@ -146,7 +146,7 @@ class Result:
 
     @property
     def n_features(self) -> int:
-        """p."""
+        """p, dropped and constant features included."""
         return len(self.labels.features)
 
     @property
@@ -236,7 +236,7 @@ class Result:
             "samples": self.n_samples,
             "features": self.n_features,
             "components": self.n_components,
-            "preprocessing": [str(one) for one in self.preprocessing.steps],
+            "preprocessing": [str(step) for step in self.preprocessing.steps],
             "solver": plan.get("solver"),
             "planned": {
                 "passes": passes,
@@ -314,7 +314,7 @@ class Result:
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         columns, labels = labels_to_saved(self.labels)
         arrays: dict[str, Any] = {
-            n: one for n, one in values.items() if isinstance(one, (np.ndarray, Column))
+            n: value for n, value in values.items() if isinstance(value, (np.ndarray, Column))
         }
         arrays |= columns
         kept = [one.name for one in fields(self) if one.type in DOCUMENTED]

@@ -13,6 +13,7 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
+from streampca.matrix.block import score_dtype
 from streampca.passes import (
     Pass,
     PassCost,
@@ -24,6 +25,7 @@ from streampca.passes import (
     easier_axis,
     one_pass,
     pass_spec,
+    small_pass,
 )
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.chunks import writing_nbytes
@@ -32,11 +34,6 @@ from streampca.store.sinks import chunk_for
 WRITTEN_NBYTES = 16 << 20  # of rows in a chunk
 SinkOf = TypeVar("SinkOf", MemorySink, ZarrSink)
 SHARED_NBYTES = 2 << 20  # of those in a chunk that several blocks fill, if these are short
-
-
-def score_dtype(dtype: Any) -> Any:
-    """Of scores and rows made from data of this dtype: float32 stays float32."""
-    return np.float32 if dtype == np.float32 else np.float64
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ class RowPasses:
         operands: dict[str, Any],
     ) -> PassResult:
         """One planned pass of accumulators."""
-        kept = sum(int(one.nbytes) for one in operands.values())
+        kept = sum(int(operand.nbytes) for operand in operands.values())
         spec = pass_spec(name, self.matrix, axis, accumulators, kept_nbytes=kept, stored=True)
         done = one_pass(self.matrix, spec, self.running, operands=operands)
         self.costs.extend(done.costs)
@@ -188,8 +185,14 @@ class MappedRows:
 
     def in_memory(self, width: int, dtype: Any = np.float64) -> Array:
         """(n, width) rows."""
-        sink = MemorySink(self.rows.matrix.shape[0], width, dtype)
-        self._run(lambda edges: sink, self._spec(sink.nbytes_in_memory()))
+        rows = self.rows
+        sink = MemorySink(rows.matrix.shape[0], width, dtype)
+        spec, sides = self._spec(sink.nbytes_in_memory()), self.side_inputs or {}
+        arrays = {"maps": {"rows": self.function}, "sinks": {"rows": sink}, "side_inputs": sides}
+        if (done := small_pass(rows.matrix, spec, rows.running, **arrays)) is not None:
+            rows.costs.append(done.cost)
+        else:
+            self._run(lambda edges: sink, spec)
         return sink.values
 
     def written(

@@ -15,7 +15,8 @@ from streampca.matrix.names import places
 from streampca.sources.tables.frames import is_frame
 
 SCALINGS = (0, 1, 2)
-SCALING = "scaling"  # attribute of labelled scores: 0, 1 or 2, as ``project`` takes it
+SCALING = "scaling"  # attribute of labelled scores: one of these, or
+WHITENED = "whitened"  # divided by the deviations of the model, which PPCA shrinks
 NUMBERED = re.compile(r"(.*?)(\d+)")
 ALIKE = 0.05  # of a standard deviation that is as expected
 
@@ -26,7 +27,7 @@ def as_transformed(
     """Scores (..., k) of any kind as ``transform`` gives them: components in order, not scaled.
 
     component : labels of the k components.  result : a linear one; None of a kind that scales
-    nothing.  whitened : scores are of unit variance.
+    nothing.  whitened : ``transform`` divides scores by their deviations.
     Raises InvalidInputError for labels of other components.
     """
     if is_frame(scores) and hasattr(scores, "iloc"):
@@ -46,22 +47,30 @@ def as_transformed(
                     f"{np.asarray(wanted).tolist()}"
                 )
             scores = scores if np.all(np.diff(found) == 1) else scores.isel({dim: found})
-    scaling = scores.attrs.get(SCALING, int(whitened))
-    if result is None or scaling == int(whitened) or scores.shape[-1] != len(component):
+    if result is None or SCALING not in scores.attrs or scores.shape[-1] != len(component):
         return scores
-    attrs = {name: one for name, one in scores.attrs.items() if name != SCALING}
-    factor = reciprocal(scaling_factor(result, int(scaling)))
-    if whitened:
-        factor = factor * reciprocal(result.score_deviation)
+    divided = reciprocal(_factor_of(result, scores.attrs[SCALING]))
+    wanted = _factor_of(result, WHITENED if whitened else 0)
+    factor = divided * wanted
+    if np.allclose(factor[wanted > 0], 1.0, rtol=1e-12):
+        return scores
+    attrs = {name: value for name, value in scores.attrs.items() if name != SCALING}
     return (scores * factor).assign_attrs(attrs)
+
+
+def _factor_of(result: Any, scaling: int | str) -> Array:
+    """(k,) factors of a scaling, or of whitening."""
+    if scaling == WHITENED:
+        return reciprocal(result.score_deviation)
+    return scaling_factor(result, int(scaling))
 
 
 def _by_number(names: list[str], k: int) -> list[int] | None:
     """The order in which columns such as pca0, pca1, ... count up; None where they do."""
     parts = [NUMBERED.fullmatch(name) for name in names]
-    if len(names) != k or None in parts or len({one[1] for one in parts if one}) > 1:
+    if len(names) != k or None in parts or len({part[1] for part in parts if part}) > 1:
         return None
-    numbers = [int(one[2]) for one in parts if one]
+    numbers = [int(part[2]) for part in parts if part]
     order = np.argsort(numbers).tolist()
     whole = sorted(numbers) in (list(range(k)), list(range(1, k + 1)))
     return order if whole and order != list(range(k)) else None
@@ -69,17 +78,16 @@ def _by_number(names: list[str], k: int) -> list[int] | None:
 
 def check_spread(scores: Array, result: Any) -> None:
     """Refuse scores (n, k) of the rows of the fit that have been scaled and do not say so."""
-    deviation = np.sqrt(np.maximum(result.explained_variance, 0.0))
-    spread = scores.std(axis=0)
-    for scaling in SCALINGS:
-        expected = deviation * scaling_factor(result, scaling)
+    spread = scores.std(axis=0, ddof=result.ddof)
+    for scaling in (*SCALINGS, WHITENED):
+        expected = result.score_spread * _factor_of(result, scaling)
         near = np.abs(spread - expected) <= ALIKE * expected
         if near.all():
             if scaling:
+                how = scaling if scaling == WHITENED else f"scaling={scaling}"
                 raise InvalidInputError(
-                    f"scores have the spread of PCs with scaling={scaling}; expected them as "
-                    "transform gives them: scores=pca.transform(X), and pc_scaling= says how they "
-                    "come out"
+                    f"scores have the spread of PCs with {how}; expected them as project gives "
+                    "them: scores=pca.project(X), and pc_scaling= says how they come out"
                 )
             return
 

@@ -84,7 +84,7 @@ def unit_of_scores(result: Result) -> Units:
     if result.standardised:
         return ONE
     parts: Sequence[str | None] = list(result.labels.features.parts) or [None]
-    units = {unit_of(result.labels, one) for one in parts}
+    units = {unit_of(result.labels, part) for part in parts}
     return units.pop() if len(units) == 1 else None
 
 
@@ -112,7 +112,7 @@ def _attributes(
     result: Result, variables: Sequence[str | None], what: str, units: Units, weighted: bool = True
 ) -> dict[str, Any]:
     labels = result.labels
-    names = [one if one is not None else labels.name for one in variables]
+    names = [variable if variable is not None else labels.name for variable in variables]
     attrs: dict[str, Any] = {"long_name": f"{what} {_named(labels, variables)}".strip()}
     if units is not None:
         attrs["units"] = units
@@ -146,7 +146,7 @@ def plain_attribute(value: Any) -> Any:
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, (list, tuple)):
         items = [plain_attribute(one) for one in value]
-        numbers = all(isinstance(one, (int, float)) for one in items)
+        numbers = all(isinstance(item, (int, float)) for item in items)
         return items if numbers and items else ", ".join(map(str, items))
     if isinstance(value, TEXT):
         return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

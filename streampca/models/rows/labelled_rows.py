@@ -14,8 +14,9 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix
 from streampca.matrix.alignment import refuse_masked
+from streampca.matrix.block import score_dtype
 from streampca.models.results.result import Result
-from streampca.models.results.row_maps import WRITTEN_NBYTES, RowPasses, score_dtype
+from streampca.models.results.row_maps import WRITTEN_NBYTES, RowPasses
 from streampca.models.results.value_attributes import of_values
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.sources import as_matrix, open

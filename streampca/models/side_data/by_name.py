@@ -24,8 +24,8 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
     """
     if axis.parts and isinstance(weights, Mapping):
         known = [part for part in axis.parts if isinstance(weights.get(part), str)]
-        words = {part: axis.parts[part] for part in known if weights[part] == "coslat"}
-        weights = {**weights, **{p: root_cosine_of_latitude(one) for p, one in words.items()}}
+        latitudes = {part: axis.parts[part] for part in known if weights[part] == "coslat"}
+        weights = {**weights, **{p: root_cosine_of_latitude(part) for p, part in latitudes.items()}}
     values = along(weights, axis, name)
     try:
         values = np.array(values, dtype=np.float64)

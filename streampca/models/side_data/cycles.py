@@ -139,7 +139,7 @@ def levels_of_cycle(name: str, values: Array) -> Array | None:
 def is_date(values: Any) -> bool:
     """Whether these are dates, of NumPy or of another calendar."""
     return bool(values.dtype.kind == "M") or (
-        values.dtype == object and all(hasattr(one, "toordinal") for one in values)
+        values.dtype == object and all(hasattr(value, "toordinal") for value in values)
     )
 
 

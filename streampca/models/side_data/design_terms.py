@@ -57,8 +57,8 @@ def terms_of(remove: Any, samples: AxisLabels) -> tuple[tuple[Term, ...], Array]
         raise InvalidInputError(
             f"remove={remove!r} names nothing; expected 'month', 'trend', ... or an array"
         )
-    for one in _items(remove):
-        made = [_of_word(one, samples)] if isinstance(one, str) else _of_array(one, samples)
+    for item in _items(remove):
+        made = [_of_word(item, samples)] if isinstance(item, str) else _of_array(item, samples)
         terms += [term for term, _ in made]
         columns += [values for _, values in made]
     return tuple(terms), np.concatenate(columns, axis=1)
@@ -72,7 +72,7 @@ def columns_of(
     An array may have made several terms (a data frame of numbers and levels).
     find : columns of these samples by name, for terms that had one where no array came for them.
     """
-    made = [new for one in arrays for new in _of_array(one, samples)]
+    made = [new for array in arrays for new in _of_array(array, samples)]
     wanted = [term for term in terms if term.kind in ("columns", "levels")]
     if find is not None and len(made) != len(wanted):
         wanted = [term for term in wanted if not term.source]
@@ -98,7 +98,7 @@ def columns_of(
 
 def arrays_among(remove: Any) -> list[Any]:
     """The items of ``remove`` that are not words."""
-    return [] if remove is None else [one for one in _items(remove) if not isinstance(one, str)]
+    return [] if remove is None else [item for item in _items(remove) if not isinstance(item, str)]
 
 
 def _items(remove: Any) -> list[Any]:
@@ -134,11 +134,13 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
     along a dimension that do not name it (a month, a year of birth) are not taken for its course.
     """
     known = coordinates(samples, dim)
-    dates = [one for one, values in known.items() if is_date(values)]
-    numbers = [one for one in known if known[one].dtype.kind in "iuf"] if read is _numbers else []
-    numbers = [one for one in numbers if dim or one in samples.coords]
-    numbers = [one for one in numbers if not _returns(one, known[one])]
-    for names in (dates[:1], [one for one in numbers if one == TIME], numbers):
+    dates = [name for name, values in known.items() if is_date(values)]
+    numbers = (
+        [name for name in known if known[name].dtype.kind in "iuf"] if read is _numbers else []
+    )
+    numbers = [name for name in numbers if dim or name in samples.coords]
+    numbers = [name for name in numbers if not _returns(name, known[name])]
+    for names in (dates[:1], [name for name in numbers if name == TIME], numbers):
         if len(names) == 1:
             _refuse_gaps(known[names[0]], names[0])
             return names[0], read(known[names[0]])
@@ -168,7 +170,7 @@ def _numbers(values: Array) -> Array:
         return np.asarray((values - np.datetime64(0, "D")) / DAY)
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
-    return np.array([_days(one) for one in values])
+    return np.array([_days(value) for value in values])
 
 
 def _refuse_gaps(values: Array, name: str) -> None:
@@ -211,7 +213,7 @@ def _terms_of_columns(
         if values.dtype.kind in "biuf":
             numbers.append((name, values.astype(np.float64)))
             continue
-        known, place = np.unique([str(one) for one in values], return_inverse=True)
+        known, place = np.unique([str(value) for value in values], return_inverse=True)
         term = Term("levels", name, tuple(known.tolist()))
         levels.append((term, (place[:, None] == np.arange(len(known))).astype(np.float64)))
     made = []

@@ -55,10 +55,6 @@ class SparseResult(Result, kind="sparse components"):
         return len(self.components)
 
     @property
-    def n_features(self) -> int:
-        return len(self.mean)
-
-    @property
     def nonzero(self) -> Array:
         """(k,) loadings that are not 0."""
         return np.asarray(np.count_nonzero(self.components, axis=1))
@@ -70,7 +66,7 @@ class SparseResult(Result, kind="sparse components"):
             return []
         total = self.total_variance or 1.0
         tables = (self.path_alpha, self.path_objective, self.path_nonzero, self.path_variance)
-        rows = zip(*(np.asarray(one) for one in tables), strict=True)
+        rows = zip(*(np.asarray(table) for table in tables), strict=True)
         return [
             PathPoint(alpha, float(objective), nonzero.astype(int), variance, variance / total)
             for alpha, objective, nonzero, variance in rows

@@ -233,7 +233,7 @@ class SparsePCA(ScoresEmptySamples):
                 f"groups= with ridge={ridge:g}: groups are thresholded; give ridge=float('inf')"
             )
         asked = {"n_nonzero": self.n_nonzero, "alpha": self.alpha, "path": self.path}
-        if len(several := [name for name, one in asked.items() if one is not None]) > 1:
+        if len(several := [name for name, value in asked.items() if value is not None]) > 1:
             raise InvalidInputError(f"{'= and '.join(several)}= are given; expected one of them")
         if not 0 < self.tol < 1 or self.max_passes < 5:
             raise InvalidInputError(

@@ -204,7 +204,7 @@ class _Products:
 
 def working_size(p: int, penalties: tuple[Penalty, ...]) -> int:
     """Features whose covariance is held."""
-    asked = [one.nonzero.sum() for one in penalties if one.nonzero is not None]
+    asked = [penalty.nonzero.sum() for penalty in penalties if penalty.nonzero is not None]
     return int(min(p, max(WORKING, SPARE * max(asked, default=0))))
 
 

@@ -192,7 +192,7 @@ def _checked(vocabulary: Sequence[str], kept: Kept) -> list[str]:
         )
     terms = [str(one) for one in vocabulary]
     if len(set(terms)) < len(terms):
-        twice = next(one for one, count in Counter(terms).items() if count > 1)
+        twice = next(name for name, count in Counter(terms).items() if count > 1)
         raise InvalidInputError(f"vocabulary has the term {twice!r:.60} twice")
     return terms
 

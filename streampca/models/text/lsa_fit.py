@@ -18,12 +18,13 @@ from streampca.accumulators import FeatureProjection
 from streampca.errors import InvalidInputError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Preprocessing, RowLengths, RowTotals, work_dtype
+from streampca.matrix.block import score_dtype
 from streampca.models.contract.preprocessing import LogEntropy, Preprocessor, TermWeights, TfIdf
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted, assemble
 from streampca.models.decompose.routes import pca_candidates
 from streampca.models.results.projection import Projection
-from streampca.models.results.row_maps import RowOptions, score_dtype, stored_rows, with_writing
+from streampca.models.results.row_maps import RowOptions, stored_rows, with_writing
 from streampca.models.rows.line_sums import columns_planned, rows_planned, totals
 from streampca.models.rows.new_rows import steps_left
 from streampca.models.text.lsa_result import LSADecomposition
@@ -104,15 +105,15 @@ class WeightedCounts:
     def passes(self) -> tuple[PassSpec, ...]:
         """All of them."""
         parts: list[Candidate[Any]] = [*self.columns, *self.rows]
-        return tuple(spec for one in parts for spec in one.passes)
+        return tuple(spec for part in parts for spec in part.passes)
 
     def weighted(self, planned: Planned[Any]) -> Steps[ChunkedMatrix]:
         """The weighted counts, lazily; the passes for their weights are made once."""
         if self.matrix is not None:
             return self.matrix
         sums = []
-        for one in self.columns:
-            done = yield from _part(planned, one)
+        for column in self.columns:
+            done = yield from _part(planned, column)
             sums.append(totals(done["columns"].columns()))
         steps = self.steps if self.by is None else self.by.steps_of(self.counts.shape[0], *sums)
         made, rows = self.counts, iter(self.rows)
@@ -160,8 +161,8 @@ def lsa_candidates(
     documents = _documents_spec(counts.as_if, int(request.n_components or 0), coordinates)
     solve = partial(fit_lsa, documents=documents, counts=counts, request=request, path=coordinates)
     return [
-        _composed(one, counts.passes, documents, solve)
-        for one in pca_candidates(counts.as_if, request)
+        _composed(candidate, counts.passes, documents, solve)
+        for candidate in pca_candidates(counts.as_if, request)
     ]
 
 

@@ -72,7 +72,7 @@ class Tokens:
                 "terms=vectorizer.get_feature_names_out(), and search with rows of counts, "
                 "model.search(vectorizer.transform([query]))"
             )
-        return cls.checked(**{one.name: getattr(vectorizer, one.name) for one in fields(cls)})
+        return cls.checked(**{field.name: getattr(vectorizer, field.name) for field in fields(cls)})
 
     def _check(self) -> None:
         allowed: dict[str, Any] = {
@@ -141,7 +141,7 @@ class Tokens:
             saved = json.loads(text)
             if not isinstance(saved, Mapping):
                 raise TypeError("not an object")
-            known = {one.name for one in fields(cls)}
+            known = {field.name for field in fields(cls)}
             return cls.checked(**{name: saved[name] for name in known if name in saved})
         except (TypeError, ValueError) as error:
             raise SourceError(f"{where}: how its texts were split is damaged ({error})") from None

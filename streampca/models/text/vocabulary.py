@@ -93,7 +93,7 @@ class Kept(NamedTuple):
             raise InvalidInputError(
                 f"max_df={self.max_df!r} is fewer than min_df={self.min_df!r} of {n} documents"
             )
-        inside: Iterator[Term] = (one for one in terms if low <= one.documents <= high)
+        inside: Iterator[Term] = (term for term in terms if low <= term.documents <= high)
         if self.max_features is not None:
             inside = iter(heapq.nlargest(self.max_features, inside, key=itemgetter(2)))
         stay = sorted(one.term for one in (inside if most is None else islice(inside, most + 1)))

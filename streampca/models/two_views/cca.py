@@ -136,7 +136,7 @@ def _chosen(sums: Sums, count: int | None) -> tuple[Numbers, Array]:
     """(the penalties of the largest held-out correlation, (trials, 3): both and that mean)."""
     p, m = sums.joint.p, len(sums.deviations)
     views = slice(0, p), slice(p, m)
-    units = [float(np.mean(sums.deviations[one] ** 2)) / sums.freedom for one in views]
+    units = [float(np.mean(sums.deviations[view] ** 2)) / sums.freedom for view in views]
     tried = [(a * units[0], b * units[1]) for a in GRID for b in GRID]
     products = np.zeros((len(tried), 3, min(count or m, p, m - p)))
     for fold in sums.folds():
@@ -308,7 +308,7 @@ def _ridges(value: Any) -> Numbers:
         numbers = [float(one) for one in pair]
     except (TypeError, ValueError):
         numbers = []
-    if len(numbers) != 2 or not all(np.isfinite(one) and one >= 0 for one in numbers):
+    if len(numbers) != 2 or not all(np.isfinite(number) and number >= 0 for number in numbers):
         raise InvalidInputError(
             f"alpha={value!r}; expected None, 'cv', a number from 0, or two: (0.1, 0.2)"
         )

@@ -271,7 +271,7 @@ class Output:
             self.whole.finish()
             return self.whole.array
         names = _names(self.wanted)
-        if all(one is None for one in names):
+        if all(name is None for name in names):
             return self.whole.values
         from streampca.sources.labelled.to_xarray import to_dataarray
 

@@ -152,7 +152,7 @@ class ViewRequest:
 
     def joint_weights(self) -> Array | None:
         """(p + q,), or None."""
-        if all(one is None for one in self.weights):
+        if all(weight is None for weight in self.weights):
             return None
         sizes = (self.p, self.pair.y.shape[1])
         known = zip(self.weights, sizes, strict=True)

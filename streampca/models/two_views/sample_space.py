@@ -116,7 +116,7 @@ def _pairs(x_ways: list[OneView], y_ways: list[OneView]) -> list[tuple[OneView, 
     found: dict[tuple[int, int], tuple[OneView, OneView]] = {}
     for level in sorted({one.held for one in (*x_ways, *y_ways)}, reverse=True):
         x, y = (
-            next((one for one in ways if one.held <= level), ways[-1]) for ways in (x_ways, y_ways)
+            next((way for way in ways if way.held <= level), ways[-1]) for ways in (x_ways, y_ways)
         )
         found.setdefault((id(x), id(y)), (x, y))
     return list(found.values())
@@ -162,8 +162,8 @@ def by_samples(
     with single_threaded_blas():
         solved = request.method.of_samples(samples[0], samples[1], n - 1.0)
         inner = [
-            (one.u @ (turn * reciprocal(one.s)[:, None]), (one.u * one.s) @ turn)
-            for one, turn in zip(samples, (solved.x, solved.y), strict=True)
+            (sample.u @ (turn * reciprocal(sample.s)[:, None]), (sample.u * sample.s) @ turn)
+            for sample, turn in zip(samples, (solved.x, solved.y), strict=True)
         ]
     samples.clear()  # n x n
     (to_x, a), (to_y, b) = inner
@@ -209,7 +209,7 @@ def _of_products(
 ) -> Found:
     """Weights and loadings from Z' times weights and scores."""
     k, parts = solved.x.shape[1], []
-    lengths = [np.linalg.norm(one, axis=0) for one in scores]
+    lengths = [np.linalg.norm(score, axis=0) for score in scores]
     for i, (one, made) in enumerate(zip(fitted, products, strict=True)):
         deviations = np.sqrt(one.features.feature_variance * (n - 1.0))
         if one.features.divisors is not None:

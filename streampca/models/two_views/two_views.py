@@ -62,7 +62,7 @@ class View(ScoresEmptySamples):
 
     def __init__(self, model: TwoViewModel, name: str) -> None:
         self.name = name
-        running = (one.name for one in fields(Running))
+        running = (field.name for field in fields(Running))
         taken = (*running, "missing", "missing_value", "dim_", "_output")
         vars(self).update({one: getattr(model, one) for one in taken if hasattr(model, one)})
         attach(self, model.result_.view(name))

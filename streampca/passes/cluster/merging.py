@@ -203,7 +203,7 @@ class Merging:
         """The usable worker with enough room that uses the least memory; None if there is none."""
         if time.monotonic() < self._ask_again:
             return None
-        used = memory_used_where_room(self.client, self.execution.plan, self.fold.work.spec.name)
+        used = memory_used_where_room(self.client, self.execution.plan, self.fold.plan)
         candidates = used.keys() & set(flight.usable()) - self._failed
         if not candidates:  # do not ask again for every span
             self._ask_again = time.monotonic() + COUNT_SECONDS

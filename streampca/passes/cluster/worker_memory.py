@@ -85,9 +85,8 @@ def _check(plan: Plan, address: str, worker: Mapping[str, Any], rest: AtRest) ->
     )
 
 
-def memory_used_where_room(client: Any, plan: Plan, name: str) -> dict[str, int]:
+def memory_used_where_room(client: Any, plan: Plan, planned: PassPlan) -> dict[str, int]:
     """Worker -> bytes in use, for workers with room for the total of a pass and their lanes."""
-    planned = plan.named(name)
     measured = _known.get(client, {})
     found = {}
     for address, worker in identities(client).items():

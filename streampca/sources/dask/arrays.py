@@ -18,12 +18,13 @@ import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
+from streampca.matrix.block import check_dtype
 from streampca.matrix.entries import sparse_nbytes
-from streampca.matrix.kinds import CHUNKS, as_scipy, check_dtype, is_sparse, refuse_gpu
+from streampca.matrix.kinds import CHUNKS, as_scipy, is_sparse, refuse_gpu
 from streampca.passes.cluster.workers import await_all, gathered
 from streampca.passes.settings import setting
 from streampca.sources.dask import sharing as dask_sharing
-from streampca.sources.dask.chunks import Spot, check_numbers, floats_of_masked
+from streampca.sources.dask.chunks import Spot, check_numbers, check_shape, floats_of_masked
 from streampca.sources.dask.graph import is_future
 from streampca.sources.dask.sharing import MiB, Window
 from streampca.sources.dask.strips import DaskReader
@@ -182,12 +183,7 @@ class Piece:
     dtype: np.dtype[Any]
 
     def __call__(self, chunk: Any) -> None:
-        declared = tuple(s.length for s in self.spot)
-        if tuple(chunk.shape) != declared:
-            raise InvalidInputError(
-                f"a chunk of this Dask array computed to shape {tuple(chunk.shape)} and was "
-                f"declared as {declared}. State the real chunks: X.map_blocks(..., chunks=...)."
-            )
+        check_shape(chunk, tuple(spot.length for spot in self.spot))
         stored = _stored(chunk)
         check_numbers(stored, self.dtype)
         part = stored[self.spot[0].part, :][:, self.spot[1].part]

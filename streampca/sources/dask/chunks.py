@@ -16,7 +16,8 @@ from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import Location, work_dtype
-from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu, refuse_inexact
+from streampca.matrix.block import refuse_inexact
+from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu
 from streampca.sources.dask.graph import SLICES, Graph, Key, layer_of
 from streampca.sources.dask.sharing import MiB
 from streampca.sources.local_files import FileLocation
@@ -150,16 +151,21 @@ class Place:
 
     def __call__(self, chunk: Any) -> None:
         check_chunk(chunk)
-        if np.shape(chunk) != self.shape:
-            raise InvalidInputError(
-                f"a chunk of this Dask array computed to shape {np.shape(chunk)} and was declared "
-                f"as {self.shape}. State the real chunks: X.map_blocks(..., chunks=...)."
-            )
+        check_shape(chunk, self.shape)
         if np.ma.is_masked(chunk):
             chunk = _unmasked(chunk, self.out.dtype)
         values = np.asarray(chunk)
         check_numbers(values, self.out.dtype)
         self.out[self.into] = values[self.part]
+
+
+def check_shape(chunk: Any, declared: tuple[int, ...]) -> None:
+    """Refuse a chunk of another shape than its array declares."""
+    if tuple(np.shape(chunk)) != declared:
+        raise InvalidInputError(
+            f"a chunk of this Dask array computed to shape {tuple(np.shape(chunk))} and was "
+            f"declared as {declared}. State the real chunks: X.map_blocks(..., chunks=...)."
+        )
 
 
 def check_chunk(chunk: Any) -> None:
@@ -311,9 +317,9 @@ class StoredArray:
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
-        if len(parts) != self.ndim or not all(isinstance(one, slice) for one in parts):
+        if len(parts) != self.ndim or not all(isinstance(part, slice) for part in parts):
             return self.array[index]
-        bounds = [one.indices(n) for one, n in zip(parts, self.shape, strict=True)]
+        bounds = [part.indices(n) for part, n in zip(parts, self.shape, strict=True)]
         if any(step != 1 or start >= stop for start, stop, step in bounds):
             return self.array[index]
         try:

@@ -148,7 +148,7 @@ def computed_there(
     if not held or any(one.in_task for one in held.values()):
         return None
     client = next(iter(held.values())).future.client
-    graph = {**nodes, **{key: one.future for key, one in held.items()}}
+    graph = {**nodes, **{key: value.future for key, value in held.items()}}
     futures, what = client.get(graph, keys, sync=False), "operands that all strips of X share"
     await_all(client, futures, what, float(setting("read-timeout")))
     sizes = reply(client, lambda s: s.nbytes(keys=[one.key for one in futures], summary=False))
@@ -334,7 +334,7 @@ class Sizes:
         }:
             return None
         numbers = np.asarray([key[1:] for key in keys]).reshape(len(keys), -1).T
-        lengths = [np.asarray(one)[n] for one, n in zip(chunks, numbers, strict=True)]
+        lengths = [np.asarray(chunk)[n] for chunk, n in zip(chunks, numbers, strict=True)]
         return itemsize * np.prod(lengths, axis=0, dtype=float)
 
     def of_node(self, key: Key, node: Any) -> int:

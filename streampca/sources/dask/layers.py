@@ -258,7 +258,7 @@ def _grid(layer: Blockwise) -> Grid:
     """All blocks of a blockwise layer."""
     axes = [range(layer.dims[symbol]) for symbol in layer.output_indices]
     said = annotated(layer)
-    if said is None or [len(one) for one in said[0]] != [len(one) for one in axes]:
+    if said is None or [len(one) for one in said[0]] != [len(axis) for axis in axes]:
         return Grid(layer.output, axes)
     return Grid(layer.output, axes, [np.asarray(one) for one in said[0]], said[1].itemsize)
 

@@ -92,8 +92,8 @@ class Rechunk(Layer):
         sizes = [np.asarray(one) for one in self.new]
         pieces = [one.lengths for one in self.along]
         return [
-            Grid(self.own, [range(len(one)) for one in sizes], sizes, self.itemsize),
-            Grid(self.cut, [range(len(one)) for one in pieces], pieces, self.itemsize, ~whole),
+            Grid(self.own, [range(len(size)) for size in sizes], sizes, self.itemsize),
+            Grid(self.cut, [range(len(piece)) for piece in pieces], pieces, self.itemsize, ~whole),
         ]
 
     def cuts_needed(self, keys: Keys) -> tuple[Array, Array]:
@@ -122,7 +122,7 @@ class Rechunk(Layer):
         pieces = [TaskRef((self.cut, *one)) for one in product(*numbers)]
         if len(pieces) == 1:
             return Alias(key, pieces[0].key)
-        return Task(key, concatenate_shaped, List(*pieces), [len(one) for one in numbers])
+        return Task(key, concatenate_shaped, List(*pieces), [len(number) for number in numbers])
 
     def _piece(self, key: Key) -> GraphNode:
         places = list(zip(self.along, key[1:], strict=True))
@@ -259,7 +259,7 @@ class Overlap:
         below : chunks and dtype of the array that overlaps; None where nobody says.
         """
         axes = self._axes()
-        fractions = [np.asarray(one) % 1 != 0 for one in axes]
+        fractions = [np.asarray(axis) % 1 != 0 for axis in axes]
         cuts = functools.reduce(np.logical_or.outer, fractions, np.zeros((), bool))
         slices = Grid(self.cut, axes, cuts=cuts)
         if below is not None:
@@ -270,7 +270,7 @@ class Overlap:
     def cuts_needed(self, keys: Keys) -> tuple[Array, Array]:
         """(users, needs) numbers of the slices, and of the chunks that they cut."""
         theirs = keys.table(self.source, [range(n) for n in self.numblocks])
-        places = (np.round(np.asarray(one)).astype(np.int64) for one in self._axes())
+        places = (np.round(np.asarray(axis)).astype(np.int64) for axis in self._axes())
         return keys.whole(self.cut).ravel(), theirs[np.ix_(*places)].ravel()
 
     def parts_needed(self, keys: Keys) -> tuple[Array, Array]:

@@ -51,7 +51,7 @@ class Grid:
         self.name, self.axes, self.shape = name, axes, tuple(map(len, axes))
         self.lengths, self.itemsize, self.cuts = lengths, itemsize, cuts
         self._places = [
-            one if isinstance(one, range) else {n: i for i, n in enumerate(one)} for one in axes
+            axis if isinstance(axis, range) else {n: i for i, n in enumerate(axis)} for axis in axes
         ]
 
     def place(self, key: Key) -> int:
@@ -75,8 +75,8 @@ class Grid:
         if self.lengths is None:
             return None
         sizes = np.full((), float(self.itemsize))
-        for one in self.lengths:
-            sizes = sizes[..., None] * one
+        for length in self.lengths:
+            sizes = sizes[..., None] * length
         return sizes.ravel()
 
 
@@ -132,8 +132,8 @@ class Keys:
         if grid is None or not math.prod(shape):
             places = [self.place((name, *index)) for index in itertools.product(*numbers)]
             return np.asarray(places, np.int64).reshape(shape)
-        self.place((name, *(one[-1] for one in numbers)))
-        return self.whole(grid.name)[tuple(slice(one.start, one.stop) for one in numbers)]
+        self.place((name, *(number[-1] for number in numbers)))
+        return self.whole(grid.name)[tuple(slice(number.start, number.stop) for number in numbers)]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Outline:
         reduced.__dict__ = {k: v for k, v in self.__dict__.items() if k != "reads"}
         reduced.values = self.values | values
         reduced.tasks = self.tasks & ~values
-        reduced.steps = [one.among(reduced.tasks) for one in self.steps]
+        reduced.steps = [step.among(reduced.tasks) for step in self.steps]
         reduced.links = reduced._between(*self.links)
         return reduced
 
@@ -320,12 +320,12 @@ def _ranks(users: Array, needs: Array, n_names: int) -> Array:
     pairs = scipy.sparse.coo_array((np.ones(len(users)), (users, needs)), shape=(n_names, n_names))
     pairs = pairs.tocsr()
     knots = scipy.sparse.csgraph.connected_components(pairs, connection="strong")[1].tolist()
-    order: TopologicalSorter[int] = TopologicalSorter({one: () for one in knots})
+    order: TopologicalSorter[int] = TopologicalSorter({knot: () for knot in knots})
     for user, need in zip(*(one.tolist() for one in pairs.nonzero()), strict=True):
         if knots[user] != knots[need]:
             order.add(knots[need], knots[user])
     ranks = {one: i for i, one in enumerate(order.static_order())}
-    return np.asarray([ranks[one] for one in knots], np.int64)
+    return np.asarray([ranks[knot] for knot in knots], np.int64)
 
 
 def _chain(users: Array, needs: Array) -> Step:

@@ -131,7 +131,7 @@ class _Layers:
         """The operation on the chunks below one of its operands, to which others are rechunked."""
         arrays = array_operands(layer)
         said = {arg: annotated(self.layers.get(arg)) for arg in arrays}
-        known = {arg: one for arg, one in said.items() if one is not None}
+        known = {arg: value for arg, value in said.items() if value is not None}
         if len(known) < len(arrays):
             return None
         own = dict(zip(layer.output_indices, chunks, strict=True))

@@ -80,7 +80,7 @@ class Ahead(Mapping[int, Sequence[Key]]):
 
     def __getitem__(self, strip: int) -> list[Key]:
         first, last = np.searchsorted(self.strips, [strip, strip + 1])
-        return [self.keys_.key(one) for one in self.places[first:last].tolist()]
+        return [self.keys_.key(place) for place in self.places[first:last].tolist()]
 
     def __len__(self) -> int:
         return len(np.unique(self.strips))

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import dask.threaded
 import numpy as np
 
-from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.errors import StreamPCAError
 from streampca.kernels import give_back
 from streampca.matrix import Location, ReadCount, SpanCache, current_cache
-from streampca.matrix.kinds import check_dtype
+from streampca.matrix.block import check_dtype
 from streampca.sources.dask import sharing as dask_sharing
 from streampca.sources.dask.chunks import (
     Place,
@@ -39,7 +39,7 @@ from streampca.sources.dask.layers import Layers, outline_of_layers, rechunked_n
 from streampca.sources.dask.outline import Outline, UnclearError, outline_of
 from streampca.sources.dask.rechunk import looked_through
 from streampca.sources.dask.sharing import Keep, MiB, Results, Sharing, Window, find_sharing
-from streampca.sources.stacked import Index, Reader, Tally, room_for
+from streampca.sources.stacked import Index, Reader, Tally, refuse_uncounted, room_for
 from streampca.sources.zarr.location import stamp
 from streampca.sources.zarr.stores import zarr_array_in
 
@@ -59,11 +59,7 @@ class DaskReader(Reader):
     loads = ("dask",)
 
     def __init__(self, array: Any) -> None:
-        if any(math.isnan(n) for n in array.shape):
-            raise InvalidInputError(
-                f"the chunk sizes of this Dask array are not known (shape {array.shape}). "
-                "Use X = X.compute_chunk_sizes(), which reads it once."
-            )
+        refuse_uncounted(array)
         check_dtype(np.dtype(array.dtype))
         self._check_meta(array._meta)
         self.misread: list[str] = []  # why layers were not understood, although nobody said so

@@ -203,13 +203,13 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     for other in filesets[1:]:
         _check_same_samples(family, read_fam(other.file("fam")), filesets[0], other)
     samples = sample_labels(*family)
-    paths = [one.file("bim") for one in filesets]
+    paths = [fileset.file("bim") for fileset in filesets]
     tables, counts = list[Bim](), list[int]()
     hashes = room_for_hashes(paths) if len(paths) > 1 else None
     for path in paths:
         tables.append(read_bim(path, None if hashes is None else hashes[sum(counts) :]))
         counts.append(tables[-1].count)
-    reader = BedReader([one.file("bed") for one in filesets], counts, len(samples))
+    reader = BedReader([fileset.file("bed") for fileset in filesets], counts, len(samples))
     columns = [join([table.columns[i] for table in tables]) for i in range(5)]
     unnamed = any(table.unnamed for table in tables)
     if not any(table.n_ignored for table in tables):
@@ -221,7 +221,7 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     position = np.asarray(columns[2])
     kept = np.flatnonzero(position >= 0)
     _warn_of_ignored(columns[1], position, filesets)
-    variants = variant_labels(*(np.asarray(one)[kept] for one in columns))
+    variants = variant_labels(*(np.asarray(column)[kept] for column in columns))
     left = np.diff(np.searchsorted(kept, reader.offsets)).tolist()
     if len(left) > 1:
         refuse_shared_variants(variants, left)

@@ -170,7 +170,7 @@ class VcfZarrReader(Reader):
         return tuple(path for reader in self._readers for path in reader.paths())
 
     def locations(self) -> tuple[Location, ...]:
-        return tuple(one for reader in self._readers for one in reader.locations())
+        return tuple(location for reader in self._readers for location in reader.locations())
 
     def reads(self) -> ReadCount:
         return sum((reader.reads() for reader in self._readers), ReadCount())

@@ -14,13 +14,13 @@ import xarray
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location, ReadCount
 from streampca.matrix.chunked_matrix import regular_edges
+from streampca.paths import first_line
 from streampca.sources.annotations import Annotations
 from streampca.sources.cf import FILLS, PACKED
 from streampca.sources.local_files import FileLocation
 from streampca.sources.stacked import Index, Reader, Tally, crossed
 from streampca.sources.zarr.location import ZarrLocation
 from streampca.sources.zarr.stores import zarr_array_in
-from streampca.urls import first_line
 
 
 def open_netcdf(path: str, group: str = "") -> xarray.Dataset:
@@ -160,7 +160,7 @@ def _refuse_whole_scale(array: xarray.DataArray) -> None:
     """Refuse a fill value beside a scale or an offset of whole numbers, at which xarray fails."""
     encoding = array.encoding
     scales = {key: encoding[key] for key in ("scale_factor", "add_offset") if key in encoding}
-    whole = {key: one for key, one in scales.items() if np.asarray(one).dtype.kind in "iu"}
+    whole = {key: value for key, value in scales.items() if np.asarray(value).dtype.kind in "iu"}
     if array.dtype.kind not in "iu" or not whole or not any(key in encoding for key in FILLS):
         return
     key, one = next(iter(whole.items()))
@@ -210,8 +210,8 @@ class DatasetColumns(Annotations):
 
     def names(self, axis: int) -> list[str]:
         if not isinstance(self.source, str):
-            return [str(one) for one in self.source.variables]
+            return [str(variable) for variable in self.source.variables]
         from streampca.sources.labelled.netcdf import open_netcdf
 
         with open_netcdf(self.source, self.group) as dataset:
-            return [str(one) for one in dataset.variables]
+            return [str(variable) for variable in dataset.variables]

@@ -10,7 +10,8 @@ import xarray
 
 from streampca.errors import InvalidInputError, InvalidTypeError, hide_secrets
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
-from streampca.matrix.kinds import as_scipy, check_dtype, is_sparse, refuse_gpu
+from streampca.matrix.block import check_dtype
+from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
 from streampca.matrix.names import index_values
 from streampca.sources.cf import refuse_undecoded, related
 from streampca.sources.dask.lazy import LazyReader

@@ -59,7 +59,7 @@ def to_dataset(
     for name, (values, axes) in tables.items():
         made = to_dataarray(values, axes, name, (described or {}).get(name))
         if isinstance(made, xarray.Dataset):
-            arrays |= {f"{name}_{variable}": one for variable, one in made.data_vars.items()}
+            arrays |= {f"{name}_{variable}": value for variable, value in made.data_vars.items()}
         else:
             arrays[name] = made
     return merged(arrays, attrs)

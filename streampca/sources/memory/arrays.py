@@ -11,7 +11,8 @@ import numpy as np
 
 from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
-from streampca.matrix.kinds import check_dtype, from_tensor, refuse_gpu
+from streampca.matrix.block import check_dtype
+from streampca.matrix.kinds import from_tensor, refuse_gpu
 from streampca.sources.stacked import Dim, Index, Reader, Tally, stack
 from streampca.sources.tables.frames import (
     feature_names,

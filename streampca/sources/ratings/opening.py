@@ -22,13 +22,12 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix.columns import is_number, label_array
-from streampca.paths import PARQUET
+from streampca.paths import PARQUET, first_line
 from streampca.sources.ratings.recognition import DELIMITERS
 from streampca.sources.ratings.store import RULES, RatingsMatrix, Spill
 from streampca.sources.tables.frames import column_names, is_frame
 from streampca.sources.tables.header import ROWS, decide
 from streampca.sources.tables.text_options import TextOptions, stated_delimiter
-from streampca.urls import first_line
 
 PIECE_ROWS = 1 << 20  # of a frame or a Parquet file that are taken at a time
 PIECE_NBYTES, HEAD_NBYTES = 8 << 20, 1 << 16  # of text; of its head, that names are taken from
@@ -295,7 +294,7 @@ def _split(line: str, mark: str) -> list[str]:
     """The cells of a line."""
     line = line.strip("\ufeff\r\n")
     cells = line.split(mark) if len(mark) > 1 else next(csv.reader([line], delimiter=mark))
-    return [one.strip() for one in cells]
+    return [cell.strip() for cell in cells]
 
 
 def _of_numbers(
@@ -363,7 +362,7 @@ def _of_parquet(path: str, wanted: Wanted, where: str, options: dict[str, Any] |
 def _of_frame(frame: Any, wanted: Wanted, where: str) -> Found:
     import pyarrow as pa
 
-    fields = chosen([str(one) for one in column_names(frame)], wanted, where)
+    fields = chosen([str(name) for name in column_names(frame)], wanted, where)
     if hasattr(frame, "iloc"):
         table = pa.Table.from_pandas(frame[fields.names], preserve_index=False)
     else:

@@ -44,7 +44,7 @@ def refuse_ratings(source: Any) -> None:
 
 def recognised(source: Any) -> tuple[str, str, str] | None:
     """(user, item, rating) among the columns of a frame or file; None where it has no ratings."""
-    names = [str(one) for one in column_names(source)] if is_frame(source) else _names_in(source)
+    names = [str(name) for name in column_names(source)] if is_frame(source) else _names_in(source)
     if not 3 <= len(names) <= MOST_COLUMNS:
         return None
     plain = [re.sub(r"[^a-z]", "", name.lower()) for name in names]
@@ -68,5 +68,5 @@ def _names_in(source: str | os.PathLike[str]) -> list[str]:
             return []
     with open(path, "rb") as file:
         first = file.readline(1 << 16).decode("utf-8-sig", "replace").rstrip("\r\n")
-    mark = next((one for one in DELIMITERS if one in first), ",")
+    mark = next((delimiter for delimiter in DELIMITERS if delimiter in first), ",")
     return [one.strip().strip('"') for one in first.split(mark)]

@@ -13,8 +13,9 @@ import scipy
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount
+from streampca.matrix.block import check_dtype
 from streampca.matrix.entries import canonical, check_compressed, lines_of, spans_of, sparse_nbytes
-from streampca.matrix.kinds import as_scipy, check_dtype
+from streampca.matrix.kinds import as_scipy
 from streampca.sources.sparse.shared_chunks import SharedChunks, read_entries
 from streampca.sources.stacked import Reader, Tally, crossed, sample_dims
 

@@ -91,9 +91,9 @@ def read_header(file: BinaryIO, path: str) -> Header:
     while line.startswith(b"%") or (line and not line.strip()):
         line = file.readline(LINE_NBYTES)
     sizes = line.split()
-    if len(sizes) != 3 or not all(one.isdigit() for one in sizes):
+    if len(sizes) != 3 or not all(size.isdigit() for size in sizes):
         raise SourceError(f"{path}: the line of sizes is {line[:60]!r}, expected three numbers")
-    rows, columns, entries = (int(one) for one in sizes)
+    rows, columns, entries = (int(size) for size in sizes)
     return Header((rows, columns), entries, field)
 
 

@@ -165,7 +165,7 @@ def masked(data: bytes, delimiter: str) -> bytes:
     if b'"' not in data:
         return data
     parts = data.split(b'"')
-    if len(parts) % 2 and not any(b"\n" in one or b"\r" in one for one in parts[1::2]):
+    if len(parts) % 2 and not any(b"\n" in part or b"\r" in part for part in parts[1::2]):
         return data
     return _quoted(delimiter).sub(lambda found: b"x" * len(found[0]), data)
 

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix.columns import as_text
+from streampca.paths import first_line
 from streampca.sources.tables.frames import exact_float
 from streampca.sources.tables.row_names import called_id
 from streampca.sources.tables.text_options import TextOptions
-from streampca.urls import first_line
 
 Array = np.ndarray[Any, Any]
 ONEHOT = "onehot"
@@ -54,27 +54,27 @@ class Columns:
     @property
     def width(self) -> int:
         """The number of features."""
-        return sum(one.width for one in self.columns)
+        return sum(column.width for column in self.columns)
 
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
-        return [one.name for one in self.columns]
+        return [column.name for column in self.columns]
 
     @property
     def features(self) -> list[str]:
         """The names of the features."""
-        return [name for one in self.columns for name in one.features]
+        return [name for column in self.columns for name in column.features]
 
     def part(self, features: slice) -> list[tuple[Column, slice, slice]]:
         """(column, its features among these, their places in the part) where there are any."""
         found, start = [], 0
-        for one in self.columns:
-            first, last = max(features.start, start), min(features.stop, start + one.width)
+        for column in self.columns:
+            first, last = max(features.start, start), min(features.stop, start + column.width)
             if first < last:
                 places = slice(first - features.start, last - features.start)
-                found.append((one, slice(first - start, last - start), places))
-            start += one.width
+                found.append((column, slice(first - start, last - start), places))
+            start += column.width
         return found
 
 

@@ -168,7 +168,7 @@ def sniffed(lines: Sequence[str], comment: str | None = None) -> str:
         same = set(widths[1:] or widths) == {widths[-1]}
         same = same and widths[0] in (widths[-1], widths[-1] - 1)
         cells = [cell for row in rows[1:] or rows for cell in row]
-        numbers = sum(is_number(one) or bool(COMMA_NUMBER.fullmatch(one)) for one in cells)
+        numbers = sum(is_number(cell) or bool(COMMA_NUMBER.fullmatch(cell)) for cell in cells)
         found = (same, numbers / len(cells), widths[0])
         if same and found > most:
             best, most = mark, found

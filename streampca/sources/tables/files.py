@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location
-from streampca.paths import PARQUET, refuse_special
+from streampca.object_storage import open_objects
+from streampca.paths import PARQUET, check_readable, plain_errors, refuse_special
 from streampca.sources.local_files import FileLocation, number_order
-from streampca.urls import check_readable, open_objects, plain_errors
 
 SAMPLED = 8  # files of which workers check that they see the same
 AT_ONCE = 8  # files whose metadata are read concurrently

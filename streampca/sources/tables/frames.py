@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError, shorten
-from streampca.matrix.kinds import check_dtype, refuse_inexact
+from streampca.matrix.block import check_dtype, refuse_inexact
 from streampca.matrix.names import counts, index_names, index_tuples
 
 Array = np.ndarray[Any, Any]

@@ -169,7 +169,7 @@ def repairs(
     """
     words = [cell for one in mixed for cell in one.others if _is_word(cell)]
     held = [cell.strip() for one in mixed for cell in one.shapes.values()]
-    signs = "".join(one for one in UNITS if any(one in cell for cell in held))
+    signs = "".join(unit for unit in UNITS if any(unit in cell for cell in held))
     signs += "".join(one for one in QUOTES if any(one in (c[:1], c[-1:]) for c in held))
     signs += "=" * any(cell.startswith('="') for cell in held)  # a formula of Excel
     na_values = tuple(dict.fromkeys([*written.na_values, *words]))
@@ -250,10 +250,10 @@ def lines_of(options: Sequence[TextOptions], path: str) -> str:
     if len(options) == 1:
         return first
     ways = [
-        f"if {one.thousands!r} parts thousands: {line_to_open(path, **one.stated)}"
-        if one.thousands is not None
-        else f"if {one.decimal!r} is the decimal mark: {line_to_open(path, **one.stated)}"
-        for one in options
+        f"if {option.thousands!r} parts thousands: {line_to_open(path, **option.stated)}"
+        if option.thousands is not None
+        else f"if {option.decimal!r} is the decimal mark: {line_to_open(path, **option.stated)}"
+        for option in options
     ]
     text = "; ".join(ways)
     return text[0].upper() + text[1:]

@@ -22,6 +22,7 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, Labels, Location, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
+from streampca.paths import first_line
 from streampca.sources.annotations import Annotations
 from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, crossed, room_for
 from streampca.sources.tables.columns import (
@@ -38,7 +39,6 @@ from streampca.sources.tables.columns import (
 from streampca.sources.tables.files import TableFile, locations_of
 from streampca.sources.tables.frames import StoredIndex
 from streampca.sources.tables.row_names import FIRST_ROWS, ask_about, called_id, suspects
-from streampca.urls import first_line
 
 Array = np.ndarray[Any, Any]
 PIECE_NBYTES = 4 << 20  # of the smallest blocks of a long unit
@@ -322,7 +322,7 @@ class TableColumns(Annotations):
 
     def feature_names(self) -> list[str]:
         """Those of numbers that are features."""
-        return [one.name for one in self.reader.columns.columns if one.categories is None]
+        return [column.name for column in self.reader.columns.columns if column.categories is None]
 
     def key_names(self) -> list[str]:
         """Those that are no features, and may name the rows."""

@@ -136,7 +136,7 @@ def named_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> Sequenc
         ]
     if not all(keys):
         return parts
-    shared = [name for name in keys[0] if all(name in one for one in keys[1:])]
+    shared = [name for name in keys[0] if all(name in key for key in keys[1:])]
     if not shared:
         return _named_alike(parts, keys)
     each = [[_column(part, name) for part in parts] for name in shared]
@@ -147,7 +147,7 @@ def named_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str]) -> Sequenc
     together = [_tuples([columns[i] for columns in each]) for i in range(len(parts))]
     for columns in [*(each[j] for j in left), together] if left else []:
         if all(map(_unique, columns)) and _meet(columns):
-            return [renamed(part, one) for part, one in zip(parts, columns, strict=True)]
+            return [renamed(part, column) for part, column in zip(parts, columns, strict=True)]
     unclear = [j for j in left if called_id(shared[j]) or _same_values(each[j])]
     if unclear:
         raise _unclear(titles, shared[unclear[0]])
@@ -160,7 +160,7 @@ def _refuse_numbers_of_rows(parts: Sequence[ChunkedMatrix], titles: Sequence[str
     if not all(hasattr(part.annotations, "key_names") for part in parts):
         return
     features = [part.annotations.feature_names() for part in parts]
-    shared = [name for name in features[0] if all(name in one for one in features[1:])]
+    shared = [name for name in features[0] if all(name in feature for feature in features[1:])]
     for name in shared[:MOST_KEYS]:
         columns = [_whole_numbers(part, name) for part in parts]
         if all(map(_unique, columns)) and _same_values(columns) and not _agree(columns):
@@ -252,7 +252,7 @@ def _named_as(part: ChunkedMatrix, keys: list[str], known: Array, title: str) ->
 def _agree(columns: Sequence[Array]) -> bool:
     """Whether rows have the same values one after another."""
     first = columns[0]
-    same = (comparable(first, one) for one in columns[1:] if len(one) == len(first))
+    same = (comparable(first, column) for column in columns[1:] if len(column) == len(first))
     return len({len(one) for one in columns}) == 1 and all(np.array_equal(a, b) for a, b in same)
 
 
@@ -262,21 +262,21 @@ def _unique(values: Array) -> bool:
 
 def _meet(columns: Sequence[Array]) -> bool:
     """Whether the first column has values of each other one: of numbers, all of them."""
-    for one in columns[1:]:
-        mine, others = (set(part.tolist()) for part in comparable(columns[0], one))
-        numbers = columns[0].dtype.kind in "iuf" or one.dtype.kind in "iuf"
+    for column in columns[1:]:
+        mine, others = (set(part.tolist()) for part in comparable(columns[0], column))
+        numbers = columns[0].dtype.kind in "iuf" or column.dtype.kind in "iuf"
         if not (mine & others) or (numbers and not (mine <= others or others <= mine)):
             return False
     return True
 
 
 def _same_values(columns: Sequence[Array]) -> bool:
-    sorts = [sorted(map(str, one.tolist())) for one in columns]
+    sorts = [sorted(map(str, column.tolist())) for column in columns]
     return all(one == sorts[0] for one in sorts)
 
 
 def _tuples(columns: Sequence[Array]) -> Array:
-    rows = list(zip(*(map(str, one.tolist()) for one in columns), strict=True))
+    rows = list(zip(*(map(str, column.tolist()) for column in columns), strict=True))
     made = np.empty(len(rows), object)
     made[:] = rows
     return made

@@ -22,6 +22,7 @@ from streampca.errors import (
 )
 from streampca.matrix.columns import as_text
 from streampca.matrix.names import whole_numbers
+from streampca.paths import first_line
 from streampca.sources.tables.arrow import opened
 from streampca.sources.tables.coding import (
     coding_of,
@@ -45,7 +46,6 @@ from streampca.sources.tables.numbers import (
 )
 from streampca.sources.tables.reader import FileReader, TableMatrix
 from streampca.sources.tables.row_names import FIRST_ROWS, called_id
-from streampca.urls import first_line
 
 RANGE_NBYTES = 8 << 20  # of text that are parsed at a time
 HEAD_NBYTES = 1 << 20  # of text that types are taken from

@@ -55,7 +55,7 @@ class TextOptions:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> TextOptions:
         """From options of ``streampca.open``. Raises InvalidInputError, InvalidTypeError."""
-        stated = {name: one for name, one in options.items() if one is not None}
+        stated = {name: option for name, option in options.items() if option is not None}
         if not isinstance(stated.get("header", True), bool):
             raise InvalidTypeError(f"header={stated['header']!r}; expected True or False")
         if "na_values" in stated:
@@ -84,7 +84,7 @@ class TextOptions:
     def stated(self) -> dict[str, Any]:
         """The options that say something."""
         default = TextOptions()
-        pairs = {one.name: getattr(self, one.name) for one in fields(self)}
+        pairs = {field.name: getattr(self, field.name) for field in fields(self)}
         stated = {name: v for name, v in pairs.items() if v != getattr(default, name)}
         if "delimiter" in stated:
             stated["delimiter"] = SAID.get(stated["delimiter"], stated["delimiter"])
@@ -111,7 +111,7 @@ class TextOptions:
         """The cells of ``nulls_set``, also with a blank at either side, and blanks alone."""
         words = [*sorted(self.nulls_set), *(" " * i for i in range(1, MOST_BLANKS + 1))]
         sides = [word for word in words if word.strip()]
-        return [*words, *(f" {one}" for one in sides), *(f"{one} " for one in sides)]
+        return [*words, *(f" {side}" for side in sides), *(f"{side} " for side in sides)]
 
     @property
     def plain(self) -> bool:
@@ -125,7 +125,7 @@ def stated_delimiter(line: str) -> str | None:
     return None if found is None else found[2]
 
 
-TEXT_OPTIONS = tuple(one.name for one in fields(TextOptions))
+TEXT_OPTIONS = tuple(field.name for field in fields(TextOptions))
 
 
 def line_to_open(path: str, opener: str = "open", **options: Any) -> str:

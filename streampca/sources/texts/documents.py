@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, shorten
-from streampca.paths import PARQUET, refuse_special
+from streampca.paths import PARQUET, check_readable, refuse_special
 from streampca.sources.local_files import visible_files
 from streampca.sources.opening import STORES, holds_parquet
 from streampca.sources.texts.records import (
@@ -27,7 +27,6 @@ from streampca.sources.texts.records import (
     undecodable,
 )
 from streampca.sources.zarr.stores import is_repository
-from streampca.urls import check_readable
 
 TEXTS = (".txt", ".text", ".md", ".rst", ".tex", ".html", ".xml", ".eml")
 
@@ -67,7 +66,7 @@ def is_texts(source: Any) -> bool:
 def _is_texts_at(path: str) -> bool:
     if os.path.isdir(path):
         stored = path.rstrip("/").endswith((".zarr", ".icechunk", ".parquet"))
-        stored |= any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        stored |= any(os.path.exists(os.path.join(path, store)) for store in STORES)
         return not (stored or is_repository(path) or holds_parquet(path))
     if glob.has_magic(path) and not os.path.exists(path):
         path = next(glob.iglob(path, recursive=True), "")

@@ -246,7 +246,7 @@ def text_columns(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """The columns whose values are of two words or more, on average; the longest first."""
     mean = {}
     for name in records[0] if records else ():
-        values = [one.get(name) for one in records]
+        values = [record.get(name) for record in records]
         found = [len(value.split()) for value in values if isinstance(value, str) and value]
         mean[str(name)] = sum(found) / len(found) if found else 0.0
     return sorted((name for name in mean if mean[name] >= WORDS), key=lambda name: -mean[name])

@@ -13,11 +13,11 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from streampca.errors import ChangingSourceError, InvalidInputError
-from streampca.sources.cf import dims_of
+from streampca.object_storage import has_obstore, no_obstore, open_objects
+from streampca.paths import OBJECTS, scheme_of
 from streampca.sources.zarr.marks import COMMITTED, RowMark, Span
 from streampca.sources.zarr.opening import pick_array
-from streampca.sources.zarr.stores import is_repository, rebuilt, snapshot_of
-from streampca.urls import OBJECTS, has_obstore, no_obstore, open_objects, scheme_of
+from streampca.sources.zarr.stores import dims_of, is_repository, rebuilt, snapshot_of
 
 Place = str | os.PathLike[str] | zarr.Array[Any]
 

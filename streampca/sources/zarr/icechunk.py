@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 import zarr
 
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError, hide_secrets
+from streampca.object_storage import any_credentials, loopback_over_http, s3_options
+from streampca.paths import first_line
 from streampca.sources.zarr.stores import metadata_errors
-from streampca.urls import any_credentials, first_line, loopback_over_http, s3_options
 
 Which = Mapping[str, str | None]  # at most one of branch, tag, snapshot
 
@@ -19,7 +20,7 @@ Which = Mapping[str, str | None]  # at most one of branch, tag, snapshot
 class Snapshots:
     """An Icechunk repository at a path or an ``s3://`` URL, opened on first use.
 
-    options : for S3, as :func:`streampca.urls.open_objects` takes them.
+    options : for S3, as :func:`streampca.object_storage.open_objects` takes them.
     """
 
     def __init__(self, place: str, options: Mapping[str, Any] | None = None) -> None:

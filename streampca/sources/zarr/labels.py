@@ -12,9 +12,9 @@ from streampca.errors import SourceError
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.columns import Text, as_text
 from streampca.sources.annotations import Annotations
-from streampca.sources.cf import coded_attributes, decode_coordinate, descriptive, dims_of, is_dates
+from streampca.sources.cf import coded_attributes, decode_coordinate, descriptive, is_dates
 from streampca.sources.genotypes.variants import UNNAMED, plain_chromosome
-from streampca.sources.zarr.stores import whole
+from streampca.sources.zarr.stores import dims_of, whole
 
 # Labels of samples and variants in the Zarr group of a genotype array.
 

@@ -20,6 +20,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from streampca.matrix import Location
+from streampca.paths import plain_errors
 from streampca.sources.zarr.stores import (
     METADATA,
     default_timeout,
@@ -29,7 +30,6 @@ from streampca.sources.zarr.stores import (
     protocols_of,
     snapshot_of,
 )
-from streampca.urls import plain_errors
 
 # The stamp of a store that cannot be listed: nothing but that this process has just read it
 UNKNOWN = uuid.uuid4().hex

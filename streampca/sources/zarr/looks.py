@@ -84,7 +84,7 @@ class Look:
 
     def to_json(self) -> str:
         """The state for the next look."""
-        plain = {**self.__dict__, "parts": [_packed(*one) for one in sorted(self.parts.items())]}
+        plain = {**self.__dict__, "parts": [_packed(*part) for part in sorted(self.parts.items())]}
         return json.dumps(plain)
 
     @classmethod
@@ -94,7 +94,7 @@ class Look:
             known = json.loads(text)
             if known["grid"] != _grid(source):
                 return None
-            known["parts"] = dict(_unpacked(one, source) for one in known["parts"])
+            known["parts"] = dict(_unpacked(part, source) for part in known["parts"])
             known["vouched"] = joined((int(a), int(b)) for a, b in known["vouched"])
             known["calls"] = tuple(map(str, known["calls"]))
             known["length"], known["least"] = int(known["length"]), int(known["least"])

@@ -109,7 +109,7 @@ class RowMark:
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     """The spans in order, without empty ones, adjacent ones merged."""
     found: list[Span] = []
-    for first, end in sorted(one for one in spans if one[0] < one[1]):
+    for first, end in sorted(span for span in spans if span[0] < span[1]):
         if found and first <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
@@ -130,7 +130,7 @@ def _spans(value: Any) -> list[Span]:
 
 
 def _listed(spans: Iterable[Span]) -> list[list[int]]:
-    return [list(one) for one in spans]
+    return [list(span) for span in spans]
 
 
 def _is_span(value: Any) -> bool:

@@ -20,15 +20,21 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.matrix import AxisLabels
-from streampca.matrix.kinds import check_dtype
-from streampca.sources.cf import Decoding, coded_attributes, dims_of, plain_code, related
+from streampca.matrix.block import check_dtype
+from streampca.paths import plain_errors
+from streampca.sources.cf import Decoding, coded_attributes, plain_code, related
 from streampca.sources.genotypes.vcf_zarr import is_vcf_zarr
 from streampca.sources.stacked import Dim, StackedMatrix, stack
 from streampca.sources.suggestions import folder_contents
 from streampca.sources.zarr.labels import GroupColumns, group_labels
 from streampca.sources.zarr.reader import ZarrReader
-from streampca.sources.zarr.stores import default_timeout, metadata_errors, no_answer, store_at
-from streampca.urls import plain_errors
+from streampca.sources.zarr.stores import (
+    default_timeout,
+    dims_of,
+    metadata_errors,
+    no_answer,
+    store_at,
+)
 
 # Zarr arrays and groups by path, archive or URL, and which array of a group is meant.
 
@@ -134,9 +140,11 @@ def from_zarr(
     dim = array.attrs.get("streampca_samples") if dim is None else dim
     names = dims_of(array)
     by_xarray = bool(names) and all(names) and not is_vcf_zarr(node)
-    attributes = coded_attributes(array, by_xarray)
-    code = plain_code(attributes, np.dtype(array.dtype), by_xarray)
-    decoding = None if code is not None else Decoding.of(attributes, np.dtype(array.dtype))
+    stored, code, decoding = np.dtype(array.dtype), None, None
+    if by_xarray or array.attrs:
+        attributes = coded_attributes(array, by_xarray)
+        code = plain_code(attributes, stored, by_xarray)
+        decoding = None if code is not None else Decoding.of(attributes, stored)
     hole = code if missing_value is None else missing_value
     reader = ZarrReader(array, missing_chunks, decoding, hole=hole)
     check_dtype(reader.dtype, kind="zarr")

@@ -30,16 +30,19 @@ from streampca.errors import (
     hide_secrets,
 )
 from streampca.matrix import ReadCount
+from streampca.object_storage import has_obstore, no_obstore, open_objects
 from streampca.paths import (
+    OBJECTS,
     check_regular,
     open_at_once,
+    plain_errors,
     read_regular,
     refuse_links_out,
     refuse_special,
+    scheme_of,
 )
 from streampca.sources.stacked import Tally, ThreadBuffers
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex
-from streampca.urls import OBJECTS, has_obstore, no_obstore, open_objects, plain_errors, scheme_of
 
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 READ_TIMEOUT = 300.0  # seconds after which a read without answer fails
@@ -456,3 +459,9 @@ def _unwrapped(store: Any) -> Any:
     while isinstance(store, zarr.storage.WrapperStore):
         store = store._store
     return store
+
+
+def dims_of(array: Any) -> tuple[Any, ...]:
+    """Names of the dimensions of an array, where they are stored; of Zarr 3, some may be None."""
+    names: Any = getattr(array.metadata, "dimension_names", None)
+    return tuple(names or array.attrs.get("_ARRAY_DIMENSIONS") or ())

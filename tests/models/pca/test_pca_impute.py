@@ -188,3 +188,11 @@ def test_the_bound_and_the_seed_of_a_completion_are_those_of_the_user() -> None:
     np.testing.assert_array_equal(model.components_, again.components_)
     model.set_params(missing="mean").fit(x)
     assert not hasattr(model, "trace_")
+
+
+@pytest.mark.parametrize("wrong", [{"n_oversamples": -1}, {"rates": {"speed": 1.0}}, {"ddof": -1}])
+@pytest.mark.parametrize("more", [{"missing": "impute"}, {"solver": "scatter"}, {}])
+def test_parameters_that_another_solver_takes_are_checked(wrong: Any, more: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 6))
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        PCA(2, **wrong, **more).plan(x)

@@ -166,3 +166,60 @@ def test_a_rotation_says_how_many_optima_there_are(tmp_path):
     assert (alone.starts, alone.notes()) == (1, pca.result_.notes())
     with pytest.raises(InvalidInputError, match="restarts"):
         streampca.rotate(pca, restarts=-1)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_scores_of_a_rotated_ppca_are_those_of_transform(k):
+    """The posterior means that a wide PPCA keeps are drawn towards 0; projections are not."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(12, 20)) + 4 * rng.normal(size=(12, 3)) @ rng.normal(size=(3, 20))
+    base = streampca.PPCA(k, solver="gram").fit(X)
+    model = streampca.rotate(base)
+    left, s, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    unit = left[:, :k] * np.sqrt(11)
+    np.testing.assert_allclose(s[:k] ** 2 / 11, base.explained_variance_)
+    unit = unit * np.sign(np.sum(unit * base.result_.scores, axis=0))
+    expected = unit @ model.result_.rotation * np.sqrt(model.explained_variance_)
+    np.testing.assert_allclose(model.result_.scores, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(model.transform(X), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_factors_are_rotated_by_their_fit():
+    model = streampca.FactorAnalysis(2).fit(structured())
+    for wrong in (model, model.result_):
+        with pytest.raises(InvalidInputError, match="factors are rotated by the fit"):
+            streampca.rotate(wrong)
+
+
+def test_its_fit_is_that_of_the_pca():
+    """Parameters are checked, holes completed, samples weighted and empty ones left out alike."""
+    X = structured(60)
+    with pytest.raises(InvalidInputError, match="n_oversamples"):
+        RotatedPCA(PCA(2, n_oversamples=-1)).fit(X)
+    with pytest.raises(InvalidInputError, match="ddof=None; expected"):
+        RotatedPCA(PCA(2, ddof=None)).fit(X)
+    holes = X.copy()
+    holes[::7, 3] = np.nan
+    weight = np.arange(60) % 3 + 1.0
+    for pca in (
+        PCA(2, missing="impute", tol=1e-6),
+        PCA(2, solver="randomized", random_state=3, missing="mean"),
+        PCA(2, warm_start=True, missing="mean"),
+    ):
+        model = RotatedPCA(pca)
+        plan = model.plan(holes, sample_weight=weight)
+        assert model.fit(holes, sample_weight=weight).plan_.solver == plan.solver
+        assert not hasattr(pca, "result_")
+        assert not hasattr(pca, "gap_")
+        by_hand = streampca.rotate(pca.fit(holes, sample_weight=weight))
+        np.testing.assert_array_equal(model.result_.components, by_hand.result_.components)
+        assert model.plan_.method == "PCA"
+    field = xr.DataArray(X.reshape(60, 4, 3), dims=("time", "lat", "lon"))
+    field[5] = np.nan
+    with pytest.warns(streampca.errors.EmptySamplesWarning, match="1 of 60"):
+        model = RotatedPCA(PCA(2)).fit(field, dim="time")
+    scores = model.transform(field)
+    assert np.isnan(scores[5]).all()
+    assert np.isfinite(scores).sum() == 118
+    alone = RotatedPCA(PCA(2)).fit(np.delete(X, 5, axis=0))
+    np.testing.assert_allclose(model.components_, alone.components_, atol=1e-12)

@@ -1,20 +1,15 @@
-"""URLs: the supported schemes, and object storage (S3, Google Cloud, Azure) opened by obstore."""
+"""Object storage (S3, Google Cloud, Azure), opened by obstore."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
+from streampca.errors import InvalidInputError, MissingDependencyError
+from streampca.paths import first_line
 
-NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # opened by obstore
-READ = (*OBJECTS, "https", "http", "file", "memory")  # supported for reading
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OF_S3FS = {
     "key": "access_key_id",
@@ -23,28 +18,6 @@ OF_S3FS = {
     "endpoint_url": "endpoint",
     "region_name": "region",
 }
-
-
-def scheme_of(url: str) -> str:
-    """ "s3" for ``s3://bucket/key``, "" for a path. Raises InvalidInputError for chained URLs."""
-    scheme, found, _ = url.partition("://")
-    if found and "::" in scheme:
-        raise InvalidInputError(
-            f"{scheme.partition('::')[0]}:: chained URLs are not taken; open the Zarr store "
-            "yourself, and give the zarr.Array"
-        )
-    return scheme if found else ""
-
-
-def check_readable(url: str) -> None:
-    """Raise InvalidInputError for a URL whose scheme is not supported."""
-    scheme = scheme_of(url)
-    if scheme and scheme not in READ:
-        raise InvalidInputError(
-            f"{scheme}:// is not read; expected a path, or one of "
-            f"{', '.join(f'{one}://' for one in READ)}. Of anything else open the Zarr store "
-            "yourself, and give the zarr.Array"
-        )
 
 
 def has_obstore() -> bool:
@@ -125,7 +98,7 @@ def any_credentials(url: str, store_options: Mapping[str, Any]) -> bool:
     names. By default only public objects are read.
     """
     scheme = url.partition("://")[0]
-    known = next((one for start, one in CHOSEN.items() if scheme.startswith(start)), None)
+    known = next((value for start, value in CHOSEN.items() if scheme.startswith(start)), None)
     if known is None:
         return True
     variables, options = (tuple(words.split()) for words in known)
@@ -150,35 +123,3 @@ def loopback_over_http(store_options: Mapping[str, Any]) -> bool:
     """Whether the endpoint is a server on this machine without TLS."""
     endpoint = str(store_options.get("endpoint", ""))
     return endpoint.startswith("http://") and urlsplit(endpoint).hostname in LOOPBACK
-
-
-@contextlib.contextmanager
-def plain_errors() -> Iterator[None]:
-    """A context in which errors of obstore and Icechunk become an OSError of one line.
-
-    Raises SourceError for a bucket that does not exist.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not type(error).__module__.startswith(("obstore", "icechunk")):
-            raise
-        if NO_BUCKET.search(str(error)):
-            raise SourceError(
-                f"the bucket of this URL does not exist: make it, or correct the URL "
-                f"({first_line(error)})"
-            ) from error
-        if isinstance(error, FileNotFoundError):
-            raise FileNotFoundError(errno.ENOENT, first_line(error)) from error
-        raise OSError(errno.EIO, first_line(error)) from error
-
-
-def first_line(error: Exception) -> str:
-    """The first line of a message; the rest is for the developers of those libraries.
-
-    Of the XML that a server answers with, its code.
-    """
-    text = str(error).strip()
-    line = re.split(r"\n|<\?xml|<Error>", text)[0].strip()
-    code = re.search(r"<Code>(\w+)</Code>", text)
-    return f"{line} {code[1]}" if code and code[1] not in line else line
