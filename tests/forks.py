@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 IMPORTED = (
+    "email.parser",
     "numba",
     "numpy",
     "scipy.linalg",
     "scipy.sparse",
+    "scipy.special",
     "streampca.cli.commands",
     "streampca.models.completion.impute",
     "streampca.models.pca.incremental_pca",

@@ -66,6 +66,13 @@ sys.setprofile(None); threading.setprofile(None)
 print(json.dumps(dict(rooms={{k: len(v) for k, v in sorted(entered.items())}}, called=called)))
 """
 
+
+@cache
+def nodes(module: str) -> list[ast.AST]:
+    """Of its syntax tree, which most figures are counted from."""
+    return [*ast.walk(parsed(module))]
+
+
 CHECKS = ("Request.check", "Standardize.__post_init__")
 
 
@@ -95,7 +102,7 @@ def checks(fit: str = "PCA") -> dict[str, int]:
 def functions() -> Iterator[tuple[int, str]]:
     """(lines without the docstring, name) of every function."""
     for module in FILES:
-        for node in ast.walk(parsed(module)):
+        for node in nodes(module):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) is not None else node.body
                 if body:
@@ -108,7 +115,7 @@ def settings_dicts() -> int:
     return sum(
         "[str, Any]" in ast.unparse(argument.annotation)
         for module in FILES
-        for node in ast.walk(parsed(module))
+        for node in nodes(module)
         if isinstance(node, ast.FunctionDef)
         for argument in [*node.args.args, *node.args.kwonlyargs]
         if argument.arg == "settings" and argument.annotation is not None
@@ -118,19 +125,24 @@ def settings_dicts() -> int:
 def settings_reads() -> tuple[int, int]:
     """Reads by name, ``settings["name"]`` or ``settings.get("name")``: of settings that are handed
     from function to function, and of ``result.settings``, which a saved model holds as JSON."""
-    read = [one for module in FILES for node in ast.walk(parsed(module)) if (one := _read(node))]
+    read = [one for module in FILES for node in nodes(module) if (one := _read(node))]
     return sum("." not in one for one in read), sum("." in one for one in read)
 
 
 def _read(node: ast.AST) -> str:
     """The settings that are read here by a constant name; "" where none are."""
-    key: ast.AST | None = None
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-        whole, key = ast.unparse(node.value), node.slice
+        holder, key = node.value, node.slice
     elif isinstance(node, ast.Call) and node.args:
-        whole, key = ast.unparse(node.func).removesuffix(".get"), node.args[0]
-    named = isinstance(key, ast.Constant) and whole.rpartition(".")[2] == "settings"
-    return whole if named else ""
+        holder, key = node.func, node.args[0]
+    else:
+        return ""
+    if not isinstance(key, ast.Constant):
+        return ""
+    whole = ast.unparse(holder)
+    if isinstance(node, ast.Call):
+        whole = whole.removesuffix(".get")
+    return whole if whole.rpartition(".")[2] == "settings" else ""
 
 
 def code_lines() -> int:
@@ -139,7 +151,7 @@ def code_lines() -> int:
     for module, path in FILES.items():
         text = {
             line
-            for node in ast.walk(parsed(module))
+            for node in nodes(module)
             if (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
             or (isinstance(node, ast.keyword) and node.arg == "meaning")
             for line in range(node.lineno, (node.end_lineno or 0) + 1)

@@ -197,9 +197,9 @@ def find_imports(name: str, at_load: bool) -> Iterator[tuple[str, int]]:
             yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
         elif (
             isinstance(node, ast.Call)
-            and ast.unparse(node.func).endswith(("import_module", "__import__"))
             and node.args
             and isinstance(node.args[0], ast.Constant)
+            and ast.unparse(node.func).endswith(("import_module", "__import__"))
         ):
             yield str(node.args[0].value), node.lineno
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)

@@ -114,8 +114,8 @@ def calls(path: Path, n: int, p: int) -> str:
 
 
 def plink(path: Path) -> str:
-    """A .bed of 2000 samples and 40,000 variants."""
-    n, p = 2000, 40_000
+    """A .bed of 1200 samples and 40,000 variants."""
+    n, p = 1200, 40_000
     rng = np.random.default_rng(0)
     path.write_bytes(b"\x6c\x1b\x01" + rng.integers(0, 256, p * n // 4, dtype=np.uint8).tobytes())
     rows = (f"1\t{name}\t0\t{j}\tG\tA\n" for j, name in enumerate(variant_names(p)))
@@ -124,7 +124,7 @@ def plink(path: Path) -> str:
     return str(path)
 
 
-def sparse(n: int = 40_000, p: int = 3000, share: float = 0.03) -> scipy.sparse.csr_array:
+def sparse(n: int = 20_000, p: int = 3000, share: float = 0.03) -> scipy.sparse.csr_array:
     rng = np.random.default_rng(0)
     count = int(p * share)
     columns = np.sort(rng.integers(0, p // count, (n, count)) + np.arange(count) * (p // count))

@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import re
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import notebooks
+from tests import forked_kernel, notebooks
 
 INDEX = (notebooks.FOLDER / "README.md").read_text()
 each = pytest.mark.parametrize("path", notebooks.PATHS, ids=lambda path: path.stem)
 
 
+@pytest.fixture(scope="module")
+def fork_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of a process that kernels are forked from."""
+    place = tmp_path_factory.mktemp("kernels") / "socket"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in notebooks.kernel_environment(place.parent).items():
+            patch.setenv(name, value)
+        command = [sys.executable, "-m", "tests.forked_kernel", str(place)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=notebooks.ROOT)
+    while not place.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    yield place
+    process.communicate()
+
+
+@pytest.fixture
+def guide_kernel(own_kernel: None, fork_place: Path, path: Path) -> None:
+    """The first guide has a kernel as a reader's, the others have forks of one process."""
+    if path != notebooks.PATHS[0]:
+        file = Path(os.environ["JUPYTER_PATH"], "kernels", "python3", "kernel.json")
+        known = json.loads(file.read_text())
+        asking = [sys.executable, "-IS", forked_kernel.__file__, str(fork_place)]
+        file.write_text(json.dumps(known | {"argv": [*asking, "-f", "{connection_file}"]}))
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_kernel")
+@pytest.mark.usefixtures("guide_kernel")
 @each
 def test_a_guide_runs_and_shows_its_stored_outputs(path: Path) -> None:
     import nbformat

@@ -284,11 +284,15 @@ def pages(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
 
 
-def give_back() -> None:
+def give_back(freed: int = LARGE_NBYTES) -> None:
     """Return freed memory to the system: glibc's malloc keeps some for each thread, Arrow too.
 
-    Cost: about a millisecond. Without glibc and Arrow this does nothing.
+    freed : bytes; of fewer than LARGE_NBYTES nothing is returned.
+    Cost: about a millisecond; up to 15 where long use has left many gaps. Without glibc and Arrow
+    this does nothing.
     """
+    if freed < LARGE_NBYTES:
+        return
     if "pyarrow" in sys.modules:
         with contextlib.suppress(AttributeError):  # Arrow is just being imported elsewhere
             sys.modules["pyarrow"].default_memory_pool().release_unused()

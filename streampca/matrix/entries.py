@@ -65,6 +65,14 @@ class Entries:
         )
 
     @computed_once
+    def _all_finite(self) -> bool:
+        """Whether no value is NaN or infinite; False may be wrong, of large ones."""
+        if self.data.dtype.kind != "f":
+            return True
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(np.dot(self.data, self.data)))
+
+    @computed_once
     def holes(self) -> Array | None:
         """(entries,) True = missing; None if there is none."""
         hole = np.isnan(self.data) if self.data.dtype.kind == "f" else None
@@ -191,6 +199,8 @@ class Entries:
 
     def _filled(self, center: Array | None) -> Array:
         """The values with holes replaced by the center of their column, so that z is 0 there."""
+        if self.missing_value is None and self._all_finite:
+            return self.data
         infinite = self.data.dtype.kind == "f" and not np.isfinite(self.data).all()
         if infinite and np.isinf(self.data).any():
             raise NonFiniteError("infinity in sparse values; expected finite ones, or NaN")
@@ -211,12 +221,26 @@ def _factors(scale: Array, columns: int) -> Array:
 def canonical(values: Any, axis: int) -> Any:
     """A scipy.sparse block as CSR (axis 0) or CSC, with increasing unique indices in each line."""
     wanted = "csc" if axis == 1 else "csr"
+    if getattr(values, "in_order", False) and values.format == wanted:
+        return values  # lines of a matrix that was checked
     values = values if values.format == wanted else values.asformat(wanted)
     check_compressed(values.indices, values.indptr, values.shape[1 - axis], "the block")
     if not values.has_canonical_format:
         values = values.copy()
         values.sum_duplicates()
     return values
+
+
+def lines_of(matrix: Any, start: int, stop: int) -> Any:
+    """Lines of a canonical matrix, which are views of its arrays."""
+    first, last = matrix.indptr[start], matrix.indptr[stop]
+    parts = matrix.data[first:last], matrix.indices[first:last]
+    other = matrix.shape[matrix.format == "csr"]
+    lines = stop - start
+    shape = (lines, other) if matrix.format == "csr" else (other, lines)
+    view = type(matrix)((*parts, matrix.indptr[start : stop + 1] - first), shape, copy=False)
+    view.has_canonical_format = view.in_order = True
+    return view
 
 
 def check_compressed(indices: Array, indptr: Array, size: int, what: str) -> None:

@@ -25,6 +25,7 @@ from streampca.solvers.certificate import (
     rounding_floor,
     solver_floor,
     sum_floor,
+    turned_by_rounding,
     undetermined_after,
 )
 from streampca.solvers.factor_likelihood import FactorSolution, maximum_likelihood
@@ -133,6 +134,7 @@ __all__ = [
     "svd_of_r",
     "tracy_widom_sf",
     "tracy_widom_test",
+    "turned_by_rounding",
     "undetermined_after",
     "varimax",
     "varimax_of_r",

@@ -13,7 +13,7 @@ from streampca.kernels import CONFIDENCE, Array, lower_product, sum_error
 from streampca.solvers.spectrum import Spectrum
 
 SAFETY = 3.0  # Ritz bounds and the floor are about equal to the true error: tripled
-FIRST_ORDER = 0.5  # largest sine that is reported; beyond it second-order terms are not small
+LARGEST = 0.5  # largest sine of an iteration that is reported: of others the condition is unsafe
 ALIKE = 18.0  # relative error of a sum of equal terms, in eps
 UNDETERMINED = 1.0  # radians: a component whose angle has only a larger bound may point anywhere
 MARGIN = 2.0  # residuals by which the largest remaining eigenvalue may exceed its Ritz value
@@ -166,29 +166,41 @@ def certify_ritz(
     relative: float = 0.0,
     multiplied: Array | None = None,
     rounding: Array | None = None,
+    mature: int | None = None,
 ) -> Certificate:
     """A certificate for the k leading of d Ritz pairs (d,), from their residual norms.
 
-    For every s the space is split into the s leading Ritz vectors and the rest. The largest
-    eigenvalue tau of the rest is at most the remaining trace. It is assumed to be at most the
-    largest value + residual of the Ritz pairs after s. This is the one condition: no direction was
-    missed, for which start blocks have random columns. An eigenvector then deviates from Ritz
-    vector i by r_i / (value_i - tau) towards the rest, and by the second-order coupling
-    r_i |r| / (value_i - tau), over the gap, towards the other leading vectors. The best s counts.
+    For every s the space is split into the s leading Ritz vectors and the rest, on which S is C
+    and has no eigenvalue above tau. An eigenvalue above tau, lambda with the eigenvector (y, z), is
+    one of D + R'(lambda - C)^-1 R, where D holds the Ritz values and the columns of R are the
+    residuals r_j; z = (lambda - C)^-1 R y. The rows of a root of that term have at most the norms
+    rho_j = r_j / sqrt(lambda - tau). Two bounds follow, of second order in the residuals.
+    Eigenvalue i is above Ritz value i by at most the delta with
+    sum over j >= i of rho_j^2 / (value_i + delta - value_j) = 1. And with
+    sigma = sum over j != i of rho_j^2 / |lambda - value_j| < 1, the tangent of the angle is at most
+    q sqrt(1 + sum over j != i of (r_j / (lambda - value_j))^2) / (lambda - tau), where
+    q = r_i / (1 - sigma). The best s counts: a residual that points to far eigenvalues is divided
+    by its distance to these, though the next eigenvalue is near.
 
-    S x / value corrects most of the deviation of x towards the rest. With C the restriction of S
-    to the rest, 1 / (value - C) - 1 / value remains of it, the share |C r| / (value |r|). C maps
-    r, which is orthogonal to all Ritz vectors, to the Ritz vectors after s by their residuals, and
-    is bounded by the least tau elsewhere. Orthogonalising such vectors changes them by no more
-    than the second-order coupling.
+    The one condition: tau is at most the remaining trace, and it is assumed to be at most the
+    largest value + 2 residual of the Ritz pairs after s. So no direction was missed, for which
+    start blocks have random columns. As Ritz pairs can only indicate tau, the bounds are tripled.
+
+    S x / value corrects most of the deviation of x towards the rest. (theta - lambda + C) r /
+    (theta (lambda - C)) remains of it, the share |C r| / (value |r|). C maps r, which is orthogonal
+    to all Ritz vectors, to the Ritz vectors after s by their residuals, and is bounded by the least
+    tau elsewhere. Orthogonalising such vectors changes them by no more than the second-order
+    coupling.
 
     values, residual : (d,).  total : trace of the whole matrix.
     floor, divisor, passes : as for :func:`certify`.
     relative : further error of every value, relative to it.
     multiplied : (k,) True where the component is S x / value and not the Ritz vector x.
     rounding : (d,) bounds of the error of S x, which also turns x towards its neighbours.
-    Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.8.1;
-    Stewart and Sun 1990, "Matrix Perturbation Theory", theorem V.2.7.
+    mature : pairs that a restart kept. Those after them grow from few products, their residuals
+        tell nothing of the largest values, and they are not used.
+    Source: Lehmann 1963, "Optimale Eigenwerteinschliessungen"; Parlett 1998, "The Symmetric
+    Eigenvalue Problem", sections 10.5 and 11.7.
     """
     unit = float(values.max(initial=0.0)) or 1.0  # squares of small numbers would vanish
     rounding = np.zeros(len(values)) if rounding is None else rounding / unit
@@ -196,32 +208,20 @@ def certify_ritz(
     total, floor, divisor = total / unit, floor / unit, divisor / unit
     left = max(total - float(np.sum(values)), 0.0)
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
-    rests = _rests(values, residual, total)
-    for s, tau in enumerate(rests, 1):
-        if values[s - 1] <= tau:  # no gap here: part of a cluster may have been missed
-            continue
-        coupling = float(np.linalg.norm(residual[:s]))
-        for i in range(min(s, k)):
-            apart, near = values[i] - tau, _nearest(values[:s], i)
-            if apart <= 0:
-                continue
-            bound[i] = min(bound[i], coupling**2 / apart)
-            shift, room = residual[i] * coupling / apart, near - coupling**2 / apart
-            if room <= shift:
-                continue
-            inside = shift / room
-            outside = (residual[i] + coupling * inside) / apart
-            if multiplied is not None and multiplied[i]:
-                taken = float(np.hypot(min(rests), np.linalg.norm(residual[s:])))
-                missed = min(1.0, (min(tau, taken) + coupling**2 / apart) / values[i])
-                share = _shares(values[:s], residual, i, coupling**2 / apart)
-                inside = 2.0 * residual[i] * share / apart
-                outside = (residual[i] * missed + coupling * inside) / apart
-            sine = SAFETY * (float(np.hypot(inside, outside)) + floor / min(near, apart))
-            sine += 2.0 * float(rounding[max(i - 1, 0) : i + 2].max()) / min(near, apart)
-            if sine < min(np.sin(angle[i]), FIRST_ORDER):
-                angle[i], gap[i] = np.arcsin(sine), min(near, apart)
-            bound[i] = min(bound[i], residual[i] ** 2 / apart + shift**2 / room)
+    rests = _rests(values, residual, total, mature)
+    squares = np.cumsum((residual**2)[::-1])[::-1]
+    outside = np.hypot(rests.min(initial=np.inf), np.sqrt(np.append(squares, 0.0)[1:]))
+    taken = np.minimum(rests, outside)  # norm of C on a residual
+    turned = turned_by_rounding(k, floor, rounding)
+    for i in range(k):
+        of = _Deviation(values, residual, rests, i)
+        bound[i] = min(bound[i], float(of.above.min(initial=np.inf)))
+        tangent = of.tangent if multiplied is None or not multiplied[i] else of.multiplied(taken)
+        with np.errstate(divide="ignore"):
+            sines = SAFETY * tangent + turned[i] / np.minimum(of.near, of.apart)
+        if sines.min(initial=np.inf) < LARGEST:
+            best = int(sines.argmin())
+            angle[i], gap[i] = np.arcsin(sines[best]), min(of.near[best], of.apart[best])
     level = floor + float(rounding[:k].max(initial=0.0)) / CONFIDENCE
     room = SAFETY * floor + rounding[:k] + relative * values[:k]
     return Certificate(
@@ -235,29 +235,68 @@ def certify_ritz(
     )
 
 
-def _rests(values: Array, residual: Array, total: float) -> list[float]:
-    """Bounds on the largest eigenvalue outside the span of the s leading Ritz vectors, s = 1 to d.
+def turned_by_rounding(k: int, floor: float, rounding: Array) -> Array:
+    """(k,) by how much rounding may turn each component, times its gap.  rounding : (d,)."""
+    around = np.concatenate([rounding[:1], rounding, [0.0]])
+    largest = np.max([around[i : i + k] for i in range(3)], axis=0)
+    return np.asarray(SAFETY * floor + 2.0 * largest)
 
-    The last Ritz values have not converged and are not used: there the bound is the trace.
+
+class _Deviation:
+    """How far eigenpair i may be from Ritz pair i, for every split (:func:`certify_ritz`) whose
+    rest is below it. Arrays of splits are infinite where nothing is bounded.
+
+    apart : value - tau.  near : distance to the nearest other of the s leading values.
+    above : eigenvalue - value.  tangent : of the angle of the Ritz vector.
     """
-    trusted = len(values) - max(4, len(values) // 4)
-    largest = np.maximum.accumulate((values + MARGIN * residual)[::-1])[::-1]
-    traces = [max(total - float(np.sum(values[:s])), 0.0) for s in range(1, len(values) + 1)]
-    return [
-        trace if s > trusted else min(trace, float(largest[s])) for s, trace in enumerate(traces, 1)
-    ]
+
+    def __init__(self, values: Array, residual: Array, rests: Array, i: int) -> None:
+        self.value, self.residual = values[i], residual[i]
+        self.splits = i + np.flatnonzero(values[i] > rests[i:])  # s - 1
+        self.apart = values[i] - rests[self.splits]
+        below, squares = values[i] - values[i + 1 :], residual**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            one = np.cumsum(np.append(0.0, squares[i + 1 :] / below))[self.splits - i]
+            two = np.cumsum(np.append(0.0, squares[i + 1 :] / below**2))[self.splits - i]
+            whole = np.cumsum(squares[i:])[self.splits - i] / self.apart
+            free = 1.0 - one / self.apart
+            alone = np.where(free > 0, squares[i] / (self.apart * free), np.inf)
+            self.above = np.fmin(whole, alone)
+            over = values[:i] - (values[i] + self.above)[:, None]  # (splits, i)
+            nearest = over.min(axis=1, initial=np.inf)
+            one = (one + np.sum(squares[:i] / over, axis=1)) / self.apart
+            two = two + np.sum(squares[:i] / over**2, axis=1)
+            bounded = (nearest > 0) & (one < 1)
+            rest = np.append(below, np.inf)
+            self.near = np.where(self.splits > i, np.minimum(nearest, rest[0]), nearest)
+            self.near = np.where(bounded & (self.near > 0), self.near, 0.0)
+            self.sum = np.where(bounded, one, np.inf)
+            self.turn = np.where(bounded, self.residual / (1.0 - one) / self.apart, np.inf)
+            self.inside = np.where(bounded, self.turn * np.sqrt(two), np.inf)
+        self.tangent = np.hypot(self.turn, self.inside)
+
+    def multiplied(self, taken: Array) -> Array:
+        """The tangents for S x / value.  taken : |C r| / |r|, at most, for every s."""
+        missed = np.minimum(1.0, (taken[self.splits] + self.above) / self.value)
+        outside = self.residual * missed / self.apart
+        with np.errstate(invalid="ignore"):
+            outside = outside + self.turn * self.sum
+        return np.where(np.isfinite(self.inside), np.hypot(outside, 2.0 * self.inside), np.inf)
 
 
-def _nearest(values: Array, i: int) -> float:
-    """Distance of values[i] to the nearest other one; infinity where it is alone."""
-    others = np.abs(np.delete(values, i) - values[i])
-    return float(others.min(initial=np.inf))
+def _rests(values: Array, residual: Array, total: float, mature: int | None) -> Array:
+    """(d,) bounds on the largest eigenvalue outside the span of the s leading Ritz vectors.
 
-
-def _shares(values: Array, residual: Array, i: int, less: float) -> float:
-    """Norm of the other residuals over their distances to values[i], each reduced by ``less``."""
-    distance = np.abs(np.delete(values, i) - values[i]) - less
-    return float(np.linalg.norm(np.delete(residual[: len(values)], i) / distance))
+    Half of all Ritz values, or a quarter of those that a restart kept, have not converged enough:
+    there the bound is the trace.
+    """
+    d = len(values)
+    traces = np.maximum(total - np.cumsum(values), 0.0)
+    trusted = max(0, d - max(4, d // 2) if mature is None else mature - max(4, mature // 4))
+    last = d if mature is None else trusted + 1
+    largest = np.maximum.accumulate((values + MARGIN * residual)[:last][::-1])[::-1]
+    traces[:trusted] = np.minimum(traces[:trusted], largest[1 : trusted + 1])
+    return traces
 
 
 def residual_norms(lower: Array, spectrum: Spectrum) -> Array:

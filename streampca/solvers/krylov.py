@@ -11,6 +11,7 @@ import scipy
 from streampca.kernels import PROBES, Array, norm_estimate, probe_vectors, row_pieces
 
 PIECE_NBYTES = 8 << 20  # float64 rows that are processed at a time
+DEPENDENT = 1e-13  # part of a product outside of the space that is rounding, at least
 INDEPENDENT = 1e-10  # least eigenvalue of a Gram matrix, relative to the largest, for Cholesky
 
 
@@ -34,22 +35,36 @@ class Ritz:
 class KrylovSpace:
     """A basis B of the search space, and S B, for a symmetric S that is known by its products.
 
-    The long arrays, (m, capacity), are held in ``dtype``, that of the products' arithmetic; sums
-    over m are float64. B need only be orthonormal to ``dtype``: its Gram matrix is taken into
+    The long arrays, (m, capacity), are held in ``held``; sums over m are float64. B need only be
+    orthonormal to ``dtype``, that of the products' arithmetic: its Gram matrix is taken into
     account. After every product the Ritz vectors and their residuals are known without a pass.
+
+    Where every block is what the last product has outside of the space (:meth:`following`), the
+    residuals of all Ritz vectors are combinations of the block that follows. Their norms then
+    cost nothing.
+
     live : (m,) False where rows of S are zero and are not searched; None: search everywhere.
+    held : ``dtype`` if it is None. In float64 nothing is converted for the sums.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", sections 11.3 and 13.10; Musco and
     Musco 2015, "Randomized block Krylov methods for stronger and faster approximate singular
     value decomposition", algorithm 2.
     """
 
-    def __init__(self, m: int, capacity: int, dtype: Any, live: Array | None = None) -> None:
+    def __init__(
+        self, m: int, capacity: int, dtype: Any, live: Array | None = None, held: Any = None
+    ) -> None:
         self.dtype = np.dtype(dtype)
         self.live = live
-        self._basis = np.empty((capacity, m), self.dtype)  # rows, so that a few are contiguous
-        self._products = np.empty((capacity, m), self.dtype)
+        held = self.dtype if held is None else held
+        self._basis = np.empty((capacity, m), held)  # rows, so that a few are contiguous
+        self._products = np.empty((capacity, m), held)
         self.images: list[Array] = []  # (length, width) of each block, where they are kept
         self.size = 0
+        self.mature: int | None = None  # vectors that the last restart kept
+        self.starts = 0  # independent vectors that it began with, and random ones
+        self._fresh = 0  # random ones of the block that follows
+        self._last = slice(0, 0)  # the newest block
+        self._coupling: Array | None = None  # (b, b) what follows, times the newest products
         self._gram = np.zeros((0, 0))
         self._cross = np.zeros((0, 0))
         self.probed: Array | None = None  # (m, PROBES) S H, in short sums
@@ -68,6 +83,8 @@ class KrylovSpace:
     def add(self, block: Array, product: Array, image: Array | None = None) -> None:
         """Add a block (m, w) of the basis and S times it.  image : Z times it, if kept."""
         first, last = self.size, self.size + block.shape[1]
+        self._last, self._coupling = slice(first, last), None
+        self.starts, self._fresh = self.starts + self._fresh if self.starts else last, 0
         self._basis[first:last] = block.T
         self._products[first:last] = product.T
         self.size = last
@@ -101,16 +118,22 @@ class KrylovSpace:
     def _pieces(self, width: int) -> list[slice]:
         return row_pieces(self.m, 16 * max(1, width), PIECE_NBYTES)
 
-    def ritz(self) -> Ritz:
-        """Ritz values and vectors of the whole space."""
+    def ritz(self, exact: bool = True) -> Ritz:
+        """Ritz values and vectors of the whole space.
+
+        exact : residuals are those of the products; otherwise what follows gives their norms.
+        """
         cross = (self._cross + self._cross.T) / 2
         values, rotation = scipy.linalg.eigh(cross, self._gram)
         values, rotation = values[::-1], np.ascontiguousarray(rotation[:, ::-1])
-        squares = np.zeros(self.size)
-        for piece in self._pieces(3 * self.size):
-            rest = self._residual(rotation, values, piece)
-            squares += np.einsum("ij,ij->j", rest, rest)
-        residual = np.sqrt(squares) * _unit(values)
+        if exact or self._coupling is None:
+            squares = np.zeros(self.size)
+            for piece in self._pieces(3 * self.size):
+                rest = self._residual(rotation, values, piece)
+                squares += np.einsum("ij,ij->j", rest, rest)
+            residual = np.sqrt(squares) * _unit(values)
+        else:
+            residual = np.linalg.norm(self._coupling @ rotation[self._last], axis=0)
         rounding = None if self.probed is None else norm_estimate(rotation.T @ self._errors)
         return Ritz(np.maximum(values, 0.0), rotation, residual, rounding, float(values[-1]))
 
@@ -176,10 +199,34 @@ class KrylovSpace:
             out[:, len(leading) :] = fresh if self.live is None else fresh * self.live[:, None]
         return self.orthonormal(out)
 
-    def orthonormal(self, block: Array) -> Array:
+    def following(self, rng: np.random.Generator) -> Array:
+        """(m, b) the next block of a Krylov space, orthonormal: what the newest products have
+        outside of the space. Random where that is rounding. :meth:`add` it next."""
+        product = self._products[self._last].T
+        basis = self._basis[: self.size].T
+        block = product - basis @ np.linalg.solve(self._gram, basis.T @ product)
+        block, triangle, _ = scipy.linalg.qr(block, mode="economic", pivoting=True)
+        rounding = max(DEPENDENT, 10.0 * float(np.finfo(self.dtype).eps))
+        largest = np.linalg.norm(product, axis=0).max(initial=0.0)
+        weak = np.abs(np.diagonal(triangle)) <= rounding * largest
+        if weak.any():
+            fresh = rng.standard_normal((self.m, np.count_nonzero(weak)))
+            block[:, weak] = fresh if self.live is None else fresh * self.live[:, None]
+        self._fresh = int(np.count_nonzero(weak))
+        block = self.orthonormal(block, rounds=1 + bool(weak.any()))
+        self._coupling = block.T.astype(np.float64, copy=False) @ product
+        return block
+
+    def random(self, width: int, rng: np.random.Generator) -> Array:
+        """(m, width) random directions, orthonormal to the space."""
+        fresh = rng.standard_normal((self.m, width))
+        self._fresh = width
+        return self.orthonormal(fresh if self.live is None else fresh * self.live[:, None])
+
+    def orthonormal(self, block: Array, rounds: int = 2) -> Array:
         """The block (m, b), orthonormal to the basis and in itself: in place, then in dtype."""
         d = self.size
-        for _ in range(2):
+        for _ in range(rounds):
             inner = np.zeros((d, block.shape[1]))
             for piece in self._pieces(d):
                 inner += self._basis[:d, piece].astype(np.float64, copy=False) @ block[piece]
@@ -189,9 +236,23 @@ class KrylovSpace:
             block = orthonormalised(block, self.live)
         return block.astype(self.dtype)
 
+    def crowded(self, ritz: Ritz, k: int, level: float) -> bool:
+        """Whether more eigenvalues equal to one of the k largest may be missed.
+
+        A Krylov space has at most as many vectors of an eigenspace as it began with. Where it has
+        so many, all before the k-th, there may be more.
+        level : rounding of the values.
+        """
+        values, reach = ritz.values, ritz.residual
+        apart = values[:-1] - values[1:] > reach[:-1] + reach[1:] + level
+        ends = np.append(np.flatnonzero(apart), len(values) - 1) + 1
+        sizes = np.diff(np.append(0, ends))
+        return bool(np.any(sizes[ends <= k] >= self.starts))
+
     def restart(self, ritz: Ritz, keep: int) -> None:
         """Keep only the leading Ritz vectors, their products and images, without a pass."""
         self._take(self, np.ascontiguousarray(ritz.rotation[:, :keep]))
+        self.mature = keep
 
     def adopt(self, other: KrylovSpace, ritz: Ritz, most: int) -> None:
         """Take over the vectors of another space, or its ``most`` leading ones if it has more."""
@@ -206,6 +267,7 @@ class KrylovSpace:
                 mine[: self.size, piece] = rotation.T @ theirs[:d, piece].astype(
                     np.float64, copy=False
                 )
+        self._last, self._coupling = slice(0, 0), None
         self.probed = source.probed
         self._errors = self._measured(slice(0, self.size))
         if source.images:

@@ -53,7 +53,7 @@ def is_plain(dtype: np.dtype[Any]) -> bool:
 
 
 def metadata_of(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """``zarr.json``, as Zarr writes it but for the spaces."""
+    """``zarr.json``, as Zarr writes it."""
     order = {"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {}
     whole = {
         "shape": shape,
@@ -67,7 +67,7 @@ def metadata_of(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype
         "node_type": "array",
         "storage_transformers": [],
     }
-    return json.dumps(whole).encode()
+    return json.dumps(whole, indent=2).encode()
 
 
 def chunk_key(place: tuple[int, ...]) -> str:

@@ -27,7 +27,7 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 every = pytest.mark.parametrize("case", CASES, ids=str)
 fast = settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

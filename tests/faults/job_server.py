@@ -24,10 +24,7 @@ from typing import Any
 from tests.forks import IMPORTED
 
 # what a refresh imports too: half a second, in each fork that would do it itself
-REFRESHING = (
-    *("email.parser", "scipy.special", "streampca.cli.config", "streampca.version"),
-    "streampca.operations.refresh",
-)
+REFRESHING = ("streampca.cli.config", "streampca.operations.refresh", "streampca.version")
 
 
 def child(request: dict[str, Any], out: str) -> int:

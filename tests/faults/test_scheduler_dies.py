@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,7 @@ def test_another_cluster_goes_on(
 
         def kill(advance: Any, victim: Any = victim, at: int = at, done: Any = done) -> None:
             if done[-1] < at <= advance.blocks_done:
-                victim.send_signal(signal.SIGKILL)
+                victim.kill()
             done.append(advance.blocks_done)
 
         with (

@@ -87,7 +87,7 @@ def test_holes_and_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_fresh_process_takes_what_was_planned(limit, tmp_path):
     """A fit that takes more than its plan warns, and the warning is an error here."""
     rng = np.random.default_rng(0)
-    for name, p in (("x", 20_000), ("y", 8000)):
+    for name, p in (("x", 10_000), ("y", 8000)):
         array = zarr.create_array(
             tmp_path / f"{name}.zarr", shape=(200, p), chunks=(200, 1000), dtype="f4"
         )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from streampca.models.kernel.functions import Kernel
 from streampca.passes import Running, choose, execute
 from streampca.sources import as_matrix
 from tests.each import each
+from tests.forks import forked
 from tests.models.invariants import same
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "sigmoid", "cosine")
@@ -332,19 +330,13 @@ def test_rows_that_mostly_repeat_have_no_median_distance() -> None:
 @pytest.mark.slow
 def test_the_same_bits_on_any_number_of_threads() -> None:
     code = (
-        "import numpy as np, streampca\n"
+        "import sys, numpy as np, streampca, threadpoolctl\n"
         "x = np.random.default_rng(0).standard_normal((900, 60))\n"
-        "model = streampca.KernelPCA(6, kernel='rbf', progress=False).fit(x)\n"
+        "with threadpoolctl.threadpool_limits(int(sys.argv[1]), user_api='blas'):\n"
+        "    of_each = [one['num_threads'] for one in threadpoolctl.threadpool_info()]\n"
+        "    assert {*of_each} == {int(sys.argv[1])}\n"
+        "    model = streampca.KernelPCA(6, kernel='rbf', progress=False).fit(x)\n"
         "print(model.eigenvectors_.tobytes().hex(), model.eigenvalues_.tobytes().hex())\n"
     )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
-        ).stdout
-        for threads in ("1", "2")
-    }
+    found = {forked(code, threads) for threads in ("1", "2")}
     assert len(found) == 1

@@ -25,7 +25,7 @@ from local_clusters import start_client, stop_client
 import streampca
 from streampca.imported import HEAVY
 
-N, P, CHUNK, K = 720, 12, 30, 3
+N, P, CHUNK, K = 360, 12, 30, 3
 CHUNKS = N // CHUNK
 TOL = 1e-12
 

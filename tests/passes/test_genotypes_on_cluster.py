@@ -14,7 +14,7 @@ from tests.genotypes import random_calls, write_plink
 
 @pytest.mark.slow
 def test_the_same_bits_on_two_processes(two_processes: Any, tmp_path) -> None:
-    path = write_plink(tmp_path / "x", random_calls(600, 40_000))
+    path = write_plink(tmp_path / "x", random_calls(600, 20_000))
     chosen = [f"s{i}" for i in range(0, 600, 2)]
     here, there = (
         GenotypePCA(4, fit_samples=chosen, scheduler=scheduler, solver="gram").fit(path)
@@ -44,7 +44,7 @@ def test_the_same_bits_on_two_processes(two_processes: Any, tmp_path) -> None:
 def test_components_are_streamed_by_two_processes(two_processes: Any, tmp_path) -> None:
     import xarray
 
-    path = write_plink(tmp_path / "x", random_calls(600, 40_000))
+    path = write_plink(tmp_path / "x", random_calls(600, 20_000))
     stored = []
     for scheduler in ("threads", two_processes):
         out = tmp_path / f"{len(stored)}.zarr"

@@ -33,8 +33,8 @@ def of(model: Callable[[], Any], data: Callable[[], Any]) -> Fit:
 
 def stored_scores(folder: Path) -> list[Any]:
     """Scores of a Zarr array, in a Zarr array."""
-    x = numbers(6000, 100, "f4")
-    zarr.create_array(str(folder / "x.zarr"), data=x, chunks=(500, 100))
+    x = numbers(3000, 100, "f4")
+    zarr.create_array(str(folder / "x.zarr"), data=x, chunks=(250, 100))
     model = sp.PCA(3, progress=False).fit(str(folder / "x.zarr"))
     model.transform(str(folder / "x.zarr"), out=str(folder / "scores.zarr"))
     found = zarr.open_array(str(folder / "scores.zarr"), mode="r")
@@ -63,34 +63,34 @@ def pca(solver: str, **more: Any) -> Callable[[], Any]:
 
 
 def int8() -> Any:
-    return calls(900, 5000)
+    return calls(900, 2500)
 
 
 CASES: dict[str, Fit] = {
-    "scatter": of(pca("scatter"), partial(numbers, 6000, 100, "f4")),
-    "scatter, wide": of(pca("scatter"), partial(numbers, 4000, 1000, "f4")),
-    "scatter, float64": of(pca("scatter"), partial(numbers, 3000, 900)),
+    "scatter": of(pca("scatter"), partial(numbers, 3000, 100, "f4")),
+    "scatter, wide": of(pca("scatter"), partial(numbers, 2000, 1000, "f4")),
+    "scatter, float64": of(pca("scatter"), partial(numbers, 1500, 900)),
     "scatter with holes": of(
-        pca("scatter", missing="mean"), lambda: holed(numbers(3000, 80), 0.05)
+        pca("scatter", missing="mean"), lambda: holed(numbers(1500, 80), 0.05)
     ),
-    "tsqr": of(pca("tsqr"), partial(numbers, 6000, 100)),
+    "tsqr": of(pca("tsqr"), partial(numbers, 3000, 100)),
     "gram, int8": of(pca("gram", missing="mean", missing_value=-1), int8),
     "gram, int8 by sample": of(pca("gram"), lambda: np.ascontiguousarray(np.abs(int8()))),
     "gram, int8 by feature": of(pca("gram"), lambda: np.asfortranarray(np.abs(int8()))),
-    "gram": of(pca("gram"), partial(numbers, 900, 6000, "f4")),
+    "gram": of(pca("gram"), partial(numbers, 900, 3000, "f4")),
     "gram with holes": of(
-        pca("gram", missing="mean"), lambda: holed(numbers(900, 3000), 0.05).astype("f4")
+        pca("gram", missing="mean"), lambda: holed(numbers(900, 1500), 0.05).astype("f4")
     ),
-    "gram, scaled": of(pca("gram", scale="std"), partial(numbers, 300, 6000)),
-    "krylov": of(pca("randomized"), partial(numbers, 6000, 200, "f4")),
-    "krylov, sparse": of(pca("randomized"), partial(sparse, 6000, 200)),
-    "krylov, sparse by feature": of(pca("randomized"), partial(sparse, 200, 6000, "csc")),
-    "sketch": of(pca("sketch"), partial(numbers, 6000, 200)),
-    "incremental": of(partial(sp.IncrementalPCA, 3), partial(numbers, 6000, 100)),
+    "gram, scaled": of(pca("gram", scale="std"), partial(numbers, 300, 3000)),
+    "krylov": of(pca("randomized"), partial(numbers, 3000, 200, "f4")),
+    "krylov, sparse": of(pca("randomized"), partial(sparse, 3000, 200)),
+    "krylov, sparse by feature": of(pca("randomized"), partial(sparse, 200, 3000, "csc")),
+    "sketch": of(pca("sketch"), partial(numbers, 3000, 200)),
+    "incremental": of(partial(sp.IncrementalPCA, 3), partial(numbers, 3000, 100)),
     "hard impute": imputed,
-    "ppca": of(partial(sp.PPCA, 3), partial(numbers, 6000, 100)),
-    "ppca of holes": of(partial(sp.PPCA, 3, missing="em"), lambda: holed(numbers(3000, 60), 0.1)),
-    "factor analysis": of(partial(sp.FactorAnalysis, 3), partial(numbers, 6000, 60)),
+    "ppca": of(partial(sp.PPCA, 3), partial(numbers, 3000, 100)),
+    "ppca of holes": of(partial(sp.PPCA, 3, missing="em"), lambda: holed(numbers(1500, 60), 0.1)),
+    "factor analysis": of(partial(sp.FactorAnalysis, 3), partial(numbers, 3000, 60)),
     "genotypes, pruned": pruned,
     "kinship": related,
     "scores in Zarr": stored_scores,
@@ -108,7 +108,7 @@ def digest(values: list[Any]) -> str:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_bits_do_not_depend_on_threads(name: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_NBYTES", 1 << 18)  # many blocks, and so many spans
+    monkeypatch.setattr(blocks, "BLOCK_NBYTES", 1 << 17)  # many blocks, and so many spans
     found = {}
     for threads in THREADS:
         folder = tmp_path / str(threads)

@@ -23,7 +23,7 @@ LIMIT = 300 * MiB
 def small_worker() -> Any:
     from local_clusters import start_client, stop_client
 
-    client = start_client(1, memory_limit=LIMIT)
+    client = start_client(1, forked=False, memory_limit=LIMIT)
     yield client
     stop_client(client)
 

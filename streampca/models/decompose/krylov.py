@@ -21,6 +21,7 @@ from streampca.models.decompose.krylov_plan import (
     Judge,
     KrylovShape,
     Verdict,
+    held_dtype,
     iterations,
     space_dtype,
 )
@@ -41,6 +42,9 @@ from streampca.solvers import (
     undetermined_after,
 )
 from streampca.store import MemorySink
+
+EVALUATED = 2  # of so many steps in memory one: it costs half as much as a step
+BACK = 8  # steps in memory over which convergence is extrapolated: restarts interrupt it
 
 
 def krylov_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
@@ -114,6 +118,8 @@ class _Iteration:
         self.removed: Array | None = None  # (1 + r, p) means, and coefficients of the design
         self.verdicts: list[Verdict] = []  # one per step
         self.stopped = ""
+        self.patience = 0  # steps before those after a random block are judged
+        self.krylov = shape.narrow  # every block so far followed from the product of the last
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -159,9 +165,8 @@ class _Iteration:
                 if sparse
                 else done["start"].directions()[0]
             )
-            block = start_block(
-                directions[:, : max(1, width - RANDOM)], width, self.live_vectors, self.rng
-            )
+            known = width if sparse and self.shape.narrow else max(1, width - RANDOM)
+            block = start_block(directions[:, :known], width, self.live_vectors, self.rng)
             # with the mean removed, as many vectors as dimensions may be dependent
             block = orthonormalised(self._centred(block), self.live_vectors)
         self.block = self._centred(block).astype(self.dtype)
@@ -208,7 +213,10 @@ class _Iteration:
         self.dimensions = int(np.count_nonzero(self.live_vectors))
         if self.shape.streamed and self.request.center:  # samples without their mean
             self.dimensions = max(1, self.dimensions - 1)
-        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype, self.live_vectors)
+        held = held_dtype(self.matrix, self.shape)
+        self.space = KrylovSpace(
+            self.shape.m, self.shape.capacity, self.dtype, self.live_vectors, held
+        )
         self.judge = Judge(
             min(self.k, max(1, int(np.count_nonzero(live)))),
             self.request.tol,
@@ -269,9 +277,68 @@ class _Iteration:
     def evaluate(self) -> bool:
         """Evaluate the searched space, and prepare another step. False if it was the last."""
         with single_threaded_blas():
-            ritz = self.space.ritz()
-            self.verdicts.append(self.judge.verdict(ritz, self.passes))
-            return self._prepare_next(ritz)
+            fresh = self._following()
+            if fresh is not None and not self._due(fresh.shape[1]):
+                self.block = fresh
+                return True
+            exact = fresh is None or self.patience > 0
+            ritz = self._judged(exact)
+            if self.stopped and not exact:  # by norms that leave out some rounding
+                self.verdicts.pop()
+                ritz = self._judged(exact=True)
+                fresh = fresh if self.stopped else None
+            if self.stopped and self._may_miss(ritz):
+                if self.steps >= self.patience:
+                    self.patience, fresh = 2 * self.steps, self._random()
+                self.stopped = ""
+            if self.stopped:
+                return False
+            self._prepare_next(ritz, fresh)
+            return True
+
+    def _may_miss(self, ritz: Ritz) -> bool:
+        """Whether to go on, though all components that were found are as good as they can be."""
+        last, left = self.verdicts[-1], self.blocks.times - self.steps
+        room = self.dimensions - self.space.size
+        if not (self.shape.narrow and last.stuck.all() and left > 0 and room >= self.shape.width):
+            return False
+        level = 10.0 * float(last.floor.max())
+        return self.steps < self.patience or self.space.crowded(ritz, self.judge.k, level)
+
+    def _random(self) -> Array:
+        """A block that begins another Krylov space."""
+        self.krylov = True
+        fresh = self.space.random(self.shape.width, self.rng)
+        return self._centred(fresh).astype(self.dtype)
+
+    def _due(self, width: int) -> bool:
+        """Whether the space is evaluated after this step: where that is cheap next to a step, the
+        basis is full, no step is left, or, of the steps in between, after a few."""
+        space, made = self.space, len(self.verdicts)
+        full = space.size + width > min(space.capacity, self.dimensions - width)
+        due = self.verdicts[-1].certificate.passes + EVALUATED if made else 0
+        return full or self.steps >= self.blocks.times or self.passes >= due
+
+    def _following(self) -> Array | None:
+        """The next block of a Krylov space, if the blocks so far were such."""
+        if not self.krylov or self.dimensions - self.space.size < self.block.shape[1]:
+            return None
+        return self._centred(self.space.following(self.rng)).astype(self.dtype)
+
+    def _judged(self, exact: bool) -> Ritz:
+        """The Ritz pairs; with them a verdict, and whether to stop."""
+        ritz = self.space.ritz(exact)
+        mature = self.space.mature if self.shape.narrow else None
+        self.verdicts.append(self.judge.verdict(ritz, self.passes, mature))
+        self.stopped = self.judge.stopped(
+            self.verdicts,
+            self.dimensions - self.space.size,
+            self.blocks.times - self.steps,
+            self._passes_worth_making(),
+            self.request.max_passes,
+            back=BACK if self.shape.narrow else 1,
+        )
+        return ritz
 
     def adopts(self, other: _Iteration | None) -> bool:
         """Begin with the space that an earlier fit of the same matrix searched, if it fits."""
@@ -282,29 +349,21 @@ class _Iteration:
         for name in ("matrix", "stats", "scaling", "missing_by_sample", "z_probe", "removed"):
             setattr(self, name, getattr(other, name))
         self._begin()
+        self.krylov = False
         self.space.adopt(other.space, other.verdicts[-1].ritz, self.shape.capacity)
         return True
 
-    def _prepare_next(self, ritz: Ritz) -> bool:
-        """Decide whether to go on, and with what block."""
-        most, room = self.blocks.times, self.dimensions - self.space.size
-        self.stopped = self.judge.stopped(
-            self.verdicts,
-            room,
-            most - self.steps,
-            self._passes_worth_making(),
-            self.request.max_passes,
-        )
-        if self.stopped:
-            return False
-        width = min(self.shape.width, room)
-        floor = float(self.verdicts[-1].floor.min())
-        fresh = self.space.next_block(ritz, width, self.rng, floor)
-        fresh = self._centred(fresh).astype(self.dtype)
-        if self.space.size + width > self.space.capacity:
+    def _prepare_next(self, ritz: Ritz, fresh: Array | None) -> None:
+        """Have the next block, and room for it.  fresh : the block, where it is known."""
+        if fresh is None:
+            self.krylov = False
+            width = min(self.shape.width, self.dimensions - self.space.size)
+            floor = float(self.verdicts[-1].floor.min())
+            fresh = self.space.next_block(ritz, width, self.rng, floor)
+            fresh = self._centred(fresh).astype(self.dtype)
+        if self.space.size + fresh.shape[1] > self.space.capacity:
             self.space.restart(ritz, self.shape.keep)
         self.block = fresh
-        return True
 
     def _passes_worth_making(self) -> int:
         """The number of further passes that would still be faster than an exact solver."""

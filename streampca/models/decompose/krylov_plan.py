@@ -31,8 +31,10 @@ from streampca.solvers import (
     known_count,
     product_floor,
     solver_floor,
+    turned_by_rounding,
 )
 
+ROUNDED = 1.25  # a bound is rounding where it is at most so many times that of rounding alone
 SMALL = 0.1  # residual over value: a product is taken instead of a vector that is good already
 
 
@@ -54,8 +56,9 @@ class Judge:
     terms: int
     multiplies: bool = False
 
-    def verdict(self, ritz: Ritz, passes: int) -> Verdict:
-        """The verdict on the Ritz pairs after so many passes."""
+    def verdict(self, ritz: Ritz, passes: int, mature: int | None = None) -> Verdict:
+        """The verdict on the Ritz pairs after so many passes.  mature : pairs that a restart kept,
+        where those after them say nothing."""
         k = min(self.k, len(ritz.values))
         floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
         solver, measured = solver_floor(ritz.values, max(self.shape)), ritz.rounding is not None
@@ -75,12 +78,19 @@ class Judge:
             entry_rounding(self.dtype) if measured else coherent_rounding(self.dtype),
             multiplied,
             ritz.rounding,
+            mature,
         )
         nothing = ritz.values[:k] <= 10.0 * level[:k]
         certified = (certificate.angle_bound <= self.tol) | nothing
         resolved = ritz.residual <= np.maximum(level, floor)
         following = resolved[k] if k < len(resolved) else True  # what separates the last of them
-        stuck = certified | (resolved[:k] & following)
+        rounding = np.zeros(len(level)) if ritz.rounding is None else ritz.rounding
+        turned = turned_by_rounding(k, solver if measured else floor, rounding)
+        bounded = certificate.angle_bound < np.pi / 2
+        rounded = bounded & (
+            np.sin(certificate.angle_bound) * certificate.gap * self.divisor <= ROUNDED * turned
+        )
+        stuck = certified | rounded | (resolved[:k] & following)
         return Verdict(ritz, certificate, level, certified, stuck, multiplied, self.tol)
 
     def stopped(
@@ -91,13 +101,17 @@ class Judge:
         worthwhile: float,
         most: int,
         unit: str = "passes",
+        back: int = 1,
     ) -> str:
         """Why an iteration ends after these verdicts, in words; "" where it goes on.
 
         room : dimensions that are not searched yet.  left : steps of at most ``most``.
         worthwhile : passes that are worth their time.  unit : of these.
+        back : steps over which convergence is extrapolated, at least.
         """
-        last, before = verdicts[-1], verdicts[-2] if len(verdicts) > 1 else None
+        last = verdicts[-1]
+        then = last.certificate.passes - back
+        before = next((one for one in verdicts[::-1] if one.certificate.passes <= then), None)
         if room <= 0:
             return "the searched space is everything"
         if len(last.certified) < self.k and left > 0:  # it began with an earlier, smaller fit
@@ -138,6 +152,7 @@ class Verdict:
         k, todo = len(self.stuck), ~self.stuck
         values, residual = self.ritz.values, self._limiting(self.ritz)
         gain = np.log(self._limiting(before.ritz) / np.maximum(residual, 1e-300))[todo]
+        gain /= self.certificate.passes - before.certificate.passes
         gap = np.maximum(values[:k] - np.append(values, 0.0)[1 : k + 1], self.floor[:k])
         excess = np.minimum(residual / gap, self.certificate.angle_bound) / self.tol
         excess = np.log(np.maximum(excess, 1.0))
@@ -181,7 +196,8 @@ class Verdict:
 # The plan of an iterative PCA: which axis is streamed, how many vectors, how large a basis.
 
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
-NARROW = 16  # of what lies in memory: nothing is read, and more steps of fewer vectors find more
+# Of what lies in memory nothing is read, and more steps of fewer vectors find more.
+NARROW = {True: 8, False: 16}  # sparse: whole registers; dense: products of fewer cost as much
 VECTOR = 16  # widths are multiples of it: columns that a register holds
 OVERSAMPLES = 10  # the default; who asks for more has them in memory too
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
@@ -199,6 +215,8 @@ class KrylovShape:
     streamed : axis.  m : length of its vectors, the other axis.  width : vectors per step.
     capacity : most vectors of the basis.  keep : of them, what a restart keeps.
     images : whether products on the streamed axis are kept, so that loadings cost no pass.
+    narrow : of what lies in memory, blocks are those of a Krylov space, and their residuals are
+        not formed in every step.
     """
 
     streamed: int
@@ -207,6 +225,7 @@ class KrylovShape:
     capacity: int
     keep: int
     images: bool
+    narrow: bool = False
 
     @classmethod
     def of(
@@ -226,10 +245,11 @@ class KrylovShape:
         m = matrix.shape[1 - axis]
         wide = min(m, max(WIDTH, _multiple(k + max(over, k // 2), VECTOR)))
         narrow = unbounded and in_memory(matrix) and over <= OVERSAMPLES
-        width = min(wide, _multiple(max(NARROW, k // 2), VECTOR)) if narrow else wide
-        capacity = min(m, blocks * wide)
+        least = NARROW[matrix.sparse]
+        width = min(wide, _multiple(max(least, k // 4), least)) if narrow else wide
+        capacity = min(m, blocks * wide // (1 + narrow))
         keep = max(1, min(max(wide, capacity // 2), capacity - width))
-        return cls(axis, m, width, capacity, keep, images)
+        return cls(axis, m, width, capacity, keep, images, narrow)
 
     def sizes(self) -> dict[str, int]:
         """The sizes, as the plan prints them."""
@@ -261,6 +281,8 @@ def iterations(
     k = known_count(request.n_components, *matrix.shape)
     assert k
     axes: tuple[int, ...] = (1, 0)
+    if request.unbounded and in_memory(matrix) and not matrix.sparse:
+        axes = (0, 1)  # blocks of rows are views
     if request.side.basis is not None:
         axes = (1,) if request.missing == "mean" else axes
     for axis in axes:
@@ -271,12 +293,17 @@ def iterations(
                 yield shape, _candidate(matrix, request, shape, k)
 
 
+def held_dtype(matrix: ChunkedMatrix, shape: KrylovShape) -> np.dtype[Any]:
+    """The dtype in which the searched space is held."""
+    return np.dtype(np.float64) if shape.narrow else space_dtype(matrix)
+
+
 def _multiple(count: int, of: int) -> int:
     return -(-count // of) * of
 
 
 def space_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
-    """The dtype of the searched space, which is that of the products."""
+    """The dtype of the blocks, which is that of the products."""
     return np.dtype(np.float64) if matrix.sparse else work_dtype(matrix.dtype)
 
 
@@ -305,7 +332,7 @@ def _candidate(
     extra = axis == 1 and request.components and not shape.images
     steps = max(1, int(request.max_passes) - 1 - extra)
     held = {
-        "searched space": 2 * shape.capacity * shape.m * itemsize,
+        "searched space": 2 * shape.capacity * shape.m * held_dtype(matrix, shape).itemsize,
         "images of the space": shape.capacity * matrix.shape[axis] * itemsize * shape.images,
         "column statistics": 12 * p * 8,
         "probes of rounding": 0 if matrix.sparse else 2 * shape.m * PROBES * 8,

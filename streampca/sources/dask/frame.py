@@ -133,7 +133,7 @@ class FrameReader(DaskReader):
         try:
             return super().read(index, buffer)
         finally:
-            give_back()
+            give_back(self.scratch_nbytes(index))
 
     def scratch_nbytes(self, index: Index) -> int:
         cells = math.prod(s.stop - s.start for s in index)

@@ -172,7 +172,8 @@ class DaskReader(Reader):
         del here
         results.forget(window, last)  # what this strip needs last, it lets go of when it is used
         read = compute(graph, sinks, self._stored, known)
-        give_back()  # malloc leaves the places of chunks empty where the next is a row longer
+        # malloc leaves the places of chunks empty where the next is a row longer
+        give_back(window.nbytes)
         return read
 
     def _dim(self, index: Index) -> int:

@@ -14,7 +14,7 @@ import scipy
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.block import check_dtype
-from streampca.matrix.entries import check_compressed, spans_of, sparse_nbytes
+from streampca.matrix.entries import canonical, check_compressed, lines_of, spans_of, sparse_nbytes
 from streampca.matrix.kinds import as_scipy
 from streampca.sources.sparse.shared_chunks import SharedChunks, read_entries
 from streampca.sources.stacked import Reader, Tally, crossed, sample_dims
@@ -293,6 +293,7 @@ class SparseMatrix(ChunkedMatrix):
     def __init__(self, matrix: Any, labels: Labels | None = None) -> None:
         check_dtype(matrix.dtype, kind="sparse")
         self.compressed: dict[int, Any] = {}
+        self.in_order: int | None = None  # the axis along which it serves as it is
         self.pointers: dict[int, Any] = {}
         format_ = matrix.format if matrix.format in ("csr", "csc") else "csr"
         self.matrix = matrix.asformat(format_)
@@ -304,18 +305,20 @@ class SparseMatrix(ChunkedMatrix):
         self.tally = Tally()
 
     def _along(self, axis: int) -> Any:
-        """The matrix compressed along axis; converted once if stored along the other."""
-        wanted = "csc" if axis == 1 else "csr"
-        if self.matrix.format != wanted:
-            if axis not in self.compressed:
-                self.compressed[axis] = self.matrix.asformat(wanted)
-            return self.compressed[axis]
-        return self.matrix
+        """The matrix compressed along axis, its lines in order; made and checked once."""
+        if self.in_order == axis:
+            return self.matrix
+        if axis not in self.compressed:
+            made = canonical(self.matrix, axis)
+            if made is self.matrix:
+                self.in_order = axis
+                return made
+            self.compressed[axis] = made
+        return self.compressed[axis]
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         matrix = self._along(axis)
-        start, stop = start - self.first[axis], stop - self.first[axis]
-        values = matrix[:, start:stop] if axis == 1 else matrix[start:stop]
+        values = lines_of(matrix, start - self.first[axis], stop - self.first[axis])
         self.tally.add(ReadCount(1, sparse_nbytes(values)))
         return values
 
@@ -344,8 +347,10 @@ class SparseMatrix(ChunkedMatrix):
         return result
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
-        """Bytes of the conversion, where the matrix is compressed along the other axis."""
+        """Bytes of the conversion, where the matrix is compressed along the other axis, or its
+        lines are not in order."""
         converted = self.matrix.format != ("csc" if axis == 1 else "csr")
+        converted = converted or not self.matrix.has_canonical_format
         return sparse_nbytes(self.matrix) if converted else 0
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
@@ -357,10 +362,10 @@ class SparseMatrix(ChunkedMatrix):
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
         smaller = copy.copy(self)
         inside = slice(start - self.first[axis], stop - self.first[axis])
-        whole = self._along(axis)
-        smaller.matrix = whole[:, inside] if axis == 1 else whole[inside]
+        smaller.matrix = lines_of(self._along(axis), inside.start, inside.stop)
         smaller.first = (self.first[0], start) if axis == 1 else (start, self.first[1])
         smaller.compressed, smaller.pointers, smaller.tally = {}, {}, Tally()
+        smaller.in_order = axis
         return smaller
 
     def fingerprint(self) -> str:

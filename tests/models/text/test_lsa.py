@@ -380,7 +380,7 @@ def test_what_split_the_texts_is_in_the_plan_of_this_process(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_counting_and_fitting_in_one_process_keep_to_the_plan(tmp_path: Path) -> None:
     """Measured from a fresh process, whose libraries the plan has to count."""
-    draw = np.random.default_rng(0).zipf(1.3, (4000, 20)) % 5000
+    draw = np.random.default_rng(0).zipf(1.3, (2500, 20)) % 5000
     lines = [json.dumps({"text": " ".join(f"w{i}" for i in row)}) for row in draw]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
     script = (
