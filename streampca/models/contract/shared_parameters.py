@@ -28,11 +28,11 @@ SOLVER = parameter(
         of its error). scikit-learn's "covariance_eigh" and "full" mean "scatter" and "tsqr";
         "arpack" is "auto" where tol 0 means 1e-9 and iterations go on, as ARPACK does.
         "randomized" without a number of components is "auto".
-        "auto" takes an exact solver that is predicted to take 2 s,
+        "auto" takes an exact solver that is predicted to take .2 s,
         10 s and 4 times the iterative one, or 1.25 times that
         (``models.decompose.routes.AFFORDABLE``). Else it iterates, and goes over to an exact solver
         of 2 minutes, or 4 times the iterative one (``GO_OVER``), where a component cannot
-        be certified, or where going on would cost more. ``tol``, ``max_passes`` or
+        be certified in .4 of its time. ``tol``, ``max_passes`` or
         ``iterated_power`` mean "iterate", and the latter two that it ends there. ``plan(X)``
         shows what is taken.""",
 )

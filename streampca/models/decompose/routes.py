@@ -103,9 +103,10 @@ WAYS = (
 SOLVERS = tuple(dict.fromkeys(one for way in WAYS for one in way.solvers))
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
-AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
+AFFORDABLE = ((0.2, np.inf), (10.0, 4.0), (np.inf, 1.25))
 PATIENCE = 120.0  # seconds that a user waits
 GO_OVER = ((PATIENCE, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
+WAGER = 0.4  # of its time, which an iteration may take in vain
 OBLONG = 8  # ratio of the axes from which only the longer one is worth streaming
 MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that nobody has bounded
 
@@ -203,9 +204,9 @@ def most_passes(matrix: ChunkedMatrix) -> int:
 
 
 def _with_passes_worth_making(one: Candidate[T], most: int) -> Candidate[T]:
-    """A candidate whose repeated passes go on while they cost less than what it goes over to, or,
-    where that is nothing, a time that a user waits."""
-    patience = PATIENCE if one.then is None else one.then.seconds
+    """A candidate whose repeated passes go on while they cost less than WAGER of what it goes over
+    to, or, where that is nothing, a time that a user waits."""
+    patience = PATIENCE if one.then is None else WAGER * one.then.seconds
     worth = min(one.passes_within(patience), most)
     passes = (
         replace(spec, times=max(spec.times, worth)) if spec.times > 1 else spec

@@ -221,7 +221,7 @@ class KernelPCA(KernelParameters):
         meaning=""""exact" (the n x n kernel matrix in memory), "matrix-free" (it is never stored:
             block Krylov steps on tiles that are computed, multiplied and dropped, until every
             component is certified), "scratch" (written once and read in every step, for wide
-            rows), or "auto": "exact" where it fits the memory and is predicted to take 2 s, 10 s
+            rows), or "auto": "exact" where it fits the memory and is predicted to take .2 s, 10 s
             and 4 times the others, or 1.25 times that; "scratch" only where a folder is given.""",
     )
     scratch: str | None = parameter(

@@ -1,6 +1,6 @@
 """PCA and what it is made of: plans, passes and solutions of each solver.
 
-**Which solver.** The default is exact. "auto" takes an exact solver that is predicted to take 2 s;
+**Which solver.** The default is exact. "auto" takes an exact solver that is predicted to take .2 s;
 or up to 10 s and 4 times as long as iterating; or 1.25 times as long. Otherwise it iterates. If a
 component cannot be certified, it goes over to an exact solver that is predicted to take 2 minutes,
 or 4 times as long as iterating. The plan lists that route, and its memory is in the announced peak.
