@@ -15,6 +15,7 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.passes.blocks import block_edges
 from streampca.passes.candidates import LANES, Candidate, T
+from streampca.passes.memory import in_memory
 from streampca.passes.records import PassSpec
 
 
@@ -23,7 +24,8 @@ class Rates:
     """Rates per second, on all threads together. Defaults: two cores of a small server, whatever
     this machine has: a choice depends on the rates, and never on the number of cores.
 
-    read : decoded bytes.  cells : cells centred, scaled and copied into a tile.
+    read : decoded bytes, of what does not lie in memory.
+    cells : cells centred, scaled and copied into a tile.
     update, skinny, factor : flops in float32 of symmetric updates, of products with a few columns,
         and of QR; in float64 they are ``double`` times that.
     stored : flops of products with the stored entries of sparse blocks.
@@ -89,7 +91,7 @@ class Rates:
         matrix = matrix if spec.matrix is None else spec.matrix
         rows = spec.rows or (0, matrix.shape[spec.axis])
         nbytes = int(matrix.spans_nbytes(spec.axis, np.array(rows)).sum())
-        seconds = nbytes / self.read
+        seconds = 0.0 if in_memory(matrix) else nbytes / self.read
         if spec.stored and matrix.sparse:
             seconds += spec.flops / self.stored
         else:
