@@ -32,7 +32,7 @@ SOLVER = parameter(
         10 s and 4 times the iterative one, or 1.25 times that
         (``models.decompose.routes.AFFORDABLE``). Else it iterates, and goes over to an exact solver
         of 2 minutes, or 4 times the iterative one (``GO_OVER``), where a component cannot
-        be certified in a fifth of its time. ``tol``, ``max_passes`` or
+        be certified in .3 of its time. ``tol``, ``max_passes`` or
         ``iterated_power`` mean "iterate", and the latter two that it ends there. ``plan(X)``
         shows what is taken.""",
 )

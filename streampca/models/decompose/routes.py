@@ -106,7 +106,7 @@ ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # sc
 AFFORDABLE = ((0.2, np.inf), (10.0, 4.0), (np.inf, 1.25))
 PATIENCE = 120.0  # seconds that a user waits
 GO_OVER = ((PATIENCE, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
-WAGER = 0.2  # of its time, which an iteration may take in vain
+WAGER = 0.3  # of its time, which an iteration may take in vain
 OBLONG = 8  # ratio of the axes from which only the longer one is worth streaming
 MOST_IN_MEMORY, MOST_ON_DISK = 400, 24  # passes of an iteration that nobody has bounded
 
