@@ -195,8 +195,7 @@ class KrylovSpace:
         norms = np.linalg.norm(out[:, : len(leading)], axis=0)
         out[:, : len(leading)] /= np.where(norms > 0, norms, 1.0)
         if width > len(leading):
-            fresh = rng.standard_normal((self.m, width - len(leading)))
-            out[:, len(leading) :] = fresh if self.live is None else fresh * self.live[:, None]
+            out[:, len(leading) :] = _drawn(rng, self.m, width - len(leading), self.live)
         return self.orthonormal(out)
 
     def following(self, rng: np.random.Generator) -> Array:
@@ -210,8 +209,7 @@ class KrylovSpace:
         largest = np.linalg.norm(product, axis=0).max(initial=0.0)
         weak = np.abs(np.diagonal(triangle)) <= rounding * largest
         if weak.any():
-            fresh = rng.standard_normal((self.m, np.count_nonzero(weak)))
-            block[:, weak] = fresh if self.live is None else fresh * self.live[:, None]
+            block[:, weak] = _drawn(rng, self.m, int(np.count_nonzero(weak)), self.live)
         self._fresh = int(np.count_nonzero(weak))
         block = self.orthonormal(block, rounds=1 + bool(weak.any()))
         self._coupling = block.T.astype(np.float64, copy=False) @ product
@@ -219,9 +217,8 @@ class KrylovSpace:
 
     def random(self, width: int, rng: np.random.Generator) -> Array:
         """(m, width) random directions, orthonormal to the space."""
-        fresh = rng.standard_normal((self.m, width))
         self._fresh = width
-        return self.orthonormal(fresh if self.live is None else fresh * self.live[:, None])
+        return self.orthonormal(_drawn(rng, self.m, width, self.live))
 
     def orthonormal(self, block: Array, rounds: int = 2) -> Array:
         """The block (m, b), orthonormal to the basis and in itself: in place, then in dtype."""
@@ -287,6 +284,12 @@ def _unit(values: Array) -> float:
     return float(values.max(initial=0.0)) or 1.0
 
 
+def _drawn(rng: np.random.Generator, m: int, count: int, live: Array | None) -> Array:
+    """(m, count) random directions, 0 where nothing is searched."""
+    fresh = rng.standard_normal((m, count))
+    return fresh if live is None else fresh * live[:, None]
+
+
 def orthonormalised(block: Array, live: Array | None = None) -> Array:
     """(m, w) orthonormal columns with the span of ``block``, which is overwritten.
 
@@ -317,8 +320,7 @@ def _by_reflections(block: Array, live: Array | None) -> Array:
     weak = np.flatnonzero(size <= 1e-10 * max(size.max(initial=0.0), 1e-300))
     if weak.size:
         rng = np.random.default_rng(len(block))
-        fresh = rng.standard_normal((len(block), weak.size))
-        q[:, weak] = fresh if live is None else fresh * live[:, None]
+        q[:, weak] = _drawn(rng, len(block), weak.size, live)
         for _ in range(2):
             others = np.delete(q, weak, axis=1)
             q[:, weak] -= others @ (others.T @ q[:, weak])
