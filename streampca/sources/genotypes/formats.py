@@ -62,6 +62,13 @@ FORMATS = (
         option=("bfile", "{}.bed"),
         joins=True,
     ),
+    GenotypeFormat(
+        "PLINK 2 fileset",
+        (".pgen", ".pvar", ".pvar.zst", ".psam"),
+        "pgen:open_pgen",
+        takes=("dosages", "multiallelic"),
+        option=("pfile", "{}.pgen"),
+    ),
 )
 CALLS = tuple(one.suffixes[0] for one in FORMATS)  # ends of the files that hold calls
 
