@@ -91,7 +91,7 @@ class PgenReader(Reader):
             import pgenlib
 
             offsets = None
-            if self.several is not None:
+            if self.several is not None and self.n_alleles is not None:
                 sizes = np.full(self.n_variants, 2, np.uintp)
                 sizes[self.several] = self.n_alleles
                 offsets = np.concatenate([np.zeros(1, np.uintp), np.cumsum(sizes, dtype=np.uintp)])

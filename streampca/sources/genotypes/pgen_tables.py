@@ -95,7 +95,8 @@ def read_psam(path: str) -> tuple[Text | None, Text, dict[str, Text]]:
     rows = [row for row in rows if not row[0].startswith("##")]
     if not rows:
         raise SourceError(f"{path} is empty")
-    names, least, most = FAM, 5, 1 << 20
+    names: tuple[str, ...] = FAM
+    least, most = 5, 1 << 20
     if rows[0][0].startswith("#"):
         names = tuple(name.lstrip("#") for name in rows.pop(0))
         least = most = len(names)
