@@ -32,6 +32,7 @@ from streampca.sources.genotypes.allele_counts import (
     code_is_assumed,
     with_missing_calls,
 )
+from streampca.sources.genotypes.dosages import holds_dosages
 
 AUTOSOMES = VariantFilter()
 PAIRS = "pairs"  # the name of the pass, and of its sums
@@ -61,7 +62,7 @@ def kinship(
     leaves.
 
     X : (n, p) calls 0, 1, 2 or missing; anything that :func:`streampca.open` opens. Of dosages, the
-        calls that belong to them.
+        calls that belong to them; the limits below then judge the dosages, in passes of their own.
     maf, max_missing, max_sample_missing, keep, exclude : as :class:`GenotypePCA`.
     variants : a :class:`VariantFilter`; by default the autosomes and XY. PLINK also counts variants
         on chromosome 0.
@@ -85,28 +86,36 @@ def kinship(
     >>> found.unrelated(0.0884).tolist()
     [True, True, True, False]
     """
-    matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value)).hard_calls()
+    matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
     keep, exclude = _listed(keep), _listed(exclude)
     matrix = filter_genotypes(matrix, variants, keep, exclude)
     _refuse(matrix)
     running = Running(memory_limit, scheduler, progress)
+    # by dosages, variants are judged before the calls are counted
+    before_maf, before_missing = (maf, max_missing) if holds_dosages(matrix) else (0.0, 1.0)
+    counted_maf, counted_missing = (0.0, 1.0) if holds_dosages(matrix) else (maf, max_missing)
     wanted = Standardize(
-        scale="hwe", maf=maf, max_missing=max_missing, code_assumed=code_is_assumed(matrix)
+        scale="hwe",
+        maf=counted_maf,
+        max_missing=counted_missing,
+        code_assumed=code_is_assumed(matrix),
     )
-    planned = plan_kinship(matrix, wanted, memory_limit)  # refused before anything is read
+    planned = plan_kinship(matrix.hard_calls(), wanted, memory_limit)  # refused before reading
     before: list[tuple[Plan, PassCost]] = []
-    listed = matrix.shape[0]
+    listed = matrix.shape
     matrix = well_called(
         matrix,
+        maf=before_maf,
+        max_missing=before_missing,
         max_sample_missing=max_sample_missing,
         made=before,
         memory_limit=memory_limit,
         scheduler=scheduler,
         progress=progress,
     )
-    if matrix.shape[0] < listed:
+    if matrix.shape != listed:
         _refuse(matrix)
-        planned = plan_kinship(matrix, wanted, memory_limit)
+        planned = plan_kinship(matrix.hard_calls(), wanted, memory_limit)
     done = execute(planned, running)
     counts = done.answer[PAIRS]
     if not counts.n_variants:
