@@ -14,7 +14,7 @@ import numpy as np
 from streampca.errors import SourceError, shorten
 from streampca.matrix.columns import PIECE, Column, Runs, Text, as_text, compact
 from streampca.sources.genotypes.variants import NO_PARENT, UNNAMED
-from streampca.sources.text_files import marked, read_text
+from streampca.sources.text_files import marked, read_text, refuse_other_text, utf8
 
 # A table of millions of variants is not held in memory: only the offset of every 8192nd line and
 # the runs of its chromosomes are. A table of up to HELD variants is held.
@@ -59,10 +59,29 @@ def read_bim(path: str, hashes: np.ndarray[Any, Any] | None = None) -> Bim:
 
 
 def _pieces_of(path: str) -> Iterator[list[bytes]]:
+    """PIECE lines at a time, blank ones joined to their neighbours."""
     with open(path, "rb") as file:
         file.seek(marked(path))
         while lines := list(islice(file, PIECE)):
-            yield lines
+            more = lines
+            while more and min(map(len, lines)) < SHORTEST:
+                lines = _joined_to_blanks(lines)
+                more = list(islice(file, PIECE - len(lines)))
+                lines += more
+            if not lines[0].isspace():
+                yield lines
+
+
+def _joined_to_blanks(lines: list[bytes]) -> list[bytes]:
+    found, before = list[bytes](), b""
+    for line in lines:
+        before += line
+        if not line.isspace():
+            found.append(before)
+            before = b""
+    if found:
+        found[-1] += before
+    return found or [before]
 
 
 class _Scan:
@@ -83,6 +102,7 @@ class _Scan:
         raw = b"".join(lines)
         tokens = raw.split()
         if len(tokens) != 6 * len(lines):
+            refuse_other_text(self.path)
             _refuse_line(self.path, self.count, lines)
         self.n_ignored += int(np.count_nonzero(_positions(self.path, tokens) < 0))
         names = tokens[1::6]
@@ -91,8 +111,9 @@ class _Scan:
             self.hashes[self.count : self.count + len(new)] = new
         self.unnamed = self.unnamed or UNNAMED.encode() in names
         self._add_chromosomes(tokens[0::6])
-        for i, place in enumerate(PLACES):
-            self.short[i] = self.short[i] and _at_most_two(tokens[place::6])
+        with utf8(self.path):
+            for i, place in enumerate(PLACES):
+                self.short[i] = self.short[i] and _at_most_two(tokens[place::6])
         if b"," in raw:
             self._note_several(tokens)
         self.count += len(lines)
@@ -128,7 +149,9 @@ class _Scan:
                 "plink2 --max-alleles 2 --make-bed"
             )
         lines = BimLines(self.path, self.stamp, np.asarray(self.offsets), self.count)
-        chromosomes, codes = _decoded(list(self.chromosomes)), np.concatenate(self.codes)
+        with utf8(self.path):
+            chromosomes = _decoded(list(self.chromosomes))
+        codes = np.concatenate(self.codes)
         starts = np.concatenate(self.starts)
         new = np.append(True, np.diff(codes) != 0)
         columns: list[Any] = [Runs(compact(chromosomes)[codes[new]], starts[new], self.count)]
@@ -185,7 +208,8 @@ class BimLines:
         tokens = self._tokens[PLACES[column] :: 6]
         if column == POSITION:
             return np.fromiter(map(int, tokens), np.int64, len(tokens))
-        return np.array(_decoded(tokens), dtype=TEXT)
+        with utf8(self.path):
+            return np.array(_decoded(tokens), dtype=TEXT)
 
     def _read(self, piece: int) -> bytes:
         start, stop = self.offsets[piece : piece + 2].tolist()
