@@ -64,13 +64,14 @@ def refuse_other_text(path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def utf8(path: str | os.PathLike[str]) -> Iterator[None]:
+def utf8(path: str | os.PathLike[str], compressed: bool = False) -> Iterator[None]:
     """Raises SourceError, as ``read_text``, where bytes of this file are no UTF-8."""
     try:
         yield
     except UnicodeDecodeError:
-        read_text(path)
-        raise
+        if not compressed:
+            read_text(path)
+        raise SourceError(f"{os.fspath(path)} holds text that is not in {UTF8}") from None
 
 
 def marked(path: str | os.PathLike[str]) -> int:
