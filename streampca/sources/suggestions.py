@@ -14,7 +14,6 @@ OPENED = (
     """.split(),
 )
 CONVERSIONS = {
-    ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
     ".bgen": "plink2 --bgen {path} ref-first --make-bed --out {stem}",
     ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
     **{

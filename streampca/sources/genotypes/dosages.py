@@ -59,7 +59,7 @@ class HardCalls(Reader):
         return self.dosages.edges(dim)
 
     def scratch_nbytes(self, index: Index) -> int:
-        cells = int(np.prod([part.stop - part.start for part in index]))
+        cells: int = np.prod([part.stop - part.start for part in index], dtype=int).item()
         pieces = 4 * (PIECE_NBYTES + FLOAT.itemsize * (index[1].stop - index[1].start))
         return self.dosages.scratch_nbytes(index) + cells * FLOAT.itemsize + pieces
 
