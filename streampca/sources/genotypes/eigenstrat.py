@@ -244,7 +244,10 @@ def _check_header(three: GenoFiles, samples: tuple[int, int], variants: tuple[in
     samples, variants : number and digest of those in the tables.
     """
     with open(three.geno, "rb") as file:
-        words = file.read(SHORTEST).split(b"\0")[0].split()
+        head = file.read(SHORTEST)
+    if len(head) < SHORTEST:
+        raise SourceError(f"{three.geno} is truncated: {len(head)} bytes of a header of {SHORTEST}")
+    words = head.split(b"\0")[0].split()
     try:
         numbers = [int(word) for word in words[1:3]]
         digests = [int(word, 16) for word in words[3:5]]
