@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import InvalidInputError
+from streampca.errors import CallCodingWarning, InvalidInputError, warn_caller
 from streampca.genetics.counts import well_called
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names
@@ -29,11 +29,12 @@ from streampca.sources import as_matrix
 from streampca.sources.genotypes.allele_counts import (
     DIPLOID,
     PLOIDY,
-    code_is_assumed,
+    copies_are_unstated,
     with_missing_calls,
 )
 
 AUTOSOMES = VariantFilter()
+METHOD = "KING-robust kinship"
 PAIRS = "pairs"  # the name of the pass, and of its sums
 MOST_VARIANTS = 2**31 - 1  # that int32 counts hold
 
@@ -91,7 +92,11 @@ def kinship(
     _refuse(matrix)
     running = Running(memory_limit, scheduler, progress)
     wanted = Standardize(
-        scale="hwe", maf=maf, max_missing=max_missing, code_assumed=code_is_assumed(matrix)
+        scale="hwe",
+        maf=maf,
+        max_missing=max_missing,
+        code_assumed=copies_are_unstated(matrix),
+        method=METHOD,
     )
     planned = plan_kinship(matrix, wanted, memory_limit)  # refused before anything is read
     before: list[tuple[Plan, PassCost]] = []
@@ -112,6 +117,12 @@ def kinship(
     if not counts.n_variants:
         raise InvalidInputError(
             f"maf={maf:g} and max_missing={max_missing:g} leave none of {matrix.shape[1]} variants"
+        )
+    if not counts.het.any() and counts.shared.any():
+        warn_caller(
+            f"none of the calls is heterozygous: {METHOD} is not defined for inbred lines, nor for "
+            "haploids whose calls count twice",
+            CallCodingWarning,
         )
     settings = {
         "maf": maf,
@@ -173,5 +184,5 @@ def _refuse(matrix: ChunkedMatrix) -> None:
     stated = matrix.labels.attrs.get(PLOIDY, DIPLOID)
     if stated != DIPLOID:
         raise InvalidInputError(
-            f"KING-robust kinship is defined for diploid calls; these have up to {stated} copies"
+            f"{METHOD} is defined for diploid calls; these have up to {stated} copies"
         )
