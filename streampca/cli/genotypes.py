@@ -13,7 +13,9 @@ from streampca.cli.commands import Parser
 from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.options import (
     components_wanted,
+    files_read,
     open_source,
+    prefix_options,
     print_answer,
     progress_of,
     running_options,
@@ -123,7 +125,7 @@ def _table_options(group: Any) -> None:
 
 def filter_options(group: Any) -> None:
     """Options that choose samples and variants."""
-    group.add_argument("--bfile", metavar="PREFIX", help="PREFIX.bed, .bim and .fam")
+    prefix_options(group)
     group.add_argument("--keep", metavar="FILE", help="samples to use")
     place = {"nargs": "+", "metavar": "CHR:FROM-TO"}
     spelled: dict[str, Spelling] = {
@@ -219,7 +221,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.set_defaults(run=run_project)
     one.add_argument("model")
     one.add_argument("source", nargs="*")
-    one.add_argument("--bfile", metavar="PREFIX")
+    prefix_options(one)
     one.add_argument("--keep", metavar="FILE", help="samples to project, as in PLINK")
     one.add_argument("--remove", metavar="FILE", help="samples to leave out")
     one.add_argument("--loadings", metavar="ZARR", help="where the fit streamed the components")
@@ -251,7 +253,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one = parsers["convert"]
     one.set_defaults(run=run_convert)
     one.add_argument("source", nargs="*")
-    one.add_argument("--bfile", metavar="PREFIX")
+    prefix_options(one)
     one.add_argument("-o", "--output", required=True, metavar="ZARR")
     one.add_argument("--overwrite", action="store_true")
     one.add_argument("--memory-limit", metavar="SIZE", help="e.g. 512MiB; refuse to exceed it")
@@ -345,8 +347,3 @@ def run_convert(arguments: argparse.Namespace) -> int:
     }
     print(json_of(text))
     return 0
-
-
-def files_read(arguments: argparse.Namespace) -> list[str]:
-    """The sources that are named, and the fileset of ``--bfile``."""
-    return [*arguments.source, *([f"{arguments.bfile}.bed"] if arguments.bfile else [])]

@@ -112,9 +112,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
         "multiallelic": Entry(
             TEXT,
-            "variants of more than two alleles in a VCF Zarr",
+            "variants of more than two alleles of genotypes",
             "error",
             choices=("error", "drop"),
+        ),
+        "dosages": Entry(
+            ("boolean",), "of genotypes: dosages, or calls (default: as PLINK 2, dosages if stored)"
         ),
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 
-OPENED = tuple(
-    """
-    .bed .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
+from streampca.sources.genotypes.formats import CALLS
+
+OPENED = (
+    *CALLS,
+    *"""
+    .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
     .csv .tsv .csv.gz .hdf5
-    """.split()
+    """.split(),
 )
 CONVERSIONS = {
     ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
@@ -19,7 +22,7 @@ CONVERSIONS = {
         for suffix in (".vcf", ".vcf.gz", ".bcf")
     },
 }
-JOINED = (".bed", ".zarr", ".vcz")  # several of these are opened as one, by a pattern
+JOINED = (*CALLS, ".zarr", ".vcz")  # several of these are opened as one, by a pattern
 SHOWN = 5  # names of a folder that a message repeats
 
 
@@ -30,7 +33,7 @@ def how_to_convert(path: str) -> str:
             stem = path[: -len(suffix)]
             made = command.format(path=path, stem=stem)
             return f"a {suffix} is not read directly; convert it: {made}"
-    known = ".bed, .nc, .npy, .npz, .h5, .h5ad, .mtx, .parquet, .feather or .csv"
+    known = f"{', '.join(CALLS)}, .nc, .npy, .npz, .h5, .h5ad, .mtx, .parquet, .feather or .csv"
     found = suggestion(os.path.splitext(path)[0])
     return f"not a format that streampca opens; expected a Zarr directory, {known}{found}"
 
