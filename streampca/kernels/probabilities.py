@@ -1,15 +1,15 @@
 """Compiled kernels of BGEN: probabilities of genotypes to copies of an allele.
 
 The copies of a biallelic call are a whole number of (2^bits - 1)ths, from 0 to 2 (2^bits - 1); of
-up to 16 bits a table says what each of them is: a dosage, or a hard call. Compiled by Numba on
+up to 16 bits a table says what each of them is. Compiled by Numba on
 first use; see ``compiled.py``.
 Source: BGEN specification 1.2, "Genotype data block", layout 2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from streampca.kernels.blas import Array
 from streampca.kernels.compiled import compiled
 
 TABLE_BITS = 16  # probabilities of more bits are divided, without a table
-UNIT = 1 << 14  # PLINK's dosages are whole numbers of 1/16384
-CALLED = UNIT // 10  # the most such units between a dosage and its hard call
-MISSING = -1
 MOST_BITS = 32
 LOST = 128  # bit of the byte of ploidy: missing
 COPIES = 63  # bits of the number of copies
@@ -84,30 +81,19 @@ def _unpack(packed: Array, bits: int, values: Array) -> None:
 
 
 @cache
-def _table(bits: int, dtype: str) -> Array:
-    """What each number of copies * top is, and at the end what a missing call is."""
+def _table(bits: int, stored_as: Callable[[Array], Array]) -> Array:
+    """What each number of copies * top is stored as, and at the end a missing call."""
     top = (1 << bits) - 1
-    return np.append(*_values(np.arange(2 * top + 1), top, dtype)).astype(dtype)
+    return stored_as(np.append(np.arange(2 * top + 1) / top, np.nan).astype(np.float32))
 
 
-def _values(copies: Array, top: int, dtype: str) -> tuple[Array, Any]:
-    """Copies * top as dosages (float32) or hard calls (int8), and the missing value of these.
-
-    A dosage is called where it is at most 0.1 from a whole number, in PLINK's units.
-    """
-    if dtype == "float32":
-        return (copies / top).astype(dtype), np.nan
-    units = np.floor(copies * (UNIT / top) + 0.5).astype(np.int64)
-    calls = (units + UNIT // 2) // UNIT
-    return np.where(np.abs(units - calls * UNIT) <= CALLED, calls, MISSING), MISSING
-
-
-def copies_of(block: Array, n: int, first: bool, out: Array) -> None:
+def copies_of(
+    block: Array, n: int, first: bool, stored_as: Callable[[Array], Array], out: Array
+) -> None:
     """Copies of one allele of a biallelic variant, of an uncompressed genotype block.
 
     block : uint8.  n : samples.  first : of the first allele; else of the second.
-    out : (n,) float32 dosages, NaN = missing; or int8 hard calls, -1 = missing, as of
-        ``plink2 --hard-call-threshold 0.1``.
+    stored_as : makes of dosages, float32 with NaN where missing, what ``out`` (n,) takes.
     Raises DamagedSourceError for a block of other length or content; InvalidInputError for samples
     of more than two copies.
     """
@@ -129,14 +115,12 @@ def copies_of(block: Array, n: int, first: bool, out: Array) -> None:
             _unpack(packed, bits, values)
     if short:
         raise DamagedSourceError("its genotypes have another length than their ploidy says")
-    dtype = out.dtype.name
     if bits <= TABLE_BITS:
-        wrong = _copies(values, ploidy, phased == 1, top, first, _table(bits, dtype), out)
+        wrong = _copies(values, ploidy, phased == 1, top, first, _table(bits, stored_as), out)
     else:
         copies = np.empty(n, np.int64)
-        wrong = _copies(values, ploidy, phased == 1, top, first, np.empty(0, out.dtype), copies)
-        found, missing = _values(copies, top, dtype)
-        out[:] = np.where(copies < 0, missing, found)
+        wrong = _copies(values, ploidy, phased == 1, top, first, np.empty(0, np.int64), copies)
+        out[:] = stored_as(np.where(copies < 0, np.nan, copies / top).astype(np.float32))
     if wrong == OTHER_PLOIDY:
         most = int((ploidy & COPIES).max())
         raise InvalidInputError(

@@ -23,8 +23,10 @@ from streampca.errors import (
 )
 from streampca.passes.memory import parse_nbytes, size
 from streampca.passes.settings import usable_cores
+from streampca.sources.genotypes.formats import format_of
 from streampca.sources.genotypes.vcf import INDEXES, check_whole
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES
+from streampca.sources.joining import expand
 from streampca.store.places import (
     discard,
     exists_already,
@@ -38,6 +40,15 @@ SAMPLED = 1 << 20  # bytes that are decompressed to see how many times a file gr
 RATE = 6e6  # bytes of decompressed VCF, or BCF, a second, of one core
 SMALL = 64e6  # decompressed bytes for which no processes are started
 TEMPORARY, STORED = 1.5, 1.0  # bytes for each of a compressed file
+
+
+def vcf_files(source: Any) -> list[str]:
+    """The paths that a source names, if all are of VCF or BCF; else []."""
+    if isinstance(source, (str, os.PathLike, list, tuple)):
+        kind = format_of(source)
+        if kind is not None and kind.opener == "vcf:open_vcf":
+            return expand(source)  # type: ignore[arg-type]
+    return []
 
 
 @dataclass(frozen=True)
@@ -65,11 +76,11 @@ class VcfCost:
 
     def __str__(self) -> str:
         minutes = self.seconds / 60
-        shown = f"{minutes:.0f} min" if minutes >= 2 else f"{self.seconds:.0f} s"
+        shown = f"{minutes:.0f} min" if minutes >= 2 else f"{max(1, self.seconds):.0f} s"
         return (
-            f"vcf2zarr takes about {shown} on {max(1, self.processes)} of the cores, about "
-            f"{size(TEMPORARY * self.packed)} of temporary disk in {self.folder} ({size(self.free)} "
-            f"are free), and writes about {size(STORED * self.packed)}"
+            f"vcf2zarr takes about {shown} on {max(1, self.processes)} of the cores, and about "
+            f"{size(TEMPORARY * self.packed)} of temporary disk in {self.folder}, where "
+            f"{size(self.free)} are free; it writes about {size(STORED * self.packed)}"
         )
 
 

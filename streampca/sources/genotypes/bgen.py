@@ -6,19 +6,19 @@ Source: BGEN specification 1.2; PLINK 2, "--bgen" and "--hard-call-threshold".
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError, StreamPCAError
-from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount
+from streampca.matrix import Labels, Location, ReadCount
 from streampca.paths import BINARY, read_fully
-from streampca.sources.genotypes.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
 from streampca.sources.genotypes.bgen_index import (
     BGI,
     Header,
@@ -28,21 +28,23 @@ from streampca.sources.genotypes.bgen_index import (
     several_shown,
     variant_columns,
 )
+from streampca.sources.genotypes.dosages import DosageMatrix, DosageReader, hard_calls
 from streampca.sources.genotypes.oxford_samples import labels_of_samples
 from streampca.sources.genotypes.variants import variant_labels
 from streampca.sources.local_files import FileLocation
-from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, ThreadBuffers, room_for
+from streampca.sources.stacked import Index, Reader, Tally, ThreadBuffers, room_for
 
 GROUP_NBYTES = 1 << 20  # of neighbouring variants that are read at once
 MOST_NBYTES = 4  # of a probability
 REFERENCES = ("first", "last")
 
 
-class BgenReader(Reader):
-    """Copies of an allele, (variants, samples), of the biallelic variants of one BGEN.
+class BgenReader(DosageReader):
+    """Dosages of an allele, (variants, samples), of the biallelic variants of one BGEN.
 
-    starts, ends : (p,) places of the kept variants.  dosages : float32, else int8 hard calls.
+    starts, ends : (p,) places of the kept variants.
     first : the first allele is counted; else the second.
+    others : files that belong to it.
     """
 
     loads = ("numba",)
@@ -56,16 +58,20 @@ class BgenReader(Reader):
         starts: np.ndarray[Any, Any],
         ends: np.ndarray[Any, Any],
         *,
-        dosages: bool,
         first: bool,
         others: tuple[str, ...],
     ) -> None:
         self.path, self.compression, self.others = os.path.abspath(path), header.compression, others
         self.starts, self.ends, self.first = starts, ends, first
         self.shape = (len(starts), header.n_samples)
-        self.dtype = np.dtype(np.float32 if dosages else np.int8)
+        self.stored_as: Callable[[Any], Any] = as_they_are
         self.largest = int((ends - starts).max(initial=0))
         self.tally, self.buffers = Tally(), ThreadBuffers()
+
+    def calls(self) -> Reader:
+        reader = copy.copy(self)
+        reader.dtype, reader.stored_as = np.dtype(np.int8), hard_calls
+        return reader
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         from streampca.kernels.probabilities import copies_of
@@ -77,7 +83,7 @@ class BgenReader(Reader):
             nbytes += len(raw)
             try:
                 block = self._block(raw)
-                copies_of(block, self.shape[1], self.first, copies[j - start])
+                copies_of(block, self.shape[1], self.first, self.stored_as, copies[j - start])
             except (struct.error, zlib.error, RuntimeError) as error:
                 raise DamagedSourceError(f"{self._named(j, raw)}: {error}") from None
             except StreamPCAError as error:
@@ -158,8 +164,7 @@ class BgenReader(Reader):
     def part(self, dim: int, start: int, stop: int) -> Reader:
         if dim:
             return self
-        smaller = BgenReader.__new__(BgenReader)
-        smaller.__dict__.update(self.__dict__)
+        smaller = copy.copy(self)
         smaller.starts = self.starts[start - self.begin : stop - self.begin]
         smaller.ends = self.ends[start - self.begin : stop - self.begin]
         smaller.begin = start
@@ -181,20 +186,22 @@ class BgenReader(Reader):
         return (self.path, *self.others)
 
 
+def as_they_are(dosages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What a reader of dosages stores."""
+    return dosages
+
+
 def open_bgen(
     path: str,
     *,
-    dosages: bool = False,
-    reference_allele: str = "first",
+    reference_allele: str | None = None,
     sample_file: str | None = None,
     multiallelic: str = "error",
-) -> ChunkedMatrix:
-    """A BGEN 1.2 or 1.3 as samples x variants: copies of the allele that is not the reference.
+) -> DosageMatrix:
+    """A BGEN 1.2 or 1.3 as samples x variants: dosages of the allele that is not the reference.
 
-    dosages : False: int8 hard calls, as ``plink2 --hard-call-threshold 0.1`` makes them, -1 =
-        missing; True: float32 dosages, NaN = missing.
-    reference_allele : "first", as in UK Biobank and of ``plink2 --export bgen-1.2 ref-first``; or
-        "last", as ``plink2 --export bgen-1.2`` writes without that. PLINK counts the other one.
+    reference_allele : "first", the default, as in UK Biobank and ``plink2 --export bgen-1.2
+        ref-first``; or "last", as ``plink2 --export bgen-1.2``. PLINK counts the other one.
     sample_file : its .sample; default: the one of the same name next to it, else the identifiers
         within.
     multiallelic : "error" refuses variants of another number of alleles than two, "drop" leaves
@@ -207,6 +214,7 @@ def open_bgen(
     Raises SourceError for files that are absent, damaged or do not belong together, and for BGEN
     1.1; InvalidInputError, when they are read, for samples of more than two copies.
     """
+    reference_allele = reference_allele or REFERENCES[0]
     if reference_allele not in REFERENCES:
         raise InvalidInputError(f"reference_allele={reference_allele!r}; expected first or last")
     if multiallelic not in ("error", "drop"):
@@ -232,16 +240,13 @@ def open_bgen(
         header,
         places.starts[:-1][kept],
         places.starts[1:][kept],
-        dosages=dosages,
         first=first,
         others=tuple(map(os.path.abspath, others)),
     )
     *known, one, two = variant_columns(path, places, kept)
     counted, other = (one, two) if first else (two, one)
     variants = variant_labels(*known, counted, other, unnamed=places.unnamed)
-    labels = Labels(samples, variants, attrs={PLOIDY: DIPLOID})
-    code = None if dosages else MISSING_CALL
-    matrix = StackedMatrix(reader, (1,), (0,), labels, missing_value=code)
+    matrix = DosageMatrix(reader, Labels(samples, variants))
     matrix.resident_nbytes = reader.starts.nbytes + reader.ends.nbytes
     matrix.multiallelic = len(places.several)
     notes = [] if places.by_index else [f"{path} has no bgenix index; its headers were scanned"]

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,23 +28,28 @@ from streampca.errors import (
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location
 from streampca.matrix.columns import PIECE, Runs, as_text, compact, joined
 from streampca.sources.genotypes.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
+from streampca.sources.genotypes.dosages import DosageMatrix, DosageReader
 from streampca.sources.genotypes.variants import UNNAMED, sample_labels, variant_labels
 from streampca.sources.local_files import FileLocation, ScratchFolder, append_to
 from streampca.sources.npy import NpyReader
-from streampca.sources.stacked import Index, StackedMatrix
+from streampca.sources.stacked import StackedMatrix
 
 WRITTEN = 4 << 20  # bytes of calls that are written at a time
 LARGEST = 256 << 20  # bytes of a compressed file; parsed at 1 to 6 MB/s
 TEXT_TIMES = 16  # a file that is not compressed may be larger
 END = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # of BGZF
 INDEXES = (".tbi", ".csi")
+CALLS = "calls"  # name of the scratch file
 
 
 class VcfReader(NpyReader):
     """Calls (variants, samples) in a scratch file, known by the VCF that they come from."""
 
-    def __init__(self, path: str, shape: tuple[int, int], dtype: Any, origin: str) -> None:
-        self._lay(path, shape, dtype, 0)
+    def __init__(
+        self, folder: ScratchFolder, shape: tuple[int, int], dtype: Any, origin: str
+    ) -> None:
+        self._lay(os.path.join(folder.path, CALLS), shape, dtype, 0)
+        self.folder = folder  # which is removed with the last reader of this process
         self.origin = os.path.abspath(origin)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
@@ -61,13 +67,17 @@ class VcfReader(NpyReader):
         return (FileLocation(self.path),)
 
 
+class VcfDosages(VcfReader, DosageReader):
+    """Dosages of DS in such a file."""
+
+
 def open_vcf(
-    path: str, *, dosages: bool = False, multiallelic: str = "error"
+    path: str, *, dosages: bool | None = None, multiallelic: str = "error"
 ) -> ChunkedMatrix:
     """A VCF or BCF as samples x variants: copies of the first ALT.
 
-    dosages : False: int8 calls of GT, -1 = missing; True: float32 of DS, NaN = missing; the call
-        where a cell has no DS, as ``plink2 --vcf ... dosage=DS``.
+    dosages : None and False: int8 calls of GT, -1 = missing, as ``plink2 --vcf``; True: float32 of
+        DS, NaN = missing, and the call where a cell has none, as ``plink2 --vcf ... dosage=DS``.
     multiallelic : "error" refuses variants of more than two alleles, "drop" leaves them out.
 
     Phase is ignored. A haploid call counts twice, as in a .bed. A half call, such as ./1, is
@@ -83,7 +93,8 @@ def open_vcf(
     if multiallelic not in ("error", "drop"):
         raise InvalidInputError(f"multiallelic={multiallelic!r}; expected 'error' or 'drop'")
     reader_of = _cyvcf2()
-    _check_file(path)
+    check_whole(path)
+    _check_size(path)
     try:
         file = reader_of(path)
         names = list(file.samples)
@@ -92,23 +103,34 @@ def open_vcf(
     if not names:
         raise SourceError(f"{path} has no samples: its header names none")
     samples = sample_labels(None, as_text(names))
-    parser = _Parser(path, file, len(names), dosages, multiallelic == "drop")
+    parser = _Parser(path, file, len(names), dosages is True, multiallelic == "drop")
     folder = ScratchFolder()
-    scratch = os.path.join(folder.path, "calls")
-    _check_room(path, file, len(names) * parser.dtype.itemsize, folder.path)
+    known = _indexed_records(path, file)
+    _check_room(path, (known or 0) * len(names) * parser.dtype.itemsize, folder.path)
     try:
-        with open(scratch, "wb", buffering=0) as out:
+        with open(os.path.join(folder.path, CALLS), "wb", buffering=0) as out:
             for part in parser.parts():
                 append_to(out, part.reshape(-1))
     except OSError as error:
         if isinstance(error, SourceError) or error.errno != errno.ENOSPC:
             raise
-        raise SourceError(f"{path}: no room for its calls in {folder.path}. {_repair(path)}") from None
-    reader = VcfReader(scratch, (parser.count, len(names)), parser.dtype, path)
-    labels = Labels(samples, parser.labels(), attrs={PLOIDY: DIPLOID})
-    code = None if dosages else MISSING_CALL
-    matrix = StackedMatrix(reader, (1,), (0,), labels, missing_value=code)
-    matrix.folder = folder  # type: ignore[attr-defined]
+        raise SourceError(
+            f"{path}: no room for its calls in {folder.path}. {_repair(path)}"
+        ) from None
+    shape, found = (parser.count, len(names)), parser.count + parser.several
+    if known not in (None, found):
+        raise DamagedSourceError(
+            f"{path} has {found} variants, and its index counts {known}: it is truncated, or has "
+            f"changed. If it is whole, write the index again: bcftools index -f {path}"
+        )
+    labels = Labels(samples, parser.labels())
+    matrix: StackedMatrix
+    if dosages:
+        matrix = DosageMatrix(VcfDosages(folder, shape, parser.dtype, path), labels)
+    else:
+        labels = replace(labels, attrs={PLOIDY: DIPLOID})
+        reader = VcfReader(folder, shape, parser.dtype, path)
+        matrix = StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
     matrix.multiallelic = parser.several
     notes = [f"{path} was parsed once into {folder.path}, a scratch folder"]
     if parser.several:
@@ -137,9 +159,12 @@ def _repair(path: str) -> str:
     return f"Convert it once: streampca convert {path} -o {stem}.zarr"
 
 
-def _check_file(path: str) -> None:
-    """Refuse a file that is cut off, as far as its end tells, or large."""
-    size = os.path.getsize(path)
+def check_whole(path: str) -> None:
+    """Refuse a file that is no VCF, or cut off, as far as its end tells. Raises SourceError."""
+    try:
+        size = os.path.getsize(path)
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from None
     with open(path, "rb") as file:
         head = file.read(18)
         file.seek(max(0, size - len(END)))
@@ -153,6 +178,13 @@ def _check_file(path: str) -> None:
         )
     if not packed and tail[-1:] != b"\n":
         raise DamagedSourceError(f"{path} is truncated: its last line has no end")
+
+
+def _check_size(path: str) -> None:
+    """Refuse a large file."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        packed = file.read(2) == END[:2]
     most = LARGEST if packed else TEXT_TIMES * LARGEST
     if size > most:
         raise SourceError(
@@ -161,18 +193,22 @@ def _check_file(path: str) -> None:
         )
 
 
-def _check_room(path: str, file: Any, row_nbytes: int, folder: str) -> None:
-    """Refuse where the calls of an indexed file do not fit the disk."""
+def _indexed_records(path: str, file: Any) -> int | None:
+    """How many variants the index of a file counts; None without one."""
     if not any(os.path.isfile(path + end) for end in INDEXES):
-        return
+        return None
     try:
-        need = int(file.num_records) * row_nbytes
+        return int(file.num_records)
     except Exception:  # of an index that does not count them
-        return
+        return None
+
+
+def _check_room(path: str, nbytes: int, folder: str) -> None:
+    """Refuse where the calls do not fit the disk."""
     free = shutil.disk_usage(folder).free
-    if need > free:
+    if nbytes > free:
         raise SourceError(
-            f"{path}: its calls take {need >> 20} MiB of scratch in {os.path.dirname(folder)}, "
+            f"{path}: its calls take {nbytes >> 20} MiB of scratch in {os.path.dirname(folder)}, "
             f"where {free >> 20} MiB are free. Set TMPDIR to a larger disk, or convert it"
         )
 
