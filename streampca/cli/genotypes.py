@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -332,12 +333,20 @@ def run_project(arguments: argparse.Namespace) -> int:
 def run_convert(arguments: argparse.Namespace) -> int:
     """``streampca convert``."""
     from streampca.operations.convert import convert
+    from streampca.operations.convert_vcf import vcf_cost, vcf_files
 
     check_endings(arrays=[arguments.output])
     if "://" not in arguments.output:
         check_writable(Path(arguments.output))
+    source: Any = files_read(arguments)
+    if files := vcf_files(source):
+        print(
+            f"{', '.join(map(shown, files))}: {vcf_cost(files, arguments.output)}", file=sys.stderr
+        )
+    else:
+        source = open_source(arguments)
     done = convert(
-        open_source(arguments),
+        source,
         arguments.output,
         overwrite=arguments.overwrite,
         memory_limit=arguments.memory_limit,

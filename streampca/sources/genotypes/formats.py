@@ -76,6 +76,24 @@ FORMATS = (
         takes=("sample_file", "variant_file"),
         option=("eigfile", "{}.geno"),
     ),
+    GenotypeFormat(
+        "BGEN",
+        (".bgen",),
+        "bgen:open_bgen",
+        takes=("multiallelic", "reference_allele", "sample_file"),
+        beside=(".bgen.bgi", ".sample"),
+        option=("bgen", "{}"),
+    ),
+    GenotypeFormat(
+        "VCF",
+        (".vcf", ".vcf.gz", ".vcf.bgz"),
+        "vcf:open_vcf",
+        takes=("dosages", "multiallelic"),
+        option=("vcf", "{}"),
+    ),
+    GenotypeFormat(
+        "BCF", (".bcf",), "vcf:open_vcf", takes=("dosages", "multiallelic"), option=("bcf", "{}")
+    ),
 )
 CALLS = tuple(one.suffixes[0] for one in FORMATS)  # ends of the files that hold calls
 

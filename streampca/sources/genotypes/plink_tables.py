@@ -188,12 +188,12 @@ class Scan:
             kind = np.dtype(np.int64) if i == POSITION else SHORT if self.short[i] else TEXT
             columns.append(VariantColumn(lines, i, kind))
         if self.count <= HELD:
-            columns = _in_memory(columns, self.count)
+            columns = in_memory(columns, self.count)
         several = np.asarray(self.several, np.int64)
         return VariantTable(columns, self.count, self.unnamed, self.n_ignored, several)
 
 
-def _in_memory(columns: list[Any], count: int) -> list[Any]:
+def in_memory(columns: list[Any], count: int) -> list[Any]:
     """All columns, piece by piece: each line is split once."""
     ends = [(i, min(i + PIECE, count)) for i in range(0, count, PIECE)]
     parts = [[column.read(*end) for column in columns] for end in ends]
