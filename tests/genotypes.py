@@ -64,6 +64,46 @@ def write_plink(
     return f"{stem}.bed"
 
 
+def write_pgen(
+    stem: str | Path,
+    calls: np.ndarray,
+    *,
+    dosages: np.ndarray | None = None,
+    ids: Sequence[str] | None = None,
+    chromosomes: Sequence[str] | None = None,
+    samples: Sequence[str] | None = None,
+    families: Sequence[str] | None = None,
+    alleles: Sequence[tuple[str, str]] | None = None,
+) -> str:
+    """Write stem.pgen, .pvar and .psam of calls (n, p), copies of ALT, with pgenlib; the path.
+
+    dosages : (n, p), NaN = missing, instead of the calls.  alleles : (ALT, REF) of each variant.
+    """
+    import pgenlib
+
+    n, p = (calls if dosages is None else dosages).shape
+    ids, chromosomes = ids or variant_names(p), chromosomes or ["1"] * p
+    samples, alleles = samples or sample_names(n), alleles or [("G", "A")] * p
+    name = f"{stem}.pgen".encode()
+    writer = pgenlib.PgenWriter(name, n, p, False, dosage_present=dosages is not None)
+    if dosages is None:
+        coded = np.where(calls < 0, np.int8(-9), calls)
+        writer.append_biallelic_batch(np.ascontiguousarray(coded.T, np.int8))
+    else:
+        values = np.where(np.isnan(dosages), -9, dosages)
+        writer.append_dosages_batch(np.ascontiguousarray(values.T, np.float32))
+    writer.close()
+    rows = zip(chromosomes, ids, alleles, strict=True)
+    lines = [f"{c}\t{100 + j}\t{v}\t{b}\t{a}\n" for j, (c, v, (a, b)) in enumerate(rows)]
+    Path(f"{stem}.pvar").write_text("#CHROM\tPOS\tID\tREF\tALT\n" + "".join(lines))
+    people = [[one] for one in samples]
+    if families:
+        people = [[home, one] for home, one in zip(families, samples, strict=True)]
+    head = "#FID\tIID\tSEX\n" if families else "#IID\tSEX\n"
+    Path(f"{stem}.psam").write_text(head + "".join("\t".join([*p, "NA\n"]) for p in people))
+    return f"{stem}.pgen"
+
+
 def diploid(calls: np.ndarray) -> np.ndarray:
     """(p, n, 2) int8 alleles of calls (n, p), as ``call_genotype`` holds them."""
     counts = calls.T

@@ -14,7 +14,6 @@ OPENED = (
     """.split(),
 )
 CONVERSIONS = {
-    ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
     ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
 }
 JOINED = (*CALLS, ".zarr", ".vcz")  # several of these are opened as one, by a pattern

@@ -23,7 +23,7 @@ import numpy as np
 from streampca.errors import DamagedSourceError, SourceError, shorten
 from streampca.matrix.columns import PIECE, Runs, Text, compact
 from streampca.paths import BINARY, read_fully
-from streampca.sources.genotypes.plink_tables import HELD, TEXT, BimColumn, in_memory, stamp_of
+from streampca.sources.genotypes.plink_tables import HELD, TEXT, VariantColumn, in_memory, stamp_of
 from streampca.sources.genotypes.variants import UNNAMED
 
 BGI = ".bgi"
@@ -339,7 +339,7 @@ def variant_columns(path: str, places: Places, kept: Any) -> list[Any]:
     """
     lines = BgenLines(path, stamp_of(path), places.starts[:-1][kept])
     kinds = [TEXT, TEXT, np.dtype(np.int64), TEXT, TEXT]
-    columns: list[Any] = [BimColumn(lines, i, kind) for i, kind in enumerate(kinds)]
+    columns: list[Any] = [VariantColumn(lines, i, kind) for i, kind in enumerate(kinds)]
     if isinstance(kept, slice):
         columns[0] = places.chromosomes
     else:

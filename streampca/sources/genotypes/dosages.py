@@ -59,9 +59,9 @@ class HardCalls(Reader):
         return self.dosages.edges(dim)
 
     def scratch_nbytes(self, index: Index) -> int:
-        cells = int(np.prod([part.stop - part.start for part in index]))
+        cells = (index[0].stop - index[0].start) * (index[1].stop - index[1].start)
         pieces = 4 * (PIECE_NBYTES + FLOAT.itemsize * (index[1].stop - index[1].start))
-        return self.dosages.scratch_nbytes(index) + cells * FLOAT.itemsize + pieces
+        return int(self.dosages.scratch_nbytes(index) + cells * FLOAT.itemsize + pieces)
 
     def fingerprint(self) -> str:
         return self._digest(self.dosages.fingerprint())

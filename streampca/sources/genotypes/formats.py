@@ -63,6 +63,13 @@ FORMATS = (
         joins=True,
     ),
     GenotypeFormat(
+        "PLINK 2 fileset",
+        (".pgen", ".pvar", ".pvar.zst", ".psam"),
+        "pgen:open_pgen",
+        takes=("dosages", "multiallelic"),
+        option=("pfile", "{}.pgen"),
+    ),
+    GenotypeFormat(
         "BGEN",
         (".bgen",),
         "bgen:open_bgen",
