@@ -261,10 +261,11 @@ def _check_metadata(db: Any, path: str, index: str) -> None:
     """Refuse an index that says it is of another file."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'Metadata'").fetchone():
         return
-    row = db.execute("SELECT file_size, first_1000_bytes FROM Metadata").fetchone()
+    row = db.execute("SELECT first_1000_bytes FROM Metadata").fetchone()
+    known = b"" if row is None or row[0] is None else bytes(row[0])
     with open(path, "rb") as file:
-        first = file.read(1000)
-    if row is not None and row[1] is not None and bytes(row[1]) != first:
+        first = file.read(len(known))
+    if not known.startswith(first):  # a file that is shorter is truncated, which is seen later
         raise SourceError(
             f"{index} is the index of another file: its first bytes are not those of {path}. "
             f"{_again(path)}"
