@@ -160,9 +160,11 @@ def prefix_options(group: Any) -> None:
     for one in FORMATS:
         if one.option is not None:
             name, path = one.option
+            if path == "{}":
+                group.add_argument(f"--{name}", metavar="FILE", help=f"a {one.name}")
+                continue
             stands_for = [os.path.basename(file) for file in one.files(path.format("PREFIX"))]
-            value = "PREFIX" if path != "{}" else "FILE"
-            group.add_argument(f"--{name}", metavar=value, help=", ".join(stands_for))
+            group.add_argument(f"--{name}", metavar="PREFIX", help=", ".join(stands_for))
 
 
 def files_read(arguments: argparse.Namespace) -> list[str]:

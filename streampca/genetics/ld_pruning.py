@@ -32,7 +32,7 @@ from streampca.passes import (
     execute,
 )
 from streampca.sources import as_matrix
-from streampca.sources.genotypes.allele_counts import code_is_assumed
+from streampca.sources.genotypes.allele_counts import code_is_assumed, with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
 
 
@@ -239,7 +239,7 @@ def prune_ld(
     array([0, 2, 3])
     """
     rules = PruningRules(r2, window, default_step(window) if step is None else step, order)
-    opened = as_matrix(X, dim=dim, missing_value=missing_value)
+    opened = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
     matrix, running = opened.hard_calls(), Running(memory_limit, scheduler, progress)
     scan = ld_scan(matrix, rules)
     before: list[tuple[Plan, PassCost]] = []

@@ -61,6 +61,7 @@ from streampca.sources.zarr.reader import ZarrReader
 from streampca.sources.zarr.stores import is_repository, metadata_errors
 
 TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
+OF_ONE_FORMAT = ("reference_allele", "sample_file", "variant_file")  # of some formats of genotypes
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
@@ -76,6 +77,9 @@ def open(
     missing_chunks: str = "error",
     multiallelic: str = "error",
     dosages: bool | None = None,
+    reference_allele: str | None = None,
+    sample_file: str | None = None,
+    variant_file: str | None = None,
     branch: str | None = None,
     tag: str | None = None,
     snapshot: str | None = None,
@@ -121,6 +125,12 @@ def open(
     dosages : of genotypes, True reads expected copies of the counted allele, float32 from 0 to 2
         and NaN where missing; False reads calls, int8. None: what PLINK 2 takes from that format,
         dosages where any are stored. Kinship and LD pruning take the calls in any case.
+    reference_allele : of a BGEN, which of two alleles is the reference, "first" (the default, as in
+        UK Biobank) or "last" (of ``plink2 --export bgen-1.2`` without ref-first). The other one is
+        counted.
+    sample_file, variant_file : of a BGEN, its ``.sample``; of an EIGENSTRAT or PACKEDANCESTRYMAP,
+        its ``.ind`` and ``.snp``. Default: those of the same name next to it; for a BGEN, else the
+        identifiers within.
     branch, tag, snapshot : of an Icechunk repository, at most one. The same snapshot is read
         throughout, even if others commit meanwhile. For a local repository, which is recognised,
         the default is the head of "main"; for an ``s3://`` URL one is required.
@@ -371,7 +381,13 @@ def refuse_options(source: Any, options: dict[str, Any]) -> None:
         what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
         why = f"{hide_secrets(str(what))} is not a table (Parquet, Arrow, CSV, data frame)"
         raise InvalidInputError(f"{stated[0]}=: {why}; leave {stated[0]}= out")
-    files = isinstance(source, (str, os.PathLike, zarr.Group)) and format_of(source) is None
+    kind = format_of(source)
+    for name in OF_ONE_FORMAT:
+        if options[name] is not None and (kind is None or name not in kind.takes):
+            raise InvalidInputError(
+                f"{name}=: {hide_secrets(str(source)):.200} takes none; leave {name}= out"
+            )
+    files = isinstance(source, (str, os.PathLike, zarr.Group)) and kind is None
     if options["group"] is not None and not files:
         raise InvalidInputError(f"group=: a {type(source).__name__} has none; leave group= out")
 

@@ -13,14 +13,7 @@ OPENED = (
     .csv .tsv .csv.gz .hdf5
     """.split(),
 )
-CONVERSIONS = {
-    ".bgen": "plink2 --bgen {path} ref-first --make-bed --out {stem}",
-    ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
-    **{
-        suffix: "vcf2zarr convert {path} {stem}.vcz, or plink2 --vcf {path} --make-bed --out {stem}"
-        for suffix in (".vcf", ".vcf.gz", ".bcf")
-    },
-}
+CONVERSIONS = {".ped": "plink1.9 --file {stem} --make-bed --out {stem}"}
 JOINED = (*CALLS, ".zarr", ".vcz")  # several of these are opened as one, by a pattern
 SHOWN = 5  # names of a folder that a message repeats
 

@@ -113,6 +113,7 @@ class DosageMatrix(StackedMatrix):
         labels = replace(self.labels, attrs=attrs)
         matrix = StackedMatrix(self.reader.calls(), (1,), (0,), labels, missing_value=MISSING_CALL)
         matrix.note, matrix.multiallelic = self.note, self.multiallelic
+        matrix.resident_nbytes = self.resident_nbytes
         return matrix
 
 

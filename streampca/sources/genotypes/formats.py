@@ -24,7 +24,7 @@ class GenotypeFormat:
         calls.
     opener : "module:function" of ``streampca.sources.genotypes``, imported when it is used. It
         takes the path and those options of ``streampca.open`` that ``takes`` names.
-    takes : "dosages", "multiallelic".
+    takes : "dosages", "multiallelic" and the like.
     beside : ends of the files that are read together with the calls.
     option : PLINK's option on the command line, and the path that its value stands for.
     joins : whether the opener takes several paths, or a pattern. Otherwise each file is opened, and
@@ -68,6 +68,31 @@ FORMATS = (
         "pgen:open_pgen",
         takes=("dosages", "multiallelic"),
         option=("pfile", "{}.pgen"),
+    ),
+    GenotypeFormat(
+        "EIGENSTRAT or PACKEDANCESTRYMAP",
+        (".geno", ".snp", ".ind"),
+        "eigenstrat:open_eigenstrat",
+        takes=("sample_file", "variant_file"),
+        option=("eigfile", "{}.geno"),
+    ),
+    GenotypeFormat(
+        "BGEN",
+        (".bgen",),
+        "bgen:open_bgen",
+        takes=("multiallelic", "reference_allele", "sample_file"),
+        beside=(".bgen.bgi", ".sample"),
+        option=("bgen", "{}"),
+    ),
+    GenotypeFormat(
+        "VCF",
+        (".vcf", ".vcf.gz", ".vcf.bgz"),
+        "vcf:open_vcf",
+        takes=("dosages", "multiallelic"),
+        option=("vcf", "{}"),
+    ),
+    GenotypeFormat(
+        "BCF", (".bcf",), "vcf:open_vcf", takes=("dosages", "multiallelic"), option=("bcf", "{}")
     ),
 )
 CALLS = tuple(one.suffixes[0] for one in FORMATS)  # ends of the files that hold calls
