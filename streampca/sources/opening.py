@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import glob
 import math
 import numbers
 import os
@@ -30,7 +29,7 @@ from streampca.sources.dask.lazy import LazyReader, is_dask_frame
 from streampca.sources.genotypes.formats import format_of
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.images import are_images, open_images
-from streampca.sources.joining import expand, join_files
+from streampca.sources.joining import expand, is_pattern, join_files
 from streampca.sources.memory.arrays import from_array
 from streampca.sources.npy import NpyReader
 from streampca.sources.sparse.anndata import (
@@ -341,8 +340,7 @@ def _several_paths(source: Any) -> list[str] | None:
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = os.fspath(source)
-    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
-    return expand(path) if pattern else None
+    return expand(path) if is_pattern(path) else None
 
 
 # Tables: which sources are such, and what only they take.
