@@ -13,9 +13,7 @@ OPENED = (
     .csv .tsv .csv.gz .hdf5
     """.split(),
 )
-CONVERSIONS = {
-    ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
-}
+CONVERSIONS = {".ped": "plink1.9 --file {stem} --make-bed --out {stem}"}
 JOINED = (*CALLS, ".zarr", ".vcz")  # several of these are opened as one, by a pattern
 SHOWN = 5  # names of a folder that a message repeats
 
