@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -233,3 +234,51 @@ def write_geno(
     head = head.ljust(48 if word == "TGENO" else width, b"\0")
     Path(f"{stem}.geno").write_bytes(head + body.tobytes())
     return f"{stem}.geno"
+
+
+def certain(calls: np.ndarray, missing: np.ndarray | None = None) -> np.ndarray:
+    """(p, n, 3) probabilities of 0, 1 and 2 copies of calls (n, p), NaN where missing."""
+    lost = calls.T < 0 if missing is None else missing.T
+    probabilities = (np.where(lost, 0, calls.T)[..., None] == [0, 1, 2]).astype(np.float64)
+    probabilities[lost] = np.nan
+    return probabilities
+
+
+def write_bgen(
+    stem: str | Path,
+    probabilities: np.ndarray,
+    *,
+    bits: int = 8,
+    phased: bool = False,
+    ploidy: int = 2,
+    compression: str | None = "zstd",
+    layout: int = 2,
+    index: bool = True,
+    alleles: tuple[str, str] = ("A", "G"),
+    several: Sequence[int] = (),
+    ids: Sequence[str] | None = None,
+    chromosomes: Sequence[str] | None = None,
+    samples: Sequence[str] | bool = True,
+) -> str:
+    """Write stem.bgen of (p, n, genotypes) probabilities by the library bgen; its path.
+
+    several : numbers of variants that get a third allele, T.  samples : False for none.
+    """
+    from bgen import BgenWriter
+
+    p, n, _ = probabilities.shape
+    names = sample_names(n) if samples is True else list(samples or [])
+    path, ids = f"{stem}.bgen", ids or variant_names(p)
+    logging.getLogger().setLevel(logging.ERROR)  # the library warns of each rounded variant
+    with BgenWriter(path, n, names, compression, layout) as file:
+        for j in range(p):
+            rows, own = probabilities[j], list(alleles)
+            if j in several:
+                rows, own = np.hstack([rows, np.zeros_like(rows)]), [*alleles, "T"]
+            chromosome = chromosomes[j] if chromosomes else "1"
+            file.add_variant(
+                "", ids[j], chromosome, 100 + j, own, rows, ploidy, phased, min(bits, 32)
+            )
+    if not index:
+        Path(f"{path}.bgi").unlink(missing_ok=True)
+    return path

@@ -44,7 +44,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "transform": ("fit", "scores of new rows on a saved model"),
     "info": ("info", "describe a saved model or a source"),
     "prune": ("genotypes", "variants in approximate linkage equilibrium"),
-    "relate": ("relate", "relatives among the samples: KING-robust kinship of all pairs"),
+    "relate": ("relate", "kinship (KING) or relationship (GRM) of all pairs of samples"),
     "project": ("genotypes", "new samples onto a saved genotype model"),
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
     "impute": (
@@ -79,7 +79,10 @@ EXAMPLES = {  # command -> lines of its --help
     "transform": ["transform model new.zarr -o new-scores.zarr"],
     "info": ["info model", "info matrix.zarr"],
     "prune": ["prune x.bed --ld-r2 0.2 -o x.prune.in"],
-    "relate": ["relate x.bed -o x --king-cutoff 0.0884 --make-king-table"],
+    "relate": [
+        "relate x.bed -o x --king-cutoff 0.0884 --make-king-table",
+        "relate x.bed -o x --make-grm-bin",
+    ],
     "project": ["project model new.bed -o new.tsv --shrinkage oadp"],
     "convert": ["convert x.bed -o x.zarr"],
     "impute": [

@@ -70,7 +70,8 @@ ANSWERS = {
     "not needed: sex is not used": "update-sex; allow-no-sex",
     # results
     "streampca fit is that: -k 10 --out x; for approx --solver randomized": "pca; pca-cols",
-    "--relationship ZARR writes the relationship matrix": (
+    "streampca relate x.bed -o x --make-grm-bin writes the matrix for GCTA; "
+    "streampca.grm('x.bed').relationship is it in Python": (
         "make-rel; make-grm; make-grm-list; make-grm-bin; make-grm-sparse; make-grm-gz"
     ),
     "streampca project model x.bed -o x.tsv scores samples on a fit; --allele-wts writes loadings "

@@ -23,7 +23,7 @@ import numpy as np
 from streampca.errors import DamagedSourceError, SourceError, shorten
 from streampca.matrix.columns import PIECE, Runs, Text, compact
 from streampca.paths import BINARY, read_fully
-from streampca.sources.genotypes.plink_tables import HELD, TEXT, BimColumn, in_memory, stamp_of
+from streampca.sources.genotypes.plink_tables import HELD, TEXT, VariantColumn, in_memory, stamp_of
 from streampca.sources.genotypes.variants import UNNAMED
 
 BGI = ".bgi"
@@ -261,10 +261,11 @@ def _check_metadata(db: Any, path: str, index: str) -> None:
     """Refuse an index that says it is of another file."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'Metadata'").fetchone():
         return
-    row = db.execute("SELECT file_size, first_1000_bytes FROM Metadata").fetchone()
+    row = db.execute("SELECT first_1000_bytes FROM Metadata").fetchone()
+    known = b"" if row is None or row[0] is None else bytes(row[0])
     with open(path, "rb") as file:
-        first = file.read(1000)
-    if row is not None and row[1] is not None and bytes(row[1]) != first:
+        first = file.read(len(known))
+    if not known.startswith(first):  # a file that is shorter is truncated, which is seen later
         raise SourceError(
             f"{index} is the index of another file: its first bytes are not those of {path}. "
             f"{_again(path)}"
@@ -338,7 +339,7 @@ def variant_columns(path: str, places: Places, kept: Any) -> list[Any]:
     """
     lines = BgenLines(path, stamp_of(path), places.starts[:-1][kept])
     kinds = [TEXT, TEXT, np.dtype(np.int64), TEXT, TEXT]
-    columns: list[Any] = [BimColumn(lines, i, kind) for i, kind in enumerate(kinds)]
+    columns: list[Any] = [VariantColumn(lines, i, kind) for i, kind in enumerate(kinds)]
     if isinstance(kept, slice):
         columns[0] = places.chromosomes
     else:
