@@ -19,6 +19,9 @@ ANSWERS = {
         "file x; tfile x; lfile x"
     ),
     "--bfile x, or the path of the .bed": "bed; bim; fam",
+    "--eigfile x, or the path of the .geno, with --variant-file and --sample-file": (
+        "eiggeno; eigsnp; eigind"
+    ),
     "--bgen x.bgen --sample-file x.sample": "sample",
     "the default; calls are those of dosages within 0.1": "hard-call-threshold",
     "the default is missing, with a warning": "vcf-half-call",
