@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 ANSWERS = {
     # inputs
     "not read; convert it first: plink2 {} --make-bed --out y, then --bfile y": (
-        "pfile x; bpfile x; haps x.haps; data x; gen x.gen; import-dosage x; pmerge-list list.txt"
+        "haps x.haps; data x; gen x.gen; import-dosage x; pmerge-list list.txt"
     ),
     "not read; convert it first: plink1.9 {} --make-bed --out y, then --bfile y": (
         "file x; tfile x; lfile x"
@@ -22,8 +22,12 @@ ANSWERS = {
     "--eigfile x, or the path of the .geno, with --variant-file and --sample-file": (
         "eiggeno; eigsnp; eigind"
     ),
+    "--pfile x, or the path of the .pgen": "bpfile; pgen; pvar; psam",
     "--bgen x.bgen --sample-file x.sample": "sample",
-    "the default; calls are those of dosages within 0.1": "hard-call-threshold",
+    "not here: calls are those that a .pgen stores, else those of dosages within 0.1; to make a "
+    ".pgen of others: plink2 --pfile x {} --make-pgen --out y": (
+        "hard-call-threshold 0.2; dosage-erase-threshold 0.01"
+    ),
     "the default is missing, with a warning": "vcf-half-call",
     "name several filesets: streampca fit a.bed b.bed": "merge-list; bmerge; merge; pmerge",
     # variants
@@ -34,7 +38,7 @@ ANSWERS = {
         "new-id-max-allele-len 50"
     ),
     "--maf X, where X is the number of copies / (2 x samples)": "mac",
-    "--multiallelic drop, of a VCF Zarr; a .bed has two alleles": "max-alleles",
+    "--multiallelic drop; a .bed has two alleles": "max-alleles",
     "the default, with XY, PAR1 and PAR2; without these: --chr 1-22": "autosome",
     "the default": "autosome-par; autosome-xy; keep-allele-order; real-ref-alleles",
     "name the others: --chr 1-5,7-22": "not-chr",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.names import difference, reordered_numbers
 from streampca.sources.genotypes.variants import refuse_shared_variants
 from streampca.sources.tables.row_names import named_rows
@@ -27,6 +29,7 @@ from streampca.sources.tables.row_names import named_rows
 # Several files, such as the chromosomes of one set of samples, or the years of one grid.
 
 JOINS = ("samples", "features")
+_BRACES = re.compile(r"\{(?:[0-9]+\.\.[0-9]+|[^{},/]+(?:,[^{},/]+)+)\}")
 
 
 def join_files(
@@ -114,10 +117,21 @@ def _difference(paths: Sequence[str], parts: Sequence[ChunkedMatrix], axis: int)
     """The first difference between the labels of an axis; "" where they are the same."""
     first, kind = parts[0], ("sample", "feature")[axis]
     for path, part in zip(paths[1:], parts[1:], strict=True):
-        where = difference(first.labels.axis(axis), part.labels.axis(axis), kind)
-        if where:
+        one, other = first.labels.axis(axis), part.labels.axis(axis)
+        if where := difference(one, other, kind) or _other_family(one, other):
             return f"{paths[0]} and {path} differ: {where}"
     return ""
+
+
+def _other_family(one: AxisLabels, other: AxisLabels) -> str:
+    """The first sample of the same id in another family; "" where there is none."""
+    if "family" not in one.extra or "family" not in other.extra:
+        return ""
+    mine, theirs = (np.asarray(axis.extra["family"]) for axis in (one, other))
+    if not len(apart := np.flatnonzero(mine != theirs)):
+        return ""
+    i = int(apart[0])
+    return f"sample {i} ({one.name(i)}) is of family {mine[i]} in one and {theirs[i]} in the other"
 
 
 def other_field(paths: Sequence[str], parts: Sequence[ChunkedMatrix], names: Sequence[str]) -> str:
@@ -156,13 +170,14 @@ def _twice(parts: Sequence[ChunkedMatrix]) -> str:
 
 
 def expand(sources: str | Sequence[str]) -> list[str]:
-    """Paths of a list or a glob pattern. Raises SourceError where nothing matches.
+    """Paths of a list or a glob pattern; "{1..22}" and "{1,X}" stand for names, as in a shell.
 
+    Raises SourceError where nothing matches.
     Warns IncompleteSourceWarning where the files of a pattern are numbered, with a few left out.
     """
     listed = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     paths: list[str] = []
-    for source in map(os.fspath, listed):
+    for source in chain.from_iterable(without_braces(os.fspath(one)) for one in listed):
         if not glob.has_magic(source) or os.path.exists(source):
             paths.append(source)
         elif found := sorted(glob.glob(source), key=_natural):
@@ -176,6 +191,25 @@ def expand(sources: str | Sequence[str]) -> list[str]:
         twice = sorted({path for path in paths if paths.count(path) > 1})
         raise InvalidInputError(f"{shorten(twice)} is named twice")
     return paths
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path of this machine stands for several: a glob, or with braces."""
+    several = glob.has_magic(path) or _BRACES.search(path) is not None
+    return several and "://" not in path and not os.path.exists(path)
+
+
+def without_braces(path: str) -> list[str]:
+    """The names that a path with braces stands for."""
+    if (found := _BRACES.search(path)) is None or "://" in path or os.path.exists(path):
+        return [path]
+    before, inside, after = path[: found.start()], found[0][1:-1], path[found.end() :]
+    names = inside.split(",")
+    if ".." in inside:
+        first, last = map(int, inside.split(".."))
+        step, width = (1, -1)[last < first], len(inside.split("..")[0]) * inside.startswith("0")
+        names = [str(i).zfill(width) for i in range(first, last + step, step)]
+    return [path for name in names for path in without_braces(before + name + after)]
 
 
 def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:
@@ -201,9 +235,10 @@ def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:
 
 
 def _natural(path: str) -> list[tuple[int, str]]:
-    """A sort key that puts chr2 before chr10."""
+    """A sort key that puts chr2 before chr10, and chrX after all numbers."""
     digits = "".join(c if c.isdigit() else " " for c in Path(path).name).split()
-    return [*((int(d), "") for d in digits), (0, path)]
+    numbers = [(int(d), "") for d in digits] or [(sys.maxsize, "")]
+    return [*numbers, (0, path)]
 
 
 def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> ChunkedMatrix:

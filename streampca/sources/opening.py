@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import glob
 import math
 import numbers
 import os
@@ -30,7 +29,7 @@ from streampca.sources.dask.lazy import LazyReader, is_dask_frame
 from streampca.sources.genotypes.formats import format_of
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.images import are_images, open_images
-from streampca.sources.joining import expand, join_files
+from streampca.sources.joining import expand, is_pattern, join_files
 from streampca.sources.memory.arrays import from_array
 from streampca.sources.npy import NpyReader
 from streampca.sources.sparse.anndata import (
@@ -106,8 +105,9 @@ def open(
         AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
         ``.mtx``; images (a folder of them, see ``open_images``); Parquet (a file, a folder), Arrow
         or text (``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.data``; ``.gz``, ``.bz2``, ``.xz``
-        too); an AnnData in memory; genotypes (a ``.bed`` of PLINK 1); a list of paths or a
-        pattern (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
+        too); an AnnData in memory; genotypes (``.bed``, ``.pgen``, ``.bgen``, ``.vcf.gz``,
+        ``.bcf``, ``.geno``); a list of paths or a pattern (``chr*.bed``, ``chr{1..22}.pgen``,
+        ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
         (one with ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array
         (any graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
@@ -341,8 +341,7 @@ def _several_paths(source: Any) -> list[str] | None:
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = os.fspath(source)
-    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
-    return expand(path) if pattern else None
+    return expand(path) if is_pattern(path) else None
 
 
 # Tables: which sources are such, and what only they take.

@@ -45,7 +45,7 @@ def random_dosages(n: int, p: int, seed: int = 0, missing: float = 0.05) -> np.n
 
 
 def plink2(folder: Path, *words: str) -> None:
-    command = [str(PLINK2), *words, "--threads", "1", "--memory", "500"]
+    command = [str(PLINK2), *words, "--threads", "1", "--memory", "640"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -139,8 +139,31 @@ def test_kinship_and_pruning_take_the_calls(tmp_path):
     np.testing.assert_array_equal(streampca.kinship(path).kinship, whole)
     some = streampca.kinship(path, keep=["s1", "s5", "s7"]).kinship
     np.testing.assert_array_equal(some, whole[np.ix_([1, 5, 7], [1, 5, 7])])
-    kept = [streampca.prune_ld(one, window=20).kept for one in (matrix, calls)]
-    np.testing.assert_array_equal(*kept)
+    rare = np.nanmean(dosages.astype(float), axis=0) / 2
+    common = np.flatnonzero(np.minimum(rare, 1 - rare) >= 0.45)
+    found = streampca.kinship(path, maf=0.45)
+    assert (found.n_variants, len(found.provenance["passes"])) == (len(common), 2)
+    chosen = streampca.kinship(hard_calls(dosages)[:, common], missing_value=-1).kinship
+    np.testing.assert_array_equal(found.kinship, chosen)
+
+
+@needs_plink2
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pruning_of_dosages_keeps_what_plink_keeps(seed, tmp_path):
+    """Correlations are those of the calls, and the rarer of two is told by the dosages."""
+    rng = np.random.default_rng(seed)
+    copies = rng.binomial(2, rng.uniform(0.1, 0.9, 300), (50, 300)).astype(float)
+    for j in np.flatnonzero(rng.random(299) < 0.6) + 1:
+        alike = rng.random(50) < 0.85
+        copies[alike, j] = copies[alike, j - 1]
+    dosages = np.clip(copies + rng.normal(0, 0.06, copies.shape), 0, 2).astype(np.float32)
+    dosages[rng.random(copies.shape) < 0.03] = np.nan
+    path = write_pgen(tmp_path / "d", dosages, dosages=dosages)
+    plink2(tmp_path, "--pfile", "d", "--indep-pairwise", "30", "3", "0.3", "--bad-ld")
+    expected = (tmp_path / "plink2.prune.in").read_text().split()
+    found = streampca.prune_ld(path, r2=0.3, window=30, step=3)
+    assert found.ids.tolist() == expected
+    assert len(found.before) == 1
 
 
 def test_calls_of_dosages_are_those_of_plink():

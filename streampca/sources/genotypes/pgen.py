@@ -59,6 +59,7 @@ class PgenReader(Reader):
         self.n_variants, self.record_nbytes = header.n_variants, header.largest
         self.kept, self.several, self.n_alleles = kept, several, n_alleles
         self.shape = (header.n_variants if kept is None else len(kept), header.n_samples)
+        self.stored_nbytes = os.path.getsize(self.files[0])
         self.tally, self._local = Tally(), threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,7 +76,8 @@ class PgenReader(Reader):
                 self._fill(self._opened(), start, stop, values)
             except RuntimeError as error:
                 raise self._refused(error, f", variants {start} to {stop - 1}") from None
-        self.tally.add(ReadCount(1, values.nbytes, values.size // 4))
+        stored = self.stored_nbytes * (stop - start) // max(1, self.n_variants)
+        self.tally.add(ReadCount(1, values.nbytes, stored))
         return values[:, index[1]]
 
     def _fill(self, pgen: Any, start: int, stop: int, values: np.ndarray[Any, Any]) -> None:
