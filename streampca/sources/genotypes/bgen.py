@@ -49,6 +49,7 @@ class BgenReader(DosageReader):
 
     loads = ("numba",)
     into_buffer = True
+    dtype: np.dtype[Any] = DosageReader.dtype
     begin = 0  # number of the variant that ``starts`` begins with
 
     def __init__(
@@ -243,9 +244,9 @@ def open_bgen(
         first=first,
         others=tuple(map(os.path.abspath, others)),
     )
-    *known, one, two = variant_columns(path, places, kept)
-    counted, other = (one, two) if first else (two, one)
-    variants = variant_labels(*known, counted, other, unnamed=places.unnamed)
+    chromosome, name, position, one, two = variant_columns(path, places, kept)
+    both = (one, two) if first else (two, one)
+    variants = variant_labels(chromosome, name, position, *both, unnamed=places.unnamed)
     matrix = DosageMatrix(reader, Labels(samples, variants))
     matrix.resident_nbytes = reader.starts.nbytes + reader.ends.nbytes
     matrix.multiallelic = len(places.several)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -273,10 +273,20 @@ class VariantLines:
         return raw
 
 
+class Lines(Protocol):
+    """A table whose columns are read by pieces."""
+
+    count: int
+
+    def values(self, piece: int, column: int) -> np.ndarray[Any, Any]:
+        """A column of one piece."""
+        ...
+
+
 class VariantColumn(Column):
     """One column of a table of variants, read again piece by piece."""
 
-    def __init__(self, lines: VariantLines, column: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, lines: Lines, column: int, dtype: np.dtype[Any]) -> None:
         self.lines, self.column, self.dtype = lines, column, dtype
 
     def __len__(self) -> int:
