@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
@@ -24,6 +25,7 @@ from streampca.errors import (
     MissingDependencyError,
     SourceError,
 )
+from streampca.sources.genotypes import pgen
 from streampca.sources.genotypes.dosages import hard_calls
 
 pytest.importorskip("pgenlib")
@@ -74,6 +76,22 @@ def test_any_shape_in_pieces_is_the_whole(tmp_path_factory, n, p, cuts, seed, ax
     np.testing.assert_array_equal(np.concatenate(pieces, axis=axis), expected)
 
 
+def test_a_thread_holds_one_reader_of_pgenlib(tmp_path):
+    """Whatever the number of files: each holds the places of all its records."""
+    calls = random_calls(9, 12)
+    paths = [
+        write_pgen(tmp_path / f"p{i}", calls, ids=[f"{i}:{j}" for j in range(12)]) for i in (0, 1)
+    ]
+    matrix = streampca.open(paths)
+    for _ in range(2):
+        np.testing.assert_array_equal(values_of(matrix), np.hstack([calls, calls]))
+        np.testing.assert_array_equal(matrix.read(1, 0, 3), calls[:, :3])
+    assert pgen._held.last[0]() is matrix.parts[0].reader
+    del matrix
+    gc.collect()
+    assert not vars(pgen._held)  # and the file is closed
+
+
 def test_values_lie_by_feature_in_the_buffer(tmp_path):
     calls = random_calls(13, 30)
     matrix = streampca.open(write_pgen(tmp_path / "p", calls))
@@ -91,16 +109,16 @@ def test_a_fit_has_the_bits_of_the_bed(tmp_path):
     calls = random_calls(60, 1500, missing=0.03)
     chromosomes = ["1"] * 700 + ["2"] * 700 + ["X"] * 100
     bed = write_plink(tmp_path / "b", calls, chromosomes=chromosomes)
-    pgen = write_pgen(tmp_path / "b", calls, chromosomes=chromosomes)
+    twin = write_pgen(tmp_path / "b", calls, chromosomes=chromosomes)
     settings = {"maf": 0.05, "max_missing": 0.05, "memory_limit": "400MiB"}
-    one, other = (streampca.GenotypePCA(4, **settings).fit(path) for path in (bed, pgen))
+    one, other = (streampca.GenotypePCA(4, **settings).fit(path) for path in (bed, twin))
     for name in ("scores_", "components_", "eigenvalues_", "frequencies_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     blocks = [[step.edges.tolist() for step in model.plan_.passes] for model in (one, other)]
     assert blocks[0] == blocks[1]
-    relatives = [streampca.kinship(path).kinship for path in (bed, pgen)]
+    relatives = [streampca.kinship(path).kinship for path in (bed, twin)]
     np.testing.assert_array_equal(*relatives)
-    pruned = [streampca.prune_ld(path, window=50).kept for path in (bed, pgen)]
+    pruned = [streampca.prune_ld(path, window=50).kept for path in (bed, twin)]
     np.testing.assert_array_equal(*pruned)
 
 
@@ -177,10 +195,10 @@ def test_dosages_of_a_source_without_any_are_refused(tmp_path):
     for source in (bed, np.ones((3, 4)), streampca.open(bed)):
         with pytest.raises(InvalidInputError, match="leave dosages out"):
             streampca.open(source, dosages=True)
-    pgen = write_pgen(tmp_path / "b", random_calls(5, 9))
-    assert streampca.open(pgen).dtype == np.int8
+    path = write_pgen(tmp_path / "b", random_calls(5, 9))
+    assert streampca.open(path).dtype == np.int8
     np.testing.assert_array_equal(
-        np.nan_to_num(values_of(streampca.open(pgen, dosages=True)), nan=-1), random_calls(5, 9)
+        np.nan_to_num(values_of(streampca.open(path, dosages=True)), nan=-1), random_calls(5, 9)
     )
 
 
@@ -251,6 +269,7 @@ def test_a_compressed_pvar(held, tmp_path, monkeypatch):
     (tmp_path / "z.pvar.zst").write_bytes(packed)
     for source in (path, tmp_path / "z.pvar.zst"):
         found = streampca.open(source).labels.features
+        assert held or found.nbytes > 1000  # the columns are held, compressed
         again = pickle.loads(pickle.dumps(found))
         for one in (found, again):
             for left, right in zip(expected, (one.names(), *one.extra.values()), strict=True):
