@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
+from streampca.cli import main
 from streampca.errors import (
     IncompleteSourceWarning,
     InvalidInputError,
@@ -137,6 +138,35 @@ def test_dosages_are_standardised_as_numpy_does(tmp_path):
     expected = np.linalg.eigvalsh(z @ z.T / z.shape[1])[::-1][:3]
     np.testing.assert_allclose(model.eigenvalues_, expected, rtol=1e-6)
     np.testing.assert_array_equal(model.result_.missing_by_sample, np.isnan(dosages).sum(axis=1))
+
+
+def test_dosages_of_the_other_allele_are_turned(tmp_path):
+    """In a projection; and the scores of a fit come back."""
+    dosages = random_dosages(30, 200, missing=0)
+    path = write_pgen(tmp_path / "d", dosages, dosages=dosages)
+    turned = [("A", "G")] * 200
+    other = write_pgen(tmp_path / "t", dosages, dosages=2 - dosages, alleles=turned)
+    model = streampca.GenotypePCA(2).fit(path)
+    for source in (path, other):
+        found = streampca.project_samples(model, source)
+        np.testing.assert_allclose(found.scores, model.scores_, atol=1e-4)
+    np.testing.assert_allclose(model.transform(path), model.scores_, atol=1e-4)
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    dosages = random_dosages(20, 60)
+    path = write_pgen(tmp_path / "d", dosages, dosages=dosages)
+    for words, kind in ((["--pfile", path[:-5], "vzs"], "float32"), ([path], "float32")):
+        assert main(["plan", *words, "-k", "2"]) == 0
+        assert f"20 samples x 60 features ({kind}" in capsys.readouterr().out
+    assert main(["plan", path, "--no-dosages", "-k", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "20 samples x 60 features (int8" in said
+    assert "the dosages of the file are not read" in said
+    calls = write_pgen(tmp_path / "c", random_calls(20, 60))
+    assert main(["plan", calls, "--dosages", "-k", "2"]) == 0
+    assert main(["plan", write_plink(tmp_path / "c", random_calls(20, 60)), "--dosages"]) != 0
+    assert "leave dosages out" in capsys.readouterr().err
 
 
 def test_kinship_and_pruning_take_the_calls(tmp_path):
