@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import subprocess
 
@@ -39,8 +40,9 @@ def test_calls_are_those_of_the_bed(kind, n, tmp_path):
         np.testing.assert_array_equal(
             matrix.read(axis, start, stop), calls[:, start:stop] if axis else calls
         )
-    again = streampca.open(write_geno(tmp_path / "x", calls, kind, alleles=MANY))
-    assert again.fingerprint() != bed.fingerprint()
+    worker = pickle.loads(pickle.dumps(matrix))
+    np.testing.assert_array_equal(worker.read(1, 5, 18), calls[:, 5:18])
+    assert worker.fingerprint() == matrix.fingerprint() != bed.fingerprint()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -219,3 +221,19 @@ def test_commands_take_a_geno_as_a_bed(tmp_path, capsys, monkeypatch):
     assert main(["plot", to, "--kind", "scores", "-o", f"{to}.png"]) == 0
     assert drawn["labels"] == populations[:30]
     capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_hapmap3_from_its_geno_is_hapmap3_from_its_bed(shared_data, tmp_path):
+    bed = streampca.open(shared_data / "hapmap3" / "data.bed")
+    calls, features = bed.read(1, 0, bed.shape[1]), bed.labels.features
+    names = {"ids": features.names(), "samples": bed.labels.samples.names()}
+    names["chromosomes"] = features.extra["chromosome"].tolist()
+    alleles = (features.extra[f"{which}_allele"].tolist() for which in ("counted", "other"))
+    names["alleles"] = list(zip(*alleles, strict=True))
+    want = GenotypePCA(10, scale="eigensoft").fit(bed)
+    for kind in KINDS[:2]:
+        path = write_geno(tmp_path / kind, np.asarray(calls), kind, **names)
+        found = GenotypePCA(10, scale="eigensoft").fit(path)
+        np.testing.assert_array_equal(found.scores_, want.scores_)
+        np.testing.assert_array_equal(found.components_, want.components_)
