@@ -69,6 +69,17 @@ def test_any_of_the_files_opens_them_and_chromosomes_are_joined(tmp_path, capsys
     with pytest.raises(SourceError, match=r"x.ind: no such file.*sample_file='PATH'"):
         streampca.open(path)
     (tmp_path / "x.snp").rename(tmp_path / "places")
+    calls_of = write_geno(tmp_path / "z", calls, "PACKEDANCESTRYMAP")
+    head = tmp_path / "z.geno"
+    words = head.read_bytes()[:48].rstrip(b"\0").split()
+    zeros = b" ".join([*words[:3], b"0", b"0"]).ljust(48, b"\0")  # of writers without digests
+    (tmp_path / "z.packedancestrymapgeno").write_bytes(zeros + head.read_bytes()[48:])
+    for other in (calls_of, tmp_path / "z.packedancestrymapgeno"):
+        np.testing.assert_array_equal(streampca.open(other).read(1, 0, 12), calls)
+    (tmp_path / "z.geno").unlink()
+    (tmp_path / "x.geno.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(SourceError, match=r"x.geno.gz: .*gunzip .*x.geno.gz"):
+        streampca.open(tmp_path / "x.geno.gz")
     files = {"sample_file": tmp_path / "people", "variant_file": str(tmp_path / "places")}
     np.testing.assert_array_equal(streampca.open(path, **files).read(1, 0, 12), calls)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in files.items()]

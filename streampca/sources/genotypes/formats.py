@@ -71,7 +71,7 @@ FORMATS = (
     ),
     GenotypeFormat(
         "EIGENSTRAT or PACKEDANCESTRYMAP",
-        (".geno", ".snp", ".ind"),
+        (".geno", ".snp", ".ind", ".eigenstratgeno", ".packedancestrymapgeno"),
         "eigenstrat:open_eigenstrat",
         takes=("sample_file", "variant_file"),
         option=("eigfile", "{}.geno"),
