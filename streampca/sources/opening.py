@@ -105,7 +105,8 @@ def open(
         AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
         ``.mtx``; images (a folder of them, see ``open_images``); Parquet (a file, a folder), Arrow
         or text (``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.data``; ``.gz``, ``.bz2``, ``.xz``
-        too); an AnnData in memory; genotypes (a ``.bed`` of PLINK 1); a list of paths or a
+        too); an AnnData in memory; genotypes (``.bed``, ``.pgen``, ``.bgen``, ``.vcf``, ``.bcf``,
+        ``.vcf.gz``, ``.geno`` of EIGENSOFT); a list of paths or a
         pattern (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
         (one with ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array
         (any graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data

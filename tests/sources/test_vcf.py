@@ -271,8 +271,13 @@ def test_files_of_chromosomes_become_one_vcf_zarr(tmp_path):
     np.testing.assert_array_equal(values_of(joined), calls)
 
 
-def test_the_package_of_vcf2zarr_is_named(tmp_path, monkeypatch):
+def test_the_package_of_vcf2zarr_is_named(tmp_path, monkeypatch, capsys):
     path = write_vcf(tmp_path / "x.vcf", random_calls(4, 5))
+    words = ["convert", path, "-o", str(tmp_path / "x.zarr")]
+    assert main([*words, "--multiallelic", "drop"]) == 65
+    assert "streampca: --multiallelic: vcf2zarr keeps all" in capsys.readouterr().err
+    with pytest.raises(InvalidInputError, match="a VCF Zarr is variants x samples"):
+        convert(path, tmp_path / "x.zarr", samples_major=False)
     monkeypatch.setitem(sys.modules, "bio2zarr.vcf", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'streampca\[vcf\]'"):
         convert(path, tmp_path / "x.zarr")

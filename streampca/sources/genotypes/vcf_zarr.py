@@ -3,7 +3,7 @@
 Values are copies of the first alternate allele, -1 where a call is missing. After ``plink2 --vcf
 --make-bed`` the first allele of the .bim (A1), whose copies a .bed holds, is the alternate one:
 the same calls through a .bed are the same numbers. A haploid call counts twice, as there, also
-where all are haploid.
+where all are haploid. A half call, such as ./1, is missing, as of plink2 --vcf-half-call missing.
 Source: VCF Zarr specification 0.4: call_genotype, call_genotype_mask, missing and fill values.
 """
 
