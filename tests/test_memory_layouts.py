@@ -22,7 +22,7 @@ import xarray as xr
 import zarr
 
 from tests.forks import forked
-from tests.genotypes import random_calls, variant_names, write_plink
+from tests.genotypes import random_calls, variant_names, write_pgen, write_plink
 from tests.peaks import needs_proc
 
 # Its arguments are a path and a program that defines fit(limit) -> the plans that were made.
@@ -122,6 +122,15 @@ def plink(path: Path) -> str:
     path.with_suffix(".bim").write_text("".join(rows))
     path.with_suffix(".fam").write_text("".join(f"s{i} s{i} 0 0 0 -9\n" for i in range(n)))
     return str(path)
+
+
+def pgen(path: Path, dosages: bool) -> str:
+    """A .pgen of 1200 samples and 40,000 variants, or of dosages and 10,000."""
+    n, p = 1200, 10_000 if dosages else 40_000
+    rng = np.random.default_rng(0)
+    values = rng.random((n, p), "f4") * 2 if dosages else None
+    calls = rng.integers(-1, 3, (n, p), np.int8)
+    return write_pgen(path.with_suffix(""), calls, dosages=values)
 
 
 def sparse(n: int = 20_000, p: int = 3000, share: float = 0.03) -> scipy.sparse.csr_array:
@@ -269,6 +278,12 @@ LAYOUTS = {
         lambda path: calls(path, 300, 100_000), ".zarr", GENOTYPES
     ),
     "PLINK .bed": Layout(plink, ".bed", MODEL.format("GenotypePCA(5, " + LIMITED)),
+    "PLINK .pgen": Layout(
+        lambda path: pgen(path, False), ".pgen", MODEL.format("GenotypePCA(5, " + LIMITED)
+    ),
+    "dosages of a .pgen": Layout(
+        lambda path: pgen(path, True), ".pgen", MODEL.format("GenotypePCA(5, " + LIMITED)
+    ),
     "kinship": Layout(
         lambda path: write_plink(path.with_suffix(""), random_calls(2000, 4000)), ".bed", KINSHIP
     ),
@@ -343,6 +358,7 @@ SHOWN = (
     "wide, a share of the variance",
     "tall float64, largest gap",
     "Zarr v2",
+    "PLINK .pgen",
     "data frame",
     "polars",
     "Dask data frame",

@@ -19,6 +19,9 @@ ANSWERS = {
         "file x; tfile x; lfile x"
     ),
     "--bfile x, or the path of the .bed": "bed; bim; fam",
+    "--eigfile x, or the path of the .geno, with --variant-file and --sample-file": (
+        "eiggeno; eigsnp; eigind"
+    ),
     "--pfile x, or the path of the .pgen": "bpfile; pgen; pvar; psam",
     "--bgen x.bgen --sample-file x.sample": "sample",
     "not here: calls are those that a .pgen stores, else those of dosages within 0.1; to make a "

@@ -49,6 +49,7 @@ class PairSettings:
             maf=self.maf,
             max_missing=self.max_missing,
             code_assumed=copies_are_unstated(matrix),
+            counts=True,
             method=method,
         )
 

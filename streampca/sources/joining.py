@@ -23,13 +23,13 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.names import difference, reordered_numbers
+from streampca.paths import without_braces
 from streampca.sources.genotypes.variants import refuse_shared_variants
 from streampca.sources.tables.row_names import named_rows
 
 # Several files, such as the chromosomes of one set of samples, or the years of one grid.
 
 JOINS = ("samples", "features")
-_BRACES = re.compile(r"\{(?:[0-9]+\.\.[0-9]+|[^{},/]+(?:,[^{},/]+)+)\}")
 
 
 def join_files(
@@ -191,25 +191,6 @@ def expand(sources: str | Sequence[str]) -> list[str]:
         twice = sorted({path for path in paths if paths.count(path) > 1})
         raise InvalidInputError(f"{shorten(twice)} is named twice")
     return paths
-
-
-def is_pattern(path: str) -> bool:
-    """Whether a path of this machine stands for several: a glob, or with braces."""
-    several = glob.has_magic(path) or _BRACES.search(path) is not None
-    return several and "://" not in path and not os.path.exists(path)
-
-
-def without_braces(path: str) -> list[str]:
-    """The names that a path with braces stands for."""
-    if (found := _BRACES.search(path)) is None or "://" in path or os.path.exists(path):
-        return [path]
-    before, inside, after = path[: found.start()], found[0][1:-1], path[found.end() :]
-    names = inside.split(",")
-    if ".." in inside:
-        first, last = map(int, inside.split(".."))
-        step, width = (1, -1)[last < first], len(inside.split("..")[0]) * inside.startswith("0")
-        names = [str(i).zfill(width) for i in range(first, last + step, step)]
-    return [path for name in names for path in without_braces(before + name + after)]
 
 
 def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:

@@ -189,3 +189,33 @@ def test_what_convertf_writes_of_a_bed_is_read_as_the_bed(kind, tmp_path):
     ours = write_geno(tmp_path / "z", calls, kind, alleles=[ALLELES[j % 2] for j in range(P)])
     with open(ours, "rb") as one, open(tmp_path / "y.geno", "rb") as other:
         assert one.read(33) == other.read(33)  # the header, or lines
+
+
+def test_commands_take_a_geno_as_a_bed(tmp_path, capsys, monkeypatch):
+    calls = random_calls(40, 60)
+    names = [f"f{i}:s{i}" for i in range(40)]
+    populations = ["A", "B"] * 20
+    stem = tmp_path / "x"
+    write_geno(stem, calls, "PACKEDANCESTRYMAP", samples=names, populations=populations)
+    (tmp_path / "keep").write_text("".join(f"f{i} s{i}\n" for i in range(30)))
+    (tmp_path / "extract").write_text("".join(f"rs{j}\n" for j in range(50)))
+    chosen = ["--keep", f"{tmp_path}/keep", "--extract", f"{tmp_path}/extract"]
+    to = str(tmp_path / "model")
+    words = ["--eigfile", str(stem), *chosen, "--maf", "0.05", "--ld-r2", "0.5", "-k", "2"]
+    assert main(["fit", *words, "-o", to, "--out", f"{to}.t", "--quiet"]) == 0
+    model = streampca.load(to)
+    assert model.result_.labels.samples.names() == names[:30]
+    assert model.scores_.shape == (30, 2)
+    assert main(["project", to, f"{stem}.geno", "-o", f"{to}.tsv"]) == 0
+    assert main(["relate", f"{stem}.ind", *chosen, "-o", to, "--make-king-table"]) == 0
+    assert len((tmp_path / "model.kin0").read_text().splitlines()) == 1 + 30 * 29 // 2
+    assert main(["plan", f"{stem}.geno", "-k", "2"]) == 0
+    assert main(["convert", f"{stem}.geno", "-o", f"{to}.zarr"]) == 0
+    np.testing.assert_array_equal(streampca.open(f"{to}.zarr").read(1, 0, 60), calls)
+    drawn = {}
+    monkeypatch.setattr(
+        "streampca.cli.pictures.draw", lambda kind, result, path, **options: drawn.update(options)
+    )
+    assert main(["plot", to, "--kind", "scores", "-o", f"{to}.png"]) == 0
+    assert drawn["labels"] == populations[:30]
+    capsys.readouterr()

@@ -116,7 +116,7 @@ class TransposedReader(_OfThree, CallsReader):
         return max(1, min(self.shape[1], PIECE_NBYTES // (4 * max(nbytes, 1))))
 
     def scratch_nbytes(self, index: Index) -> int:
-        nbytes = -(-(index[0].stop - index[0].start) // 4) + 1
+        nbytes: int = -(-(index[0].stop - index[0].start) // 4) + 1
         return 5 * nbytes * self._rows(nbytes)
 
 

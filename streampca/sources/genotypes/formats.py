@@ -95,6 +95,7 @@ FORMATS = (
         "BCF", (".bcf",), "vcf:open_vcf", takes=("dosages", "multiallelic"), option=("bcf", "{}")
     ),
 )
+SUFFIXES = tuple(suffix for one in FORMATS for suffix in one.suffixes)
 CALLS = tuple(one.suffixes[0] for one in FORMATS)  # ends of the files that hold calls
 
 

@@ -174,6 +174,8 @@ class Scan:
     def done(self) -> VariantTable:
         """The table. Raises SourceError for one that is empty."""
         if not self.count:
+            if self.packed is None:
+                refuse_other_text(self.path)
             raise SourceError(f"{self.path} is empty")
         lines = VariantLines(
             self.path, self.stamp, self.layout, np.asarray(self.offsets), self.count, self.packed
