@@ -61,13 +61,13 @@ class VcfZarrDosages(VcfZarrReader, DosageReader):
         segment = (slice(0, longest), index[1], slice(0, 1))
         cells = longest * (index[1].stop - index[1].start)
         own = self.stored.scratch_nbytes(segment[: self._dims])
-        return super().scratch_nbytes(index) + own + cells * (16 + 2 * self.ploidy)
+        return int(super().scratch_nbytes(index) + own + cells * (16 + 2 * self.ploidy))
 
 
 class VcfZarrDosageMatrix(DosageMatrix):
     """Samples x variants of such dosages; the chunks of calls and mask count too."""
 
-    reader: VcfZarrDosages  # type: ignore[assignment]
+    reader: VcfZarrDosages
 
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         return VcfZarrMatrix.count_chunks(self, axis, start, stop)  # type: ignore[arg-type]
@@ -95,4 +95,4 @@ def with_dosages(
             f"{name} has calls of up to {called.ploidy} copies; dosages are read of up to 2"
         )
     stored = ZarrReader(group[DOSAGE], missing_chunks)
-    return VcfZarrDosageMatrix(VcfZarrDosages(called, stored), labels)  # type: ignore[arg-type]
+    return VcfZarrDosageMatrix(VcfZarrDosages(called, stored), labels)
