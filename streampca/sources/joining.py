@@ -63,6 +63,11 @@ def join_files(
     if join is None:
         twice = "" if unlike or not apart else _twice(parts) if named else _calls(parts)
         if apart and (unlike or twice):
+            if named and all(part.labels.features.dims == ("variant",) for part in parts):
+                raise SourceError(
+                    f"{apart}. Files of genotypes that are opened together need the same samples "
+                    "in the same order: plink2 --indiv-sort file IDS writes them in that of a list"
+                )
             raise (SourceError if named else InvalidInputError)(
                 f"{apart}. {'' if unlike else twice}{unlike}, so that they are not more samples of "
                 "one table either. Say which is meant: join='samples' or join='features'"

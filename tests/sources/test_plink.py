@@ -316,8 +316,8 @@ def test_nothing_is_written_where_a_source_is_refused(bed, tmp_path):
 
 
 def test_a_ped_gets_the_command_that_converts_it(tmp_path):
-    (tmp_path / "x.ped").write_bytes(b"\x6c\x1b\x10")
-    with pytest.raises(SourceError, match="plink1.9 --file"):
+    (tmp_path / "x.ped").touch()
+    with pytest.raises(SourceError, match=r"plink1\.9 --file .*x --make-bed"):
         streampca.open(tmp_path / "x.ped")
 
 
