@@ -17,8 +17,8 @@ from streampca.cli.score_files import ZARR, ending, is_file, scores_in
 from streampca.errors import InvalidInputError, OccupiedError, OutputError
 from streampca.matrix import VIEWS, ChunkedMatrix
 from streampca.models.explore.anndata_results import check_target
+from streampca.paths import without_braces
 from streampca.sources.genotypes.formats import CALLS, format_of
-from streampca.sources.joining import without_braces
 from streampca.store import is_bundle
 from streampca.store.labelled import SUFFIXES, write_dataset
 from streampca.store.places import exists_already, refuse_inside, sweep

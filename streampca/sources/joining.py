@@ -23,13 +23,13 @@ from streampca.errors import (
 )
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.names import difference, reordered_numbers
+from streampca.paths import without_braces
 from streampca.sources.genotypes.variants import refuse_shared_variants
 from streampca.sources.tables.row_names import named_rows
 
 # Several files, such as the chromosomes of one set of samples, or the years of one grid.
 
 JOINS = ("samples", "features")
-_BRACES = re.compile(r"\{(?:[0-9]+\.\.[0-9]+|[^{},/]+(?:,[^{},/]+)+)\}")
 
 
 def join_files(
@@ -63,6 +63,11 @@ def join_files(
     if join is None:
         twice = "" if unlike or not apart else _twice(parts) if named else _calls(parts)
         if apart and (unlike or twice):
+            if named and all(part.labels.features.dims == ("variant",) for part in parts):
+                raise SourceError(
+                    f"{apart}. Files of genotypes that are opened together need the same samples "
+                    "in the same order: plink2 --indiv-sort file IDS writes them in that of a list"
+                )
             raise (SourceError if named else InvalidInputError)(
                 f"{apart}. {'' if unlike else twice}{unlike}, so that they are not more samples of "
                 "one table either. Say which is meant: join='samples' or join='features'"
@@ -191,25 +196,6 @@ def expand(sources: str | Sequence[str]) -> list[str]:
         twice = sorted({path for path in paths if paths.count(path) > 1})
         raise InvalidInputError(f"{shorten(twice)} is named twice")
     return paths
-
-
-def is_pattern(path: str) -> bool:
-    """Whether a path of this machine stands for several: a glob, or with braces."""
-    several = glob.has_magic(path) or _BRACES.search(path) is not None
-    return several and "://" not in path and not os.path.exists(path)
-
-
-def without_braces(path: str) -> list[str]:
-    """The names that a path with braces stands for."""
-    if (found := _BRACES.search(path)) is None or "://" in path or os.path.exists(path):
-        return [path]
-    before, inside, after = path[: found.start()], found[0][1:-1], path[found.end() :]
-    names = inside.split(",")
-    if ".." in inside:
-        first, last = map(int, inside.split(".."))
-        step, width = (1, -1)[last < first], len(inside.split("..")[0]) * inside.startswith("0")
-        names = [str(i).zfill(width) for i in range(first, last + step, step)]
-    return [path for name in names for path in without_braces(before + name + after)]
 
 
 def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:

@@ -24,12 +24,20 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
-from streampca.paths import PARQUET, TEXTS, check_readable, paths_end, plain_errors, refuse_special
+from streampca.paths import (
+    PARQUET,
+    TEXTS,
+    check_readable,
+    is_pattern,
+    paths_end,
+    plain_errors,
+    refuse_special,
+)
 from streampca.sources.dask.lazy import LazyReader, is_dask_frame
-from streampca.sources.genotypes.formats import format_of
+from streampca.sources.genotypes.formats import SUFFIXES, format_of
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.images import are_images, open_images
-from streampca.sources.joining import expand, is_pattern, join_files
+from streampca.sources.joining import expand, join_files
 from streampca.sources.memory.arrays import from_array
 from streampca.sources.npy import NpyReader
 from streampca.sources.sparse.anndata import (
@@ -175,7 +183,7 @@ def open(
     if is_path := isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
     images = not paths_end(source, (".zarr",)) and are_images(source)
-    genotypes = None if images else format_of(source)
+    genotypes = format_of(source) if not images and paths_end(source, SUFFIXES) else None
     together = images or (genotypes is not None and genotypes.joins)
     paths = None if together else _several_paths(source)
     table = None if images else table_of(source, paths, options)
@@ -220,7 +228,7 @@ def _as_wanted(matrix: ChunkedMatrix, dosages: bool | None, path: str = "") -> C
 def _of_one(source: Any, variable: str | None, options: dict[str, Any]) -> ChunkedMatrix:
     """The matrix of one file, store or object."""
     dim, missing_value = options["dim"], options["missing_value"]
-    if (genotypes := format_of(source)) is not None:
+    if paths_end(source, SUFFIXES) and (genotypes := format_of(source)) is not None:
         matrix = genotypes.open(source, options)
     elif isinstance(source, (str, os.PathLike)):
         matrix = _of_path(os.fspath(source), variable, options)
@@ -281,7 +289,11 @@ def _of_node(
             node = up_to_date(node, node[GENOTYPES], source)
             multiallelic = options["multiallelic"]
             return open_vcf_zarr(
-                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
+                node,
+                source,
+                dosages=options["dosages"],
+                multiallelic=multiallelic,
+                missing_chunks=missing_chunks,
             )
     return from_zarr(node, variable, dim, missing_chunks, options["missing_value"], source)
 
@@ -382,7 +394,7 @@ def refuse_options(source: Any, options: dict[str, Any]) -> None:
         what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
         why = f"{hide_secrets(str(what))} is not a table (Parquet, Arrow, CSV, data frame)"
         raise InvalidInputError(f"{stated[0]}=: {why}; leave {stated[0]}= out")
-    kind = format_of(source)
+    kind = format_of(source) if paths_end(source, SUFFIXES) else None
     for name in OF_ONE_FORMAT:
         if options[name] is not None and (kind is None or name not in kind.takes):
             raise InvalidInputError(

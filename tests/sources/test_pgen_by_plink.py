@@ -107,6 +107,7 @@ def table(path: Path) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
+@pytest.mark.slow
 def test_tables_of_dosages_are_those_of_plink(imputed):
     """Frequencies and components count dosages; kinship, calls."""
     folder, _ = imputed
