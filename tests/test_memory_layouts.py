@@ -22,7 +22,15 @@ import xarray as xr
 import zarr
 
 from tests.forks import forked
-from tests.genotypes import random_calls, variant_names, write_pgen, write_plink
+from tests.genotypes import (
+    certain,
+    random_calls,
+    variant_names,
+    write_bgen,
+    write_pgen,
+    write_plink,
+    write_vcf,
+)
 from tests.peaks import needs_proc
 
 # Its arguments are a path and a program that defines fit(limit) -> the plans that were made.
@@ -131,6 +139,12 @@ def pgen(path: Path, dosages: bool) -> str:
     values = rng.random((n, p), "f4") * 2 if dosages else None
     calls = rng.integers(-1, 3, (n, p), np.int8)
     return write_pgen(path.with_suffix(""), calls, dosages=values)
+
+
+def bgen(path: Path) -> str:
+    """Dosages of 1200 samples and 3000 variants."""
+    calls = random_calls(1200, 3000)
+    return write_bgen(path.with_suffix(""), certain(calls), index=False)
 
 
 def sparse(n: int = 20_000, p: int = 3000, share: float = 0.03) -> scipy.sparse.csr_array:
@@ -283,6 +297,12 @@ LAYOUTS = {
     ),
     "dosages of a .pgen": Layout(
         lambda path: pgen(path, True), ".pgen", MODEL.format("GenotypePCA(5, " + LIMITED)
+    ),
+    "dosages of a .bgen": Layout(bgen, ".bgen", MODEL.format("GenotypePCA(5, " + LIMITED)),
+    "BCF": Layout(
+        lambda path: write_vcf(path, random_calls(1200, 3000)),
+        ".bcf",
+        MODEL.format("GenotypePCA(5, " + LIMITED),
     ),
     "kinship": Layout(
         lambda path: write_plink(path.with_suffix(""), random_calls(2000, 4000)), ".bed", KINSHIP

@@ -13,6 +13,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.options import (
+    OF_SOURCES,
     components_wanted,
     files_read,
     open_source,
@@ -340,6 +341,12 @@ def run_convert(arguments: argparse.Namespace) -> int:
         check_writable(Path(arguments.output))
     source: Any = files_read(arguments)
     if files := vcf_files(source):
+        for name, entry in OF_SOURCES.items():
+            if getattr(arguments, name) not in (None, False, entry.default):
+                raise InvalidInputError(
+                    f"--{name.replace('_', '-')}: vcf2zarr keeps all variants and fields; say it "
+                    f"where {arguments.output} is opened"
+                )
         print(
             f"{', '.join(map(shown, files))}: {vcf_cost(files, arguments.output)}", file=sys.stderr
         )

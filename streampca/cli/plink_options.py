@@ -128,16 +128,26 @@ SPECIES = {  # PLINK's names -> autosomes
     "--rice": 12,
     "--sheep": 26,
 }
+MODES = {  # what PLINK takes behind the file of an option -> ours
+    ("--bgen", "ref-first"): ["--reference-allele", "first"],
+    ("--bgen", "ref-last"): ["--reference-allele", "last"],
+    ("--bgen", "ref-unknown"): ["--reference-allele", "last"],
+    ("--vcf", "dosage=DS"): ["--dosages"],
+    ("--bcf", "dosage=DS"): ["--dosages"],
+}
 ABSENT = ("no-x", "no-y", "no-xy", "no-mt")  # chromosomes that a species has not: nothing follows
 
 
 def as_ours(arguments: Sequence[str]) -> list[str]:
-    """Arguments in which PLINK's names of species are the number of their autosomes."""
+    """Arguments in which PLINK's names of species, and the words behind a file, are options."""
     words: list[str] = []
+    modes = {word: ours for (option, word), ours in MODES.items() if option in arguments}
     of_set = False  # whether a number of autosomes may be followed by chromosomes that are absent
     for word in arguments:
         if word in SPECIES:
             words += ["--chr-set", str(SPECIES[word])]
+        elif word in modes:
+            words += modes[word]
         elif not (of_set and word in ABSENT):
             words.append(word)
             of_set = word.startswith("--chr-set") or (of_set and not word.startswith("--"))

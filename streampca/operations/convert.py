@@ -98,6 +98,8 @@ def convert(
     path = os.fspath(path)
     begun = time.perf_counter()
     if files := vcf_files(source):
+        if not samples_major:
+            raise InvalidInputError("samples_major=False: a VCF Zarr is variants x samples")
         shape, stored, seconds = convert_vcf(
             files, path, overwrite=overwrite, memory_limit=memory_limit, progress=bool(progress)
         )

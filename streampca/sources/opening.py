@@ -289,7 +289,11 @@ def _of_node(
             node = up_to_date(node, node[GENOTYPES], source)
             multiallelic = options["multiallelic"]
             return open_vcf_zarr(
-                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
+                node,
+                source,
+                dosages=options["dosages"],
+                multiallelic=multiallelic,
+                missing_chunks=missing_chunks,
             )
     return from_zarr(node, variable, dim, missing_chunks, options["missing_value"], source)
 
