@@ -100,7 +100,7 @@ def test_calls_of_every_kind(tmp_path):
     assert matrix.labels.features.extra["counted_allele"].tolist() == ["G", ".", "<DEL>", "A"]
     half = [(ROWS[0][0], "./1 0/. 0/0 1/1"), *ROWS[1:]]
     path = write_vcf_lines(tmp_path / "half.vcf", sample_names(4), lines_of(half))
-    with pytest.warns(IncompleteSourceWarning, match=r"2 half calls, such as \./1"):
+    with pytest.warns(IncompleteSourceWarning, match=r"half calls, such as \./1, .*2 of them"):
         matrix = streampca.open(path)
     assert values_of(matrix)[:, 0].tolist() == [-1, -1, 0, 2]
     more = [*ROWS, (ROWS[0][0], "0/0/1 0 0 0")]
