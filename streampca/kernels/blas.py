@@ -218,12 +218,11 @@ def symmetrize(c: Array) -> Array:
 
 def mirror_lower(c: Array) -> None:
     """Copy the lower triangle of c (n, n) onto the upper one, in place."""
-    step = 512
-    for i in range(0, len(c), step):
-        j = min(i + step, len(c))
+    for i in range(0, len(c), BLOCK_ROWS):
+        j = min(i + BLOCK_ROWS, len(c))
         c[i:j, j:] = c[j:, i:j].T
         corner = c[i:j, i:j]
-        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+        np.copyto(corner, corner.T.copy(), where=UPPER[: j - i, : j - i])
 
 
 BLOCK_ROWS = 256  # of a triangle that are expanded at a time
