@@ -80,6 +80,11 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
     each(partial(_update_part, c, z), _parts_of_triangle(len(c)))
 
 
+def update_nbytes(m: int) -> int:
+    """Bytes of the product in :func:`rank_k_update`, where it is larger than what plans round."""
+    return 8 * m * m if FEW // 2 < m <= FEW else 0
+
+
 def _parts_of_triangle(n: int) -> list[tuple[slice, slice]]:
     """(rows, columns) of the squares of a lower triangle, those on its diagonal last."""
     parts = [slice(i, min(i + PART, n)) for i in range(0, n, PART)]
