@@ -14,6 +14,8 @@ from streampca.genetics.kinship import kinship as kinship
 from streampca.genetics.kinship_result import Kinship as Kinship
 from streampca.genetics.ld_pruning import prune_ld as prune_ld
 from streampca.genetics.projection import project_samples as project_samples
+from streampca.genetics.relationship import Relationship as Relationship
+from streampca.genetics.relationship import grm as grm
 from streampca.matrix import Block as Block
 from streampca.matrix import ChunkedMatrix as ChunkedMatrix
 from streampca.model_store.model_store import ModelStore as ModelStore

@@ -20,6 +20,7 @@ from streampca.genetics.counts import (
     counting_samples,
     share_of,
     warn_of_children,
+    warn_of_inbred,
     warn_of_local_components,
     well_called_samples,
 )
@@ -85,6 +86,7 @@ class GenotypeRequest(Request):
             self.maf,
             self.max_missing,
             self.code_assumed,
+            counts=True,
         )
 
     def refuse_unused(self, used: int, total: int) -> None:
@@ -406,6 +408,8 @@ class GenotypePCA(LinearModel):
         if outputs.loadings is not None:
             columns = labelled_rows(outputs.loadings, COMPONENTS)
         warn_of_local_components(columns, result.labels.features)
+        if copies_are_unstated(everyone):
+            warn_of_inbred(result, self.scale)
         return result
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:  # type: ignore[override]
@@ -431,7 +435,8 @@ class GenotypePCA(LinearModel):
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not
         give them on its way."""
         projection = Projection.of(result, RowOptions(missing="mean"))
-        projection = replace(projection, counts=None)  # the fit has looked at these calls
+        if result.n_samples == everyone.shape[0]:
+            projection = replace(projection, counts=None)  # the fit has looked at these calls
         options, running = self._options(everyone), self._running_once
         passes = RowPasses(everyone, options, running, result.kept_nbytes)
         if easier_axis(everyone) == 1:
