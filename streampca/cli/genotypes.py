@@ -51,8 +51,8 @@ FROM_PCA = ("solver", "tol", "max_passes", "rates", "components", "checkpoint")
 OF_GENOTYPES: dict[str, Spelling] = {
     "ploidy": {},
     "maf": {"help": "leave out rarer variants (by all fitted samples; PLINK counts only founders)"},
-    "max_missing": {"help": "largest share of missing calls of a variant"},
-    "max_sample_missing": {"help": "largest share of missing calls of a sample"},
+    "max_missing": {"help": "largest share of missing calls, or dosages, of a variant"},
+    "max_sample_missing": {"help": "largest share of missing calls, or dosages, of a sample"},
     "fit_samples": {"metavar": "FILE", "help": "fit on these (unrelated) samples, score everyone"},
     "loadings": {
         "metavar": "ZARR",

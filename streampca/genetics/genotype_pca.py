@@ -27,16 +27,7 @@ from streampca.genetics.counts import (
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.kernels import Array
-from streampca.matrix import (
-    ALLELE_SCALES,
-    AxisLabels,
-    Block,
-    ChunkedMatrix,
-    Column,
-    Labels,
-    Standardize,
-    select,
-)
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Column, Labels, Standardize, select
 from streampca.matrix.columns import Mapped
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
@@ -55,7 +46,6 @@ from streampca.passes import Candidate, Outcome, Planned, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
-    coding_is_assumed,
     copies_are_unstated,
     refuse_other_ploidy,
     with_missing_calls,
@@ -369,7 +359,7 @@ class GenotypePCA(LinearModel):
             max_passes=max_passes,
             exact_first=True,
             random_state=seed,
-            code_assumed=coding_is_assumed(opened, self.scale in ALLELE_SCALES),
+            code_assumed=copies_are_unstated(opened),
             outputs=GramOutputs(_text(self.loadings), _text(self.relationship), cohort),
         )
         request.check(fitted.shape)
@@ -417,12 +407,8 @@ class GenotypePCA(LinearModel):
         return np.array(self.fit(X, dim=dim).scores_)
 
     def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
-        counts = self.scale in ALLELE_SCALES
-        if isinstance(rows, LazyRows):
-            unstated = rows.matrix is None or copies_are_unstated(rows.matrix)
-            unstated &= counts or rows.rows.dtype.kind == "i"
-        else:
-            unstated = coding_is_assumed(rows, counts)
+        matrix = rows.matrix if isinstance(rows, LazyRows) else rows
+        unstated = matrix is None or copies_are_unstated(matrix)
         return replace(super()._options(rows), unstated=unstated and rows.design is None)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:

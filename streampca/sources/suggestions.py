@@ -13,7 +13,11 @@ OPENED = (
     .csv .tsv .csv.gz .hdf5
     """.split(),
 )
-CONVERSIONS = {".ped": "plink1.9 --file {stem} --make-bed --out {stem}"}
+CONVERSIONS = {
+    ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
+    **dict.fromkeys((".geno.gz", ".bed.gz"), "gunzip {path}, and the tables next to it"),
+    ".ancestrymapgeno": "convertf with outputformat: PACKEDANCESTRYMAP",
+}
 JOINED = (*CALLS, ".zarr", ".vcz")  # several of these are opened as one, by a pattern
 SHOWN = 5  # names of a folder that a message repeats
 

@@ -266,10 +266,14 @@ def test_kinship_and_pruning_read_codings_as_a_fit_does(use):
 
 
 @pytest.mark.parametrize("solver", ["gram", "scatter"])
-def test_haploid_calls_are_refused_by_a_pca_of_that_scale_too(solver):
-    haploid = (random_calls(n=40, p=60, missing=0.0) > 0).astype(np.int8)
-    with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
-        streampca.PCA(2, scale="hwe", solver=solver).fit(haploid)
+def test_haploid_calls_are_refused_by_every_scale_of_counts(solver):
+    haploid = random_calls(n=40, p=60, missing=0.0) > 0
+    models = [streampca.PCA(2, scale="hwe", solver=solver)]
+    models += [GenotypePCA(2, scale=scale, solver=solver) for scale in ("std", None)]
+    for values in (haploid.astype(np.int8), haploid.astype(float)):
+        for model in models:
+            with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
+                model.fit(values)
 
 
 def test_kinship_refuses_haploid_calls_in_an_array():

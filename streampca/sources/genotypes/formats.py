@@ -81,7 +81,7 @@ FORMATS = (
     ),
     GenotypeFormat(
         "EIGENSTRAT or PACKEDANCESTRYMAP",
-        (".geno",),
+        (".geno", ".eigenstratgeno", ".packedancestrymapgeno"),
         "eigenstrat:open_eigenstrat",
         tables=(".snp", ".ind"),
         takes=("sample_file", "variant_file"),

@@ -188,7 +188,8 @@ class Scan:
         columns: list[Any] = [Runs(compact(chromosomes)[codes[new]], starts[new], self.count)]
         for i in range(1, COLUMNS):
             kind = np.dtype(np.int64) if i == POSITION else SHORT if self.short[i] else TEXT
-            columns.append(VariantColumn(lines, i, kind))
+            packed = sum(map(len, self.packed or [])) if i == 1 else 0  # held once for all
+            columns.append(VariantColumn(lines, i, kind, packed))
         if self.count <= HELD:
             columns = in_memory(columns, self.count)
         several = np.asarray(self.several, np.int64)
@@ -286,8 +287,8 @@ class Lines(Protocol):
 class VariantColumn(Column):
     """One column of a table of variants, read again piece by piece."""
 
-    def __init__(self, lines: Lines, column: int, dtype: np.dtype[Any]) -> None:
-        self.lines, self.column, self.dtype = lines, column, dtype
+    def __init__(self, lines: Lines, column: int, dtype: np.dtype[Any], nbytes: int = 0) -> None:
+        self.lines, self.column, self.dtype, self.nbytes = lines, column, dtype, nbytes
 
     def __len__(self) -> int:
         return self.lines.count
