@@ -69,7 +69,7 @@ class SamplePairs:
             shares = {name: one / self.nsnp for name, one in counted.items() if one is not None}
         return {"NSNP": self.nsnp, **shares, "KINSHIP": self.kinship}
 
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self) -> dict[str, Any]:
         """The arrays by their names."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: one for name, one in values.items() if isinstance(one, np.ndarray)}
@@ -117,7 +117,9 @@ class PairwiseKinship:
         rows = (self.pairs_of(i) for i in range(len(self.samples)))
         found = [one.where(one.kinship >= least) for one in rows]
         held = [one.arrays() for one in found]
-        joined = {name: np.concatenate([one[name] for one in held]) for name in held[0]}
+        joined: dict[str, Any] = {
+            name: np.concatenate([one[name] for one in held]) for name in held[0]
+        }
         return replace(found[0], **joined)
 
     def unrelated(self, cutoff: float | str = SECOND) -> Array:
@@ -196,7 +198,8 @@ class PairwiseKinship:
             raise SourceError(f"{path} is no {cls.kind}: it is a {kind!r:.80}")
         with understood(str(path)):
             samples = axis_from_saved(document.pop("samples"), "samples", arrays)
-            made = cls(**{**document, **arrays}, samples=samples)
+            values: dict[str, Any] = {**document, **arrays, "samples": samples}
+            made = cls(**values)
             check_fields(made, str(path))
             n = len(samples)
             square = dict.fromkeys(cls.by_pair, (n, n))
@@ -279,6 +282,16 @@ class Kinship(PairwiseKinship):
         for i in range(1, len(phi)):
             phi[i, :i] = phi[:i, i] = self.pairs_of(i).kinship
         return phi
+
+    @property
+    def standard_error(self) -> float:
+        """Of the kinship of two unrelated samples of one population, for independent variants.
+
+        With h heterozygous calls of p in a sample, (g_i - g_j)^2 has mean 2h / p and variance
+        2h / p + 2 (h / p)^2. Linkage makes it larger.
+        """
+        het = max(float(np.median(self.het)), 1.0)
+        return float(np.sqrt(2 * het + 2 * het**2 / max(self.n_variants, 1)) / (4 * het))
 
     def pairs_of(self, i: int) -> SamplePairs:
         """The pairs of sample i and each sample before it."""

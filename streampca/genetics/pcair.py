@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, UncertainKinshipWarning, warn_caller
 from streampca.genetics.tables import identifiers
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import label_array
 
 THRESHOLD = 2.0**-5.5  # of kinship: half way from relatives of the third degree to the fourth
+CLEAR = 3.0  # standard errors
 PairsWithEarlier = Callable[[int], Array]  # i -> (i,) kinship of sample i with each before it
 
 
@@ -87,6 +88,7 @@ def pcair_partition(
     divergence_threshold : unrelated pairs below it are divergent; -inf is below, nan is neither.
 
     Cost: n^2 comparisons, and m log m for m related pairs. Memory: some rows, and the m pairs.
+    Warns UncertainKinshipWarning where too few variants were counted for the threshold.
     Raises InvalidInputError for matrices of other shapes, and for thresholds of the wrong sign.
     Source: Conomos, Miller and Thornton 2015, Genetic Epidemiology 39:276, "Identification of an
     ancestry representative subset"; defaults of GENESIS.
@@ -122,6 +124,7 @@ def pcair_partition(
             f"kinship of {len(samples)} samples and divergence of {len(others)}, or in another "
             "order; expected the same samples"
         )
+    _warn_of_chance(kinship, kinship_threshold)
     first, second, phi = _related(near, len(samples), kinship_threshold)
     relatives = _count(len(samples), first, second)
     divergent = _divergent(apart, relatives > 0, divergence_threshold, first, second)
@@ -135,6 +138,19 @@ def pcair_partition(
         estimator=getattr(kinship, "estimator", ""),
         n_variants=getattr(kinship, "n_variants", None),
     )
+
+
+def _warn_of_chance(kinship: Any, threshold: float) -> None:
+    """Warn where the kinship of many unrelated pairs is above the threshold by chance."""
+    error = float(getattr(kinship, "standard_error", 0.0))
+    if threshold < CLEAR * error:
+        chance = 0.5 * math.erfc(threshold / error / math.sqrt(2))
+        warn_caller(
+            f"kinship from {kinship.n_variants} variants has a standard error of {error:.2g} or "
+            f"more: about {chance:.2%} of the unrelated pairs are above kinship_threshold="
+            f"{threshold:.3g} by chance. Use all variants, not pruned ones",
+            UncertainKinshipWarning,
+        )
 
 
 def without_relatives(first: Array, second: Array, kinship: Array, divergent: Array) -> Array:
