@@ -86,7 +86,7 @@ def kinship(
     [True, True, True, False]
     """
     matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
-    keep, exclude = _listed(keep), _listed(exclude)
+    keep, exclude = listed_names(keep), listed_names(exclude)
     matrix = filter_genotypes(matrix, variants, keep, exclude)
     refuse_no_kinship(matrix)
     running = Running(memory_limit, scheduler, progress)
@@ -172,7 +172,7 @@ def pairs_pass(matrix: ChunkedMatrix, wanted: Standardize) -> PassSpec:
     return spec
 
 
-def _listed(names: Names | None) -> list[str] | str | None:
+def listed_names(names: Names | None) -> list[str] | str | None:
     """A path, or names in a form that is kept with a result."""
     if names is None or isinstance(names, (str, os.PathLike)):
         return None if names is None else os.fspath(names)
