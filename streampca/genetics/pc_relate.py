@@ -17,6 +17,7 @@ from streampca.genetics.id_lists import Names
 from streampca.genetics.kinship import AUTOSOMES, listed_names, refuse_no_kinship
 from streampca.genetics.kinship_result import PairwiseKinship, SamplePairs
 from streampca.genetics.pc_relate_sums import AdjustedSums
+from streampca.genetics.regression_bias import undo_regression
 from streampca.genetics.tables import identifiers, six_digits, write_lines
 from streampca.kernels import Array, mirror_lower
 from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize
@@ -97,6 +98,7 @@ def pc_relate(
     *,
     n_components: int | None = None,
     least_frequency: float = 0.01,
+    small_sample_correction: bool = True,
     maf: float = 0.0,
     max_missing: float = 1.0,
     variants: VariantFilter = AUTOSOMES,
@@ -108,13 +110,14 @@ def pc_relate(
     scheduler: Any = None,
     progress: Any = None,
 ) -> AdjustedKinship:
-    """Kinship and inbreeding adjusted for ancestry, as GENESIS's ``pcrelate(scale="overall")``.
+    """Kinship and inbreeding adjusted for ancestry: PC-Relate, overall ratio of two sums.
 
     mu_is is the frequency of variant s in somebody of the ancestry of sample i: half of what a
     linear regression of the calls on the components predicts, fitted to the samples of the PCA.
     phi_ij = sum (g_i - 2 mu_i)(g_j - 2 mu_j) / (4 sum sqrt(mu_i (1 - mu_i) mu_j (1 - mu_j))), over
     the variants called in both samples whose mu_i and mu_j lie within the limits. The regression
-    takes a missing call as the variant's mean. Without GENESIS's correction for small samples.
+    takes a missing call as the variant's mean. This is GENESIS's ``pcrelate(scale="overall",
+    maf.bound.method="filter")``, without k0 and k2.
 
     X : (n, p) calls or dosages from 0 to 2; anything that :func:`streampca.open` opens.
     pca : a :class:`GenotypePCA` fitted to unrelated samples, ``unrelated="auto"``, or its result.
@@ -122,6 +125,10 @@ def pc_relate(
         variants may be others: take pruned ones there and all here.
     n_components : how many of its first components hold ancestry; None = all.
     least_frequency : mu below it, or above 1 - it, is left out.
+    small_sample_correction : undo what the regression itself does to kinship. It makes residuals of
+        unrelated samples correlate by about -(k + 1) / n, which lowers every kinship; the effect
+        follows from the components and the relatives that are found. GENESIS's option of that name
+        estimates it by regression on products of components instead. False: the plain ratio.
     maf, max_missing, keep, exclude, dim, missing_value : as :class:`GenotypePCA`.
     variants : a :class:`VariantFilter`; by default the autosomes and XY.
 
@@ -129,8 +136,8 @@ def pc_relate(
     for any number of threads and workers.
     Raises InvalidInputError for samples that the model does not have; MemoryLimitError with the
     smallest limit that would do.
-    Source: Conomos, Reiner, Weir and Thornton 2016, American Journal of Human Genetics 98:127,
-    equations 4 and 8.
+    Source: Conomos, Reiner, Weir and Thornton 2016, "Model-free estimation of recent genetic
+    relatedness", American Journal of Human Genetics 98:127.
 
     Examples
     --------
@@ -160,9 +167,13 @@ def pc_relate(
     planned = _planned(matrix, wanted, least_frequency, predictor, basis, memory_limit)
     done = execute(planned, Running(memory_limit, scheduler, progress))
     phi, nsnp, n_variants = done.answer
+    if small_sample_correction:
+        with single_threaded_blas():
+            undo_regression(phi, predictor, basis)
     settings = {
         "n_components": basis.shape[1] - 1,
         "least_frequency": least_frequency,
+        "small_sample_correction": small_sample_correction,
         "maf": maf,
         "max_missing": max_missing,
         "variants": variants,

@@ -90,8 +90,9 @@ def pcair_partition(
     Cost: n^2 comparisons, and m log m for m related pairs. Memory: some rows, and the m pairs.
     Warns UncertainKinshipWarning where too few variants were counted for the threshold.
     Raises InvalidInputError for matrices of other shapes, and for thresholds of the wrong sign.
-    Source: Conomos, Miller and Thornton 2015, Genetic Epidemiology 39:276, "Identification of an
-    ancestry representative subset"; defaults of GENESIS.
+    Source: Conomos, Miller and Thornton 2015, "Robust inference of population structure for
+    ancestry prediction and correction of stratification in the presence of relatedness", Genetic
+    Epidemiology 39:276; thresholds of GENESIS.
 
     Examples
     --------
