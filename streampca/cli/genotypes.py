@@ -55,6 +55,10 @@ OF_GENOTYPES: dict[str, Spelling] = {
         "help": "fit on unrelated samples, by KING and PC-AiR (auto: one more pass) or as listed, "
         "and score everyone",
     },
+    "shrinkage": {
+        "choices": ("oadp",),
+        "help": "correct the pull of the scores of those that are not fitted to the centre",
+    },
     "loadings": {
         "metavar": "ZARR",
         "help": "stream the components here, block by block, instead of holding them in memory",

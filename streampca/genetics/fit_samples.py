@@ -16,6 +16,7 @@ from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.genetics.kinship import PAIRS, counted_kinship, pairs_pass, refuse_no_kinship
 from streampca.genetics.pcair import SamplePartition, pcair_partition
+from streampca.genetics.sample_scores import oadp_scores
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Standardize, select
 from streampca.models.results.projection import Projection
@@ -29,6 +30,7 @@ from streampca.passes import (
     choose,
     easier_axis,
     pass_spec,
+    single_threaded_blas,
 )
 from streampca.sources.genotypes.allele_counts import DIPLOID, code_is_assumed
 
@@ -151,6 +153,20 @@ def _rows_of(partition: SamplePartition, opened: ChunkedMatrix) -> Array:
             "without names must be the same"
         )
     return np.flatnonzero(partition.unrelated)
+
+
+def without_shrinkage(result: Any, squares: Array) -> Array:
+    """(n, k) scores of all samples, those that were not fitted corrected by :func:`oadp_scores`.
+
+    squares : (n,) sums of the squared standardised values of each sample.
+    """
+    scores, others = np.array(result.scores), ~result.fitted
+    projected = scores[others]
+    left = squares[others] - np.einsum("ij,ij->i", projected, projected)
+    residual = np.sqrt(np.maximum(left, 0.0))
+    with single_threaded_blas():
+        scores[others] = oadp_scores(result.singular_values, projected, residual)
+    return scores
 
 
 # Scores of all samples, where the solver does not give them on its way.
