@@ -13,13 +13,15 @@ from collections.abc import Collection, Sequence
 ANSWERS = {
     # inputs
     "not read; convert it first: plink2 {} --make-bed --out y, then --bfile y": (
-        "pfile x; bpfile x; vcf x.vcf.gz; bcf x.bcf; bgen x.bgen ref-first; haps x.haps; data x; "
-        "gen x.gen; import-dosage x; pmerge-list list.txt"
+        "pfile x; bpfile x; haps x.haps; data x; gen x.gen; import-dosage x; pmerge-list list.txt"
     ),
     "not read; convert it first: plink1.9 {} --make-bed --out y, then --bfile y": (
         "file x; tfile x; lfile x"
     ),
     "--bfile x, or the path of the .bed": "bed; bim; fam",
+    "--bgen x.bgen --sample-file x.sample": "sample",
+    "the default; calls are those of dosages within 0.1": "hard-call-threshold",
+    "the default is missing, with a warning": "vcf-half-call",
     "name several filesets: streampca fit a.bed b.bed": "merge-list; bmerge; merge; pmerge",
     # variants
     "not here; filter first: plink2 --bfile x {} --make-bed --out y": (
@@ -34,9 +36,6 @@ ANSWERS = {
     "the default": "autosome-par; autosome-xy; keep-allele-order; real-ref-alleles",
     "name the others: --chr 1-5,7-22": "not-chr",
     "the default; such chromosomes are fitted with --chr all": "allow-extra-chr",
-    "--chr-set N, where N is the number of autosomes": (
-        "autosome-num; cow; dog; horse; mouse; rice; sheep; human"
-    ),
     "--region 6:25000000-34000000": (
         "from; to; from-bp; to-bp; from-kb; to-kb; from-mb; to-mb; window"
     ),
@@ -71,7 +70,8 @@ ANSWERS = {
     "not needed: sex is not used": "update-sex; allow-no-sex",
     # results
     "streampca fit is that: -k 10 --out x; for approx --solver randomized": "pca; pca-cols",
-    "--relationship ZARR writes the relationship matrix": (
+    "streampca relate x.bed -o x --make-grm-bin writes the matrix for GCTA; "
+    "streampca.grm('x.bed').relationship is it in Python": (
         "make-rel; make-grm; make-grm-list; make-grm-bin; make-grm-sparse; make-grm-gz"
     ),
     "streampca project model x.bed -o x.tsv scores samples on a fit; --allele-wts writes loadings "
@@ -110,6 +110,31 @@ _BY_NAME = {
     for answer, options in ANSWERS.items()
     for one in options.split("; ")
 }
+
+
+SPECIES = {  # PLINK's names -> autosomes
+    "--cow": 29,
+    "--dog": 38,
+    "--horse": 31,
+    "--human": 22,
+    "--mouse": 19,
+    "--rice": 12,
+    "--sheep": 26,
+}
+ABSENT = ("no-x", "no-y", "no-xy", "no-mt")  # chromosomes that a species has not: nothing follows
+
+
+def as_ours(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which PLINK's names of species are the number of their autosomes."""
+    words: list[str] = []
+    of_set = False  # whether a number of autosomes may be followed by chromosomes that are absent
+    for word in arguments:
+        if word in SPECIES:
+            words += ["--chr-set", str(SPECIES[word])]
+        elif not (of_set and word in ABSENT):
+            words.append(word)
+            of_set = word.startswith("--chr-set") or (of_set and not word.startswith("--"))
+    return words
 
 
 def plink_answer(arguments: Sequence[str], own: Collection[str]) -> str:

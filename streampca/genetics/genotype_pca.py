@@ -18,6 +18,7 @@ from streampca.genetics.counts import (
     counting_samples,
     share_of,
     warn_of_children,
+    warn_of_inbred,
     warn_of_local_components,
     well_called_samples,
 )
@@ -87,6 +88,7 @@ class GenotypeRequest(Request):
             self.maf,
             self.max_missing,
             self.code_assumed,
+            counts=True,
         )
 
     def refuse_unused(self, used: int, total: int) -> None:
@@ -430,6 +432,8 @@ class GenotypePCA(LinearModel):
         if outputs.loadings is not None:
             columns = labelled_rows(outputs.loadings, COMPONENTS)
         warn_of_local_components(columns, result.labels.features)
+        if copies_are_unstated(everyone):
+            warn_of_inbred(result, self.scale)
         return result
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:  # type: ignore[override]
@@ -457,7 +461,8 @@ class GenotypePCA(LinearModel):
         from streampca.genetics.fit_samples import project_all
 
         projection = Projection.of(result, RowOptions(missing="mean"))
-        projection = replace(projection, counts=None)  # the fit has looked at these calls
+        if result.n_samples == everyone.shape[0]:
+            projection = replace(projection, counts=None)  # the fit has looked at these calls
         options, running = self._options(everyone), self._running_once
         return project_all(projection, RowPasses(everyone, options, running, result.kept_nbytes))
 

@@ -34,6 +34,7 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
         _refuse_ambiguous(individual, both, wanted, option)
         columns += [individual, *both]
     else:  # a family may be part of the name, as FID:IID
+        wanted = [name.removeprefix("0 ") for name in wanted]  # PLINK's "no family"
         blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
         wanted = [name if name in blank else name.replace(" ", ":") for name in wanted]
     chosen = np.zeros(len(labels), dtype=bool)
@@ -100,6 +101,8 @@ def read_names(names: Names, columns: int | None = None) -> list[str]:
     lines = read_text(names).splitlines()
     if lines and lines[0].startswith("#IID"):  # PLINK 2: no family, and further columns
         columns = columns and 1
+    if columns and lines and lines[0].upper().split()[:2] == ["FID", "IID"]:
+        del lines[0]
     words = [line.split() for line in lines if line.strip() and line[0] != "#"]
     if not words:
         raise InvalidInputError(f"{names} is empty; expected ids, one or more in a line")
