@@ -45,6 +45,14 @@ class AdjustedKinship(PairwiseKinship):
     nsnp : (n, n) int32 variants that both samples have.
     n_variants : that counted.  samples : labels.
     settings : of :func:`pc_relate`.  provenance : source, cost and versions.  plan : what was run.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> calls = np.random.default_rng(0).binomial(2, 0.5, size=(20, 3000)).astype("int8")
+    >>> found = streampca.pc_relate(calls, streampca.GenotypePCA(1).fit(calls))
+    >>> found.inbreeding.shape, found.pairs_of(19).kinship.shape
+    ((20,), (19,))
     """
 
     kind = "adjusted kinship"

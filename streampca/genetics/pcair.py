@@ -30,6 +30,18 @@ class SamplePartition:
     divergent : int64 number of unrelated samples with one below ``divergence_threshold``, counted
         for samples that have relatives; 0 for the others.
     samples : labels.  estimator : of the kinship.  n_variants : that it was estimated from.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> phi = np.eye(3) / 2
+    >>> phi[0, 2] = phi[2, 0] = 0.25
+    >>> parts = streampca.pcair_partition(phi)
+    >>> parts.unrelated.tolist(), parts.relatives.tolist()
+    ([False, True, True], [1, 0, 1])
+    >>> calls = np.random.default_rng(0).integers(0, 3, size=(3, 50)).astype("int8")
+    >>> streampca.GenotypePCA(1, unrelated=parts).fit(calls).result_.fitted.tolist()
+    [False, True, True]
     """
 
     unrelated: Array
@@ -42,7 +54,7 @@ class SamplePartition:
     n_variants: int | None = None
 
     def columns(self) -> dict[str, Array]:
-        """Columns of a table, a row per sample: ids, UNRELATED (1 or 0), RELATIVES, DIVERGENT."""
+        """Columns (n,) of a table: ids, UNRELATED (1 or 0), RELATIVES, DIVERGENT."""
         ids = {name: label_array([*map(str, one)]) for name, one in identifiers(self.samples)}
         counts = {"RELATIVES": self.relatives, "DIVERGENT": self.divergent}
         return {**ids, "UNRELATED": self.unrelated.astype(int), **counts}
