@@ -19,7 +19,7 @@ from streampca.genetics.pair_passes import PairSettings, refuse_pairs
 from streampca.genetics.pcair import SamplePartition, pcair_partition
 from streampca.genetics.sample_scores import oadp_scores
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, select
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix, select
 from streampca.models.results.projection import Projection
 from streampca.models.results.row_maps import RowPasses
 from streampca.passes import (
@@ -121,7 +121,7 @@ def samples_to_fit(
     samples = opened.labels.samples
     if unrelated is None:
         assert fit_samples is not None
-        return np.flatnonzero(sample_mask(samples, fit_samples, "fit_samples")), None
+        return _named(samples, fit_samples, "fit_samples"), None
     if fit_samples is not None:
         raise InvalidInputError(
             "fit_samples and unrelated both name the samples to fit; leave one of them out"
@@ -132,8 +132,21 @@ def samples_to_fit(
         return np.flatnonzero(partition.unrelated), partition.to_dict()
     if isinstance(unrelated, SamplePartition):
         return _rows_of(unrelated, opened), unrelated.to_dict()
-    rows = np.flatnonzero(sample_mask(samples, unrelated, "unrelated"))
+    rows = _named(samples, unrelated, "unrelated")
     return rows, {"method": "listed", "unrelated": len(rows), "related": len(samples) - len(rows)}
+
+
+def _named(samples: AxisLabels, names: Names, option: str) -> Array:
+    """The numbers of the named samples.  names : or a mask, (n,) True, as ``Kinship.unrelated``."""
+    mask = np.asarray(names) if isinstance(names, (np.ndarray, list)) else np.empty(0, object)
+    if mask.dtype.kind != "b":
+        return np.flatnonzero(sample_mask(samples, names, option))
+    if mask.shape != (len(samples),) or not mask.any():
+        raise InvalidInputError(
+            f"{option}: a mask {mask.shape} with {np.count_nonzero(mask)} True, and "
+            f"{len(samples)} samples; expected one entry for each, at least one of them True"
+        )
+    return np.flatnonzero(mask)
 
 
 def _rows_of(partition: SamplePartition, opened: ChunkedMatrix) -> Array:

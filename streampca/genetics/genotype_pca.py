@@ -289,14 +289,14 @@ class GenotypePCA(LinearModel):
         meaning=""""auto": fit on the unrelated samples that :func:`pcair_partition` finds by
             KING-robust kinship, and score all as ``fit_samples`` does. It costs one pass before
             the others, over all autosomal variants that pass the filters: give unpruned ones. Or
-            a list of unrelated samples (ids, or a file of them), or a partition.""",
+            a list of unrelated samples (ids, a file of them, or a mask (n,)), or a partition.""",
     )
     shrinkage: str | None = parameter(
         default=None,
         choices=(None, "oadp"),
         meaning=""""oadp": undo the shrinkage of the scores of samples that were not fitted, as
             :func:`project_samples` does, a missing call at the mean; by all components of the fit.
-            Relatives of fitted samples are shrunken less than it takes them to be.""",
+            Relatives of fitted ones are shrunken less than that. ``transform`` stays plain.""",
     )
     components: bool = parameter(
         default=True, meaning="False saves the second pass; no loadings, and no ``fit_samples``."

@@ -143,7 +143,8 @@ def test_a_fit_on_the_unrelated_samples(families, tmp_path):
     named = np.array(sample_names(n))[fitted].tolist()
     listed = GenotypePCA(3, unrelated=named).fit(path)
     parts = streampca.pcair_partition(streampca.kinship(path))
-    for same in (listed, GenotypePCA(3, unrelated=parts).fit(path)):
+    masked = GenotypePCA(3, unrelated=parts.unrelated).fit(path)
+    for same in (listed, masked, GenotypePCA(3, unrelated=parts).fit(path)):
         np.testing.assert_array_equal(same.scores_, model.scores_)
         np.testing.assert_array_equal(same.components_, model.components_)
     assert [one.name for one in model.plan_.passes] == ["pairs", "gram", "loadings"]
@@ -168,6 +169,8 @@ def test_relatives_without_names_and_with_few_calls(families):
     np.testing.assert_array_equal(model.result_.fitted, parts.unrelated)
     with pytest.raises(InvalidInputError, match="a partition of 89 samples and data of 90"):
         GenotypePCA(2, unrelated=parts).fit(calls)
+    with pytest.raises(InvalidInputError, match="a mask"):
+        GenotypePCA(2, fit_samples=parts.unrelated).fit(calls)
     founders = calls[:20]
     with pytest.warns(UserWarning, match="samples have more"):
         none = GenotypePCA(2, unrelated="auto", max_sample_missing=0.5).fit(founders)
