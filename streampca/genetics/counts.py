@@ -220,6 +220,6 @@ def warn_of_children(samples: AxisLabels) -> None:
         warn_caller(
             f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
             "founders only for frequencies, and relatives make components of their own. Fit on "
-            "unrelated samples: fit_samples='unrelated.txt'",
+            "unrelated samples: unrelated='auto'",
             NonFounderWarning,
         )

@@ -103,9 +103,9 @@ class AdjustedSums(Accumulator):
         return np.asarray(phi)
 
     def nsnp(self) -> Array:
-        """(n, n) symmetric int32: variants that both samples have."""
-        shape = self.products.shape
-        seen = np.zeros(shape, np.int32) if self.seen is None else self.seen.copy()
+        """(n, n) symmetric int32: variants that both samples have. The counts are used up."""
+        seen, self.seen = self.seen, None
+        seen = np.zeros(self.products.shape, np.int32) if seen is None else seen
         seen += np.int32(self.n_complete)
         mirror_lower(seen)
         return seen

@@ -281,6 +281,8 @@ def test_unrelated_samples_are_not_found_where_kinship_is_not_defined(tmp_path):
         GenotypePCA(2, unrelated="auto", ploidy=4).fit(calls)
     with pytest.raises(InvalidInputError, match="unrelated needs components=True"):
         GenotypePCA(2, unrelated="auto", components=False).fit(calls)
+    with pytest.raises(InvalidInputError, match="does not give scores of other samples"):
+        GenotypePCA(2, unrelated="auto", solver="randomized").fit(random_calls(8, 40))
     with pytest.raises(InvalidInputError, match="both name the samples"):
         GenotypePCA(2, unrelated=["s1"], fit_samples=["s1"], variants=every).fit(path)
     with pytest.raises(InvalidInputError, match="at least 2 samples"):

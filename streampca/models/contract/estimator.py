@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from streampca.errors import InvalidTypeError, NonFiniteError, not_fitted
+from streampca.errors import InvalidTypeError, MemoryLimitError, NonFiniteError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.block import score_dtype
@@ -152,7 +153,8 @@ class Estimator(ScikitLearnContract):
         X, side = counted(X), side | self._drawn()
         opened, earlier = self._opened(X, dim), None
         if (before := self._preparation(opened)) is not None:
-            self._bound(opened, **side)  # what would be refused later is refused now
+            with suppress(MemoryLimitError):  # what is left may fit; all else is refused now
+                self._planned(*self._bound(opened, **side))
             earlier = execute(before, self._running_once)
             opened, more = self._prepared(opened, earlier.answer)
             side |= more
