@@ -190,6 +190,10 @@ class LocalComponentWarning(UserWarning):
     """One short region of the genome dominates a component."""
 
 
+class RelatedSamplesWarning(UserWarning):
+    """Fitted samples are related, or a few of them make a component of their own."""
+
+
 class NonFounderWarning(UserWarning):
     """Allele frequencies include samples whose parents are in the data too."""
 
