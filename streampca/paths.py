@@ -23,7 +23,6 @@ from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 # substitutes for them are here too.
 
 PARQUET = (".parquet", ".parq", ".pq")  # how the names of such files end
-PLINK = (".bed", ".bim", ".fam")
 TEXTS = tuple(  # of tables that are text
     one + packed
     for packed in ("", ".gz", ".bz2", ".xz")

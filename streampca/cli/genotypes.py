@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -13,7 +14,9 @@ from streampca.cli.commands import Parser
 from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.options import (
     components_wanted,
+    files_read,
     open_source,
+    prefix_options,
     print_answer,
     progress_of,
     running_options,
@@ -123,7 +126,7 @@ def _table_options(group: Any) -> None:
 
 def filter_options(group: Any) -> None:
     """Options that choose samples and variants."""
-    group.add_argument("--bfile", metavar="PREFIX", help="PREFIX.bed, .bim and .fam")
+    prefix_options(group)
     group.add_argument("--keep", metavar="FILE", help="samples to use")
     place = {"nargs": "+", "metavar": "CHR:FROM-TO"}
     spelled: dict[str, Spelling] = {
@@ -219,7 +222,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.set_defaults(run=run_project)
     one.add_argument("model")
     one.add_argument("source", nargs="*")
-    one.add_argument("--bfile", metavar="PREFIX")
+    prefix_options(one)
     one.add_argument("--keep", metavar="FILE", help="samples to project, as in PLINK")
     one.add_argument("--remove", metavar="FILE", help="samples to leave out")
     one.add_argument("--loadings", metavar="ZARR", help="where the fit streamed the components")
@@ -251,7 +254,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one = parsers["convert"]
     one.set_defaults(run=run_convert)
     one.add_argument("source", nargs="*")
-    one.add_argument("--bfile", metavar="PREFIX")
+    prefix_options(one)
     one.add_argument("-o", "--output", required=True, metavar="ZARR")
     one.add_argument("--overwrite", action="store_true")
     one.add_argument("--memory-limit", metavar="SIZE", help="e.g. 512MiB; refuse to exceed it")
@@ -318,12 +321,20 @@ def run_project(arguments: argparse.Namespace) -> int:
 def run_convert(arguments: argparse.Namespace) -> int:
     """``streampca convert``."""
     from streampca.operations.convert import convert
+    from streampca.operations.convert_vcf import vcf_cost, vcf_files
 
     check_endings(arrays=[arguments.output])
     if "://" not in arguments.output:
         check_writable(Path(arguments.output))
+    source: Any = files_read(arguments)
+    if files := vcf_files(source):
+        print(
+            f"{', '.join(map(shown, files))}: {vcf_cost(files, arguments.output)}", file=sys.stderr
+        )
+    else:
+        source = open_source(arguments)
     done = convert(
-        open_source(arguments),
+        source,
         arguments.output,
         overwrite=arguments.overwrite,
         memory_limit=arguments.memory_limit,
@@ -345,8 +356,3 @@ def run_convert(arguments: argparse.Namespace) -> int:
     }
     print(json_of(text))
     return 0
-
-
-def files_read(arguments: argparse.Namespace) -> list[str]:
-    """The sources that are named, and the fileset of ``--bfile``."""
-    return [*arguments.source, *([f"{arguments.bfile}.bed"] if arguments.bfile else [])]

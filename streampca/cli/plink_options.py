@@ -13,13 +13,15 @@ from collections.abc import Collection, Sequence
 ANSWERS = {
     # inputs
     "not read; convert it first: plink2 {} --make-bed --out y, then --bfile y": (
-        "pfile x; bpfile x; vcf x.vcf.gz; bcf x.bcf; bgen x.bgen ref-first; haps x.haps; data x; "
-        "gen x.gen; import-dosage x; pmerge-list list.txt"
+        "bpfile x; haps x.haps; data x; gen x.gen; import-dosage x; pmerge-list list.txt"
     ),
     "not read; convert it first: plink1.9 {} --make-bed --out y, then --bfile y": (
         "file x; tfile x; lfile x"
     ),
     "--bfile x, or the path of the .bed": "bed; bim; fam",
+    "--bgen x.bgen --sample-file x.sample": "sample",
+    "the default; calls are those of dosages within 0.1": "hard-call-threshold",
+    "the default is missing, with a warning": "vcf-half-call",
     "name several filesets: streampca fit a.bed b.bed": "merge-list; bmerge; merge; pmerge",
     # variants
     "not here; filter first: plink2 --bfile x {} --make-bed --out y": (

@@ -34,6 +34,7 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
         _refuse_ambiguous(individual, both, wanted, option)
         columns += [individual, *both]
     else:  # a family may be part of the name, as FID:IID
+        wanted = [name.removeprefix("0 ") for name in wanted]  # PLINK's "no family"
         blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
         wanted = [name if name in blank else name.replace(" ", ":") for name in wanted]
     chosen = np.zeros(len(labels), dtype=bool)

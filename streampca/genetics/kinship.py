@@ -60,7 +60,8 @@ def kinship(
     needs no allele frequencies. Use all variants that pass filters, not those that LD pruning
     leaves.
 
-    X : (n, p) calls 0, 1, 2 or missing; anything that :func:`streampca.open` opens.
+    X : (n, p) calls 0, 1, 2 or missing; anything that :func:`streampca.open` opens. Of dosages, the
+        calls that belong to them.
     maf, max_missing, max_sample_missing, keep, exclude : as :class:`GenotypePCA`.
     variants : a :class:`VariantFilter`; by default the autosomes and XY. PLINK also counts variants
         on chromosome 0.
@@ -84,7 +85,7 @@ def kinship(
     >>> found.unrelated(0.0884).tolist()
     [True, True, True, False]
     """
-    matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
+    matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value)).hard_calls()
     keep, exclude = _listed(keep), _listed(exclude)
     matrix = filter_genotypes(matrix, variants, keep, exclude)
     _refuse(matrix)

@@ -206,8 +206,9 @@ def prune_ld(
     """The variants of X that ``plink2 --indep-pairwise window step r2`` keeps.
 
     X : (n, p) calls 0, 1, 2 or missing, features = variants in map order; anything that
-        :func:`streampca.open` opens. ``labels.features.extra`` may name "chromosome" and
-        "position" (base pairs); without them all variants lie on one chromosome.
+        :func:`streampca.open` opens. Of dosages, the calls that belong to them.
+        ``labels.features.extra`` may name "chromosome" and "position" (base pairs); without them
+        all variants lie on one chromosome.
     r2 : of two variants in one window with a larger squared correlation one is removed: the
         rarer, or the later of two that are equally frequent. Correlations are those of allele
         counts over the samples observed in both. Variants that do not vary are removed.
@@ -234,7 +235,7 @@ def prune_ld(
     array([0, 2, 3])
     """
     rules = PruningRules(r2, window, default_step(window) if step is None else step, order)
-    matrix = as_matrix(X, dim=dim, missing_value=missing_value)
+    matrix = as_matrix(X, dim=dim, missing_value=missing_value).hard_calls()
     scan = ld_scan(matrix, rules)
     running = Running(memory_limit, scheduler, progress)
     done = execute(choose_pruning(matrix, scan, memory_limit), running)

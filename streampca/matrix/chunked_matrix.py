@@ -110,6 +110,10 @@ class ChunkedMatrix(ABC):
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         """How many stored chunks ``read(axis, start, stop)`` reads."""
 
+    def hard_calls(self) -> ChunkedMatrix:
+        """The calls 0, 1, 2 of a matrix of dosages of genotypes; any other matrix itself."""
+        return self
+
     def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
         """How many chunks are read when the blocks between edges, (m + 1,), are read in order.
 

@@ -11,16 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import IncompleteSourceWarning, SourceError, shorten, warn_caller
+from streampca.errors import SourceError
 from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount, select
-from streampca.matrix.columns import Text, join
+from streampca.matrix.columns import join
 from streampca.paths import BINARY, read_fully
 from streampca.sources.genotypes.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
-from streampca.sources.genotypes.plink_tables import Bim, read_bim, read_fam, room_for_hashes
+from streampca.sources.genotypes.plink_tables import (
+    VariantTable,
+    read_bim,
+    read_fam,
+    room_for_hashes,
+)
 from streampca.sources.genotypes.variants import (
     refuse_shared_variants,
     sample_labels,
     variant_labels,
+    warn_of_ignored,
 )
 from streampca.sources.joining import expand
 from streampca.sources.local_files import FileLocation
@@ -204,7 +210,7 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
         _check_same_samples(family, read_fam(other.file("fam")), filesets[0], other)
     samples = sample_labels(*family)
     paths = [fileset.file("bim") for fileset in filesets]
-    tables, counts = list[Bim](), list[int]()
+    tables, counts = list[VariantTable](), list[int]()
     hashes = room_for_hashes(paths) if len(paths) > 1 else None
     for path in paths:
         tables.append(read_bim(path, None if hashes is None else hashes[sum(counts) :]))
@@ -220,7 +226,8 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
         return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
     position = np.asarray(columns[2])
     kept = np.flatnonzero(position >= 0)
-    _warn_of_ignored(columns[1], position, filesets)
+    where = f"{filesets[0].stem}.bim" + (" and others" if filesets[1:] else "")
+    warn_of_ignored(columns[1], position, where)
     variants = variant_labels(*(np.asarray(column)[kept] for column in columns))
     left = np.diff(np.searchsorted(kept, reader.offsets)).tolist()
     if len(left) > 1:
@@ -231,19 +238,6 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     matrix = select(whole, features=kept)
     matrix.labels = labels
     return matrix
-
-
-def _warn_of_ignored(names: Text, position: np.ndarray[Any, Any], filesets: list[Fileset]) -> None:
-    """Warn of variants with a negative position. Raises SourceError where all are."""
-    ignored = np.flatnonzero(position < 0)
-    where = f"{filesets[0].stem}.bim" + (" and others" if filesets[1:] else "")
-    if len(ignored) == len(position):
-        raise SourceError(f"{where}: all {len(position)} positions are negative: nothing is left")
-    warn_caller(
-        f"{where}: {len(ignored)} of {len(position)} variants have a negative position and are "
-        f"left out, as PLINK does: {shorten([str(names[i]) for i in ignored[:4]], len(ignored))}",
-        IncompleteSourceWarning,
-    )
 
 
 def _check_same_samples(

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, shorten
+from streampca.errors import (
+    IncompleteSourceWarning,
+    InvalidInputError,
+    SourceError,
+    shorten,
+    warn_caller,
+)
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import (
     Column,
@@ -86,6 +92,18 @@ def _named(names: Text, chromosome: Text, position: Any, counted: Text, other: T
         names = as_text(names).copy()
         names[unnamed] = [f"{chromosome[i]}:{position[i]}:{counted[i]}:{other[i]}" for i in unnamed]
     return names
+
+
+def warn_of_ignored(names: Any, position: Text, where: str) -> None:
+    """Warn of variants with a negative position. Raises SourceError where all are."""
+    ignored = np.flatnonzero(position < 0)
+    if len(ignored) == len(position):
+        raise SourceError(f"{where}: all {len(position)} positions are negative: nothing is left")
+    warn_caller(
+        f"{where}: {len(ignored)} of {len(position)} variants have a negative position and are "
+        f"left out, as PLINK does: {shorten([str(names[i]) for i in ignored[:4]], len(ignored))}",
+        IncompleteSourceWarning,
+    )
 
 
 def plain_chromosome(names: Text) -> Text:
