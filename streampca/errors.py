@@ -198,6 +198,10 @@ class NonFounderWarning(UserWarning):
     """Allele frequencies include samples whose parents are in the data too."""
 
 
+class UncertainKinshipWarning(UserWarning):
+    """Kinship was estimated from too few variants to tell relatives from chance."""
+
+
 class AbsentNamesWarning(UserWarning):
     """Some of the samples, variants or users that were named are not in the data."""
 

@@ -186,7 +186,9 @@ def genotype_numbers(result: Any) -> dict[str, Any]:
         numbers["tracy_widom_p"] = result.tracy_widom().p_value[: result.n_components].tolist()
     except InvalidInputError as error:
         numbers |= {"tracy_widom_p": None, "tracy_widom_not_computed": str(error)}
-    return numbers | {"ld": result.settings.get("ld"), "findings": result.findings()}
+    projected = None if result.fitted is None else int(np.count_nonzero(~result.fitted))
+    chosen = {name: result.settings.get(name) for name in ("ld", "unrelated")}
+    return numbers | {"projected": projected, "findings": result.findings()} | chosen
 
 
 def genotype_lines(result: Any) -> list[str]:
@@ -208,10 +210,26 @@ def genotype_lines(result: Any) -> list[str]:
         f"{len(result.constant)} monomorphic, {len(result.dropped)} without a call, "
         f"{len(result.filtered)} rare or ill-called"
     )
+    lines += projected_line(result)
     if result.missing is not None:
         cells = max(result.n_samples * result.n_features, 1)
         lines.append(f"{result.missing.sum() / cells:.3%} of the calls were missing")
     return lines
+
+
+def projected_line(result: GenotypeComponents) -> list[str]:
+    """How many samples were projected on the components of others, and why, in a line."""
+    divided, n = result.settings.get("unrelated") or {}, len(result.labels.samples)
+    why = "not among the samples to fit"
+    if divided.get("method") == "PC-AiR":
+        why = (
+            f"related ({divided['estimator']} kinship above {divided['kinship_threshold']:.4g}"
+            + (f", {divided['variants']} variants" if divided["variants"] else "")
+            + "; PC-AiR)"
+        )
+    if result.fitted is None:
+        return [f"none of {n} samples were projected: no two are {why}"] if divided else []
+    return [f"{np.count_nonzero(~result.fitted)} of {n} samples were projected: {why}"]
 
 
 def left_out(counts: dict[str, dict[str, int]]) -> str:

@@ -66,8 +66,9 @@ def write_outputs(
             unit = arguments.eigenvec_values == "eigenvectors"
             values = model.eigenvectors_ if unit else model.scores_
             columns = list(who)
-            if result.fitted is not None:
-                columns.append(("FITTED", result.fitted.astype(int)))
+            if result.fitted is not None or arguments.unrelated is not None:
+                fitted = result.fitted if result.fitted is not None else np.ones(len(values), bool)
+                columns.append(("FITTED", fitted.astype(int)))
             write_eigenvec(path, columns, values, may)
         elif path.endswith(".eigenval"):
             plain = arguments.eigenval_values == "plink"

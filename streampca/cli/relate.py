@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
@@ -20,6 +21,7 @@ from streampca.cli.options import (
 from streampca.cli.outputs import check_outputs
 from streampca.cli.selection import SHARES, choose
 from streampca.cli.terminal import shown
+from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter
 from streampca.genetics.kinship_result import DEGREES, cutoff_paths, kinship_threshold
 
@@ -37,7 +39,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         "--out",
         required=True,
         metavar="PREFIX",
-        help="write PREFIX.kin0, and with --king-cutoff PREFIX.king.cutoff.in.id and .out.id",
+        help="write PREFIX.kin0, and with --king-cutoff PREFIX.king.cutoff.in.id and .out.id; with "
+        "--pc-relate PREFIX.pcrelate.kin0 and so on",
     )
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     one.add_argument(
@@ -60,6 +63,19 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         metavar="MAX",
         help="list samples of which no two have a larger kinship, by PLINK's greedy rule",
     )
+    one.add_argument(
+        "--pc-relate",
+        metavar="MODEL",
+        help="instead of KING's kinship that of PC-Relate, adjusted for the ancestry that a model "
+        "saved by 'fit --unrelated auto' finds; also writes PREFIX.pcrelate.inbreeding",
+    )
+    one.add_argument(
+        "-k",
+        "--n-components",
+        type=int,
+        metavar="N",
+        help="components of that model that hold ancestry (default: all)",
+    )
     for name in SHARES:
         flags = {"flags": [PLINK_NAMES[name]]} if name in PLINK_NAMES else {}
         add_fields(one, streampca.GenotypePCA, {name: {**flags, **OF_GENOTYPES[name]}})
@@ -71,7 +87,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def run_relate(arguments: argparse.Namespace) -> int:
     """``streampca relate``."""
-    prefix, cutoff, least = arguments.output, arguments.cutoff, arguments.least
+    adjusted, cutoff, least = arguments.pc_relate, arguments.cutoff, arguments.least
+    prefix = f"{arguments.output}.pcrelate" if adjusted else arguments.output
+    _refuse_options(arguments)
     listed = arguments.make_king_table or least is not None or cutoff is None
     least = least if least is None else kinship_threshold(least, "least")
     if not arguments.make_king_table and least is None:
@@ -80,13 +98,25 @@ def run_relate(arguments: argparse.Namespace) -> int:
     lists = [] if cutoff is None else [str(path) for path in cutoff_paths(prefix)]
     if cutoff is not None:
         kinship_threshold(cutoff, "cutoff", smallest=0.0)
+    selves = [f"{prefix}.inbreeding"] if adjusted else []
     check_outputs(
-        tables=[*table, *lists], sources=files_read(arguments), overwrite=arguments.overwrite
+        tables=[*table, *lists, *selves],
+        sources=files_read(arguments),
+        overwrite=arguments.overwrite,
     )
     matrix = choose(arguments, open_source(arguments)).matrix
     shares = {name: getattr(arguments, name) for name in SHARES}
     every = VariantFilter(chromosomes="all")
-    found = streampca.kinship(matrix, variants=every, **shares, **settings_of_run(arguments))
+    settings = {"variants": every, **shares, **settings_of_run(arguments)}
+    found: Any
+    if adjusted:
+        del settings["max_sample_missing"]
+        components = arguments.n_components
+        model = streampca.load(adjusted)
+        found = streampca.pc_relate(matrix, model, n_components=components, **settings)
+        found.write_inbreeding(selves[0], arguments.overwrite)
+    else:
+        found = streampca.kinship(matrix, **settings)
     whole, lines = found.to_dict(), [str(found)]
     if listed:
         found.write_table(table[0], least, arguments.overwrite)
@@ -94,10 +124,21 @@ def run_relate(arguments: argparse.Namespace) -> int:
         found.write_cutoff(prefix, cutoff, arguments.overwrite)
         whole["unrelated"] = int(found.unrelated(cutoff).sum())
         lines.append(f"{whole['unrelated']} samples remain, no two of a kinship above {cutoff}")
-    whole["written"] = [*table, *lists]
+    whole["written"] = [*table, *lists, *selves]
     lines += [f"written    {shown(path)}" for path in whole["written"]]
     print_answer(arguments, whole, "\n".join(lines))
     return 0
+
+
+def _refuse_options(arguments: argparse.Namespace) -> None:
+    """Raise InvalidInputError for options that do not go together."""
+    if arguments.pc_relate and arguments.max_sample_missing < 1.0:
+        raise InvalidInputError(
+            "--mind with --pc-relate: the samples are those of the model. Leave out --mind; "
+            "--keep names samples"
+        )
+    if arguments.n_components is not None and not arguments.pc_relate:
+        raise InvalidInputError("-k is of --pc-relate MODEL; leave it out")
 
 
 def _threshold(text: str) -> float | str:

@@ -6,13 +6,11 @@ The request of such a fit, and the estimator.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.accumulators import FeatureProjection, RowMissing
 from streampca.errors import InvalidInputError, OccupiedError
 from streampca.genetics.counts import SAMPLES, counting_samples, well_called_samples
 from streampca.genetics.filters import VariantFilter, filter_genotypes
@@ -24,9 +22,9 @@ from streampca.genetics.fit_warnings import (
     warn_of_samples,
 )
 from streampca.genetics.genotype_result import GenotypeComponents
-from streampca.genetics.id_lists import Names, sample_mask
+from streampca.genetics.id_lists import Names
 from streampca.kernels import Array
-from streampca.matrix import ALLELE_SCALES, Block, ChunkedMatrix, Labels, Standardize, select
+from streampca.matrix import ALLELE_SCALES, ChunkedMatrix, Labels, Standardize, select
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
@@ -40,7 +38,7 @@ from streampca.models.results.linear_result import COMPONENTS
 from streampca.models.results.projection import Projection
 from streampca.models.results.row_maps import RowOptions, RowPasses
 from streampca.models.rows.new_rows import LazyRows
-from streampca.passes import Candidate, Outcome, Planned, easier_axis
+from streampca.passes import Candidate, Outcome, Planned
 from streampca.solvers import Spectrum, TracyWidom
 from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
@@ -51,6 +49,9 @@ from streampca.sources.genotypes.allele_counts import (
 )
 from streampca.store import labelled_rows, occupied
 
+if TYPE_CHECKING:
+    from streampca.genetics.pcair import SamplePartition
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenotypeRequest(Request):
@@ -58,6 +59,7 @@ class GenotypeRequest(Request):
 
     ploidy, maf, max_missing, code_assumed : as :class:`Standardize`.
     outputs : groups to write, and samples to score in addition to the fitted ones.
+    divided : how the fitted samples were chosen, JSON-ready; None where all are fitted.
     """
 
     ploidy: int = 2
@@ -65,6 +67,7 @@ class GenotypeRequest(Request):
     max_missing: float = 1.0
     code_assumed: bool = False
     outputs: GramOutputs
+    divided: dict[str, Any] | None = None
 
     def _standardized(self) -> Standardize:
         return Standardize(
@@ -94,27 +97,8 @@ class GenotypeRequest(Request):
         """The settings that are kept with a result, in addition to those of the estimator."""
         fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
         paths = {"loadings": self.outputs.loadings, "relationship": self.outputs.relationship}
-        return fixed | paths | {"random_state": self.random_state, "exact_first": True}
-
-
-@dataclass(frozen=True)
-class ScoresAndHoles:
-    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
-
-    projection: Projection
-
-    def __call__(self, block: Block) -> Array:
-        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
-
-    @property
-    def width(self) -> int:
-        """k + 1."""
-        return len(self.projection.components) + 1
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Scratch of the projection and of the joined columns."""
-        beside = self.projection.scratch_nbytes(matrix)
-        return lambda length: beside(length) + 8 * self.width * length
+        drawn = {"random_state": self.random_state, "exact_first": True}
+        return fixed | paths | drawn | {"unrelated": self.divided}
 
 
 @estimator
@@ -209,6 +193,15 @@ class GenotypePCA(LinearModel):
             ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver
             "scatter" they cost one more pass.""",
     )
+    unrelated: Names | SamplePartition | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning=""""auto": fit on the unrelated samples that :func:`pcair_partition` finds by
+            KING-robust kinship, and score all as ``fit_samples`` does. It costs one pass before
+            the others, over all autosomal variants that pass the filters: give unpruned ones. Or
+            a list of unrelated samples (ids, or a file of them), or a partition.""",
+    )
     components: bool = parameter(
         default=True, meaning="False saves the second pass; no loadings, and no ``fit_samples``."
     )
@@ -251,25 +244,41 @@ class GenotypePCA(LinearModel):
         return filter_genotypes(matrix, self.variants, self.keep, self.exclude)
 
     def _preparation(self, opened: ChunkedMatrix) -> Planned[Any] | None:
-        """The pass that counts the calls of samples, where some may have too few."""
+        """The passes that count the calls of samples, and the kinship that the fit needs."""
         limit = self.max_sample_missing
+        if self._finds_unrelated:
+            from streampca.genetics.fit_samples import finding_unrelated
+
+            return finding_unrelated(self, opened)
         return None if limit == 1.0 else counting_samples(opened, limit, self.memory_limit)
 
-    def _prepared(self, opened: ChunkedMatrix, answer: Any) -> ChunkedMatrix:
-        lost = answer[SAMPLES].counts()
-        return select(opened, samples=well_called_samples(opened, lost, self.max_sample_missing))
+    @property
+    def _finds_unrelated(self) -> bool:
+        return isinstance(self.unrelated, str) and self.unrelated == "auto"
 
-    def _bound(self, opened: ChunkedMatrix, *, seed: int = 0) -> tuple[ChunkedMatrix, Any]:
+    def _prepared(self, opened: ChunkedMatrix, answer: Any) -> tuple[ChunkedMatrix, dict[str, Any]]:
+        if self._finds_unrelated:
+            return answer.matrix, {"partition": answer.partition}
+        lost = answer[SAMPLES].counts()
+        kept = well_called_samples(opened, lost, self.max_sample_missing)
+        return select(opened, samples=kept), {}
+
+    def _bound(
+        self, opened: ChunkedMatrix, *, seed: int = 0, partition: SamplePartition | None = None
+    ) -> tuple[ChunkedMatrix, Any]:
         """The samples to fit, and what is asked of them; all of them are scored."""
-        fitted, cohort = opened, None
-        if self.fit_samples is not None:
+        fitted, cohort, divided = opened, None, None
+        if self.fit_samples is not None or self.unrelated is not None:
+            from streampca.genetics.fit_samples import samples_to_fit
+
             if not self.components:
-                raise InvalidInputError("fit_samples needs components=True to score the others")
-            rows = np.flatnonzero(
-                sample_mask(opened.labels.samples, self.fit_samples, "fit_samples")
-            )
+                name = "fit_samples" if self.unrelated is None else "unrelated"
+                raise InvalidInputError(f"{name} needs components=True to score the others")
+            rows, divided = samples_to_fit(opened, self.fit_samples, self.unrelated, partition)
             if len(rows) < opened.shape[0]:
                 fitted, cohort = select(opened, samples=rows), Cohort(opened, rows)
+            elif self._finds_unrelated and partition is None:  # how many are related is not known
+                cohort = Cohort(opened, rows)
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
         refuse_other_ploidy(opened, self.ploidy)
         request = GenotypeRequest.of(
@@ -280,6 +289,7 @@ class GenotypePCA(LinearModel):
             random_state=seed,
             code_assumed=coding_is_assumed(opened, self.scale in ALLELE_SCALES),
             outputs=GramOutputs(_text(self.loadings), _text(self.relationship), cohort),
+            divided=divided,
         )
         request.check(fitted.shape)
         if self.loadings is not None and not self.components:
@@ -345,18 +355,12 @@ class GenotypePCA(LinearModel):
     ) -> tuple[Array, Array]:
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not
         give them on its way."""
+        from streampca.genetics.fit_samples import project_all
+
         projection = Projection.of(result, RowOptions(missing="mean"))
         projection = replace(projection, counts=None)  # the fit has looked at these calls
         options, running = self._options(everyone), self._running_once
-        passes = RowPasses(everyone, options, running, result.kept_nbytes)
-        if easier_axis(everyone) == 1:
-            operands, settings = projection.operands()
-            parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
-            done = passes.fold("transform", 1, parts, operands)
-            return done["scores"].projected(), done["rows"].counts()
-        both = ScoresAndHoles(projection)
-        values = passes.mapped("transform", both).in_memory(both.width)
-        return values[:, :-1].copy(), values[:, -1].astype(np.int64)
+        return project_all(projection, RowPasses(everyone, options, running, result.kept_nbytes))
 
     # -- results --------------------------------------------------------------------------------
 

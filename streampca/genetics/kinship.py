@@ -18,6 +18,7 @@ from streampca.passes import (
     Candidate,
     PassCost,
     PassResult,
+    PassSpec,
     Plan,
     Planned,
     Running,
@@ -86,9 +87,9 @@ def kinship(
     [True, True, True, False]
     """
     matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value)).hard_calls()
-    keep, exclude = _listed(keep), _listed(exclude)
+    keep, exclude = listed_names(keep), listed_names(exclude)
     matrix = filter_genotypes(matrix, variants, keep, exclude)
-    _refuse(matrix)
+    refuse_no_kinship(matrix)
     running = Running(memory_limit, scheduler, progress)
     wanted = Standardize(
         scale="hwe", maf=maf, max_missing=max_missing, code_assumed=code_is_assumed(matrix)
@@ -105,14 +106,9 @@ def kinship(
         progress=progress,
     )
     if matrix.shape[0] < listed:
-        _refuse(matrix)
+        refuse_no_kinship(matrix)
         planned = plan_kinship(matrix, wanted, memory_limit)
     done = execute(planned, running)
-    counts = done.answer[PAIRS]
-    if not counts.n_variants:
-        raise InvalidInputError(
-            f"maf={maf:g} and max_missing={max_missing:g} leave none of {matrix.shape[1]} variants"
-        )
     settings = {
         "maf": maf,
         "max_missing": max_missing,
@@ -122,13 +118,30 @@ def kinship(
         "exclude": exclude,
     }
     costs = [*(cost for _, cost in before), *done.costs]
-    return Kinship(
-        **{name: getattr(counts, name) for name in counts.fields},
-        samples=matrix.labels.samples,
+    return counted_kinship(
+        done.answer[PAIRS],
+        matrix,
+        wanted,
         settings=settings,
         provenance=provenance(costs, matrix.fingerprint(), done.memory),
         plan=done.plan.after(*(plan for plan, _ in before)).to_dict(),
     )
+
+
+def counted_kinship(
+    counts: KinshipCounts, matrix: ChunkedMatrix, wanted: Standardize, **described: Any
+) -> Kinship:
+    """The kinship of these counts.  described : further fields.
+
+    Raises InvalidInputError where no variant was counted.
+    """
+    if not counts.n_variants:
+        raise InvalidInputError(
+            f"maf={wanted.maf:g} and max_missing={wanted.max_missing:g} leave none of "
+            f"{matrix.shape[1]} variants"
+        )
+    known = {name: getattr(counts, name) for name in counts.fields}
+    return Kinship(**known, samples=matrix.labels.samples, **described)
 
 
 def plan_kinship(
@@ -138,6 +151,15 @@ def plan_kinship(
 
     Raises MemoryLimitError if it does not fit.
     """
+    spec = pairs_pass(matrix, wanted)
+    reason = "one pass over features; calls as bits, counted for every pair, exact"
+    held = {"counts of pairs": spec.total_nbytes}
+    candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
+    return choose(matrix, "kinship", [candidate], memory_limit)
+
+
+def pairs_pass(matrix: ChunkedMatrix, wanted: Standardize) -> PassSpec:
+    """The pass that counts.  wanted : as :class:`KinshipCounts`."""
     n, p = matrix.shape
     counts = KinshipCounts(wanted=wanted)
     spec = pass_spec(PAIRS, matrix, 1, {PAIRS: counts}, flops=n * n * p / 16)
@@ -148,20 +170,17 @@ def plan_kinship(
                 counts.scratch_nbytes((n, p), length) + n * length * matrix.dtype.itemsize
             ),
         )
-    reason = "one pass over features; calls as bits, counted for every pair, exact"
-    held = {"counts of pairs": spec.total_nbytes}
-    candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
-    return choose(matrix, "kinship", [candidate], memory_limit)
+    return spec
 
 
-def _listed(names: Names | None) -> list[str] | str | None:
+def listed_names(names: Names | None) -> list[str] | str | None:
     """A path, or names in a form that is kept with a result."""
     if names is None or isinstance(names, (str, os.PathLike)):
         return None if names is None else os.fspath(names)
     return [str(one) for one in names]
 
 
-def _refuse(matrix: ChunkedMatrix) -> None:
+def refuse_no_kinship(matrix: ChunkedMatrix) -> None:
     """Raise InvalidInputError where kinship is not defined, or its counts do not fit."""
     n, p = matrix.shape
     if n < 2:

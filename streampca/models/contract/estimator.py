@@ -98,8 +98,8 @@ class Estimator(ScikitLearnContract):
         """The pass that says which part of X is fitted; None where all is."""
         return None
 
-    def _prepared(self, opened: Any, answer: Any) -> Any:
-        """That part, by the answer of the pass."""
+    def _prepared(self, opened: Any, answer: Any) -> tuple[Any, dict[str, Any]]:
+        """That part, by the answer of the pass, and what else the answer says, as side data."""
         raise NotImplementedError
 
     def _quick(self, matrix: ChunkedMatrix, request: Any) -> Sequence[Candidate[Any]]:
@@ -154,7 +154,8 @@ class Estimator(ScikitLearnContract):
         if (before := self._preparation(opened)) is not None:
             self._bound(opened, **side)  # what would be refused later is refused now
             earlier = execute(before, self._running_once)
-            opened = self._prepared(opened, earlier.answer)
+            opened, more = self._prepared(opened, earlier.answer)
+            side |= more
         matrix, request = self._bound(opened, **side)
         planned, observed = self._planned(matrix, request), None
         self._remark(matrix, request)
