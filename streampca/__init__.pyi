@@ -18,6 +18,8 @@ from streampca.genetics.pc_relate import pc_relate as pc_relate
 from streampca.genetics.pcair import SamplePartition as SamplePartition
 from streampca.genetics.pcair import pcair_partition as pcair_partition
 from streampca.genetics.projection import project_samples as project_samples
+from streampca.genetics.relationship import Relationship as Relationship
+from streampca.genetics.relationship import grm as grm
 from streampca.matrix import Block as Block
 from streampca.matrix import ChunkedMatrix as ChunkedMatrix
 from streampca.model_store.model_store import ModelStore as ModelStore

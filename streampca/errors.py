@@ -194,6 +194,10 @@ class RelatedSamplesWarning(UserWarning):
     """Fitted samples are related, or a few of them make a component of their own."""
 
 
+class CallCodingWarning(UserWarning):
+    """Genotype calls have no heterozygote: inbred lines, or haploids that count twice."""
+
+
 class NonFounderWarning(UserWarning):
     """Allele frequencies include samples whose parents are in the data too."""
 

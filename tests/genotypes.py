@@ -184,6 +184,59 @@ def write_calls(path: str | Path, calls: np.ndarray, by_variant: bool, chunk: in
     return str(path)
 
 
+def digest_of(names: Sequence[str]) -> int:
+    """EIGENSOFT's digest of names, as its source has it: one character after the other."""
+    value = 0
+    for name in names:
+        one = 0
+        for character in name.encode():
+            one = (one * 23 + character) % 2**32
+        value = (value * 17) % 2**32 ^ one
+    return value
+
+
+def write_geno(
+    stem: str | Path,
+    calls: np.ndarray,
+    kind: str,
+    *,
+    ids: Sequence[str] | None = None,
+    chromosomes: Sequence[str] | None = None,
+    samples: Sequence[str] | None = None,
+    populations: Sequence[str] | None = None,
+    sexes: Sequence[str] | None = None,
+    alleles: Sequence[tuple[str, str]] | None = None,
+) -> str:
+    """Write stem.geno, .snp and .ind of calls (n, p); the path of the .geno.
+
+    kind : "EIGENSTRAT", "PACKEDANCESTRYMAP" or "TRANSPOSED".  alleles : (counted, other).
+    """
+    n, p = calls.shape
+    ids, samples = ids or variant_names(p), samples or sample_names(n)
+    rows = zip(ids, chromosomes or ["1"] * p, alleles or [("G", "A")] * p, strict=True)
+    snp = [f"{v:>20} {c:>4} 0.0 {100 + j} {a} {b}\n" for j, (v, c, (a, b)) in enumerate(rows)]
+    Path(f"{stem}.snp").write_text("".join(snp))
+    people = zip(samples, sexes or "U" * n, populations or ["Control"] * n, strict=True)
+    Path(f"{stem}.ind").write_text("".join(f"{s:>20} {x} {g:>10}\n" for s, x, g in people))
+    if kind == "EIGENSTRAT":
+        digits = np.where(calls.T < 0, 9, calls.T)
+        text = "".join("".join(map(str, line)) + "\n" for line in digits.tolist())
+        Path(f"{stem}.geno").write_text(text)
+        return f"{stem}.geno"
+    word, lines = ("TGENO", calls) if kind == "TRANSPOSED" else ("GENO", calls.T)
+    head = f"{word} {n:7d} {p:7d} {digest_of(samples):x} {digest_of(ids):x}".encode()
+    codes = np.zeros((len(lines), -(-lines.shape[1] // 4) * 4), np.uint8)
+    codes[:, : lines.shape[1]] = np.where(lines < 0, 3, lines)
+    four = codes.reshape(len(lines), -1, 4)
+    packed = four[..., 0] << 6 | four[..., 1] << 4 | four[..., 2] << 2 | four[..., 3]
+    width = packed.shape[1] if word == "TGENO" else max(48, packed.shape[1])
+    body = np.zeros((len(lines), width), np.uint8)
+    body[:, : packed.shape[1]] = packed
+    head = head.ljust(48 if word == "TGENO" else width, b"\0")
+    Path(f"{stem}.geno").write_bytes(head + body.tobytes())
+    return f"{stem}.geno"
+
+
 def certain(calls: np.ndarray, missing: np.ndarray | None = None) -> np.ndarray:
     """(p, n, 3) probabilities of 0, 1 and 2 copies of calls (n, p), NaN where missing."""
     lost = calls.T < 0 if missing is None else missing.T

@@ -1,7 +1,7 @@
 """Measured peak <= planned <= limit, for the smallest limit that a refusal names.
 
-Of whole processes, with their imports and an X in memory. Those that need no other libraries than
-their neighbours are forks (:mod:`tests.forks`), the others are interpreters of their own.
+Of whole processes, with their imports and an X in memory: forks (:mod:`tests.forks`), which import
+what no other needs, and a few interpreters of their own.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def npz(path: Path) -> str:
 
 
 class Layout(NamedTuple):
-    """How X lies, and the program that fits it.  fork : whether its imports are those of others."""
+    """How X lies, and the program that fits it.  fork : not in an interpreter of its own."""
 
     make: Callable[[Path], str]
     suffix: str
@@ -351,21 +351,13 @@ SHOWN = (
     "remove",
 )
 
-# what needs no other libraries than "tall float32"
-FORKED = (
-    "genotypes, loadings to Zarr",
-    "kinship",
-    "wide float64, all components",
-    "wide, stored by samples",
-    "tall, R factor",
-    "shards",
-    "tiny chunks",
-    "NumPy in memory",
-    "completion",
-    "batches",
-    "square, iterated",
-    "means in holes",
-    "factor analysis",
+# of a whole process: what a command takes, what kernels and libraries weigh
+INTERPRETERS = (
+    "tall float32",
+    "climate NetCDF, command line",
+    "PLINK .bed",
+    "Parquet",
+    "CSR in memory",
 )
 
 
@@ -373,7 +365,9 @@ def layouts() -> list[Any]:
     """Every layout; those that others show take their turn in the long run."""
     marks = {True: pytest.mark.soak, False: pytest.mark.slow}
     return [
-        pytest.param(one._replace(fork=name in FORKED), id=name, marks=marks[name in SHOWN])
+        pytest.param(
+            one._replace(fork=name not in INTERPRETERS), id=name, marks=marks[name in SHOWN]
+        )
         for name, one in LAYOUTS.items()
     ]
 

@@ -153,9 +153,9 @@ class Scatter(Accumulator):
         """Fix the shift of columns seen for the first time in this span: the block's mean."""
         if self._fixed.all():
             return
-        sample = block.thinned().stats
-        fresh = ~self._fixed & (sample.count > 0)
-        self._shift[fresh] = sample.mean[fresh].astype(dtype)
+        mean, seen = block.shift()
+        fresh = ~self._fixed & seen
+        self._shift[fresh] = mean[fresh].astype(dtype)
         self._fixed |= fresh
 
     def settle(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import streampca
 from streampca.cli.messages import as_options
-from streampca.cli.plink_options import plink_answer
+from streampca.cli.plink_options import as_ours, plink_answer
 from streampca.cli.terminal import RED, YELLOW, announced, printable_output
 from streampca.errors import (
     BusyError,
@@ -44,7 +44,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "transform": ("fit", "scores of new rows on a saved model"),
     "info": ("info", "describe a saved model or a source"),
     "prune": ("genotypes", "variants in approximate linkage equilibrium"),
-    "relate": ("relate", "relatives among the samples: KING-robust kinship of all pairs"),
+    "relate": ("relate", "kinship (KING) or relationship (GRM) of all pairs of samples"),
     "project": ("genotypes", "new samples onto a saved genotype model"),
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
     "impute": (
@@ -79,7 +79,10 @@ EXAMPLES = {  # command -> lines of its --help
     "transform": ["transform model new.zarr -o new-scores.zarr"],
     "info": ["info model", "info matrix.zarr"],
     "prune": ["prune x.bed --ld-r2 0.2 -o x.prune.in"],
-    "relate": ["relate x.bed -o x --king-cutoff 0.0884 --make-king-table"],
+    "relate": [
+        "relate x.bed -o x --king-cutoff 0.0884 --make-king-table",
+        "relate x.bed -o x --make-grm-bin",
+    ],
     "project": ["project model new.bed -o new.tsv --shrinkage oadp"],
     "convert": ["convert x.bed -o x.zarr"],
     "impute": [
@@ -145,8 +148,8 @@ class Parser(argparse.ArgumentParser):
         PLINK what it is here."""
         own = {} if self.named is None else self.named._option_string_actions
         if "--bfile" in own and self.named is not None:
-            words = sys.argv[1:] if args is None else args
-            if said := plink_answer(words, own):
+            args = as_ours(sys.argv[1:] if args is None else args)
+            if said := plink_answer(args, own):
                 self.named.error(said)
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:

@@ -58,6 +58,10 @@ OF_GENOTYPES: dict[str, Spelling] = {
         "help": "fit on unrelated samples, by KING and PC-AiR (auto: one more pass) or as listed, "
         "and score everyone",
     },
+    "shrinkage": {
+        "choices": ("oadp",),
+        "help": "correct the pull of the scores of those that are not fitted to the centre",
+    },
     "loadings": {
         "metavar": "ZARR",
         "help": "stream the components here, block by block, instead of holding them in memory",
@@ -140,7 +144,13 @@ def filter_options(group: Any) -> None:
             "help": "e.g. 1-22,X, or 'all'; default: the autosomes and XY, as plink2 --pca. Every "
             "chromosome is treated as diploid in everyone, also X in males",
         },
-        "n_autosomes": {"type": int, "metavar": "N", "help": "number of autosomes"},
+        "n_autosomes": {
+            "flags": ["--autosome-num"],
+            "type": _autosomes,
+            "metavar": "N",
+            "help": "number of autosomes; N + 1 to N + 4 are then X, Y, XY and MT. Or --cow (29), "
+            "--dog (38), --horse (31), --mouse (19), --rice (12), --sheep (26)",
+        },
         "extract": {"metavar": "FILE", "help": "variants to use"},
         "exclude": {"metavar": "FILE", "help": "variants to leave out"},
         "regions": place,
@@ -152,7 +162,13 @@ def filter_options(group: Any) -> None:
     }
     for field in fields(VariantFilter):
         option = PLINK_NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
-        group.add_argument(option, dest=field.name, default=field.default, **spelled[field.name])
+        settings = {"dest": field.name, "default": field.default, **spelled[field.name]}
+        group.add_argument(*settings.pop("flags", []), option, **settings)
+
+
+def _autosomes(text: str) -> int:
+    """A number of autosomes; PLINK writes that of haploids as negative."""
+    return abs(int(text)) or int("none")  # argparse names the value
 
 
 def pruning_options(group: Any) -> None:

@@ -36,9 +36,6 @@ ANSWERS = {
     "the default": "autosome-par; autosome-xy; keep-allele-order; real-ref-alleles",
     "name the others: --chr 1-5,7-22": "not-chr",
     "the default; such chromosomes are fitted with --chr all": "allow-extra-chr",
-    "--chr-set N, where N is the number of autosomes": (
-        "autosome-num; cow; dog; horse; mouse; rice; sheep; human"
-    ),
     "--region 6:25000000-34000000": (
         "from; to; from-bp; to-bp; from-kb; to-kb; from-mb; to-mb; window"
     ),
@@ -73,7 +70,8 @@ ANSWERS = {
     "not needed: sex is not used": "update-sex; allow-no-sex",
     # results
     "streampca fit is that: -k 10 --out x; for approx --solver randomized": "pca; pca-cols",
-    "--relationship ZARR writes the relationship matrix": (
+    "streampca relate x.bed -o x --make-grm-bin writes the matrix for GCTA; "
+    "streampca.grm('x.bed').relationship is it in Python": (
         "make-rel; make-grm; make-grm-list; make-grm-bin; make-grm-sparse; make-grm-gz"
     ),
     "streampca project model x.bed -o x.tsv scores samples on a fit; --allele-wts writes loadings "
@@ -112,6 +110,31 @@ _BY_NAME = {
     for answer, options in ANSWERS.items()
     for one in options.split("; ")
 }
+
+
+SPECIES = {  # PLINK's names -> autosomes
+    "--cow": 29,
+    "--dog": 38,
+    "--horse": 31,
+    "--human": 22,
+    "--mouse": 19,
+    "--rice": 12,
+    "--sheep": 26,
+}
+ABSENT = ("no-x", "no-y", "no-xy", "no-mt")  # chromosomes that a species has not: nothing follows
+
+
+def as_ours(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which PLINK's names of species are the number of their autosomes."""
+    words: list[str] = []
+    of_set = False  # whether a number of autosomes may be followed by chromosomes that are absent
+    for word in arguments:
+        if word in SPECIES:
+            words += ["--chr-set", str(SPECIES[word])]
+        elif not (of_set and word in ABSENT):
+            words.append(word)
+            of_set = word.startswith("--chr-set") or (of_set and not word.startswith("--"))
+    return words
 
 
 def plink_answer(arguments: Sequence[str], own: Collection[str]) -> str:

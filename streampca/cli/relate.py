@@ -24,8 +24,11 @@ from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter
 from streampca.genetics.kinship_result import DEGREES, cutoff_paths, kinship_threshold
+from streampca.genetics.relationship import grm_paths
 
 NAMED = ", ".join(f"{name} ({least:g})" for name, least in DEGREES.items())
+
+MODIFIERS = {"cov": ("scale", None), "meanimpute": ("missing", "mean")}  # of --make-grm-bin
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -39,15 +42,16 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         "--out",
         required=True,
         metavar="PREFIX",
-        help="write PREFIX.kin0, and with --king-cutoff PREFIX.king.cutoff.in.id and .out.id; with "
-        "--pc-relate PREFIX.pcrelate.kin0 and so on",
+        help="write PREFIX.kin0, with --king-cutoff PREFIX.king.cutoff.in.id and .out.id, with "
+        "--make-grm-bin PREFIX.grm.bin, .grm.N.bin and .grm.id; with --pc-relate "
+        "PREFIX.pcrelate.kin0 and so on",
     )
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     one.add_argument(
         "--make-king-table",
         action="store_true",
-        help="the table of all pairs; without this, the filter and the cutoff: of relatives of the "
-        "third degree or closer",
+        help="the table of all pairs; without this and other results: of relatives of the third "
+        "degree or closer",
     )
     one.add_argument(
         "--king-table-filter",
@@ -62,6 +66,14 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         type=_threshold,
         metavar="MAX",
         help="list samples of which no two have a larger kinship, by PLINK's greedy rule",
+    )
+    one.add_argument(
+        "--make-grm-bin",
+        nargs="*",
+        choices=tuple(MODIFIERS),
+        metavar="cov|meanimpute",
+        help="the genetic relationship matrix over the calls that both have, as GCTA reads it; "
+        "cov: of centred calls that are not scaled; meanimpute: a missing call holds the mean",
     )
     one.add_argument(
         "--pc-relate",
@@ -87,47 +99,54 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def run_relate(arguments: argparse.Namespace) -> int:
     """``streampca relate``."""
-    adjusted, cutoff, least = arguments.pc_relate, arguments.cutoff, arguments.least
-    prefix = f"{arguments.output}.pcrelate" if adjusted else arguments.output
+    prefix, cutoff, grm = arguments.output, arguments.cutoff, arguments.make_grm_bin
     _refuse_options(arguments)
-    listed = arguments.make_king_table or least is not None or cutoff is None
-    least = least if least is None else kinship_threshold(least, "least")
-    if not arguments.make_king_table and least is None:
-        least = DEGREES["third"]
+    least, listed = _table_wanted(arguments)
+    matrices = [] if grm is None else [str(path) for path in grm_paths(prefix)]
+    if arguments.pc_relate:
+        prefix = f"{prefix}.pcrelate"
     table = [f"{prefix}.kin0"] if listed else []
     lists = [] if cutoff is None else [str(path) for path in cutoff_paths(prefix)]
     if cutoff is not None:
         kinship_threshold(cutoff, "cutoff", smallest=0.0)
-    selves = [f"{prefix}.inbreeding"] if adjusted else []
-    check_outputs(
-        tables=[*table, *lists, *selves],
-        sources=files_read(arguments),
-        overwrite=arguments.overwrite,
-    )
+    selves = [f"{prefix}.inbreeding"] if arguments.pc_relate else []
+    written = [*table, *lists, *selves, *matrices]
+    check_outputs(tables=written, sources=files_read(arguments), overwrite=arguments.overwrite)
     matrix = choose(arguments, open_source(arguments)).matrix
-    shares = {name: getattr(arguments, name) for name in SHARES}
     every = VariantFilter(chromosomes="all")
-    settings = {"variants": every, **shares, **settings_of_run(arguments)}
-    found: Any
-    if adjusted:
-        del settings["max_sample_missing"]
-        components = arguments.n_components
-        model = streampca.load(adjusted)
-        found = streampca.pc_relate(matrix, model, n_components=components, **settings)
-        found.write_inbreeding(selves[0], arguments.overwrite)
-    else:
-        found = streampca.kinship(matrix, **settings)
-    whole, lines = found.to_dict(), [str(found)]
-    if listed:
-        found.write_table(table[0], least, arguments.overwrite)
-    if cutoff is not None:
-        found.write_cutoff(prefix, cutoff, arguments.overwrite)
-        whole["unrelated"] = int(found.unrelated(cutoff).sum())
-        lines.append(f"{whole['unrelated']} samples remain, no two of a kinship above {cutoff}")
-    whole["written"] = [*table, *lists, *selves]
-    lines += [f"written    {shown(path)}" for path in whole["written"]]
-    print_answer(arguments, whole, "\n".join(lines))
+    settings: dict[str, Any] = {"variants": every, **settings_of_run(arguments)}
+    settings |= {name: getattr(arguments, name) for name in SHARES}
+    whole: dict[str, Any] = {}
+    lines: list[str] = []
+    if table or lists or selves:
+        found = _kinship(arguments, matrix, settings)
+        whole, lines = found.to_dict(), [str(found)]
+        for path in selves:
+            found.write_inbreeding(path, arguments.overwrite)
+        if table:
+            found.write_table(table[0], least, arguments.overwrite)
+        if cutoff is not None:
+            found.write_cutoff(prefix, cutoff, arguments.overwrite)
+            whole["unrelated"] = int(found.unrelated(cutoff).sum())
+            lines.append(f"{whole['unrelated']} samples remain, no two of a kinship above {cutoff}")
+    if grm is not None:
+        modifiers: dict[str, Any] = dict(MODIFIERS[one] for one in grm)
+        related = streampca.grm(matrix, **modifiers, **settings)
+        related.write(arguments.output, arguments.overwrite)
+        whole["relationship"] = related.to_dict()
+        lines.append(f"relationship matrix of {related}")
+    lines += [f"written    {shown(path)}" for path in written]
+    print_answer(arguments, {**whole, "written": written}, "\n".join(lines))
     return 0
+
+
+def _kinship(arguments: argparse.Namespace, matrix: Any, settings: dict[str, Any]) -> Any:
+    """KING's kinship, or that of PC-Relate."""
+    if not arguments.pc_relate:
+        return streampca.kinship(matrix, **settings)
+    model, components = streampca.load(arguments.pc_relate), arguments.n_components
+    settings = {name: one for name, one in settings.items() if name != "max_sample_missing"}
+    return streampca.pc_relate(matrix, model, n_components=components, **settings)
 
 
 def _refuse_options(arguments: argparse.Namespace) -> None:
@@ -139,6 +158,16 @@ def _refuse_options(arguments: argparse.Namespace) -> None:
         )
     if arguments.n_components is not None and not arguments.pc_relate:
         raise InvalidInputError("-k is of --pc-relate MODEL; leave it out")
+
+
+def _table_wanted(arguments: argparse.Namespace) -> tuple[float | None, bool]:
+    """(the least kinship in the table, or None for all; whether a table is written at all)."""
+    least = arguments.least
+    others = arguments.cutoff is not None or arguments.make_grm_bin is not None
+    listed = arguments.make_king_table or least is not None or not others
+    if least is not None:
+        return kinship_threshold(least, "least"), listed
+    return (None if arguments.make_king_table else DEGREES["third"]), listed
 
 
 def _threshold(text: str) -> float | str:

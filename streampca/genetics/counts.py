@@ -60,7 +60,12 @@ def well_called(
     """
     assumed = code_is_assumed(matrix)
     wanted = Standardize(
-        scale="hwe", ploidy=ploidy, maf=maf, max_missing=max_missing, code_assumed=assumed
+        scale="hwe",
+        ploidy=ploidy,
+        maf=maf,
+        max_missing=max_missing,
+        code_assumed=assumed,
+        method="a filter by frequency or missing calls",
     )
     made = [] if made is None else made
     running = Running(memory_limit, scheduler, progress)

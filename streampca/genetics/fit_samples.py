@@ -14,10 +14,12 @@ from streampca.errors import InvalidInputError
 from streampca.genetics.counts import SAMPLES, share_of, well_called_samples
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names, sample_mask
-from streampca.genetics.kinship import PAIRS, counted_kinship, pairs_pass, refuse_no_kinship
+from streampca.genetics.kinship import METHOD, PAIRS, counted_kinship, pairs_pass
+from streampca.genetics.pair_passes import PairSettings, refuse_pairs
 from streampca.genetics.pcair import SamplePartition, pcair_partition
+from streampca.genetics.sample_scores import oadp_scores
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Standardize, select
+from streampca.matrix import Block, ChunkedMatrix, select
 from streampca.models.results.projection import Projection
 from streampca.models.results.row_maps import RowPasses
 from streampca.passes import (
@@ -29,8 +31,9 @@ from streampca.passes import (
     choose,
     easier_axis,
     pass_spec,
+    single_threaded_blas,
 )
-from streampca.sources.genotypes.allele_counts import DIPLOID, code_is_assumed
+from streampca.sources.genotypes.allele_counts import DIPLOID
 
 AUTO = "auto"
 
@@ -60,20 +63,19 @@ def finding_unrelated(model: Any, opened: ChunkedMatrix) -> Planned[WellCalled]:
             f"unrelated='auto' counts kinship of diploid calls, not of ploidy={model.ploidy}; "
             "name the samples to fit, unrelated='unrelated.txt'"
         )
-    wanted = Standardize(
-        scale="hwe",
-        maf=model.maf,
-        max_missing=model.max_missing,
-        code_assumed=code_is_assumed(opened),
-    )
-    autosomes = filter_genotypes(opened, VariantFilter(n_autosomes=model.variants.n_autosomes))
-    refuse_no_kinship(autosomes)
+    settings = PairSettings(maf=model.maf, max_missing=model.max_missing)
+    some = VariantFilter(n_autosomes=model.variants.n_autosomes)
+    autosomes = filter_genotypes(opened.hard_calls(), some)
+    refuse_pairs(autosomes, METHOD)
+    wanted = settings.wanted(autosomes, METHOD)
     counting: PassSpec | None = None
     if share_of(model.max_sample_missing) < 1.0:
         counting = pass_spec(SAMPLES, opened, 1, {SAMPLES: RowMissing()})
     pairs = replace(pairs_pass(autosomes, wanted), matrix=autosomes)
     limit = model.max_sample_missing
-    find = partial(_find, opened=opened, counting=counting, pairs=pairs, limit=limit)
+    find = partial(
+        _find, opened=opened, counting=counting, pairs=pairs, limit=limit, settings=settings
+    )
     passes = (pairs,) if counting is None else (counting, pairs)
     held = {"counts of pairs": pairs.total_nbytes}
     candidate = Candidate("king", "kinship of all pairs, then PC-AiR", passes, held, solve=find)
@@ -87,6 +89,7 @@ def _find(
     counting: PassSpec | None,
     pairs: PassSpec,
     limit: float,
+    settings: PairSettings,
 ) -> Steps[WellCalled]:
     """Samples with enough calls, and their partition by the kinship among them."""
     autosomes = pairs.matrix
@@ -96,9 +99,10 @@ def _find(
         kept = well_called_samples(opened, lost, limit)
         if not kept.all():
             opened, autosomes = select(opened, samples=kept), select(autosomes, samples=kept)
-            refuse_no_kinship(autosomes)
+            refuse_pairs(autosomes, METHOD)
     counts = (yield Pass(pairs, matrix=autosomes))[PAIRS]
-    king = counted_kinship(counts, autosomes, counts.wanted)
+    described = {"samples": autosomes.labels.samples}
+    king = counted_kinship(counts, settings, autosomes.shape[1], described)
     return WellCalled(opened, pcair_partition(king))
 
 
@@ -151,6 +155,20 @@ def _rows_of(partition: SamplePartition, opened: ChunkedMatrix) -> Array:
             "without names must be the same"
         )
     return np.flatnonzero(partition.unrelated)
+
+
+def without_shrinkage(result: Any, squares: Array) -> Array:
+    """(n, k) scores of all samples, those that were not fitted corrected by :func:`oadp_scores`.
+
+    squares : (n,) sums of the squared standardised values of each sample.
+    """
+    scores, others = np.array(result.scores), ~result.fitted
+    projected = scores[others]
+    left = squares[others] - np.einsum("ij,ij->i", projected, projected)
+    residual = np.sqrt(np.maximum(left, 0.0))
+    with single_threaded_blas():
+        scores[others] = oadp_scores(result.singular_values, projected, residual)
+    return scores
 
 
 # Scores of all samples, where the solver does not give them on its way.

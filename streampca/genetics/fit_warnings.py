@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import (
+    CallCodingWarning,
     LocalComponentWarning,
     NonFounderWarning,
     RelatedSamplesWarning,
@@ -18,9 +19,10 @@ from streampca.errors import (
 )
 from streampca.genetics.local_loadings import local_components
 from streampca.kernels import Array, row_pieces
-from streampca.matrix import AxisLabels
+from streampca.matrix import ALLELE_SCALES, AxisLabels
 from streampca.models.results.decomposition import COPIES, holders
 from streampca.solvers import Spectrum, concentrations
+from streampca.sources.genotypes.allele_counts import DIPLOID
 from streampca.sources.genotypes.variants import NO_PARENT
 
 
@@ -38,6 +40,26 @@ def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
             "ancestry. Prune, streampca.prune_ld(X), or leave such regions out, "
             "VariantFilter(exclude_long_range_ld=37) or 38.",
             LocalComponentWarning,
+        )
+
+
+def warn_of_inbred(result: Any, scale: str | None) -> None:
+    """Warn of calls 0 and 2 without a 1, which Hardy-Weinberg scaling takes for too variable."""
+    diploid = result.settings["ploidy"] == DIPLOID
+    if scale not in ALLELE_SCALES or not diploid or result.feature_variance is None:
+        return
+    lost = 0 if result.missing is None else np.asarray(result.missing)
+    calls, mean = result.n_samples - lost, np.asarray(result.mean)
+    squares = np.asarray(result.feature_variance) * (result.n_samples - result.ddof)
+    homozygous = mean * (DIPLOID - mean)  # mean of x (2 - x), 1 for each heterozygote
+    heterozygous = np.maximum(homozygous * calls - squares, 0.0).sum()
+    expected = float(np.sum(homozygous * calls) / 2.0)
+    if expected > 15.0 and heterozygous < max(0.5, 1e-6 * expected):
+        warn_caller(
+            f"none of the calls is 1, where about {expected:.0f} are expected in outbred diploids: "
+            f"scale={scale!r} gives eigenvalues twice as large. If these are inbred lines or "
+            "haploids, X // 2 has their counts: GenotypePCA(ploidy=1)",
+            CallCodingWarning,
         )
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, OccupiedError
+from streampca.errors import InvalidInputError
 from streampca.genetics.counts import SAMPLES, counting_samples, well_called_samples
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.fit_warnings import (
     Relatives,
     relatives_in,
     warn_of_children,
+    warn_of_inbred,
     warn_of_local_components,
     warn_of_samples,
 )
@@ -47,7 +48,7 @@ from streampca.sources.genotypes.allele_counts import (
     refuse_other_ploidy,
     with_missing_calls,
 )
-from streampca.store import labelled_rows, occupied
+from streampca.store import labelled_rows
 
 if TYPE_CHECKING:
     from streampca.genetics.pcair import SamplePartition
@@ -78,6 +79,7 @@ class GenotypeRequest(Request):
             self.maf,
             self.max_missing,
             self.code_assumed,
+            counts=True,
         )
 
     def refuse_unused(self, used: int, total: int) -> None:
@@ -189,9 +191,8 @@ class GenotypePCA(LinearModel):
         meaning="""ids or a file: the components are fitted on these (unrelated) samples, and all
             are scored. Frequencies are those of the fitted ones. The scores of the others
             are plain projections, a missing call at the mean: they are shrunken towards the
-            centre, the more so the more variants there are for each fitted sample;
-            ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver
-            "scatter" they cost one more pass.""",
+            centre, the more so the more variants there are for each fitted sample, unless
+            ``shrinkage`` corrects for it. With solver "scatter" they cost one more pass.""",
     )
     unrelated: Names | SamplePartition | None = parameter(
         default=None,
@@ -201,6 +202,13 @@ class GenotypePCA(LinearModel):
             KING-robust kinship, and score all as ``fit_samples`` does. It costs one pass before
             the others, over all autosomal variants that pass the filters: give unpruned ones. Or
             a list of unrelated samples (ids, or a file of them), or a partition.""",
+    )
+    shrinkage: str | None = parameter(
+        default=None,
+        choices=(None, "oadp"),
+        meaning=""""oadp": undo the shrinkage of the scores of samples that were not fitted, as
+            :func:`project_samples` does, a missing call at the mean; by all components of the fit.
+            Relatives of fitted samples are shrunken less than it takes them to be.""",
     )
     components: bool = parameter(
         default=True, meaning="False saves the second pass; no loadings, and no ``fit_samples``."
@@ -275,10 +283,15 @@ class GenotypePCA(LinearModel):
                 name = "fit_samples" if self.unrelated is None else "unrelated"
                 raise InvalidInputError(f"{name} needs components=True to score the others")
             rows, divided = samples_to_fit(opened, self.fit_samples, self.unrelated, partition)
-            if len(rows) < opened.shape[0]:
-                fitted, cohort = select(opened, samples=rows), Cohort(opened, rows)
-            elif self._finds_unrelated and partition is None:  # how many are related is not known
-                cohort = Cohort(opened, rows)
+            unknown = self._finds_unrelated and partition is None  # how many are related
+            if len(rows) < opened.shape[0] or unknown:
+                fitted = opened if unknown else select(opened, samples=rows)
+                cohort = Cohort(opened, rows, residuals=self.shrinkage is not None)
+        elif self.shrinkage is not None:
+            raise InvalidInputError(
+                "shrinkage= corrects scores of samples that are not fitted; add unrelated='auto' "
+                "or fit_samples="
+            )
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
         refuse_other_ploidy(opened, self.ploidy)
         request = GenotypeRequest.of(
@@ -288,13 +301,13 @@ class GenotypePCA(LinearModel):
             exact_first=True,
             random_state=seed,
             code_assumed=coding_is_assumed(opened, self.scale in ALLELE_SCALES),
-            outputs=GramOutputs(_text(self.loadings), _text(self.relationship), cohort),
+            outputs=GramOutputs.at(self.loadings, self.relationship, cohort),
             divided=divided,
         )
         request.check(fitted.shape)
         if self.loadings is not None and not self.components:
             raise InvalidInputError("loadings= needs the pass that components=False saves")
-        _refuse_outputs(request.outputs)
+        request.outputs.refuse_occupied()
         return fitted, request
 
     def _candidates(
@@ -322,6 +335,10 @@ class GenotypePCA(LinearModel):
             fitted = np.zeros(everyone.shape[0], np.bool_)
             fitted[outputs.cohort.rows] = True
             result = replace(result, fitted=fitted)
+            if done.answer.squares is not None:
+                from streampca.genetics.fit_samples import without_shrinkage
+
+                result = replace(result, scores=without_shrinkage(result, done.answer.squares))
         if result.scores is None or len(result.scores) < everyone.shape[0]:
             scores, holes = self._project_all(result, everyone)
             result = replace(result, scores=scores, missing_by_sample=holes)
@@ -331,6 +348,8 @@ class GenotypePCA(LinearModel):
             columns = labelled_rows(outputs.loadings, COMPONENTS)
         warn_of_local_components(columns, result.labels.features)
         warn_of_samples(result.findings())
+        if copies_are_unstated(everyone):
+            warn_of_inbred(result, self.scale)
         return result
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:  # type: ignore[override]
@@ -358,7 +377,8 @@ class GenotypePCA(LinearModel):
         from streampca.genetics.fit_samples import project_all
 
         projection = Projection.of(result, RowOptions(missing="mean"))
-        projection = replace(projection, counts=None)  # the fit has looked at these calls
+        if result.n_samples == everyone.shape[0]:
+            projection = replace(projection, counts=None)  # the fit has looked at these calls
         options, running = self._options(everyone), self._running_once
         return project_all(projection, RowPasses(everyone, options, running, result.kept_nbytes))
 
@@ -394,18 +414,3 @@ class GenotypePCA(LinearModel):
     def tracy_widom_(self) -> TracyWidom:
         """Significance of each component (EIGENSOFT's test)."""
         return self._fitted().tracy_widom()
-
-
-def _text(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
-
-
-def _refuse_outputs(outputs: GramOutputs) -> None:
-    """Refuse outputs that exist, or that share a path, before reading."""
-    named = {"loadings": outputs.loadings, "relationship": outputs.relationship}
-    paths = {name: path for name, path in named.items() if path is not None}
-    for name, path in paths.items():
-        if occupied(path):
-            raise OccupiedError(f"{name}: {path} exists already; remove it or name another")
-    if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
-        raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")

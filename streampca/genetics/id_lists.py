@@ -101,6 +101,8 @@ def read_names(names: Names, columns: int | None = None) -> list[str]:
     lines = read_text(names).splitlines()
     if lines and lines[0].startswith("#IID"):  # PLINK 2: no family, and further columns
         columns = columns and 1
+    if columns and lines and lines[0].upper().split()[:2] == ["FID", "IID"]:
+        del lines[0]
     words = [line.split() for line in lines if line.strip() and line[0] != "#"]
     if not words:
         raise InvalidInputError(f"{names} is empty; expected ids, one or more in a line")

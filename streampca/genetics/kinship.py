@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import InvalidInputError
-from streampca.genetics.counts import well_called
-from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.errors import CallCodingWarning, InvalidInputError, warn_caller
+from streampca.genetics.filters import VariantFilter
 from streampca.genetics.id_lists import Names
 from streampca.genetics.kinship_counts import KinshipCounts
 from streampca.genetics.kinship_result import Kinship
+from streampca.genetics.pair_passes import AUTOSOMES, PairSettings, none_left, sum_over_pairs
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.models.results.result import provenance
-from streampca.passes import (
-    Candidate,
-    PassCost,
-    PassResult,
-    PassSpec,
-    Plan,
-    Planned,
-    Running,
-    choose,
-    execute,
-    pass_spec,
-)
-from streampca.sources import as_matrix
-from streampca.sources.genotypes.allele_counts import (
-    DIPLOID,
-    PLOIDY,
-    code_is_assumed,
-    with_missing_calls,
-)
+from streampca.passes import Candidate, PassResult, PassSpec, Planned, Running, choose, pass_spec
 
-AUTOSOMES = VariantFilter()
+METHOD = "KING-robust kinship"
 PAIRS = "pairs"  # the name of the pass, and of its sums
 MOST_VARIANTS = 2**31 - 1  # that int32 counts hold
 
@@ -86,62 +67,44 @@ def kinship(
     >>> found.unrelated(0.0884).tolist()
     [True, True, True, False]
     """
-    matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value)).hard_calls()
-    keep, exclude = listed_names(keep), listed_names(exclude)
-    matrix = filter_genotypes(matrix, variants, keep, exclude)
-    refuse_no_kinship(matrix)
-    running = Running(memory_limit, scheduler, progress)
-    wanted = Standardize(
-        scale="hwe", maf=maf, max_missing=max_missing, code_assumed=code_is_assumed(matrix)
-    )
-    planned = plan_kinship(matrix, wanted, memory_limit)  # refused before anything is read
-    before: list[tuple[Plan, PassCost]] = []
-    listed = matrix.shape[0]
-    matrix = well_called(
-        matrix,
+    settings = PairSettings(
+        maf=maf,
+        max_missing=max_missing,
         max_sample_missing=max_sample_missing,
-        made=before,
-        memory_limit=memory_limit,
-        scheduler=scheduler,
-        progress=progress,
+        variants=variants,
+        keep=keep,
+        exclude=exclude,
     )
-    if matrix.shape[0] < listed:
-        refuse_no_kinship(matrix)
-        planned = plan_kinship(matrix, wanted, memory_limit)
-    done = execute(planned, running)
-    settings = {
-        "maf": maf,
-        "max_missing": max_missing,
-        "max_sample_missing": max_sample_missing,
-        "variants": variants,
-        "keep": keep,
-        "exclude": exclude,
-    }
-    costs = [*(cost for _, cost in before), *done.costs]
-    return counted_kinship(
-        done.answer[PAIRS],
-        matrix,
-        wanted,
-        settings=settings,
-        provenance=provenance(costs, matrix.fingerprint(), done.memory),
-        plan=done.plan.after(*(plan for plan, _ in before)).to_dict(),
+    done = sum_over_pairs(
+        X,
+        settings,
+        plan_kinship,
+        METHOD,
+        dim=dim,
+        missing_value=missing_value,
+        hard_calls=True,
+        running=Running(memory_limit, scheduler, progress),
     )
+    return counted_kinship(done.sums[PAIRS], settings, done.n_read, done.described)
 
 
 def counted_kinship(
-    counts: KinshipCounts, matrix: ChunkedMatrix, wanted: Standardize, **described: Any
+    counts: KinshipCounts, settings: PairSettings, n_read: int, described: Mapping[str, Any]
 ) -> Kinship:
-    """The kinship of these counts.  described : further fields.
+    """The kinship of these counts.
 
-    Raises InvalidInputError where no variant was counted.
+    n_read : variants among which ``settings`` chose.  described : samples and further fields.
+    Raises InvalidInputError where no variant was counted; warns of calls that are of inbred lines.
     """
     if not counts.n_variants:
-        raise InvalidInputError(
-            f"maf={wanted.maf:g} and max_missing={wanted.max_missing:g} leave none of "
-            f"{matrix.shape[1]} variants"
+        raise none_left(settings, n_read)
+    if not counts.het.any() and counts.shared.any():
+        warn_caller(
+            f"none of the calls is heterozygous: {METHOD} is not defined for inbred lines, nor for "
+            "haploids whose calls count twice",
+            CallCodingWarning,
         )
-    known = {name: getattr(counts, name) for name in counts.fields}
-    return Kinship(**known, samples=matrix.labels.samples, **described)
+    return Kinship.of(counts, described)
 
 
 def plan_kinship(
@@ -149,7 +112,7 @@ def plan_kinship(
 ) -> Planned[PassResult]:
     """The pass that counts, planned.  wanted : as :class:`KinshipCounts`.
 
-    Raises MemoryLimitError if it does not fit.
+    Raises MemoryLimitError if it does not fit, InvalidInputError for too many variants.
     """
     spec = pairs_pass(matrix, wanted)
     reason = "one pass over features; calls as bits, counted for every pair, exact"
@@ -161,6 +124,8 @@ def plan_kinship(
 def pairs_pass(matrix: ChunkedMatrix, wanted: Standardize) -> PassSpec:
     """The pass that counts.  wanted : as :class:`KinshipCounts`."""
     n, p = matrix.shape
+    if p > MOST_VARIANTS:
+        raise InvalidInputError(f"{p} variants; kinship counts at most {MOST_VARIANTS}")
     counts = KinshipCounts(wanted=wanted)
     spec = pass_spec(PAIRS, matrix, 1, {PAIRS: counts}, flops=n * n * p / 16)
     if matrix.sparse:  # blocks are expanded
@@ -171,26 +136,3 @@ def pairs_pass(matrix: ChunkedMatrix, wanted: Standardize) -> PassSpec:
             ),
         )
     return spec
-
-
-def listed_names(names: Names | None) -> list[str] | str | None:
-    """A path, or names in a form that is kept with a result."""
-    if names is None or isinstance(names, (str, os.PathLike)):
-        return None if names is None else os.fspath(names)
-    return [str(one) for one in names]
-
-
-def refuse_no_kinship(matrix: ChunkedMatrix) -> None:
-    """Raise InvalidInputError where kinship is not defined, or its counts do not fit."""
-    n, p = matrix.shape
-    if n < 2:
-        raise InvalidInputError(
-            f"kinship needs at least 2 samples; there is {n}. Samples are rows: X.T?"
-        )
-    if p > MOST_VARIANTS:
-        raise InvalidInputError(f"{p} variants; kinship counts at most {MOST_VARIANTS}")
-    stated = matrix.labels.attrs.get(PLOIDY, DIPLOID)
-    if stated != DIPLOID:
-        raise InvalidInputError(
-            f"KING-robust kinship is defined for diploid calls; these have up to {stated} copies"
-        )

@@ -48,15 +48,15 @@ class KinshipCounts(Accumulator):
         if self.shared is None:
             self.shared, self.het, self.lost = np.zeros((n, n), np.int32), *np.zeros((2, n), int)
         values, code = calls_of(block)
-        if self.wanted.code_assumed and block.stats.missing.any():
-            self.wanted.refuse_other_counts(block.stats)
         by_variant = values.T
         if self.wanted.filters and not (kept := enough_calls(block.stats, self.wanted)).all():
             by_variant = by_variant[kept]
         for start in range(0, len(by_variant), PIECE):
             piece = np.ascontiguousarray(by_variant[start : start + PIECE])
             if self._count(piece, code):
-                raise not_calls(block, values, code, "kinship")
+                raise not_calls(block, values, code, "kinship", self.wanted.code_assumed)
+        if self.wanted.code_assumed:
+            self.wanted.refuse_other_counts(block.stats)
         self.n_variants += len(by_variant)
 
     def _count(self, calls: Array, code: int) -> int:

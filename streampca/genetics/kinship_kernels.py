@@ -1,4 +1,4 @@
-"""Compiled kernels of kinship: what two samples share, counted over bits of their calls.
+"""Compiled kernels over pairs of samples: what two share, counted over bits of their calls.
 
 Bits lie along variants, 64 to a word, in planes: heterozygous, homozygous, of those the counted
 allele's, and missing. All counts are integers, so they do not depend on order. Numba takes 50 MB:
@@ -114,3 +114,35 @@ def count_lost(
         if held:
             _flush(lost_het, j, het)
             _flush(lost_both, j, both)
+
+
+# Calls that both have: the missing ones of each sample, 64 variants to a word, the words of all
+# samples side by side. Words without a missing call cost nothing. (4096 variants of 3192 samples,
+# one thread: 0.04, 0.06 and 0.1 s where 0.5, 1 and from 5 % of the calls are
+# missing; their Gram matrix takes 0.4 s.)
+
+
+@_compile
+def missing_bits(x: Array, code: int, bits: Array) -> None:
+    """Calls x (m, n) -> the missing ones, bits (words, n) uint64."""
+    m, n = x.shape
+    for w in range(bits.shape[0]):
+        for i in range(n):
+            bits[w, i] = np.uint64(0)
+        for k in range(min(64, m - 64 * w)):
+            row = x[64 * w + k]
+            for i in range(n):
+                bits[w, i] |= np.uint64(row[i] == code) << np.uint64(k)
+
+
+@_compile
+def count_common(bits: Array, first: int, last: int, common: Array) -> None:
+    """Add to ``common`` (n, n) int32, for samples i in [first, last) and all j <= i: variants
+    missing in both."""
+    for i in range(first, last):
+        into = common[i]
+        for w in range(bits.shape[0]):
+            word, others = bits[w, i], bits[w]
+            if word:
+                for j in range(i + 1):
+                    into[j] += np.int32(set_bits(word & others[j]))

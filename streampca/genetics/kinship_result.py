@@ -272,6 +272,11 @@ class Kinship(PairwiseKinship):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, counts: Any, described: Mapping[str, Any]) -> Kinship:
+        """From :class:`KinshipCounts`.  described : the other fields."""
+        return cls(**{name: getattr(counts, name) for name in counts.fields}, **described)
+
     @property
     def kinship(self) -> Array:
         """(n, n) float64, symmetric, 0.5 on the diagonal; -inf or nan as :class:`SamplePairs`.

@@ -31,7 +31,7 @@ from streampca.passes import (
     execute,
 )
 from streampca.sources import as_matrix
-from streampca.sources.genotypes.allele_counts import code_is_assumed
+from streampca.sources.genotypes.allele_counts import code_is_assumed, with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
 
 
@@ -236,6 +236,7 @@ def prune_ld(
     """
     rules = PruningRules(r2, window, default_step(window) if step is None else step, order)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value).hard_calls()
+    matrix = with_missing_calls(matrix)
     scan = ld_scan(matrix, rules)
     running = Running(memory_limit, scheduler, progress)
     done = execute(choose_pruning(matrix, scan, memory_limit), running)

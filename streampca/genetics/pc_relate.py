@@ -12,31 +12,28 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted
-from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.genetics.filters import VariantFilter
 from streampca.genetics.id_lists import Names
-from streampca.genetics.kinship import AUTOSOMES, listed_names, refuse_no_kinship
 from streampca.genetics.kinship_result import PairwiseKinship, SamplePairs
+from streampca.genetics.pair_passes import AUTOSOMES, PairSettings, none_left, sum_over_pairs
 from streampca.genetics.pc_relate_sums import AdjustedSums
 from streampca.genetics.regression_bias import undo_regression
 from streampca.genetics.tables import identifiers, six_digits, write_lines
-from streampca.kernels import Array, mirror_lower
+from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.models.results.result import provenance
 from streampca.passes import (
     Candidate,
-    Pass,
+    PassResult,
     Planned,
     Running,
-    Steps,
     choose,
-    execute,
     pass_spec,
     single_threaded_blas,
+    with_arrays,
 )
-from streampca.sources import as_matrix
-from streampca.sources.genotypes.allele_counts import code_is_assumed, with_missing_calls
 
+METHOD = "PC-Relate"
 ADJUSTED = "adjusted kinship"  # the name of the pass, and of its sums
 
 
@@ -155,52 +152,47 @@ def pc_relate(
         raise InvalidInputError(
             f"least_frequency={least_frequency!r}; expected a frequency in [0, 0.5)"
         )
-    result = _result_of(pca)
-    matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
-    keep, exclude = listed_names(keep), listed_names(exclude)
-    matrix = filter_genotypes(matrix, variants, keep, exclude)
-    refuse_no_kinship(matrix)
-    wanted = Standardize(
-        scale="hwe", maf=maf, max_missing=max_missing, code_assumed=code_is_assumed(matrix)
+    settings = PairSettings(
+        maf=maf, max_missing=max_missing, variants=variants, keep=keep, exclude=exclude
     )
-    predictor, basis = ancestry_regression(result, matrix.labels.samples, n_components)
-    planned = _planned(matrix, wanted, least_frequency, predictor, basis, memory_limit)
-    done = execute(planned, Running(memory_limit, scheduler, progress))
-    phi, nsnp, n_variants = done.answer
+    result = _result_of(pca)
+    done = sum_over_pairs(
+        X,
+        settings,
+        partial(_planned, result, n_components, least_frequency),
+        METHOD,
+        dim=dim,
+        missing_value=missing_value,
+        running=Running(memory_limit, scheduler, progress),
+    )
+    sums: AdjustedSums = done.sums[ADJUSTED]
+    if not sums.n_variants:
+        raise none_left(settings, done.n_read)
+    predictor, basis = ancestry_regression(result, done.described["samples"], n_components)
+    nsnp, phi = sums.nsnp(), sums.ratio()
     if small_sample_correction:
         with single_threaded_blas():
             undo_regression(phi, predictor, basis)
-    settings = {
+    own = {
         "n_components": basis.shape[1] - 1,
         "least_frequency": least_frequency,
         "small_sample_correction": small_sample_correction,
-        "maf": maf,
-        "max_missing": max_missing,
-        "variants": variants,
-        "keep": keep,
-        "exclude": exclude,
     }
-    return AdjustedKinship(
-        phi=phi,
-        nsnp=nsnp,
-        n_variants=n_variants,
-        samples=matrix.labels.samples,
-        settings=settings,
-        provenance=provenance(done.costs, matrix.fingerprint(), done.memory),
-        plan=done.plan.to_dict(),
-    )
+    described = done.described | {"settings": own | done.described["settings"]}
+    return AdjustedKinship(phi=phi, nsnp=nsnp, n_variants=sums.n_variants, **described)
 
 
 def _planned(
+    result: PrincipalComponents,
+    n_components: int | None,
+    least_frequency: float,
     matrix: ChunkedMatrix,
     wanted: Standardize,
-    least_frequency: float,
-    predictor: Array,
-    basis: Array,
     memory_limit: int | str | None,
-) -> Planned[tuple[Array, Array, int]]:
-    """The pass, planned. Raises MemoryLimitError."""
+) -> Planned[PassResult]:
+    """The pass, planned. Raises MemoryLimitError, and what :func:`ancestry_regression` raises."""
     n, p = matrix.shape
+    predictor, basis = ancestry_regression(result, matrix.labels.samples, n_components)
     sums = AdjustedSums(wanted=wanted, least_frequency=least_frequency)
     spec = pass_spec(
         ADJUSTED,
@@ -213,33 +205,11 @@ def _planned(
     if matrix.sparse:  # blocks are expanded
         dense = n * matrix.dtype.itemsize
         spec = replace(spec, scratch=lambda m: sums.scratch_nbytes((n, p), m) + dense * m)
-    solve = partial(_ratio, predictor=predictor, basis=basis)
+    solve = partial(with_arrays, arrays={"operands": {"predictor": predictor, "basis": basis}})
     reason = "one pass over features; products of residuals and of deviations, float64"
     held = {"sums of pairs": spec.total_nbytes}
     candidate = Candidate("pc-relate", reason, (spec,), held, solve=solve)
     return choose(matrix, "adjusted kinship", [candidate], memory_limit)
-
-
-def _ratio(
-    planned: Planned[Any], *, predictor: Array, basis: Array
-) -> Steps[tuple[Array, Array, int]]:
-    """(phi, nsnp, variants) after the pass."""
-    (spec,) = planned.candidate.passes
-    operands = {"predictor": predictor, "basis": basis}
-    sums: AdjustedSums = (yield Pass(spec, operands=operands))[ADJUSTED]
-    phi, below = sums.products, sums.deviations
-    if not sums.n_variants:
-        raise InvalidInputError(
-            f"maf={sums.wanted.maf:g} and max_missing={sums.wanted.max_missing:g} leave none of "
-            f"{planned.matrix.shape[1]} variants"
-        )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        below *= 4.0
-        phi /= below
-    mirror_lower(phi)
-    nsnp = sums.nsnp()
-    mirror_lower(nsnp)
-    return phi, nsnp, sums.n_variants
 
 
 def ancestry_regression(

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.genetics.counts import enough_calls
 from streampca.genetics.sample_scores import SumsLayout
-from streampca.kernels import Array, rank_k_update, set_zero
+from streampca.kernels import Array, mirror_lower, rank_k_update, set_zero
 from streampca.matrix import Block, Standardize
 from streampca.matrix.tiles import tile_length
 
@@ -92,10 +92,23 @@ class AdjustedSums(Accumulator):
         rank_k_update(self.deviations, mu, rows=True)
         return ~lost
 
+    def ratio(self) -> Array:
+        """(n, n) symmetric kinship, nan without a variant. The sums are used up."""
+        phi, self.products = self.products, None
+        self.deviations *= 4.0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            phi /= self.deviations
+        self.deviations = None
+        mirror_lower(phi)
+        return np.asarray(phi)
+
     def nsnp(self) -> Array:
-        """(n, n) int32, lower: variants that both samples have."""
-        seen = np.zeros(self.products.shape, np.int32) if self.seen is None else self.seen
-        return np.asarray(seen + np.int32(self.n_complete))
+        """(n, n) symmetric int32: variants that both samples have."""
+        shape = self.products.shape
+        seen = np.zeros(shape, np.int32) if self.seen is None else self.seen.copy()
+        seen += np.int32(self.n_complete)
+        mirror_lower(seen)
+        return seen
 
     def merge(self, other: Self) -> None:
         if other.products is None:

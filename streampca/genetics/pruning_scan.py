@@ -63,9 +63,10 @@ class LDScan(Accumulator):
         values, code = calls_of(block)
         bits, n_invalid = pack_calls(values, code)
         if n_invalid:
-            raise not_calls(block, values, code, "LD pruning")
+            raise not_calls(block, values, code, "LD pruning", self.code_assumed)
         if self.code_assumed and block.stats.missing.any():
-            Standardize(code_assumed=True).refuse_other_counts(block.stats)
+            stated = Standardize(code_assumed=True, method="LD pruning")
+            stated.refuse_other_counts(block.stats)
         counts = np.empty((len(bits), 3), np.int64)
         count_calls(bits, counts)
         self.seen = block.stop

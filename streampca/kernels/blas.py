@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import mmap
 import sys
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -46,8 +46,9 @@ def _routine(library: str, name: str, n_arguments: int) -> Any | None:
 _CTYPES: dict[str, Any] = {"s": ctypes.c_float, "d": ctypes.c_double}
 
 # NumPy's product of a matrix with its transpose, a symmetric update too, takes less than SciPy's
-# ssyrk for few rows of c and many terms: half the time for 20 rows, nine tenths for 512.
-FEW, MANY = 512, 4  # rows, and terms for each of them
+# ssyrk of this triangle where there are no fewer terms than rows of c: half the time for 20 rows,
+# nine tenths for 1000.
+FEW = 1024  # rows: the product takes as much memory as c
 PART = 768  # rows of the squares of a symmetric matrix that threads update
 
 
@@ -66,10 +67,9 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
     if not len(c) or not z.size:
         return
     terms = z.shape[0 if rows else 1]
-    if len(c) <= FEW and terms >= MANY * len(c):
+    if len(c) <= FEW and terms >= len(c):
         with np.errstate(over="ignore", invalid="ignore"):
-            product = z.T @ z if rows else z @ z.T
-            np.add(c, product, out=c, where=_lower(len(c)))
+            c += z.T @ z if rows else z @ z.T  # the whole, which is quicker than one triangle
         return
     # C order seen as Fortran order is the transpose: z'z needs no transposition there.
     if _routine("blas", kind + "syrk", 10) is None:
@@ -78,12 +78,6 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
         return
     z = z.T if rows else z
     each(partial(_update_part, c, z), _parts_of_triangle(len(c)))
-
-
-@lru_cache(maxsize=4)
-def _lower(n: int) -> Array:
-    """(n, n) True in the lower triangle."""
-    return np.tri(n, dtype=bool)
 
 
 def _parts_of_triangle(n: int) -> list[tuple[slice, slice]]:

@@ -150,6 +150,10 @@ class ChunkedMatrix(ABC):
     def fingerprint(self) -> str:
         """A digest of what is read and how: cheap, for every plan, without reading any value."""
 
+    def outline(self) -> tuple[Hashable, ...] | None:
+        """All that a plan depends on, but for the fingerprint; None where a plan is to be made."""
+        return None
+
     def content_stamp(self) -> str:
         """A digest that also changes when values change in place, as far as the source can tell.
 

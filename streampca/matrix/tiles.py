@@ -27,6 +27,7 @@ TILE_NBYTES = 4 * 1024 * 1024  # of a tile: large enough for BLAS, small in the 
 # least streamed rows of a tile: with fewer, updating a large symmetric accumulator costs more in
 # memory traffic than in arithmetic
 TILE_LENGTH = 512
+LONG_ROW = 64  # columns from which a BLAS call for each few rows costs less than NumPy's loops
 # of a piece of whole columns: calls for fewer cost more than they save
 COLUMNS_NBYTES = 1024 * 1024
 THIN_LENGTH = 64  # the same for products with a few columns, which are read once per tile
@@ -323,11 +324,14 @@ def _sums_of_rows(z: Array) -> Array:
     if runs < 2:
         return np.asarray(np.add.reduce(z, axis=1))
     whole = SUM_LENGTH * runs
+    rest = np.add.reduce(z[:, whole:], axis=1)
+    if cols >= LONG_ROW:
+        each_run = z[:, :whole].reshape(count, runs, SUM_LENGTH, cols)
+        partial = np.matmul(np.ones(SUM_LENGTH, z.dtype), each_run)
+        return np.asarray(np.add.reduce(partial, axis=1, dtype=np.float64) + rest)
     partial = np.add.reduce(z[:, :whole].reshape(count, SUM_LENGTH, runs * cols), axis=1)
     lines = np.ascontiguousarray(partial.reshape(count, runs, cols).transpose(0, 2, 1))
-    return np.asarray(
-        np.add.reduce(lines, axis=2, dtype=np.float64) + np.add.reduce(z[:, whole:], axis=1)
-    )
+    return np.asarray(np.add.reduce(lines, axis=2, dtype=np.float64) + rest)
 
 
 def _sums_of_columns(z: Array) -> Array:

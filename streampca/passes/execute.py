@@ -25,6 +25,7 @@ from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassS
 from streampca.passes.settings import all_threads, limited_threads, single_threaded_blas
 
 Recall = Callable[[PassPlan, Pass, Callable[[], PassResult]], PassResult]
+SHARED_FLOPS = 1e9  # of a fit at once from which threads help: to start and wake them takes longer
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def execute(
     with limited_threads(running.threads), ExitStack() as stack:
         execution = Execution.begun(plan, matrix, running)
         if execution.at_once:
-            stack.enter_context(all_threads())
+            shared = plan.flops >= SHARED_FLOPS
+            stack.enter_context(all_threads() if shared else single_threaded_blas())
         answer = _answer(planned, execution, recall)
         while (then := planned.then) is not None and _doubt(answer):
             planned, execution.plan = then, then.plan

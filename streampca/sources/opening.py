@@ -62,7 +62,7 @@ from streampca.sources.zarr.reader import ZarrReader
 from streampca.sources.zarr.stores import is_repository, metadata_errors
 
 TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
-OF_ONE_FORMAT = ("reference_allele", "sample_file")  # options of BGEN
+OF_ONE_FORMAT = ("reference_allele", "sample_file", "variant_file")  # of some formats of genotypes
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
@@ -80,6 +80,7 @@ def open(
     dosages: bool | None = None,
     reference_allele: str | None = None,
     sample_file: str | None = None,
+    variant_file: str | None = None,
     branch: str | None = None,
     tag: str | None = None,
     snapshot: str | None = None,
@@ -128,7 +129,8 @@ def open(
     reference_allele : of a BGEN, which of two alleles is the reference, "first" (the default, as in
         UK Biobank) or "last" (of ``plink2 --export bgen-1.2`` without ref-first). The other one is
         counted.
-    sample_file : of a BGEN, its ``.sample``. Default: that of the same name next to it, else the
+    sample_file, variant_file : of a BGEN, its ``.sample``; of an EIGENSTRAT or PACKEDANCESTRYMAP,
+        its ``.ind`` and ``.snp``. Default: those of the same name next to it; for a BGEN, else the
         identifiers within.
     branch, tag, snapshot : of an Icechunk repository, at most one. The same snapshot is read
         throughout, even if others commit meanwhile. For a local repository, which is recognised,
@@ -385,7 +387,7 @@ def refuse_options(source: Any, options: dict[str, Any]) -> None:
     for name in OF_ONE_FORMAT:
         if options[name] is not None and (kind is None or name not in kind.takes):
             raise InvalidInputError(
-                f"{name}=: {hide_secrets(str(source)):.200} is no BGEN; leave {name}= out"
+                f"{name}=: {hide_secrets(str(source)):.200} takes none; leave {name}= out"
             )
     files = isinstance(source, (str, os.PathLike, zarr.Group)) and kind is None
     if options["group"] is not None and not files:

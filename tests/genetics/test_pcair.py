@@ -209,6 +209,31 @@ def test_a_sibship_and_duplicates_make_no_component_of_the_unrelated():
     assert set(np.flatnonzero(~model.result_.fitted)) == {30, *range(51, 58)}
 
 
+def test_scores_of_the_others_without_shrinkage(families, tmp_path):
+    calls = families.calls[:, :3000].copy()
+    calls[5, 100:110] = -1
+    path = write_plink(tmp_path / "x", calls)
+    names = sample_names(len(calls))
+    some, others = names[:70], names[70:]
+    plain = GenotypePCA(4, fit_samples=some).fit(path)
+    model = GenotypePCA(4, fit_samples=some, shrinkage="oadp").fit(path)
+    new = write_plink(tmp_path / "new", calls[70:], samples=others)
+    wanted = streampca.project_samples(plain, new, shrinkage="oadp").scores
+    np.testing.assert_allclose(model.scores_[70:], wanted, rtol=0, atol=2e-3)
+    np.testing.assert_array_equal(model.scores_[:70], plain.scores_[:70])
+    grown = np.linalg.norm(model.scores_[70:], axis=1) / np.linalg.norm(plain.scores_[70:], axis=1)
+    assert grown.min() > 1.05
+    with pytest.raises(InvalidInputError, match="solver='scatter' does not form"):
+        GenotypePCA(2, fit_samples=some, shrinkage="oadp", solver="scatter").fit(path)
+    with pytest.raises(InvalidInputError, match="add unrelated='auto'"):
+        GenotypePCA(2, shrinkage="oadp").fit(path)
+    for setting in ({}, {"loadings": str(tmp_path / "v.zarr")}):
+        auto = GenotypePCA(3, unrelated="auto", shrinkage="oadp", **setting)
+        with pytest.warns(UncertainKinshipWarning):
+            auto.fit(path)
+        assert auto.plan_.solver == "gram"
+
+
 @pytest.mark.parametrize("pruned", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_fit_and_plan_on_the_command_line(families, tmp_path, capsys, pruned):
     calls = families.calls[:, :9000]

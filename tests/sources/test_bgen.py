@@ -142,7 +142,7 @@ def test_either_allele_may_be_the_reference(tmp_path):
     with pytest.raises(InvalidInputError, match="expected first or last"):
         streampca.open(path, reference_allele="second")
     bed = write_plink(tmp_path / "x", calls)
-    with pytest.raises(InvalidInputError, match=r"x\.bed is no BGEN; leave sample_file= out"):
+    with pytest.raises(InvalidInputError, match=r"x\.bed takes none; leave sample_file= out"):
         streampca.open(bed, sample_file="x.sample")
 
 

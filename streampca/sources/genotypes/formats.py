@@ -70,6 +70,13 @@ FORMATS = (
         option=("pfile", "{}.pgen"),
     ),
     GenotypeFormat(
+        "EIGENSTRAT or PACKEDANCESTRYMAP",
+        (".geno", ".snp", ".ind"),
+        "eigenstrat:open_eigenstrat",
+        takes=("sample_file", "variant_file"),
+        option=("eigfile", "{}.geno"),
+    ),
+    GenotypeFormat(
         "BGEN",
         (".bgen",),
         "bgen:open_bgen",

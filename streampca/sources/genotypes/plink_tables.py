@@ -15,7 +15,7 @@ import numpy as np
 from streampca.errors import SourceError, shorten
 from streampca.matrix.columns import PIECE, Column, Runs, Text, as_text, compact
 from streampca.sources.genotypes.variants import NO_PARENT, UNNAMED
-from streampca.sources.text_files import marked, read_text
+from streampca.sources.text_files import marked, read_text, refuse_other_text, utf8
 
 # A table of millions of variants is not held in memory: only the offset of every 8192nd line and
 # the runs of its chromosomes are. A table of up to HELD variants is held.
@@ -113,7 +113,13 @@ class Scan:
         """The table of all lines."""
         every = iter(lines)
         while some := list(islice(every, PIECE)):
-            self.add(some)
+            more = some
+            while more and min(map(len, some)) < SHORTEST:
+                some = _joined_to_blanks(some)
+                more = list(islice(every, PIECE - len(some)))
+                some += more
+            if not some[0].isspace():
+                self.add(some)
         return self.done()
 
     def add(self, lines: list[bytes]) -> None:
@@ -121,6 +127,8 @@ class Scan:
         raw = b"".join(lines)
         tokens, width = raw.split(), self.layout.width
         if len(tokens) != width * len(lines):
+            if self.packed is None:
+                refuse_other_text(self.path)
             _refuse_line(self.path, self.count, lines, self.layout)
         columns = [tokens[place::width] for place in self.layout.places]
         self.n_ignored += int(np.count_nonzero(self._positions(columns[POSITION]) < 0))
@@ -130,8 +138,9 @@ class Scan:
             self.hashes[self.count : self.count + len(new)] = new
         self.unnamed = self.unnamed or UNNAMED.encode() in names
         self._add_chromosomes(columns[0])
-        for i, values in enumerate(columns):
-            self.short[i] = self.short[i] and _at_most_two(values)
+        with utf8(self.path, self.packed is not None):
+            for i, values in enumerate(columns):
+                self.short[i] = self.short[i] and _at_most_two(values)
         if b"," in raw:
             pairs = enumerate(zip(columns[3], columns[4], strict=True), self.count)
             self.several += [j for j, (one, other) in pairs if b"," in one or b"," in other]
@@ -169,7 +178,9 @@ class Scan:
         lines = VariantLines(
             self.path, self.stamp, self.layout, np.asarray(self.offsets), self.count, self.packed
         )
-        chromosomes, codes = _decoded(list(self.chromosomes)), np.concatenate(self.codes)
+        with utf8(self.path, self.packed is not None):
+            chromosomes = _decoded(list(self.chromosomes))
+        codes = np.concatenate(self.codes)
         starts = np.concatenate(self.starts)
         new = np.append(True, np.diff(codes) != 0)
         columns: list[Any] = [Runs(compact(chromosomes)[codes[new]], starts[new], self.count)]
@@ -234,7 +245,8 @@ class VariantLines:
         tokens = self._tokens[column]
         if column == POSITION:
             return np.fromiter(map(int, tokens), np.int64, len(tokens))
-        return np.array(_decoded(tokens), dtype=TEXT)
+        with utf8(self.path, self.packed is not None):
+            return np.array(_decoded(tokens), dtype=TEXT)
 
     def _columns(self, piece: int) -> list[list[bytes]]:
         if self.packed is not None:
@@ -282,6 +294,19 @@ def stamp_of(path: str) -> tuple[int, int]:
     """(size, time of the last change in ns)."""
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
+
+
+def _joined_to_blanks(lines: list[bytes]) -> list[bytes]:
+    """The lines, blank ones joined to the next or the last."""
+    found, before = list[bytes](), b""
+    for line in lines:
+        before += line
+        if not line.isspace():
+            found.append(before)
+            before = b""
+    if found:
+        found[-1] += before
+    return found or [before]
 
 
 def _at_most_two(names: list[bytes]) -> bool:
