@@ -44,6 +44,12 @@ plink2's to every printed digit, with two exceptions: variants on chromosome 0 d
 and alpha 3.5 counts a rare variant in NSNP where one of two samples has no call and the other two
 copies of the rare allele.
 
+A fit looks at what came out. `RelatedSamplesWarning` names components of which one sample, copies
+of one or a family hold more than half, and fitted samples whose kinship is .177 or more by the n x
+n matrix of a wide fit (`result_.relatives`, found as KING's on HapMap 3 and 1000 Genomes). `info`
+and reports repeat it. A tall or iterated fit has no such matrix: it names outliers and copies by
+their scores.
+
 **Tables.** `fit_samples` fits on unrelated samples and scores everyone in the same two passes; the
 column FITTED (1 or 0) of the `.eigenvec`, and `result_.fitted`, say who was fitted. `--freq` writes
 `PREFIX.afreq`, `#CHROM ID REF ALT ALT_FREQS OBS_CT` of every variant that was read: ALT is the
