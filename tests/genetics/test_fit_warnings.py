@@ -283,6 +283,7 @@ def test_the_command_says_it_in_its_own_words(bed, tmp_path, capsys) -> None:
         assert main(["fit", path, "-k", "4", "-o", model]) == 0
     said = capsys.readouterr().err
     assert "RelatedSamplesWarning" in said
+    assert "score all, --unrelated auto, or leave some out" in said
     assert "--remove samples.txt; streampca relate lists the kinship of all pairs" in said
     assert "exclude" not in said
     (tmp_path / "samples.txt").write_text(
@@ -302,6 +303,17 @@ def test_other_components_have_a_note_and_no_warning() -> None:
     (note,) = model.result_.notes()
     assert note.startswith("samples    PC1: sample 9 alone holds 9")
     assert PCA(3).fit(np.delete(X, 9, axis=0)).result_.notes() == []
+
+
+@pytest.mark.slow
+def test_unrelated_samples_are_found_by_the_option_that_is_named() -> None:
+    calls, _ = planted(*ALL, p=10_000)
+    warned(calls, 3)
+    model, message = warned(calls, 3, unrelated="auto")
+    assert "PC2: sample 87 alone" in message
+    assert "relatives (" not in message
+    assert len(model.result_.relatives) == 0
+    assert np.count_nonzero(model.result_.fitted) == 80 + 1 + 1
 
 
 @pytest.mark.slow

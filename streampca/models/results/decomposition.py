@@ -378,8 +378,8 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
         return [holders(one, self.labels.samples, rows) for one in concentrations(scores)]
 
     def fitted_scores(self) -> tuple[Array, Array]:
-        """(m,) numbers of the fitted rows and (m, rank) their scores, on no more components than the
-        rank; m = 0 where the result has no scores."""
+        """(m,) numbers of the fitted rows, and their scores, (m, k), on components within the rank;
+        m = 0 where the result has no scores."""
         n = len(self.labels.samples)
         fitted = np.ones(n, np.bool_) if self.fitted is None else self.fitted
         if self.scores is None or not len(self.scores) == len(fitted) == n:
