@@ -190,6 +190,10 @@ class LocalComponentWarning(UserWarning):
     """One short region of the genome dominates a component."""
 
 
+class RelatedSamplesWarning(UserWarning):
+    """Fitted samples are related, or a few of them make a component of their own."""
+
+
 class CallCodingWarning(UserWarning):
     """Genotype calls have no heterozygote: inbred lines, or haploids that count twice."""
 

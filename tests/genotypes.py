@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -281,4 +282,61 @@ def write_bgen(
             )
     if not index:
         Path(f"{path}.bgi").unlink(missing_ok=True)
+    return path
+
+
+def write_vcf(
+    path: str | Path,
+    calls: np.ndarray,
+    *,
+    dosages: np.ndarray | None = None,
+    samples: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
+) -> str:
+    """Write calls (n, p), copies of ALT, as text, gzipped text (.gz), BGZF (.bgz) or BCF.
+
+    dosages : (n, p) of DS, NaN = missing.
+    """
+    n, p = calls.shape
+    names, ids = samples or sample_names(n), ids or variant_names(p)
+    genotype = {-1: "./.", 0: "0/0", 1: "0/1", 2: "1/1"}
+    kind = "GT" if dosages is None else "GT:DS"
+    rows = []
+    for j in range(p):
+        cells = [genotype[int(call)] for call in calls[:, j]]
+        if dosages is not None:
+            shown = ["." if np.isnan(x) else f"{x:.4f}" for x in dosages[:, j]]
+            cells = [f"{one}:{other}" for one, other in zip(cells, shown, strict=True)]
+        rows.append(("1", str(100 + j), ids[j], "A", "G", ".", ".", ".", kind, *cells))
+    return write_vcf_lines(path, names, rows)
+
+
+def write_vcf_lines(path: str | Path, samples: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write lines of a VCF of these cells, from CHROM on."""
+    head = [
+        "##fileformat=VCFv4.2",
+        *(f"##contig=<ID={name}>" for name in dict.fromkeys(row[0] for row in rows)),
+        '##FORMAT=<ID=GT,Number=1,Type=String,Description="calls">',
+        '##FORMAT=<ID=DS,Number=A,Type=Float,Description="dosages">',
+        "\t".join("#CHROM POS ID REF ALT QUAL FILTER INFO FORMAT".split() + list(samples)),
+    ]
+    text = "".join("\t".join(row) + "\n" for row in rows)
+    whole = "\n".join(head) + "\n" + text
+    path = str(path)
+    if path.endswith((".bgz", ".bcf")):
+        from cyvcf2 import VCF, Writer
+
+        plain = f"{path}.text.vcf"
+        Path(plain).write_text(whole)
+        source = VCF(plain)
+        mode = "wb" if path.endswith(".bcf") else "wz"
+        writer = Writer(path, source, mode=mode)
+        for variant in source:
+            writer.write_record(variant)
+        writer.close()
+        Path(plain).unlink()
+    elif path.endswith(".gz"):
+        Path(path).write_bytes(gzip.compress(whole.encode()))
+    else:
+        Path(path).write_text(whole)
     return path

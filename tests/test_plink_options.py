@@ -40,7 +40,7 @@ def test_every_option_that_an_answer_names_is_ours():
         "--king-cutoff 0.1",
         "--autosome",
         "--missing --out y",
-        "--vcf x.vcf",
+        "--haps x.haps",
         "--indep-pairwise 50 5 0.2",
     ],
 )

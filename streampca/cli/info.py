@@ -14,7 +14,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import open_source, print_answer, source_options
 from streampca.errors import InvalidInputError
-from streampca.genetics.genotype_pca import GenotypeComponents
+from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
 from streampca.model_store.history import HEAD, History
@@ -188,7 +188,7 @@ def genotype_numbers(result: Any) -> dict[str, Any]:
         numbers |= {"tracy_widom_p": None, "tracy_widom_not_computed": str(error)}
     projected = None if result.fitted is None else int(np.count_nonzero(~result.fitted))
     chosen = {name: result.settings.get(name) for name in ("ld", "unrelated")}
-    return numbers | {"projected": projected} | chosen
+    return numbers | {"projected": projected, "findings": result.findings()} | chosen
 
 
 def genotype_lines(result: Any) -> list[str]:
@@ -262,7 +262,8 @@ def describe(result: Any) -> str:
         lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
     lines.append(f"settings   {json_of(result.options_used)}")
     lines += preprocessing_line(result)
-    lines += genotype_lines(result) or [*result.notes(), *sampling_lines(result)]
+    own = genotype_lines(result)
+    lines += [*own, *result.findings()] if own else [*result.notes(), *sampling_lines(result)]
     cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
     known = str(provenance.get("source", ""))[:16]
     lines.append(f"source     {known}, {cost}" if known else f"cost       {cost}")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 ANSWERS = {
     # inputs
     "not read; convert it first: plink2 {} --make-bed --out y, then --bfile y": (
-        "pfile x; bpfile x; haps x.haps; data x; gen x.gen; import-dosage x; pmerge-list list.txt"
+        "bpfile x; haps x.haps; data x; gen x.gen; import-dosage x; pmerge-list list.txt"
     ),
     "not read; convert it first: plink1.9 {} --make-bed --out y, then --bfile y": (
         "file x; tfile x; lfile x"

@@ -10,7 +10,7 @@ import numpy as np
 import streampca
 from streampca.cli.selection import Selection
 from streampca.errors import InvalidInputError
-from streampca.genetics.genotype_pca import used_variants
+from streampca.genetics.genotype_result import used_variants
 from streampca.genetics.tables import (
     allele_weights,
     eigensoft_eigenvalues,

@@ -25,6 +25,7 @@ from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter
 from streampca.genetics.kinship_result import DEGREES, cutoff_paths, kinship_threshold
 from streampca.genetics.relationship import grm_paths
+from streampca.matrix import ChunkedMatrix
 
 NAMED = ", ".join(f"{name} ({least:g})" for name, least in DEGREES.items())
 
@@ -75,6 +76,18 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         help="the genetic relationship matrix over the calls that both have, as GCTA reads it; "
         "cov: of centred calls that are not scaled; meanimpute: a missing call holds the mean",
     )
+    _adjusted_options(one)
+    for name in SHARES:
+        flags = {"flags": [PLINK_NAMES[name]]} if name in PLINK_NAMES else {}
+        add_fields(one, streampca.GenotypePCA, {name: {**flags, **OF_GENOTYPES[name]}})
+    filter_options(one)
+    one.add_argument("--remove", metavar="FILE", help="samples to leave out")
+    running_options(one)
+    source_options(one)
+
+
+def _adjusted_options(one: Parser) -> None:
+    """Options of PC-Relate."""
     one.add_argument(
         "--pc-relate",
         metavar="MODEL",
@@ -88,13 +101,6 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         metavar="N",
         help="components of that model that hold ancestry (default: all)",
     )
-    for name in SHARES:
-        flags = {"flags": [PLINK_NAMES[name]]} if name in PLINK_NAMES else {}
-        add_fields(one, streampca.GenotypePCA, {name: {**flags, **OF_GENOTYPES[name]}})
-    filter_options(one)
-    one.add_argument("--remove", metavar="FILE", help="samples to leave out")
-    running_options(one)
-    source_options(one)
 
 
 def run_relate(arguments: argparse.Namespace) -> int:
@@ -140,13 +146,13 @@ def run_relate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _kinship(arguments: argparse.Namespace, matrix: Any, settings: dict[str, Any]) -> Any:
-    """KING's kinship, or that of PC-Relate."""
+def _kinship(arguments: argparse.Namespace, matrix: ChunkedMatrix, chosen: Any) -> Any:
+    """KING's kinship, or that of PC-Relate.  chosen : settings of both."""
     if not arguments.pc_relate:
-        return streampca.kinship(matrix, **settings)
+        return streampca.kinship(matrix, **chosen)
     model, components = streampca.load(arguments.pc_relate), arguments.n_components
-    settings = {name: one for name, one in settings.items() if name != "max_sample_missing"}
-    return streampca.pc_relate(matrix, model, n_components=components, **settings)
+    chosen = {name: one for name, one in chosen.items() if name != "max_sample_missing"}
+    return streampca.pc_relate(matrix, model, n_components=components, **chosen)
 
 
 def _refuse_options(arguments: argparse.Namespace) -> None:

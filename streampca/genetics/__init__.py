@@ -48,6 +48,12 @@ plink2's to every printed digit, with two exceptions: variants on chromosome 0 d
 and alpha 3.5 counts a rare variant in NSNP where one of two samples has no call and the other two
 copies of the rare allele.
 
+A fit looks at what came out. `RelatedSamplesWarning` names components of which one sample, copies
+of one or a family hold more than half, and fitted samples whose kinship is .177 or more by the n x
+n matrix of a wide fit (`result_.relatives`, found as KING's on HapMap 3 and 1000 Genomes). `info`
+and reports repeat it. A tall or iterated fit has no such matrix: it names outliers and copies by
+their scores.
+
 **Ancestry and relatives together.** `unrelated="auto"` (`fit --unrelated auto`) is PC-AiR: kinship
 of all autosomal variants that pass the filters, in one pass; `pcair_partition` then takes the
 sample with most relatives (above 2^-5.5 = .0221) out of the unrelated set until no two in it are
@@ -60,7 +66,7 @@ samples. `info` says how many samples were projected, and why; FITTED in the `.e
 that the components hold: KING-robust kinship is too low between samples of unlike ancestry, also of
 relatives. As in GENESIS, frequencies below .01 or above .99 for a sample's ancestry do not count,
 and a missing call is left out of the sums and is the variant's mean in the regression. The plain
-ratio is too low, by about (k + 1) / n of the fitted samples; by default that is taken back:
+ratio is too low, by 1 / 2n for unrelated pairs of n fitted samples; by default that is taken back:
 140 first-degree pairs of admixed samples came out at .249 +- .006 where KING had .245 +- .012, and
 28,000 unrelated pairs at .000 +- .004 where KING had -.039 +- .042 (20,000 variants). The
 partition can be made again by it: `pcair_partition(adjusted, divergence=kinship(X))`.

@@ -1,40 +1,31 @@
 """Exact principal components of genotypes: standardised counts, missing calls at the mean.
 
-The request of such a fit, its result under the names of genetics, and the estimator.
+The request of such a fit, and the estimator.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.genetics.counts import (
-    SAMPLES,
-    counting_samples,
-    share_of,
+from streampca.genetics.counts import SAMPLES, counting_samples, well_called_samples
+from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.genetics.fit_warnings import (
+    Relatives,
+    relatives_in,
     warn_of_children,
     warn_of_inbred,
     warn_of_local_components,
-    well_called_samples,
+    warn_of_samples,
 )
-from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.genetics.id_lists import Names
 from streampca.kernels import Array
-from streampca.matrix import (
-    ALLELE_SCALES,
-    AxisLabels,
-    ChunkedMatrix,
-    Column,
-    Labels,
-    Standardize,
-    select,
-)
-from streampca.matrix.columns import Mapped
+from streampca.matrix import ALLELE_SCALES, ChunkedMatrix, Labels, Standardize, select
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
@@ -49,7 +40,7 @@ from streampca.models.results.projection import Projection
 from streampca.models.results.row_maps import RowOptions, RowPasses
 from streampca.models.rows.new_rows import LazyRows
 from streampca.passes import Candidate, Outcome, Planned
-from streampca.solvers import TracyWidom
+from streampca.solvers import Spectrum, TracyWidom
 from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
     coding_is_assumed,
@@ -100,98 +91,16 @@ class GenotypeRequest(Request):
                 "their calls missing"
             )
 
+    def relatives_in(self, lower: Array, spectrum: Spectrum) -> Relatives:
+        """Pairs of fitted samples that are close relatives."""
+        return relatives_in(lower, spectrum)
+
     def stored(self) -> dict[str, Any]:
         """The settings that are kept with a result, in addition to those of the estimator."""
         fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
         paths = {"loadings": self.outputs.loadings, "relationship": self.outputs.relationship}
         drawn = {"random_state": self.random_state, "exact_first": True}
         return fixed | paths | drawn | {"unrelated": self.divided}
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class GenotypeComponents(PrincipalComponents, kind="genotype model"):
-    """Principal components of allele counts, also under the names of genetics."""
-
-    @property
-    def eigenvalues(self) -> Array:
-        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
-        freedom = max(self.weight - self.ddof, 0.0)
-        return np.asarray(self.explained_variance * freedom / max(self.n_features_used, 1))
-
-    @property
-    def eigenvectors(self) -> Array:
-        """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
-        singular = self.singular_values
-        return np.asarray(self.scores / np.where(singular > 0, singular, 1.0))
-
-    @property
-    def frequencies(self) -> Array:
-        """(p,) of the counted allele among the calls of the fitted samples; NaN without a call."""
-        return np.asarray(self.frequency_column)
-
-    @property
-    def frequency_column(self) -> Any:
-        """The same, lazy if the fit stored its means with streamed components."""
-        ploidy = ploidy_of(self)
-        if isinstance(self.mean, Column):
-            of_calls = partial(_of_calls, n=self.n_samples, ploidy=ploidy)
-            return Mapped(of_calls, np.float64, self.mean, self.missing)
-        values = np.array(self.mean) / ploidy
-        values[self.dropped] = np.nan
-        return values
-
-    @property
-    def observed_alleles(self) -> Any:
-        """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
-        count = partial(_count_alleles, n=self.n_samples, ploidy=ploidy_of(self))
-        if isinstance(self.missing, Column):
-            return Mapped(count, np.int64, self.missing)
-        lost = np.zeros(self.n_features, np.int64) if self.missing is None else self.missing
-        return count(lost)
-
-    def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
-        """Eigenvalues, frequencies, the variants used, and the like."""
-        samples, variants = self.labels.samples, self.labels.features
-        component = self.component_axis
-        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
-            "eigenvalues": (self.eigenvalues, [component]),
-            "frequency": (self.frequencies, [variants]),
-            "observed_alleles": (np.asarray(self.observed_alleles), [variants]),
-            "used": (used_variants(self), [variants]),
-        }
-        if self.scores is not None:
-            tables["eigenvectors"] = (self.eigenvectors, [samples, component])
-        for name in ("fitted", "missing_by_sample"):
-            if (values := getattr(self, name)) is not None:
-                tables[name] = (values, [samples])
-        try:
-            p_value = self.tracy_widom().p_value[: self.n_components]
-        except InvalidInputError:  # the components hold all of the variance
-            pass
-        else:
-            tables["tracy_widom_p"] = (p_value, [component])
-        return tables, {"n_features_used": self.n_features_used}
-
-
-def ploidy_of(result: Any) -> int:
-    """The largest number of copies in a call."""
-    return int(result.settings.get("ploidy", 2))
-
-
-def used_variants(result: Any) -> Array:
-    """(p,) True for the M variants that the fit used: not dropped, constant or filtered."""
-    used = np.ones(result.n_features, np.bool_)
-    for left_out in (result.dropped, result.constant, result.filtered):
-        used[left_out] = False
-    return used
-
-
-def _of_calls(mean: Array, missing: Array, n: int, ploidy: int) -> Array:
-    return np.where(missing < n, mean / ploidy, np.nan)
-
-
-def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
-    return np.asarray(ploidy * (n - missing))
 
 
 @estimator
@@ -207,7 +116,8 @@ class GenotypePCA(LinearModel):
     explained_variance_ratio_ of the TOTAL variance, frequencies_ (p,) of the counted allele,
     tracy_widom_, n_features_used_, ``result_.dropped`` (all missing), ``.constant``
     (monomorphic), ``.filtered`` (rare or ill-called), ``.missing`` (p,),
-    ``.missing_by_sample`` (n,) of all samples, in all features given, certificate_, plan_, cost_.
+    ``.missing_by_sample`` (n,) of all samples, in all features given, ``.relatives`` (m, 2) fitted
+    samples of kinship .177 or more and ``.relatives_kinship`` (m,), certificate_, plan_, cost_.
 
     Cost
     ----
@@ -215,7 +125,9 @@ class GenotypePCA(LinearModel):
     few blocks of memory, and 8 (k + 6) bytes a variant unless ``loadings`` streams them.
 
     Warns LocalComponentWarning where one short region makes a component; NonFounderWarning where
-    samples are fitted together with both of their parents.
+    samples are fitted together with both of their parents; RelatedSamplesWarning where one sample,
+    near-identical ones or relatives make a component, and, by the n x n matrix of a wide fit, of
+    fitted samples whose kinship is .177 or more.
     Source: Patterson, Price and Reich 2006, PLoS Genetics 2, e190, "Methods".
 
     Examples
@@ -346,7 +258,7 @@ class GenotypePCA(LinearModel):
             from streampca.genetics.fit_samples import finding_unrelated
 
             return finding_unrelated(self, opened)
-        return None if share_of(limit) == 1.0 else counting_samples(opened, self.memory_limit)
+        return None if limit == 1.0 else counting_samples(opened, limit, self.memory_limit)
 
     @property
     def _finds_unrelated(self) -> bool:
@@ -415,6 +327,9 @@ class GenotypePCA(LinearModel):
         if outputs.cohort is not None:
             everyone = outputs.cohort.everyone
             described["labels"] = Labels(everyone.labels.samples, matrix.labels.features)
+        if (found := done.answer.relatives) is not None:
+            fitted_rows = None if outputs.cohort is None else outputs.cohort.rows
+            described |= found.among(fitted_rows)
         result = assemble(done.answer, request, described, GenotypeComponents)
         if outputs.cohort is not None:
             fitted = np.zeros(everyone.shape[0], np.bool_)
@@ -432,6 +347,7 @@ class GenotypePCA(LinearModel):
         if outputs.loadings is not None:
             columns = labelled_rows(outputs.loadings, COMPONENTS)
         warn_of_local_components(columns, result.labels.features)
+        warn_of_samples(result.findings())
         if copies_are_unstated(everyone):
             warn_of_inbred(result, self.scale)
         return result

@@ -130,10 +130,11 @@ def pc_relate(
         variants may be others: take pruned ones there and all here.
     n_components : how many of its first components hold ancestry; None = all.
     least_frequency : mu below it, or above 1 - it, is left out.
-    small_sample_correction : undo what the regression itself does to kinship. It makes residuals of
-        unrelated samples correlate by about -(k + 1) / n, which lowers every kinship; the effect
-        follows from the components and the relatives that are found. GENESIS's option of that name
-        estimates it by regression on products of components instead. False: the plain ratio.
+    small_sample_correction : undo what the regression itself does to kinship. It lowers that of
+        unrelated pairs of n fitted samples by 1 / 2n on average, inbreeding by (k + 1) / n, and
+        that of relatives by more. The effect follows from the components and the relatives that
+        are found. GENESIS's option of that name estimates it by a regression on products of
+        components instead. False: the plain ratio.
     maf, max_missing, keep, exclude, dim, missing_value : as :class:`GenotypePCA`.
     variants : a :class:`VariantFilter`; by default the autosomes and XY.
 

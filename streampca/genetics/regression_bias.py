@@ -18,10 +18,9 @@ def undo_regression(phi: Array, predictor: Array, basis: Array) -> None:
     phi : (n, n) from residuals r = A g, with A = I - basis predictor'; the lower triangle is read.
     predictor, basis : (n, k + 1), as in :func:`streampca.genetics.pc_relate.ancestry_regression`.
 
-    The products of residuals estimate A Phi A' for a kinship Phi of the samples: of two unrelated
-    samples of the fit it is about -1 / (2 n) times the number of coefficients. What A changes in
-    the best known Phi is added back: at first that of unrelated samples, then the pairs found so
-    far above the threshold of PC-AiR.
+    The products of residuals estimate A Phi A' for a kinship Phi of the samples. What A changes in
+    the best known Phi is added back: at first that of unrelated samples, then with the pairs found
+    so far above the threshold of PC-AiR.
 
     Cost: 16 n^2 (k + 1) flops; memory of the related pairs and of some rows.
     """

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import zarr
-
 from streampca.errors import (
     DamagedSourceError,
     InvalidInputError,
@@ -25,7 +23,7 @@ from streampca.passes.memory import parse_nbytes, size
 from streampca.passes.settings import usable_cores
 from streampca.sources.genotypes.formats import format_of
 from streampca.sources.genotypes.vcf import INDEXES, check_whole
-from streampca.sources.genotypes.vcf_zarr import GENOTYPES
+from streampca.sources.genotypes.vcf_zarr import stored_layout
 from streampca.sources.joining import expand
 from streampca.store.places import (
     discard,
@@ -144,7 +142,7 @@ def convert_vcf(
     explode, encode = _vcf2zarr()
     begun = time.perf_counter()
     refuse_inside(output, list(paths), "the output")
-    if occupied(output) and not (overwrite and _is_vcf_zarr(output)):
+    if occupied(output) and not (overwrite and stored_layout(output)):
         raise exists_already(output)
     for path in paths:
         check_whole(path)
@@ -152,12 +150,12 @@ def convert_vcf(
     place = unfinished_name(output)
     common = {"worker_processes": cost.processes, "show_progress": progress}
     try:
-        made = os.path.join(place, "store")
+        store = os.path.join(place, "store")
         with contextlib.redirect_stdout(io.StringIO()):
             with _plain(paths):
                 explode(os.path.join(place, "icf"), list(paths), **common)
             try:
-                encode(os.path.join(place, "icf"), made, max_memory=limit, **common)
+                encode(os.path.join(place, "icf"), store, max_memory=limit, **common)
             except ValueError as error:
                 if "memory" not in str(error):
                     raise
@@ -166,12 +164,12 @@ def convert_vcf(
             discard(set_aside(output))
         elif os.path.isdir(output):
             os.rmdir(output)
-        os.rename(made, output)
+        os.rename(store, output)
     finally:
         discard(place)
-    array: Any = zarr.open_group(output, mode="r")[GENOTYPES]
-    (variants, samples, _), chunks = array.shape, array.chunks
-    return (samples, variants), (chunks[1], chunks[0]), time.perf_counter() - begun
+    made = stored_layout(output)
+    assert made is not None
+    return *made, time.perf_counter() - begun
 
 
 @contextlib.contextmanager
@@ -187,13 +185,6 @@ def _plain(paths: Sequence[str]) -> Any:
         raise DamagedSourceError(
             f"{', '.join(paths)}: truncated or damaged, or its index is ({error})"
         ) from None
-
-
-def _is_vcf_zarr(path: str) -> bool:
-    try:
-        return GENOTYPES in zarr.open_group(path, mode="r")
-    except Exception:  # whatever Zarr says of something else
-        return False
 
 
 def _vcf2zarr() -> tuple[Any, Any]:

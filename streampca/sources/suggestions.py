@@ -9,7 +9,7 @@ from streampca.sources.genotypes.formats import CALLS
 OPENED = (
     *CALLS,
     *"""
-    .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
+    .vcf.gz .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
     .csv .tsv .csv.gz .hdf5
     """.split(),
 )

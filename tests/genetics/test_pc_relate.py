@@ -17,6 +17,8 @@ from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from tests.genotypes import random_calls, sample_names, write_plink
 from tests.relatives import Families
 
+pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.RelatedSamplesWarning")
+
 
 def by_the_formula(calls, scores, fitted, least=0.01):
     """(phi, nsnp): the regression by least squares, and both sums as they are written."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import streampca
 from streampca import GenotypePCA
 from streampca.cli.commands import main
-from streampca.errors import InvalidInputError, UncertainKinshipWarning
+from streampca.errors import InvalidInputError, RelatedSamplesWarning, UncertainKinshipWarning
 from streampca.genetics.pcair import THRESHOLD, pcair_partition
 from tests.genotypes import random_calls, sample_names, write_plink
 from tests.relatives import Families, admixed_families
@@ -200,8 +200,11 @@ def test_a_sibship_and_duplicates_make_no_component_of_the_unrelated():
         """(k,) of the squares of each component that these samples hold."""
         return (model.scores_[rows] ** 2).sum(axis=0) / (model.scores_**2).sum(axis=0)
 
-    plain = GenotypePCA(5).fit(calls)
-    model = GenotypePCA(5, unrelated="auto").fit(calls)
+    with pytest.warns(RelatedSamplesWarning, match="pairs of fitted samples have kinship"):
+        plain = GenotypePCA(5).fit(calls)
+    with pytest.warns(RelatedSamplesWarning, match="PC2: sample 50 alone") as said:
+        model = GenotypePCA(5, unrelated="auto").fit(calls)
+    assert "kinship 0.177" not in str(said[0].message)
     assert share(plain, siblings)[1] > 0.5  # the second component is the sibship
     assert share(plain, twins).max() > 0.7
     assert share(model, [50])[1] > 0.5  # now the outlier
@@ -212,6 +215,7 @@ def test_a_sibship_and_duplicates_make_no_component_of_the_unrelated():
     assert set(np.flatnonzero(~model.result_.fitted)) == {30, *range(51, 58)}
 
 
+@pytest.mark.filterwarnings("ignore::streampca.errors.RelatedSamplesWarning")
 def test_scores_of_the_others_without_shrinkage(families, tmp_path):
     calls = families.calls[:, :3000].copy()
     calls[5, 100:110] = -1

@@ -172,9 +172,8 @@ def gram_candidates(
         components = {} if streamed else {"components": k * p * 8}
         scoring: dict[str, Accumulator] = {}
         if cohort is not None:
-            scores = ScoresOfAllSamples(
-                standardize=standardize, rows=cohort.rows, residuals=cohort.residuals
-            )
+            known: dict[str, Any] = {"rows": cohort.rows, "residuals": cohort.residuals}
+            scores = ScoresOfAllSamples(standardize=standardize, **known)
             scoring = {"scores": scores, "rows": RowMissing()}
         itemsize = work_dtype(matrix.dtype).itemsize
 

@@ -45,6 +45,8 @@ CALLS = "calls"  # name of the scratch file
 class VcfReader(NpyReader):
     """Calls (variants, samples) in a scratch file, known by the VCF that they come from."""
 
+    loads = ("cyvcf2", "numba")  # by the parse
+
     def __init__(
         self, folder: ScratchFolder, shape: tuple[int, int], dtype: Any, origin: str
     ) -> None:

@@ -194,6 +194,18 @@ def is_vcf_zarr(node: Any) -> bool:
     return isinstance(node, zarr.Group) and GENOTYPES in node
 
 
+def stored_layout(path: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """(samples, variants) of a VCF Zarr, and of its chunks; None of anything else."""
+    try:
+        node: Any = zarr.open_group(path, mode="r")
+    except (OSError, ValueError):  # of Zarr, for something else
+        return None
+    if not is_vcf_zarr(node):
+        return None
+    shape, chunks = node[GENOTYPES].shape, node[GENOTYPES].chunks
+    return (shape[1], shape[0]), (chunks[1], chunks[0])
+
+
 def open_vcf_zarr(
     group: Any, source: str, *, multiallelic: str = "error", missing_chunks: str = "error"
 ) -> StackedMatrix:
