@@ -22,7 +22,15 @@ import xarray as xr
 import zarr
 
 from tests.forks import forked
-from tests.genotypes import random_calls, variant_names, write_plink
+from tests.genotypes import (
+    certain,
+    random_calls,
+    variant_names,
+    write_bgen,
+    write_pgen,
+    write_plink,
+    write_vcf,
+)
 from tests.peaks import needs_proc
 
 # Its arguments are a path and a program that defines fit(limit) -> the plans that were made.
@@ -122,6 +130,21 @@ def plink(path: Path) -> str:
     path.with_suffix(".bim").write_text("".join(rows))
     path.with_suffix(".fam").write_text("".join(f"s{i} s{i} 0 0 0 -9\n" for i in range(n)))
     return str(path)
+
+
+def pgen(path: Path, dosages: bool) -> str:
+    """A .pgen of 1200 samples and 40,000 variants, or of dosages and 10,000."""
+    n, p = 1200, 10_000 if dosages else 40_000
+    rng = np.random.default_rng(0)
+    values = rng.random((n, p), "f4") * 2 if dosages else None
+    calls = rng.integers(-1, 3, (n, p), np.int8)
+    return write_pgen(path.with_suffix(""), calls, dosages=values)
+
+
+def bgen(path: Path) -> str:
+    """Dosages of 1200 samples and 3000 variants."""
+    calls = random_calls(1200, 3000)
+    return write_bgen(path.with_suffix(""), certain(calls), index=False)
 
 
 def sparse(n: int = 20_000, p: int = 3000, share: float = 0.03) -> scipy.sparse.csr_array:
@@ -282,6 +305,18 @@ LAYOUTS = {
         lambda path: calls(path, 300, 100_000), ".zarr", GENOTYPES
     ),
     "PLINK .bed": Layout(plink, ".bed", MODEL.format("GenotypePCA(5, " + LIMITED)),
+    "PLINK .pgen": Layout(
+        lambda path: pgen(path, False), ".pgen", MODEL.format("GenotypePCA(5, " + LIMITED)
+    ),
+    "dosages of a .pgen": Layout(
+        lambda path: pgen(path, True), ".pgen", MODEL.format("GenotypePCA(5, " + LIMITED)
+    ),
+    "dosages of a .bgen": Layout(bgen, ".bgen", MODEL.format("GenotypePCA(5, " + LIMITED)),
+    "BCF": Layout(
+        lambda path: write_vcf(path, random_calls(1200, 3000)),
+        ".bcf",
+        MODEL.format("GenotypePCA(5, " + LIMITED),
+    ),
     "kinship": Layout(
         lambda path: write_plink(path.with_suffix(""), random_calls(2000, 4000)), ".bed", KINSHIP
     ),
@@ -366,6 +401,7 @@ SHOWN = (
     "wide, a share of the variance",
     "tall float64, largest gap",
     "Zarr v2",
+    "PLINK .pgen",
     "data frame",
     "polars",
     "Dask data frame",

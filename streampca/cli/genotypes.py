@@ -13,6 +13,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.options import (
+    OF_SOURCES,
     components_wanted,
     files_read,
     open_source,
@@ -50,8 +51,8 @@ FROM_PCA = ("solver", "tol", "max_passes", "rates", "components", "checkpoint")
 OF_GENOTYPES: dict[str, Spelling] = {
     "ploidy": {},
     "maf": {"help": "leave out rarer variants (by all fitted samples; PLINK counts only founders)"},
-    "max_missing": {"help": "largest share of missing calls of a variant"},
-    "max_sample_missing": {"help": "largest share of missing calls of a sample"},
+    "max_missing": {"help": "largest share of missing calls, or dosages, of a variant"},
+    "max_sample_missing": {"help": "largest share of missing calls, or dosages, of a sample"},
     "fit_samples": {"metavar": "FILE", "help": "fit on these (unrelated) samples, score everyone"},
     "unrelated": {
         "metavar": "auto|FILE",
@@ -351,6 +352,12 @@ def run_convert(arguments: argparse.Namespace) -> int:
         check_writable(Path(arguments.output))
     source: Any = files_read(arguments)
     if files := vcf_files(source):
+        for name, entry in OF_SOURCES.items():
+            if getattr(arguments, name) not in (None, False, entry.default):
+                raise InvalidInputError(
+                    f"--{name.replace('_', '-')}: vcf2zarr keeps all variants and fields; say it "
+                    f"where {arguments.output} is opened"
+                )
         print(
             f"{', '.join(map(shown, files))}: {vcf_cost(files, arguments.output)}", file=sys.stderr
         )

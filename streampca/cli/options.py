@@ -30,6 +30,8 @@ from streampca.sources.tables.text_options import TEXT_OPTIONS
 
 # The source.
 
+VZS = "vzs"  # of PLINK's --pfile: the table of variants is compressed
+
 
 def _dimension(text: str) -> str | int:
     return int(text) if text.lstrip("-").isdigit() else text
@@ -169,7 +171,11 @@ def files_read(arguments: argparse.Namespace) -> list[str]:
     """The sources that are named, by their paths or by an option of PLINK."""
     named = [one.option for one in FORMATS if one.option is not None]
     values = [(getattr(arguments, name, None), path) for name, path in named]
-    return [*(arguments.source or []), *(path.format(value) for value, path in values if value)]
+    prefixed = [path.format(value) for value, path in values if value]
+    paths = [*(arguments.source or [])]
+    if prefixed and VZS in paths and not os.path.exists(VZS):
+        paths.remove(VZS)  # --pfile x vzs: a .pvar.zst is found without it
+    return [*paths, *prefixed]
 
 
 def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:

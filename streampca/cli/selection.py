@@ -164,7 +164,7 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     if not len(pruning.kept):
         raise InvalidInputError(f"LD pruning leaves none of {called.shape[1]} variants")
     matrix = select(called, features=pruning.kept)
-    before.append((pruning.plan, pruning.cost))
+    before += [*pruning.before, (pruning.plan, pruning.cost)]
     return replace(
         chosen,
         matrix=matrix,

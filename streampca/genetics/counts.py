@@ -22,7 +22,7 @@ from streampca.passes import (
     execute,
     pass_spec,
 )
-from streampca.sources.genotypes.allele_counts import code_is_assumed
+from streampca.sources.genotypes.allele_counts import DIPLOID, code_is_assumed
 
 SAMPLES = "calls by sample"  # the name of the pass, and of its sums
 
@@ -70,13 +70,13 @@ def well_called(
     made = [] if made is None else made
     running = Running(memory_limit, scheduler, progress)
     if share_of(max_sample_missing) < 1.0:
-        lost = _counted(matrix, SAMPLES, RowMissing(), made, running).counts()
+        lost = counted(matrix, SAMPLES, RowMissing(), made, running).counts()
         kept = well_called_samples(matrix, lost, max_sample_missing)
         matrix = select(matrix, samples=kept)
         rows = None if rows is None else rows[kept]
     if wanted.filters:
         judges = matrix if rows is None else select(matrix, samples=rows)
-        stats = _counted(judges, "calls by variant", Moments(), made, running).columns()
+        stats = counted(judges, "calls by variant", Moments(), made, running).columns()
         kept = enough_calls(stats, wanted)
         if not kept.any():
             raise InvalidInputError(
@@ -149,7 +149,15 @@ def _counting(
     return choose(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
 
 
-def _counted(
+def frequencies(
+    matrix: ChunkedMatrix, made: list[tuple[Plan, PassCost]], running: Running
+) -> Array:
+    """(p,) frequencies of the counted allele of diploids, in one pass; 0 without a call."""
+    stats = counted(matrix, "allele frequencies", Moments(), made, running).columns()
+    return np.asarray(np.where(stats.count > 0, stats.mean / DIPLOID, 0.0))
+
+
+def counted(
     matrix: ChunkedMatrix,
     name: str,
     accumulator: Accumulator,

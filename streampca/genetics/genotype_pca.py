@@ -25,7 +25,7 @@ from streampca.genetics.fit_warnings import (
 from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.genetics.id_lists import Names
 from streampca.kernels import Array
-from streampca.matrix import ALLELE_SCALES, ChunkedMatrix, Labels, Standardize, select
+from streampca.matrix import ChunkedMatrix, Labels, Standardize, select
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
@@ -43,7 +43,6 @@ from streampca.passes import Candidate, Outcome, Planned
 from streampca.solvers import Spectrum, TracyWidom
 from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
-    coding_is_assumed,
     copies_are_unstated,
     refuse_other_ploidy,
     with_missing_calls,
@@ -300,7 +299,7 @@ class GenotypePCA(LinearModel):
             max_passes=max_passes,
             exact_first=True,
             random_state=seed,
-            code_assumed=coding_is_assumed(opened, self.scale in ALLELE_SCALES),
+            code_assumed=copies_are_unstated(opened),
             outputs=GramOutputs.at(self.loadings, self.relationship, cohort),
             divided=divided,
         )
@@ -357,12 +356,8 @@ class GenotypePCA(LinearModel):
         return np.array(self.fit(X, dim=dim).scores_)
 
     def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
-        counts = self.scale in ALLELE_SCALES
-        if isinstance(rows, LazyRows):
-            unstated = rows.matrix is None or copies_are_unstated(rows.matrix)
-            unstated &= counts or rows.rows.dtype.kind == "i"
-        else:
-            unstated = coding_is_assumed(rows, counts)
+        matrix = rows.matrix if isinstance(rows, LazyRows) else rows
+        unstated = matrix is None or copies_are_unstated(matrix)
         return replace(super()._options(rows), unstated=unstated and rows.design is None)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:

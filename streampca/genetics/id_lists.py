@@ -41,9 +41,11 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
     for column in columns:
         chosen |= is_among(column, wanted)
     if not chosen.any():
+        marks = [mark for mark in ",;\"'" if all(mark in name for name in wanted)]
+        advice = f". Separate ids by blanks or tabs, without {marks[0]}" if marks else ""
         raise InvalidInputError(
             f"{option}: none of {shorten(wanted[:4], len(wanted))} is a sample of the data; its "
-            f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}"
+            f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}{advice}"
         )
     warn_of_absent(wanted, [column[chosen] for column in columns], option)
     return chosen

@@ -43,7 +43,7 @@ def kinship(
     leaves.
 
     X : (n, p) calls 0, 1, 2 or missing; anything that :func:`streampca.open` opens. Of dosages, the
-        calls that belong to them.
+        calls that belong to them; maf and max_missing then judge the dosages, in a pass before.
     maf, max_missing, max_sample_missing, keep, exclude : as :class:`GenotypePCA`.
     variants : a :class:`VariantFilter`; by default the autosomes and XY. PLINK also counts variants
         on chromosome 0.

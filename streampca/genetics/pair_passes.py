@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from streampca.errors import InvalidInputError
@@ -49,6 +49,7 @@ class PairSettings:
             maf=self.maf,
             max_missing=self.max_missing,
             code_assumed=copies_are_unstated(matrix),
+            counts=True,
             method=method,
         )
 
@@ -83,31 +84,35 @@ def sum_over_pairs(
 
     plan : of that pass; it is made before anything is read, and again where samples were left out.
     method : what needs them, for messages.
-    hard_calls : of dosages, the calls that belong to them are read.
+    hard_calls : of dosages, the calls that belong to them are summed.
     Raises InvalidInputError for fewer than two samples, for calls of other ploidies, and where no
     variant is left; MemoryLimitError with the smallest limit that would do.
     """
     limit = running.memory_limit
     matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
-    if hard_calls:
-        matrix = matrix.hard_calls()
     matrix = filter_genotypes(matrix, settings.variants, settings.keep, settings.exclude)
     refuse_pairs(matrix, method)
-    wanted = settings.wanted(matrix, method)
-    planned = plan(matrix, wanted, limit)
+    calls = matrix.hard_calls() if hard_calls else matrix
+    wanted, first = settings.wanted(calls, method), {"maf": 0.0, "max_missing": 1.0}
+    if calls is not matrix:  # dosages judge the variants, before their calls are counted
+        first = {"maf": settings.maf, "max_missing": settings.max_missing}
+        wanted = replace(wanted, maf=0.0, max_missing=1.0)
+    planned = plan(calls, wanted, limit)
     before: list[tuple[Plan, PassCost]] = []
-    listed = matrix.shape[0]
+    listed = matrix.shape
     matrix = well_called(
         matrix,
+        maf=first["maf"],
+        max_missing=first["max_missing"],
         max_sample_missing=settings.max_sample_missing,
         made=before,
         memory_limit=limit,
         scheduler=running.scheduler,
         progress=running.progress,
     )
-    if matrix.shape[0] < listed:
+    if matrix.shape != listed:
         refuse_pairs(matrix, method)
-        planned = plan(matrix, wanted, limit)
+        planned = plan(matrix.hard_calls() if hard_calls else matrix, wanted, limit)
     done = execute(planned, running)
     costs = [*(cost for _, cost in before), *done.costs]
     described = {

@@ -47,7 +47,7 @@ class AdjustedSums(Accumulator):
         self._check_width(self.products, n)
         if self.products is None:
             self.products, self.deviations = np.zeros((n, n)), np.zeros((n, n))
-        COUNTS.check(block, np.ones(block.length))
+        COUNTS.check(block, stats.mean, np.ones(block.length))
         if self.wanted.code_assumed and stats.missing.any():
             self.wanted.refuse_other_counts(stats)
         kept = enough_calls(stats, self.wanted)

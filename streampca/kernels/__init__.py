@@ -12,6 +12,7 @@ from streampca.kernels.blas import (
     rank_one_update,
     symmetrize,
     triangular_factor,
+    update_nbytes,
     zeros,
 )
 from streampca.kernels.columns import (
@@ -83,5 +84,6 @@ __all__ = [
     "sums_at",
     "symmetrize",
     "triangular_factor",
+    "update_nbytes",
     "zeros",
 ]

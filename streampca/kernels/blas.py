@@ -80,6 +80,11 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
     each(partial(_update_part, c, z), _parts_of_triangle(len(c)))
 
 
+def update_nbytes(m: int) -> int:
+    """Bytes of the product in :func:`rank_k_update`, where it is larger than what plans round."""
+    return 8 * m * m if FEW // 2 < m <= FEW else 0
+
+
 def _parts_of_triangle(n: int) -> list[tuple[slice, slice]]:
     """(rows, columns) of the squares of a lower triangle, those on its diagonal last."""
     parts = [slice(i, min(i + PART, n)) for i in range(0, n, PART)]
@@ -218,12 +223,11 @@ def symmetrize(c: Array) -> Array:
 
 def mirror_lower(c: Array) -> None:
     """Copy the lower triangle of c (n, n) onto the upper one, in place."""
-    step = 512
-    for i in range(0, len(c), step):
-        j = min(i + step, len(c))
+    for i in range(0, len(c), BLOCK_ROWS):
+        j = min(i + BLOCK_ROWS, len(c))
         c[i:j, j:] = c[j:, i:j].T
         corner = c[i:j, i:j]
-        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+        np.copyto(corner, corner.T.copy(), where=UPPER[: j - i, : j - i])
 
 
 BLOCK_ROWS = 256  # of a triangle that are expanded at a time

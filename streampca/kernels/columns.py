@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -301,6 +302,8 @@ CONFIDENCE = 6.0  # |E v| exceeds 6 root mean squares of PROBES values in 6 of a
 SHORT = 32  # terms that are added one after the other
 CACHED_NBYTES = 512 * 1024  # of a panel that is multiplied twice; at least one run
 CHAIN = 512  # most terms that a BLAS kernel adds one after the other
+FEW_PROBED = 1024  # rows of H up to which SciPy's special functions are not loaded: as float32, the
+# normal numbers of the standard library are the same
 AT_ONCE = 8  # panels that threads multiply before their products are added
 PANEL = 128  # least terms between two roundings of its result to memory
 
@@ -311,7 +314,12 @@ def probe_vectors(m: int) -> Array:
     with np.errstate(over="ignore"):
         x = (np.arange(m * PROBES, dtype=np.uint64) + np.uint64(1 << 40)) * GOLDEN
     uniform = ((mixed(x) >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
-    vectors = scipy.special.ndtri(uniform).reshape(m, PROBES).astype(np.float32)
+    if m <= FEW_PROBED:
+        quantile = statistics.NormalDist().inv_cdf
+        normal = np.fromiter(map(quantile, uniform.tolist()), np.float64, len(uniform))
+    else:
+        normal = scipy.special.ndtri(uniform)
+    vectors = normal.reshape(m, PROBES).astype(np.float32)
     vectors.flags.writeable = False
     return np.asarray(vectors)
 

@@ -98,10 +98,12 @@ def convert(
     path = os.fspath(path)
     begun = time.perf_counter()
     if files := vcf_files(source):
-        shape, chunks, seconds = convert_vcf(
+        if not samples_major:
+            raise InvalidInputError("samples_major=False: a VCF Zarr is variants x samples")
+        shape, stored, seconds = convert_vcf(
             files, path, overwrite=overwrite, memory_limit=memory_limit, progress=bool(progress)
         )
-        return Conversion(path, GENOTYPES, shape, chunks, MISSING_CALL, 0, 0, seconds, None)
+        return Conversion(path, GENOTYPES, shape, stored, MISSING_CALL, 0, 0, seconds, None)
     matrix = as_matrix(source)
     refuse_inside(path, list(matrix.paths()), "the output")
     if matrix.sparse and _dims(matrix)[1] != "variant":

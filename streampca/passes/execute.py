@@ -71,7 +71,8 @@ def execute(
             execution.first_pass = len(execution.costs)
             answer = _answer(planned, execution, recall)
         execution.finished()
-        warn_of_excess(plan, execution.memory)
+        if not execution.at_once:  # which needs no more room than the array took
+            warn_of_excess(plan, execution.memory)
     return Outcome(answer, plan, execution.costs, execution.memory)
 
 

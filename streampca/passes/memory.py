@@ -236,7 +236,6 @@ MODULES = {"dask": "dask.array", "sklearn": "sklearn.feature_extraction.text"}
 SOLVING = (  # modules that any fit needs
     "scipy.linalg.cython_blas",
     "scipy.linalg.cython_lapack",
-    "scipy.special",
     "scipy.sparse",
 )
 

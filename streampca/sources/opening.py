@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import glob
 import math
 import numbers
 import os
@@ -25,9 +24,17 @@ from streampca.errors import (
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
-from streampca.paths import PARQUET, TEXTS, check_readable, paths_end, plain_errors, refuse_special
+from streampca.paths import (
+    PARQUET,
+    TEXTS,
+    check_readable,
+    is_pattern,
+    paths_end,
+    plain_errors,
+    refuse_special,
+)
 from streampca.sources.dask.lazy import LazyReader, is_dask_frame
-from streampca.sources.genotypes.formats import format_of
+from streampca.sources.genotypes.formats import SUFFIXES, format_of
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.images import are_images, open_images
 from streampca.sources.joining import expand, join_files
@@ -106,8 +113,9 @@ def open(
         AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
         ``.mtx``; images (a folder of them, see ``open_images``); Parquet (a file, a folder), Arrow
         or text (``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.data``; ``.gz``, ``.bz2``, ``.xz``
-        too); an AnnData in memory; genotypes (a ``.bed`` of PLINK 1); a list of paths or a
-        pattern (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
+        too); an AnnData in memory; genotypes (``.bed``, ``.pgen``, ``.bgen``, ``.vcf.gz``,
+        ``.bcf``, ``.geno``); a list of paths or a pattern (``chr*.bed``, ``chr{1..22}.pgen``,
+        ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
         (one with ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array
         (any graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
@@ -175,7 +183,7 @@ def open(
     if is_path := isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
     images = not paths_end(source, (".zarr",)) and are_images(source)
-    genotypes = None if images else format_of(source)
+    genotypes = format_of(source) if not images and paths_end(source, SUFFIXES) else None
     together = images or (genotypes is not None and genotypes.joins)
     paths = None if together else _several_paths(source)
     table = None if images else table_of(source, paths, options)
@@ -220,7 +228,7 @@ def _as_wanted(matrix: ChunkedMatrix, dosages: bool | None, path: str = "") -> C
 def _of_one(source: Any, variable: str | None, options: dict[str, Any]) -> ChunkedMatrix:
     """The matrix of one file, store or object."""
     dim, missing_value = options["dim"], options["missing_value"]
-    if (genotypes := format_of(source)) is not None:
+    if paths_end(source, SUFFIXES) and (genotypes := format_of(source)) is not None:
         matrix = genotypes.open(source, options)
     elif isinstance(source, (str, os.PathLike)):
         matrix = _of_path(os.fspath(source), variable, options)
@@ -281,7 +289,11 @@ def _of_node(
             node = up_to_date(node, node[GENOTYPES], source)
             multiallelic = options["multiallelic"]
             return open_vcf_zarr(
-                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
+                node,
+                source,
+                dosages=options["dosages"],
+                multiallelic=multiallelic,
+                missing_chunks=missing_chunks,
             )
     return from_zarr(node, variable, dim, missing_chunks, options["missing_value"], source)
 
@@ -341,8 +353,7 @@ def _several_paths(source: Any) -> list[str] | None:
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = os.fspath(source)
-    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
-    return expand(path) if pattern else None
+    return expand(path) if is_pattern(path) else None
 
 
 # Tables: which sources are such, and what only they take.
@@ -383,7 +394,7 @@ def refuse_options(source: Any, options: dict[str, Any]) -> None:
         what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
         why = f"{hide_secrets(str(what))} is not a table (Parquet, Arrow, CSV, data frame)"
         raise InvalidInputError(f"{stated[0]}=: {why}; leave {stated[0]}= out")
-    kind = format_of(source)
+    kind = format_of(source) if paths_end(source, SUFFIXES) else None
     for name in OF_ONE_FORMAT:
         if options[name] is not None and (kind is None or name not in kind.takes):
             raise InvalidInputError(

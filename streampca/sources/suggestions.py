@@ -9,11 +9,15 @@ from streampca.sources.genotypes.formats import CALLS
 OPENED = (
     *CALLS,
     *"""
-    .vcf.gz .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
+    .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
     .csv .tsv .csv.gz .hdf5
     """.split(),
 )
-CONVERSIONS = {".ped": "plink1.9 --file {stem} --make-bed --out {stem}"}
+CONVERSIONS = {
+    ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
+    **dict.fromkeys((".geno.gz", ".bed.gz"), "gunzip {path}, and the tables next to it"),
+    ".ancestrymapgeno": "convertf with outputformat: PACKEDANCESTRYMAP",
+}
 JOINED = (*CALLS, ".zarr", ".vcz")  # several of these are opened as one, by a pattern
 SHOWN = 5  # names of a folder that a message repeats
 

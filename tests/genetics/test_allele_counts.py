@@ -265,6 +265,17 @@ def test_kinship_and_pruning_read_codings_as_a_fit_does(use):
         use(full / 2)
 
 
+@pytest.mark.parametrize("solver", ["gram", "scatter"])
+def test_haploid_calls_are_refused_by_every_scale_of_counts(solver):
+    haploid = random_calls(n=40, p=60, missing=0.0) > 0
+    models = [streampca.PCA(2, scale="hwe", solver=solver)]
+    models += [GenotypePCA(2, scale=scale, solver=solver) for scale in ("std", None)]
+    for values in (haploid.astype(np.int8), haploid.astype(float)):
+        for model in models:
+            with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
+                model.fit(values)
+
+
 def test_kinship_refuses_haploid_calls_in_an_array():
     haploid = random_calls(n=40, p=60, missing=0.0) > 0
     for values in (haploid, haploid.astype(np.uint8), haploid.astype(float)):
@@ -284,3 +295,37 @@ def test_calls_without_a_heterozygote_are_warned_of_with_the_line_that_scales_th
     np.testing.assert_allclose(twice, 2 * values, rtol=1e-5)
     with pytest.warns(CallCodingWarning, match="none of the calls is heterozygous"):
         streampca.kinship(inbred)
+
+
+def test_projections_judge_the_coding_of_new_samples_in_arrays():
+    calls = random_calls(n=40, p=80, missing=0.05)
+    variants = {"counted_allele": ["G"] * 80, "other_allele": ["A"] * 80}
+    coords = {name: ("variant", values) for name, values in variants.items()}
+    coords |= {"variant": [f"rs{j}" for j in range(80)], "sample": [f"n{i}" for i in range(40)]}
+
+    def table(values):
+        return xarray.DataArray(values, dims=("sample", "variant"), coords=coords)
+
+    model = GenotypePCA(2).fit(table(calls))
+    want = streampca.project_samples(model, table(np.where(calls < 0, np.nan, calls))).scores
+    for form in (calls, calls.astype(np.int64)):  # -1 among integers, as in a fit
+        np.testing.assert_allclose(streampca.project_samples(model, table(form)).scores, want)
+    for wrong in (9, -9, 3):
+        with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+            streampca.project_samples(model, table(np.where(calls < 0, wrong, calls)))
+    full = np.maximum(calls, 0)
+    for form in (full - 1, full - 1.0):
+        with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+            streampca.project_samples(model, table(form))
+    with pytest.raises(InvalidInputError, match="if they have 2 copies"):
+        streampca.project_samples(model, table((full > 0).astype(float)))
+
+
+@pytest.mark.parametrize("scale", ["hwe", None])
+def test_a_relationship_matrix_is_of_counts(scale):
+    calls = random_calls(n=40, p=60, missing=0.05)
+    for wrong in (9, -9, 3):
+        with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+            streampca.grm(np.where(calls < 0, wrong, calls), scale=scale)
+    with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+        streampca.grm(np.maximum(calls, 0) - 1, scale=scale)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import subprocess
 
@@ -39,8 +40,9 @@ def test_calls_are_those_of_the_bed(kind, n, tmp_path):
         np.testing.assert_array_equal(
             matrix.read(axis, start, stop), calls[:, start:stop] if axis else calls
         )
-    again = streampca.open(write_geno(tmp_path / "x", calls, kind, alleles=MANY))
-    assert again.fingerprint() != bed.fingerprint()
+    worker = pickle.loads(pickle.dumps(matrix))
+    np.testing.assert_array_equal(worker.read(1, 5, 18), calls[:, 5:18])
+    assert worker.fingerprint() == matrix.fingerprint() != bed.fingerprint()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,6 +69,17 @@ def test_any_of_the_files_opens_them_and_chromosomes_are_joined(tmp_path, capsys
     with pytest.raises(SourceError, match=r"x.ind: no such file.*sample_file='PATH'"):
         streampca.open(path)
     (tmp_path / "x.snp").rename(tmp_path / "places")
+    calls_of = write_geno(tmp_path / "z", calls, "PACKEDANCESTRYMAP")
+    head = tmp_path / "z.geno"
+    words = head.read_bytes()[:48].rstrip(b"\0").split()
+    zeros = b" ".join([*words[:3], b"0", b"0"]).ljust(48, b"\0")  # of writers without digests
+    (tmp_path / "z.packedancestrymapgeno").write_bytes(zeros + head.read_bytes()[48:])
+    for other in (calls_of, tmp_path / "z.packedancestrymapgeno"):
+        np.testing.assert_array_equal(streampca.open(other).read(1, 0, 12), calls)
+    (tmp_path / "z.geno").unlink()
+    (tmp_path / "x.geno.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(SourceError, match=r"x.geno.gz: .*gunzip .*x.geno.gz"):
+        streampca.open(tmp_path / "x.geno.gz")
     files = {"sample_file": tmp_path / "people", "variant_file": str(tmp_path / "places")}
     np.testing.assert_array_equal(streampca.open(path, **files).read(1, 0, 12), calls)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in files.items()]
@@ -189,3 +202,49 @@ def test_what_convertf_writes_of_a_bed_is_read_as_the_bed(kind, tmp_path):
     ours = write_geno(tmp_path / "z", calls, kind, alleles=[ALLELES[j % 2] for j in range(P)])
     with open(ours, "rb") as one, open(tmp_path / "y.geno", "rb") as other:
         assert one.read(33) == other.read(33)  # the header, or lines
+
+
+def test_commands_take_a_geno_as_a_bed(tmp_path, capsys, monkeypatch):
+    calls = random_calls(40, 60)
+    names = [f"f{i}:s{i}" for i in range(40)]
+    populations = ["A", "B"] * 20
+    stem = tmp_path / "x"
+    write_geno(stem, calls, "PACKEDANCESTRYMAP", samples=names, populations=populations)
+    (tmp_path / "keep").write_text("".join(f"f{i} s{i}\n" for i in range(30)))
+    (tmp_path / "extract").write_text("".join(f"rs{j}\n" for j in range(50)))
+    chosen = ["--keep", f"{tmp_path}/keep", "--extract", f"{tmp_path}/extract"]
+    to = str(tmp_path / "model")
+    words = ["--eigfile", str(stem), *chosen, "--maf", "0.05", "--ld-r2", "0.5", "-k", "2"]
+    assert main(["fit", *words, "-o", to, "--out", f"{to}.t", "--quiet"]) == 0
+    model = streampca.load(to)
+    assert model.result_.labels.samples.names() == names[:30]
+    assert model.scores_.shape == (30, 2)
+    assert main(["project", to, f"{stem}.geno", "-o", f"{to}.tsv"]) == 0
+    assert main(["relate", f"{stem}.ind", *chosen, "-o", to, "--make-king-table"]) == 0
+    assert len((tmp_path / "model.kin0").read_text().splitlines()) == 1 + 30 * 29 // 2
+    assert main(["plan", f"{stem}.geno", "-k", "2"]) == 0
+    assert main(["convert", f"{stem}.geno", "-o", f"{to}.zarr"]) == 0
+    np.testing.assert_array_equal(streampca.open(f"{to}.zarr").read(1, 0, 60), calls)
+    drawn = {}
+    monkeypatch.setattr(
+        "streampca.cli.pictures.draw", lambda kind, result, path, **options: drawn.update(options)
+    )
+    assert main(["plot", to, "--kind", "scores", "-o", f"{to}.png"]) == 0
+    assert drawn["labels"] == populations[:30]
+    capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_hapmap3_from_its_geno_is_hapmap3_from_its_bed(shared_data, tmp_path):
+    bed = streampca.open(shared_data / "hapmap3" / "data.bed")
+    calls, features = bed.read(1, 0, bed.shape[1]), bed.labels.features
+    names = {"ids": features.names(), "samples": bed.labels.samples.names()}
+    names["chromosomes"] = features.extra["chromosome"].tolist()
+    alleles = (features.extra[f"{which}_allele"].tolist() for which in ("counted", "other"))
+    names["alleles"] = list(zip(*alleles, strict=True))
+    want = GenotypePCA(10, scale="eigensoft").fit(bed)
+    for kind in KINDS[:2]:
+        path = write_geno(tmp_path / kind, np.asarray(calls), kind, **names)
+        found = GenotypePCA(10, scale="eigensoft").fit(path)
+        np.testing.assert_array_equal(found.scores_, want.scores_)
+        np.testing.assert_array_equal(found.components_, want.components_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
@@ -18,12 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
+from streampca.cli import main
 from streampca.errors import (
     IncompleteSourceWarning,
     InvalidInputError,
     MissingDependencyError,
     SourceError,
 )
+from streampca.sources.genotypes import pgen
 from streampca.sources.genotypes.dosages import hard_calls
 
 pytest.importorskip("pgenlib")
@@ -45,7 +48,7 @@ def random_dosages(n: int, p: int, seed: int = 0, missing: float = 0.05) -> np.n
 
 
 def plink2(folder: Path, *words: str) -> None:
-    command = [str(PLINK2), *words, "--threads", "1", "--memory", "500"]
+    command = [str(PLINK2), *words, "--threads", "1", "--memory", "640"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -74,6 +77,22 @@ def test_any_shape_in_pieces_is_the_whole(tmp_path_factory, n, p, cuts, seed, ax
     np.testing.assert_array_equal(np.concatenate(pieces, axis=axis), expected)
 
 
+def test_a_thread_holds_one_reader_of_pgenlib(tmp_path):
+    """Whatever the number of files: each holds the places of all its records."""
+    calls = random_calls(9, 12)
+    paths = [
+        write_pgen(tmp_path / f"p{i}", calls, ids=[f"{i}:{j}" for j in range(12)]) for i in (0, 1)
+    ]
+    matrix = streampca.open(paths)
+    for _ in range(2):
+        np.testing.assert_array_equal(values_of(matrix), np.hstack([calls, calls]))
+        np.testing.assert_array_equal(matrix.read(1, 0, 3), calls[:, :3])
+    assert pgen._held.last[0]() is matrix.parts[0].reader
+    del matrix
+    gc.collect()
+    assert not vars(pgen._held)  # and the file is closed
+
+
 def test_values_lie_by_feature_in_the_buffer(tmp_path):
     calls = random_calls(13, 30)
     matrix = streampca.open(write_pgen(tmp_path / "p", calls))
@@ -91,16 +110,16 @@ def test_a_fit_has_the_bits_of_the_bed(tmp_path):
     calls = random_calls(60, 1500, missing=0.03)
     chromosomes = ["1"] * 700 + ["2"] * 700 + ["X"] * 100
     bed = write_plink(tmp_path / "b", calls, chromosomes=chromosomes)
-    pgen = write_pgen(tmp_path / "b", calls, chromosomes=chromosomes)
+    twin = write_pgen(tmp_path / "b", calls, chromosomes=chromosomes)
     settings = {"maf": 0.05, "max_missing": 0.05, "memory_limit": "400MiB"}
-    one, other = (streampca.GenotypePCA(4, **settings).fit(path) for path in (bed, pgen))
+    one, other = (streampca.GenotypePCA(4, **settings).fit(path) for path in (bed, twin))
     for name in ("scores_", "components_", "eigenvalues_", "frequencies_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     blocks = [[step.edges.tolist() for step in model.plan_.passes] for model in (one, other)]
     assert blocks[0] == blocks[1]
-    relatives = [streampca.kinship(path).kinship for path in (bed, pgen)]
+    relatives = [streampca.kinship(path).kinship for path in (bed, twin)]
     np.testing.assert_array_equal(*relatives)
-    pruned = [streampca.prune_ld(path, window=50).kept for path in (bed, pgen)]
+    pruned = [streampca.prune_ld(path, window=50).kept for path in (bed, twin)]
     np.testing.assert_array_equal(*pruned)
 
 
@@ -121,6 +140,35 @@ def test_dosages_are_standardised_as_numpy_does(tmp_path):
     np.testing.assert_array_equal(model.result_.missing_by_sample, np.isnan(dosages).sum(axis=1))
 
 
+def test_dosages_of_the_other_allele_are_turned(tmp_path):
+    """In a projection; and the scores of a fit come back."""
+    dosages = random_dosages(30, 200, missing=0)
+    path = write_pgen(tmp_path / "d", dosages, dosages=dosages)
+    turned = [("A", "G")] * 200
+    other = write_pgen(tmp_path / "t", dosages, dosages=2 - dosages, alleles=turned)
+    model = streampca.GenotypePCA(2).fit(path)
+    for source in (path, other):
+        found = streampca.project_samples(model, source)
+        np.testing.assert_allclose(found.scores, model.scores_, atol=1e-4)
+    np.testing.assert_allclose(model.transform(path), model.scores_, atol=1e-4)
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    dosages = random_dosages(20, 60)
+    path = write_pgen(tmp_path / "d", dosages, dosages=dosages)
+    for words, kind in ((["--pfile", path[:-5], "vzs"], "float32"), ([path], "float32")):
+        assert main(["plan", *words, "-k", "2"]) == 0
+        assert f"20 samples x 60 features ({kind}" in capsys.readouterr().out
+    assert main(["plan", path, "--no-dosages", "-k", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "20 samples x 60 features (int8" in said
+    assert "the dosages of the file are not read" in said
+    calls = write_pgen(tmp_path / "c", random_calls(20, 60))
+    assert main(["plan", calls, "--dosages", "-k", "2"]) == 0
+    assert main(["plan", write_plink(tmp_path / "c", random_calls(20, 60)), "--dosages"]) != 0
+    assert "leave dosages out" in capsys.readouterr().err
+
+
 def test_kinship_and_pruning_take_the_calls(tmp_path):
     """Those that the file stores, also of a part, and of files that are joined."""
     dosages = random_dosages(20, 400)
@@ -139,8 +187,31 @@ def test_kinship_and_pruning_take_the_calls(tmp_path):
     np.testing.assert_array_equal(streampca.kinship(path).kinship, whole)
     some = streampca.kinship(path, keep=["s1", "s5", "s7"]).kinship
     np.testing.assert_array_equal(some, whole[np.ix_([1, 5, 7], [1, 5, 7])])
-    kept = [streampca.prune_ld(one, window=20).kept for one in (matrix, calls)]
-    np.testing.assert_array_equal(*kept)
+    rare = np.nanmean(dosages.astype(float), axis=0) / 2
+    common = np.flatnonzero(np.minimum(rare, 1 - rare) >= 0.45)
+    found = streampca.kinship(path, maf=0.45)
+    assert (found.n_variants, len(found.provenance["passes"])) == (len(common), 2)
+    chosen = streampca.kinship(hard_calls(dosages)[:, common], missing_value=-1).kinship
+    np.testing.assert_array_equal(found.kinship, chosen)
+
+
+@needs_plink2
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pruning_of_dosages_keeps_what_plink_keeps(seed, tmp_path):
+    """Correlations are those of the calls, and the rarer of two is told by the dosages."""
+    rng = np.random.default_rng(seed)
+    copies = rng.binomial(2, rng.uniform(0.1, 0.9, 300), (50, 300)).astype(float)
+    for j in np.flatnonzero(rng.random(299) < 0.6) + 1:
+        alike = rng.random(50) < 0.85
+        copies[alike, j] = copies[alike, j - 1]
+    dosages = np.clip(copies + rng.normal(0, 0.06, copies.shape), 0, 2).astype(np.float32)
+    dosages[rng.random(copies.shape) < 0.03] = np.nan
+    path = write_pgen(tmp_path / "d", dosages, dosages=dosages)
+    plink2(tmp_path, "--pfile", "d", "--indep-pairwise", "30", "3", "0.3", "--bad-ld")
+    expected = (tmp_path / "plink2.prune.in").read_text().split()
+    found = streampca.prune_ld(path, r2=0.3, window=30, step=3)
+    assert found.ids.tolist() == expected
+    assert len(found.before) == 1
 
 
 def test_calls_of_dosages_are_those_of_plink():
@@ -154,10 +225,10 @@ def test_dosages_of_a_source_without_any_are_refused(tmp_path):
     for source in (bed, np.ones((3, 4)), streampca.open(bed)):
         with pytest.raises(InvalidInputError, match="leave dosages out"):
             streampca.open(source, dosages=True)
-    pgen = write_pgen(tmp_path / "b", random_calls(5, 9))
-    assert streampca.open(pgen).dtype == np.int8
+    path = write_pgen(tmp_path / "b", random_calls(5, 9))
+    assert streampca.open(path).dtype == np.int8
     np.testing.assert_array_equal(
-        np.nan_to_num(values_of(streampca.open(pgen, dosages=True)), nan=-1), random_calls(5, 9)
+        np.nan_to_num(values_of(streampca.open(path, dosages=True)), nan=-1), random_calls(5, 9)
     )
 
 
@@ -228,6 +299,7 @@ def test_a_compressed_pvar(held, tmp_path, monkeypatch):
     (tmp_path / "z.pvar.zst").write_bytes(packed)
     for source in (path, tmp_path / "z.pvar.zst"):
         found = streampca.open(source).labels.features
+        assert held or found.nbytes > 1000  # the columns are held, compressed
         again = pickle.loads(pickle.dumps(found))
         for one in (found, again):
             for left, right in zip(expected, (one.names(), *one.extra.values()), strict=True):

@@ -87,18 +87,21 @@ def test_a_heading_of_a_keep_list_is_no_sample(tmp_path):
         (tmp_path / "keep").write_text(f"{heading}\ns1 s1\ns2 s2\n")
         chosen = filter_genotypes(streampca.open(bed), VariantFilter(), keep=tmp_path / "keep")
         assert chosen.labels.samples.names() == ["s1", "s2"]
+    for text in ("s1,s1\ns2,s2\n", '"s1 s1"\n"s2 s2"\n'):
+        (tmp_path / "keep").write_text(text)
+        with pytest.raises(InvalidInputError, match=r"Separate ids by blanks or tabs, without"):
+            filter_genotypes(streampca.open(bed), VariantFilter(), keep=tmp_path / "keep")
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "--chr-set 29",
-        "--chr-set 29 no-xy",
-        "--chr-set=29 no-xy no-mt",
-        "--chr-set -29",
-        "--autosome-num 29",
         "--cow",
-        "--dog --chr 1-29",
+        "--chr-set -29 no-xy no-mt",
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in ("--chr-set=29 no-xy", "--autosome-num 29", "--dog --chr 1-29")
+        ),
     ],
 )
 def test_the_autosomes_of_a_species_are_named_as_in_plink(words, tmp_path, capsys):

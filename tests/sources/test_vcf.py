@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 import streampca
 from streampca.cli import main
@@ -99,7 +100,7 @@ def test_calls_of_every_kind(tmp_path):
     assert matrix.labels.features.extra["counted_allele"].tolist() == ["G", ".", "<DEL>", "A"]
     half = [(ROWS[0][0], "./1 0/. 0/0 1/1"), *ROWS[1:]]
     path = write_vcf_lines(tmp_path / "half.vcf", sample_names(4), lines_of(half))
-    with pytest.warns(IncompleteSourceWarning, match=r"2 half calls, such as \./1"):
+    with pytest.warns(IncompleteSourceWarning, match=r"half calls, such as \./1, .*2 of them"):
         matrix = streampca.open(path)
     assert values_of(matrix)[:, 0].tolist() == [-1, -1, 0, 2]
     more = [*ROWS, (ROWS[0][0], "0/0/1 0 0 0")]
@@ -111,12 +112,12 @@ def test_calls_of_every_kind(tmp_path):
 def test_the_same_calls_as_of_a_vcf_zarr(tmp_path):
     """Half calls, haploid and missing ones: one meaning for both formats."""
     alleles = np.array([[[0, 1], [1, -2], [-1, 1], [-1, -2], [0, -1], [1, 1]]], np.int8)
-    zarr = write_vcf_zarr(tmp_path / "x.vcz", np.zeros((6, 1), np.int8), alleles=alleles)
+    store = write_vcf_zarr(tmp_path / "x.vcz", np.zeros((6, 1), np.int8), alleles=alleles)
     row = (ROWS[0][0], "0/1 1 ./1 . 0/. 1/1")
     path = write_vcf_lines(tmp_path / "x.vcf", sample_names(6), lines_of([row]))
     with pytest.warns(IncompleteSourceWarning):
         matrix = streampca.open(path)
-    np.testing.assert_array_equal(values_of(matrix), values_of(streampca.open(zarr)))
+    np.testing.assert_array_equal(values_of(matrix), values_of(streampca.open(store)))
     haploid = write_vcf_zarr(
         tmp_path / "h.vcz", np.zeros((2, 1), np.int8), alleles=np.array([[[1], [0]]], np.int8)
     )
@@ -166,6 +167,38 @@ def test_dosages(tmp_path):
         streampca.open(path, dosages=True)
     with pytest.raises(SourceError, match="has no DS"):
         streampca.open(write_vcf(tmp_path / "g.vcf", calls), dosages=True)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_dosages_of_a_vcf_zarr(tmp_path, wide):
+    """DS where there is one, of one copy twice; the call elsewhere; some variants left out."""
+    alleles = np.array([[0, 1], [1, -2], [-1, 1], [-1, -1], [1, 1], [-2, -2]], np.int8)
+    alleles = np.tile(alleles, (9, 1, 1))
+    names = [("A", "G", "T") if j in (0, 4, 8) else ("A", "G") for j in range(9)]
+    path = write_vcf_zarr(
+        tmp_path / "x.vcz", np.zeros((6, 9), np.int8), alleles=alleles, names=names, chunks=(4, 4)
+    )
+    ds = np.tile(np.array([0.5, 0.75, 1.25, np.nan, np.nan, 1.5], np.float32), (9, 1))
+    ds[:, 5] += np.arange(9) / 64
+    group = zarr.open_group(path)
+    stored = ds[..., None] if wide else ds
+    group.create_array("call_DS", data=stored, chunks=(3, 6, 1)[: stored.ndim])
+    matrix = streampca.open(path, dosages=True, multiallelic="drop")
+    kept = [1, 2, 3, 5, 6, 7]
+    wanted = np.tile([0.5, 1.5, 1.25, np.nan, 2, 0], (6, 1))
+    wanted[:, 5] = ds[kept, 5]
+    np.testing.assert_array_equal(values_of(matrix).T, wanted)
+    np.testing.assert_array_equal(matrix.read(1, 2, 5).T, wanted[2:5])
+    again = pickle.loads(pickle.dumps(matrix))
+    np.testing.assert_array_equal(again.read(1, 4, 6).T, wanted[4:])
+    calls = streampca.open(path, multiallelic="drop")
+    assert (calls.dtype, values_of(calls)[:, 0].tolist()) == (np.int8, [1, 2, -1, -1, 2, -1])
+    group["call_DS"][5, 1] = 1.25
+    with pytest.raises(SourceError, match=r"call_DS: a DS of stored variant 5 .* not between"):
+        values_of(matrix)
+    del group["call_DS"]
+    with pytest.raises(InvalidInputError, match="has no call_DS"):
+        streampca.open(path, dosages=True, multiallelic="drop")
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -271,8 +304,13 @@ def test_files_of_chromosomes_become_one_vcf_zarr(tmp_path):
     np.testing.assert_array_equal(values_of(joined), calls)
 
 
-def test_the_package_of_vcf2zarr_is_named(tmp_path, monkeypatch):
+def test_the_package_of_vcf2zarr_is_named(tmp_path, monkeypatch, capsys):
     path = write_vcf(tmp_path / "x.vcf", random_calls(4, 5))
+    words = ["convert", path, "-o", str(tmp_path / "x.zarr")]
+    assert main([*words, "--multiallelic", "drop"]) == 65
+    assert "streampca: --multiallelic: vcf2zarr keeps all" in capsys.readouterr().err
+    with pytest.raises(InvalidInputError, match="a VCF Zarr is variants x samples"):
+        convert(path, tmp_path / "x.zarr", samples_major=False)
     monkeypatch.setitem(sys.modules, "bio2zarr.vcf", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'streampca\[vcf\]'"):
         convert(path, tmp_path / "x.zarr")

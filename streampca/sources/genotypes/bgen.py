@@ -49,6 +49,7 @@ class BgenReader(DosageReader):
 
     loads = ("numba",)
     into_buffer = True
+    dtype: np.dtype[Any] = DosageReader.dtype
     begin = 0  # number of the variant that ``starts`` begins with
 
     def __init__(
@@ -205,7 +206,7 @@ def open_bgen(
     sample_file : its .sample; default: the one of the same name next to it, else the identifiers
         within.
     multiallelic : "error" refuses variants of another number of alleles than two, "drop" leaves
-        them out. To split them: plink2 --bgen ... --make-pgen multiallelics=-
+        them out. No tool splits them in a BGEN: bcftools norm -m -any does in the VCF before.
 
     Of phased variants the haplotypes are added. A haploid call counts twice, as in a .bed.
     Cost: the bgenix index PATH.bgi is read where there is one; else the headers of all variants
@@ -226,7 +227,7 @@ def open_bgen(
         raise InvalidInputError(
             f"{path}: {len(places.several)} of {header.n_variants} variants have not two alleles "
             f"({several_shown(path, places)}). Leave them out, streampca.open({path!r}, "
-            "multiallelic='drop'), or split them: plink2 --bgen ... --make-pgen multiallelics=-"
+            "multiallelic='drop'), or split them before a VCF is made a BGEN: bcftools norm -m -any"
         )
     if len(places.several) == header.n_variants:
         raise InvalidInputError(f"{path}: none of {header.n_variants} variants has two alleles")
@@ -243,9 +244,9 @@ def open_bgen(
         first=first,
         others=tuple(map(os.path.abspath, others)),
     )
-    *known, one, two = variant_columns(path, places, kept)
-    counted, other = (one, two) if first else (two, one)
-    variants = variant_labels(*known, counted, other, unnamed=places.unnamed)
+    chromosome, name, position, one, two = variant_columns(path, places, kept)
+    both = (one, two) if first else (two, one)
+    variants = variant_labels(chromosome, name, position, *both, unnamed=places.unnamed)
     matrix = DosageMatrix(reader, Labels(samples, variants))
     matrix.resident_nbytes = reader.starts.nbytes + reader.ends.nbytes
     matrix.multiallelic = len(places.several)

@@ -338,7 +338,7 @@ def variant_columns(path: str, places: Places, kept: Any) -> list[Any]:
     kept : (p,) increasing numbers, or slice(None).
     """
     lines = BgenLines(path, stamp_of(path), places.starts[:-1][kept])
-    kinds = [TEXT, TEXT, np.dtype(np.int64), TEXT, TEXT]
+    kinds: list[np.dtype[Any]] = [TEXT, TEXT, np.dtype(np.int64), TEXT, TEXT]
     columns: list[Any] = [VariantColumn(lines, i, kind) for i, kind in enumerate(kinds)]
     if isinstance(kept, slice):
         columns[0] = places.chromosomes

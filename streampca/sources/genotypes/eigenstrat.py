@@ -26,7 +26,8 @@ SHORTEST = 48  # bytes of a header, and of a variant
 PACKED, TRANSPOSED = b"GENO", b"TGENO"
 CONVERT = "convertf with outputformat: PACKEDANCESTRYMAP"
 PIECE_NBYTES = 1 << 19  # of calls that are transposed at a time
-SUFFIXES = (".geno", ".snp", ".ind")
+CALLS = (".geno", ".eigenstratgeno", ".packedancestrymapgeno")
+TABLES = (".snp", ".ind")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ class GenoFiles:
     def of(cls, path: str, variant_file: str | None, sample_file: str | None) -> GenoFiles:
         """From the path of any of them. Raises SourceError for one that does not exist."""
         stem, end = os.path.splitext(path)
-        geno = path if end.lower() not in SUFFIXES[1:] else stem + SUFFIXES[0]
+        geno = path
+        if end.lower() in TABLES:
+            names = [stem + suffix for suffix in CALLS]
+            geno = next((name for name in names if os.path.isfile(name)), names[0])
         options = ("variant_file", variant_file, ".snp"), ("sample_file", sample_file, ".ind")
         found = [geno]
         for option, given, suffix in options:
@@ -116,7 +120,7 @@ class TransposedReader(_OfThree, CallsReader):
         return max(1, min(self.shape[1], PIECE_NBYTES // (4 * max(nbytes, 1))))
 
     def scratch_nbytes(self, index: Index) -> int:
-        nbytes = -(-(index[0].stop - index[0].start) // 4) + 1
+        nbytes: int = -(-(index[0].stop - index[0].start) // 4) + 1
         return 5 * nbytes * self._rows(nbytes)
 
 
@@ -266,7 +270,7 @@ def _check_header(three: GenoFiles, samples: tuple[int, int], variants: tuple[in
                 f"{three.geno} holds {stated} {what}, and {path} names {number}: they do not "
                 "belong together"
             )
-        if digest != known:
+        if known and digest != known:  # 0: the writer computed none
             raise SourceError(
                 f"{three.geno} was written for other {what} than {path} names, or in another "
                 f"order (digest {known:x}, not {digest:x}). If only names were changed since: "

@@ -20,8 +20,8 @@ class GenotypeFormat:
     """A format of genotypes.
 
     name : for messages.
-    suffixes : ends of paths that stand for the source, in lower case. The first is that of the
-        calls.
+    calls : ends of the paths of calls, in lower case.  tables : of the files that name samples and
+        variants; these stand for the source too.
     opener : "module:function" of ``streampca.sources.genotypes``, imported when it is used. It
         takes the path and those options of ``streampca.open`` that ``takes`` names.
     takes : "dosages", "multiallelic" and the like.
@@ -32,12 +32,18 @@ class GenotypeFormat:
     """
 
     name: str
-    suffixes: tuple[str, ...]
+    calls: tuple[str, ...]
     opener: str
+    tables: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     option: tuple[str, str] | None = None
     joins: bool = False
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Ends of all paths that stand for the source."""
+        return (*self.calls, *self.tables)
 
     def open(self, source: Any, options: Mapping[str, Any]) -> ChunkedMatrix:
         """Samples x variants.  options : of ``streampca.open``."""
@@ -50,29 +56,34 @@ class GenotypeFormat:
     def files(self, path: str) -> list[str]:
         """The files that a path of this format stands for, whether they exist or not."""
         end = next(end for end in self.suffixes if path.lower().endswith(end))
-        stem = path[: -len(end)]
-        return [path, *(stem + other for other in (*self.suffixes, *self.beside) if other != end)]
+        stem, others = path[: -len(end)], (*self.tables, *self.beside)
+        if end in self.tables:
+            others = (*self.calls, *others)
+        return [path, *(stem + other for other in others if other != end)]
 
 
 FORMATS = (
     GenotypeFormat(
         "PLINK 1 fileset",
-        (".bed", ".bim", ".fam"),
+        (".bed",),
         "plink:open_plink",
+        tables=(".bim", ".fam"),
         option=("bfile", "{}.bed"),
         joins=True,
     ),
     GenotypeFormat(
         "PLINK 2 fileset",
-        (".pgen", ".pvar", ".pvar.zst", ".psam"),
+        (".pgen",),
         "pgen:open_pgen",
+        tables=(".pvar", ".pvar.zst", ".psam"),
         takes=("dosages", "multiallelic"),
         option=("pfile", "{}.pgen"),
     ),
     GenotypeFormat(
         "EIGENSTRAT or PACKEDANCESTRYMAP",
-        (".geno", ".snp", ".ind"),
+        (".geno", ".eigenstratgeno", ".packedancestrymapgeno"),
         "eigenstrat:open_eigenstrat",
+        tables=(".snp", ".ind"),
         takes=("sample_file", "variant_file"),
         option=("eigfile", "{}.geno"),
     ),
@@ -95,7 +106,8 @@ FORMATS = (
         "BCF", (".bcf",), "vcf:open_vcf", takes=("dosages", "multiallelic"), option=("bcf", "{}")
     ),
 )
-CALLS = tuple(one.suffixes[0] for one in FORMATS)  # ends of the files that hold calls
+SUFFIXES = tuple(suffix for one in FORMATS for suffix in one.suffixes)
+CALLS = tuple(suffix for one in FORMATS for suffix in one.calls)
 
 
 def format_of(source: Any) -> GenotypeFormat | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,16 @@ RECORD_NBYTES = 9  # of a variant, in pgenlib: the place and the type of its rec
 SAMPLE_NBYTES = 24  # of a sample, in pgenlib: one record as it is decoded
 
 
+_held = threading.local()  # the last reader of pgenlib of each thread; it holds places of records
+
+
 class PgenReader(Reader):
     """Calls of (variants, samples), int8 copies of the first alternate allele, -1 = missing.
 
     paths : of the .pgen, and of its tables.
     kept : (m,) numbers of the variants to read; None = all.
     several : numbers of the variants of more than two alleles.  n_alleles : of each of these.
-    Every thread that reads has a reader of pgenlib, which holds the places of all records.
+    Every thread that reads has one reader of pgenlib, of the file that it read last.
     """
 
     loads = ("pgenlib",)
@@ -59,13 +63,8 @@ class PgenReader(Reader):
         self.n_variants, self.record_nbytes = header.n_variants, header.largest
         self.kept, self.several, self.n_alleles = kept, several, n_alleles
         self.shape = (header.n_variants if kept is None else len(kept), header.n_samples)
-        self.tally, self._local = Tally(), threading.local()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_local"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _local=threading.local())
+        self.stored_nbytes = os.path.getsize(self.files[0])
+        self.tally = Tally()
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         start, stop = index[0].start, index[0].stop
@@ -75,7 +74,8 @@ class PgenReader(Reader):
                 self._fill(self._opened(), start, stop, values)
             except RuntimeError as error:
                 raise self._refused(error, f", variants {start} to {stop - 1}") from None
-        self.tally.add(ReadCount(1, values.nbytes, values.size // 4))
+        stored = self.stored_nbytes * (stop - start) // max(1, self.n_variants)
+        self.tally.add(ReadCount(1, values.nbytes, stored))
         return values[:, index[1]]
 
     def _fill(self, pgen: Any, start: int, stop: int, values: np.ndarray[Any, Any]) -> None:
@@ -86,25 +86,32 @@ class PgenReader(Reader):
         np.maximum(values, np.int8(MISSING_CALL), out=values)  # -9 in pgenlib
 
     def _opened(self) -> Any:
-        """The reader of this thread."""
-        if not hasattr(self._local, "pgen"):
-            import pgenlib
+        """The reader of this thread: the last, or a new one in its place, if it was of another."""
+        held = _held.__dict__
+        if "last" in held and held["last"][0]() is self:
+            return held["last"][1]
+        held.pop("last", None)  # closed before the next is opened
+        pgen = self._open()
+        held["last"] = weakref.ref(self, lambda _: held.pop("last", None)), pgen
+        return pgen
 
-            offsets = None
-            if self.several is not None and self.n_alleles is not None:
-                sizes = np.full(self.n_variants, 2, np.uintp)
-                sizes[self.several] = self.n_alleles
-                offsets = np.concatenate([np.zeros(1, np.uintp), np.cumsum(sizes, dtype=np.uintp)])
-            try:
-                self._local.pgen = pgenlib.PgenReader(
-                    os.fsencode(self.files[0]),
-                    raw_sample_ct=self.shape[1],
-                    variant_ct=self.n_variants,
-                    allele_idx_offsets=offsets,
-                )
-            except RuntimeError as error:
-                raise self._refused(error) from None
-        return self._local.pgen
+    def _open(self) -> Any:
+        import pgenlib
+
+        offsets = None
+        if self.several is not None and self.n_alleles is not None:
+            sizes = np.full(self.n_variants, 2, np.uintp)
+            sizes[self.several] = self.n_alleles
+            offsets = np.concatenate([np.zeros(1, np.uintp), np.cumsum(sizes, dtype=np.uintp)])
+        try:
+            return pgenlib.PgenReader(
+                os.fsencode(self.files[0]),
+                raw_sample_ct=self.shape[1],
+                variant_ct=self.n_variants,
+                allele_idx_offsets=offsets,
+            )
+        except RuntimeError as error:
+            raise self._refused(error) from None
 
     def _refused(self, error: RuntimeError, where: str = "") -> SourceError:
         found = error.args[0] if error.args else error
@@ -161,7 +168,7 @@ class PgenDosages(PgenReader, DosageReader):
     def calls(self) -> Reader:
         """Those that the file stores."""
         calls = PgenReader.__new__(PgenReader)
-        calls.__setstate__(self.__getstate__())
+        calls.__dict__.update(self.__dict__)
         return calls
 
 

@@ -41,13 +41,13 @@ def read_pvar(path: str) -> VariantTable:
         if not packed:
             file.seek(start)
         line = file.readline()
-        while line.startswith(b"##"):
+        while line.lstrip().startswith(b"##") or (line and line.isspace()):
             start += len(line)
             line = file.readline()
         first = [line] if line.strip() else []
-        if line.startswith(b"#"):
+        if line.lstrip().startswith(b"#"):
             start, first = start + len(line), []
-            layout = _layout(path, tuple(line[1:].split()))
+            layout = _layout(path, tuple(line.lstrip()[1:].split()))
         else:
             width = len(line.split())
             layout = _layout(path, FIVE if width == len(FIVE) else SIX, width)
@@ -80,6 +80,8 @@ def _opened(path: str) -> Iterator[Any]:
             ) from None
         with pa.OSFile(path) as raw, pa.CompressedInputStream(raw, "zstd") as stream:
             yield BufferedReader(stream)
+    except SourceError:
+        raise
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}") from None
 

@@ -183,7 +183,8 @@ def _check_same_samples(
         where = f"{len(first[1])} and {len(second[1])} samples"
         if same:
             at = int(np.flatnonzero((first[0] != second[0]) | (first[1] != second[1]))[0])
-            where = f"sample {at + 1} is {first[1][at]} in one and {second[1][at]} in the other"
+            names = [f"{each[0][at]}:{each[1][at]}" for each in (first, second)]
+            where = f"sample {at + 1} is {names[0]} in one and {names[1]} in the other"
         raise SourceError(
             f"{one.stem}.fam and {other.stem}.fam differ: {where}. Filesets that are opened "
             "together need the same samples in the same order."

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -174,6 +174,8 @@ class Scan:
     def done(self) -> VariantTable:
         """The table. Raises SourceError for one that is empty."""
         if not self.count:
+            if self.packed is None:
+                refuse_other_text(self.path)
             raise SourceError(f"{self.path} is empty")
         lines = VariantLines(
             self.path, self.stamp, self.layout, np.asarray(self.offsets), self.count, self.packed
@@ -186,7 +188,8 @@ class Scan:
         columns: list[Any] = [Runs(compact(chromosomes)[codes[new]], starts[new], self.count)]
         for i in range(1, COLUMNS):
             kind = np.dtype(np.int64) if i == POSITION else SHORT if self.short[i] else TEXT
-            columns.append(VariantColumn(lines, i, kind))
+            packed = sum(map(len, self.packed or [])) if i == 1 else 0  # held once for all
+            columns.append(VariantColumn(lines, i, kind, packed))
         if self.count <= HELD:
             columns = in_memory(columns, self.count)
         several = np.asarray(self.several, np.int64)
@@ -271,11 +274,21 @@ class VariantLines:
         return raw
 
 
+class Lines(Protocol):
+    """A table whose columns are read by pieces."""
+
+    count: int
+
+    def values(self, piece: int, column: int) -> np.ndarray[Any, Any]:
+        """A column of one piece."""
+        ...
+
+
 class VariantColumn(Column):
     """One column of a table of variants, read again piece by piece."""
 
-    def __init__(self, lines: VariantLines, column: int, dtype: np.dtype[Any]) -> None:
-        self.lines, self.column, self.dtype = lines, column, dtype
+    def __init__(self, lines: Lines, column: int, dtype: np.dtype[Any], nbytes: int = 0) -> None:
+        self.lines, self.column, self.dtype, self.nbytes = lines, column, dtype, nbytes
 
     def __len__(self) -> int:
         return self.lines.count

@@ -105,8 +105,11 @@ class TwoBitReader(CallsReader):
         return int((index[0].stop - index[0].start) * self.stride)
 
 
-def read_at(path: str, place: int, into: np.ndarray[Any, Any]) -> int:
-    """Bytes of a file from a position; the number of them that there are. Raises SourceError."""
+def read_at(path: str, place: int, into: Any) -> int:
+    """Fill an array of bytes from a position; the number of them that there are.
+
+    Raises SourceError.
+    """
     try:
         file = os.open(path, os.O_RDONLY | BINARY)
     except OSError as error:

@@ -118,6 +118,8 @@ def chromosome_name(name: str, n_autosomes: int | None = HUMAN) -> str:
     n_autosomes : N. The codes N + 1 to N + 4 are X, Y, XY and MT; None: numbers stay numbers.
     """
     plain = _without_prefix(name).upper()
+    if plain in ("0X", "0Y", "0M"):  # of two characters each, as UK Biobank writes them
+        plain = plain[1]
     if not (plain.isascii() and plain.isdecimal()):
         return "MT" if plain == "M" else plain
     number = int(plain)
