@@ -344,6 +344,13 @@ class Scatter(Accumulator):
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         return update_nbytes(shape[1])
 
+    def state(self) -> dict[str, Array]:
+        """As of any accumulator; above the diagonal of ``s`` are zeros, however it was summed."""
+        state = super().state()
+        for i, row in enumerate(state.get("s", ())):
+            row[i + 1 :] = 0.0
+        return state
+
     def _check_state(self, state: Mapping[str, Array]) -> None:
         super()._check_state(state)
         summed = {"mean", "mean_low", "missing", "s", "probed", "mean_error"}

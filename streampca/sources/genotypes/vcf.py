@@ -254,8 +254,8 @@ class _Parser:
             )
         if self.half:
             warn_caller(
-                f"{self.path}: half calls, such as ./1, count as missing ({self.half} of them), as of "
-                "plink2 --vcf-half-call missing",
+                f"{self.path}: half calls, such as ./1, count as missing ({self.half} of them), as "
+                "of plink2 --vcf-half-call missing",
                 IncompleteSourceWarning,
             )
 
