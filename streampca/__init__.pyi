@@ -13,6 +13,10 @@ from streampca.genetics.genotype_pca import GenotypePCA as GenotypePCA
 from streampca.genetics.kinship import kinship as kinship
 from streampca.genetics.kinship_result import Kinship as Kinship
 from streampca.genetics.ld_pruning import prune_ld as prune_ld
+from streampca.genetics.pc_relate import AdjustedKinship as AdjustedKinship
+from streampca.genetics.pc_relate import pc_relate as pc_relate
+from streampca.genetics.pcair import SamplePartition as SamplePartition
+from streampca.genetics.pcair import pcair_partition as pcair_partition
 from streampca.genetics.projection import project_samples as project_samples
 from streampca.genetics.relationship import Relationship as Relationship
 from streampca.genetics.relationship import grm as grm

@@ -190,12 +190,20 @@ class LocalComponentWarning(UserWarning):
     """One short region of the genome dominates a component."""
 
 
+class RelatedSamplesWarning(UserWarning):
+    """Fitted samples are related, or a few of them make a component of their own."""
+
+
 class CallCodingWarning(UserWarning):
     """Genotype calls have no heterozygote: inbred lines, or haploids that count twice."""
 
 
 class NonFounderWarning(UserWarning):
     """Allele frequencies include samples whose parents are in the data too."""
+
+
+class UncertainKinshipWarning(UserWarning):
+    """Kinship was estimated from too few variants to tell relatives from chance."""
 
 
 class AbsentNamesWarning(UserWarning):

@@ -15,7 +15,7 @@ import xarray as xr
 import zarr
 from PIL import Image
 
-from tests.genotypes import random_calls, sample_names, write_plink
+from tests.genotypes import random_calls, sample_names, write_plink, write_vcf
 
 
 def write_all(folder: Path) -> None:
@@ -85,6 +85,7 @@ def write_genotypes(folder: Path) -> None:
     chromosomes = ["1"] * 300 + ["2"] * 300
     ids = [f"rs{1 + i // 300}_{i % 300}" for i in range(600)]
     write_plink(folder / "x", calls, ids=ids, chromosomes=chromosomes)
+    write_vcf(folder / "x.vcf.gz", calls)
     new = random_calls(20, 600, seed=1)
     named = [f"new{i}" for i in range(20)]
     write_plink(folder / "new", new, ids=ids, chromosomes=chromosomes, samples=named)

@@ -249,6 +249,19 @@ def fit(limit):
     class Plan: peak_nbytes, memory = plan["peak_bytes"], plan["memory"]
     return [Plan]
 """
+UNRELATED = """
+def fit(limit):
+    settings = dict(memory_limit=limit, progress=False)
+    model = streampca.GenotypePCA(5, unrelated="auto", shrinkage="oadp", **settings).fit(path)
+    return [model.plan_]
+"""
+PC_RELATE = """
+model = streampca.GenotypePCA(2, progress=False).fit(path)
+def fit(limit):
+    plan = streampca.pc_relate(path, model, memory_limit=limit, progress=False).plan
+    class Plan: peak_nbytes, memory = plan["peak_bytes"], plan["memory"]
+    return [Plan]
+"""
 FRAME = "import pandas\nframe = pandas.DataFrame(np.load(path), copy=False)\n"
 CSR = "import scipy.sparse\nmatrix = scipy.sparse.load_npz(path)\n"
 DASK = "import dask.array\narray = dask.array.from_zarr(path).rechunk((1500, 130))\n"
@@ -306,6 +319,14 @@ LAYOUTS = {
     ),
     "kinship": Layout(
         lambda path: write_plink(path.with_suffix(""), random_calls(2000, 4000)), ".bed", KINSHIP
+    ),
+    "unrelated samples": Layout(
+        lambda path: write_plink(path.with_suffix(""), random_calls(1500, 12_000)),
+        ".bed",
+        UNRELATED,
+    ),
+    "PC-Relate": Layout(
+        lambda path: write_plink(path.with_suffix(""), random_calls(1500, 4000)), ".bed", PC_RELATE
     ),
     "wide float64, all components": Layout(
         zarr_of((1200, 5000), (1200, 500), "f8"), ".zarr", PCA.format("None", "path")
@@ -374,6 +395,8 @@ LAYOUTS = {
 
 # what others show too: the same passes over the same blocks, or one more array of a known size
 SHOWN = (
+    "unrelated samples",
+    "PC-Relate",
     "climate NetCDF, by xarray",
     "wide, a share of the variance",
     "tall float64, largest gap",

@@ -11,7 +11,7 @@ from streampca.errors import InvalidInputError
 from streampca.models.contract.parameters import Parameter, Parameters
 from streampca.operations.yaml_files import scalar
 
-TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
+TEXT = {"str", "None", "os.PathLike[str]", "Names", "SamplePartition"}  # of names and paths
 NONE = ("null", "none")  # words for None
 Spelling = Mapping[str, Any]
 

@@ -210,10 +210,12 @@ def run_plan(arguments: argparse.Namespace) -> int:
     print_planned(arguments, plan)
     if arguments.ld_r2 is not None and not arguments.json:
         by_variant = arguments.maf > 0.0 or arguments.max_missing < 1.0
-        counted = (arguments.max_sample_missing < 1.0) + by_variant
+        auto = arguments.unrelated == "auto"  # then samples are judged above, before the kinship
+        counted = (arguments.max_sample_missing < 1.0 and not auto) + by_variant
+        where = "after that of the kinship" if auto else "before these"
         print(
-            f"pruning   {1 + counted} pass{'es' if counted else ''} before these; the plan above "
-            "is for all variants"
+            f"pruning   {1 + counted} pass{'es' if counted else ''} {where}; the plan above is for "
+            "all variants"
         )
     return 0
 

@@ -54,6 +54,15 @@ OF_GENOTYPES: dict[str, Spelling] = {
     "max_missing": {"help": "largest share of missing calls, or dosages, of a variant"},
     "max_sample_missing": {"help": "largest share of missing calls, or dosages, of a sample"},
     "fit_samples": {"metavar": "FILE", "help": "fit on these (unrelated) samples, score everyone"},
+    "unrelated": {
+        "metavar": "auto|FILE",
+        "help": "fit on unrelated samples, by KING and PC-AiR (auto: one more pass) or as listed, "
+        "and score everyone",
+    },
+    "shrinkage": {
+        "choices": ("oadp",),
+        "help": "correct the pull of the scores of those that are not fitted to the centre",
+    },
     "loadings": {
         "metavar": "ZARR",
         "help": "stream the components here, block by block, instead of holding them in memory",
@@ -85,8 +94,8 @@ def _table_options(group: Any) -> None:
     group.add_argument(
         "--out",
         metavar="PREFIX",
-        help="write PREFIX.eigenvec, .eigenval and .prune.in as PLINK does; with --fit-samples, "
-        "with a column FITTED (1 or 0) before PC1",
+        help="write PREFIX.eigenvec, .eigenval and .prune.in as PLINK does; with --fit-samples or "
+        "--unrelated, with a column FITTED (1 or 0: projected) before PC1",
     )
     group.add_argument(
         "--freq",
@@ -210,7 +219,9 @@ def genotype_model(
     values = {name: getattr(arguments, name) for name in taken}
     values["n_components"] = components_wanted(arguments, chosen.matrix if judged else matrix)
     values["scale"] = scale_wanted(arguments, "hwe")
-    every = VariantFilter(chromosomes="all")
+    if chosen.partition is not None:
+        values["unrelated"] = chosen.partition
+    every = VariantFilter(chromosomes="all", n_autosomes=arguments.n_autosomes)
     return streampca.GenotypePCA(**values, variants=every, **settings_of_run(arguments))
 
 

@@ -14,7 +14,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import open_source, print_answer, source_options
 from streampca.errors import InvalidInputError
-from streampca.genetics.genotype_pca import GenotypeComponents
+from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
 from streampca.model_store.history import HEAD, History
@@ -186,7 +186,9 @@ def genotype_numbers(result: Any) -> dict[str, Any]:
         numbers["tracy_widom_p"] = result.tracy_widom().p_value[: result.n_components].tolist()
     except InvalidInputError as error:
         numbers |= {"tracy_widom_p": None, "tracy_widom_not_computed": str(error)}
-    return numbers | {"ld": result.settings.get("ld")}
+    projected = None if result.fitted is None else int(np.count_nonzero(~result.fitted))
+    chosen = {name: result.settings.get(name) for name in ("ld", "unrelated")}
+    return numbers | {"projected": projected, "findings": result.findings()} | chosen
 
 
 def genotype_lines(result: Any) -> list[str]:
@@ -208,10 +210,26 @@ def genotype_lines(result: Any) -> list[str]:
         f"{len(result.constant)} monomorphic, {len(result.dropped)} without a call, "
         f"{len(result.filtered)} rare or ill-called"
     )
+    lines += projected_line(result)
     if result.missing is not None:
         cells = max(result.n_samples * result.n_features, 1)
         lines.append(f"{result.missing.sum() / cells:.3%} of the calls were missing")
     return lines
+
+
+def projected_line(result: GenotypeComponents) -> list[str]:
+    """How many samples were projected on the components of others, and why, in a line."""
+    divided, n = result.settings.get("unrelated") or {}, len(result.labels.samples)
+    why = "not among the samples to fit"
+    if divided.get("method") == "PC-AiR":
+        why = (
+            f"related ({divided['estimator']} kinship above {divided['kinship_threshold']:.4g}"
+            + (f", {divided['variants']} variants" if divided["variants"] else "")
+            + "; PC-AiR)"
+        )
+    if result.fitted is None:
+        return [f"none of {n} samples were projected: no two are {why}"] if divided else []
+    return [f"{np.count_nonzero(~result.fitted)} of {n} samples were projected: {why}"]
 
 
 def left_out(counts: dict[str, dict[str, int]]) -> str:
@@ -244,7 +262,8 @@ def describe(result: Any) -> str:
         lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
     lines.append(f"settings   {json_of(result.options_used)}")
     lines += preprocessing_line(result)
-    lines += genotype_lines(result) or [*result.notes(), *sampling_lines(result)]
+    own = genotype_lines(result)
+    lines += [*own, *result.findings()] if own else [*result.notes(), *sampling_lines(result)]
     cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
     known = str(provenance.get("source", ""))[:16]
     lines.append(f"source     {known}, {cost}" if known else f"cost       {cost}")

@@ -17,6 +17,8 @@ IN_MESSAGES = re.compile(
 PHRASES = {  # calls that an option stands for
     "streampca.prune_ld(X)": "--ld-r2 0.2",
     "sample_weight=streampca.relative_weights(w)": "--relative-weights",
+    "exclude='samples.txt'": "--remove samples.txt",
+    "streampca.kinship(X) has": "streampca relate lists",
 }
 
 
@@ -37,7 +39,8 @@ def as_options(text: str, parser: Any) -> str:
         return inside.replace(", --", " --") if inside.startswith(("--", "fit --")) else found[0]
 
     for call, option in PHRASES.items():
-        if option.split()[0].strip("-").replace("-", "_") in known:
+        word = option.split()[0]
+        if word == "streampca" or word.strip("-").replace("-", "_") in known:
             text = text.replace(call, option)
     text = IN_MESSAGES.sub(said, text)
     return re.sub(r"streampca\.(?:Hard|Soft)Impute\b(?!\()", "streampca impute", text)

@@ -10,7 +10,7 @@ import numpy as np
 import streampca
 from streampca.cli.selection import Selection
 from streampca.errors import InvalidInputError
-from streampca.genetics.genotype_pca import used_variants
+from streampca.genetics.genotype_result import used_variants
 from streampca.genetics.tables import (
     allele_weights,
     eigensoft_eigenvalues,
@@ -66,8 +66,9 @@ def write_outputs(
             unit = arguments.eigenvec_values == "eigenvectors"
             values = model.eigenvectors_ if unit else model.scores_
             columns = list(who)
-            if result.fitted is not None:
-                columns.append(("FITTED", result.fitted.astype(int)))
+            if result.fitted is not None or arguments.unrelated is not None:
+                fitted = result.fitted if result.fitted is not None else np.ones(len(values), bool)
+                columns.append(("FITTED", fitted.astype(int)))
             write_eigenvec(path, columns, values, may)
         elif path.endswith(".eigenval"):
             plain = arguments.eigenval_values == "plink"

@@ -21,9 +21,11 @@ from streampca.cli.options import (
 from streampca.cli.outputs import check_outputs
 from streampca.cli.selection import SHARES, choose
 from streampca.cli.terminal import shown
+from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter
 from streampca.genetics.kinship_result import DEGREES, cutoff_paths, kinship_threshold
 from streampca.genetics.relationship import grm_paths
+from streampca.matrix import ChunkedMatrix
 
 NAMED = ", ".join(f"{name} ({least:g})" for name, least in DEGREES.items())
 
@@ -42,7 +44,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         required=True,
         metavar="PREFIX",
         help="write PREFIX.kin0, with --king-cutoff PREFIX.king.cutoff.in.id and .out.id, with "
-        "--make-grm-bin PREFIX.grm.bin, .grm.N.bin and .grm.id",
+        "--make-grm-bin PREFIX.grm.bin, .grm.N.bin and .grm.id; with --pc-relate "
+        "PREFIX.pcrelate.kin0 and so on",
     )
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     one.add_argument(
@@ -73,6 +76,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         help="the genetic relationship matrix over the calls that both have, as GCTA reads it; "
         "cov: of centred calls that are not scaled; meanimpute: a missing call holds the mean",
     )
+    _adjusted_options(one)
     for name in SHARES:
         flags = {"flags": [PLINK_NAMES[name]]} if name in PLINK_NAMES else {}
         add_fields(one, streampca.GenotypePCA, {name: {**flags, **OF_GENOTYPES[name]}})
@@ -82,16 +86,37 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     source_options(one)
 
 
+def _adjusted_options(one: Parser) -> None:
+    """Options of PC-Relate."""
+    one.add_argument(
+        "--pc-relate",
+        metavar="MODEL",
+        help="instead of KING's kinship that of PC-Relate, adjusted for the ancestry that a model "
+        "saved by 'fit --unrelated auto' finds; also writes PREFIX.pcrelate.inbreeding",
+    )
+    one.add_argument(
+        "-k",
+        "--n-components",
+        type=int,
+        metavar="N",
+        help="components of that model that hold ancestry (default: all)",
+    )
+
+
 def run_relate(arguments: argparse.Namespace) -> int:
     """``streampca relate``."""
     prefix, cutoff, grm = arguments.output, arguments.cutoff, arguments.make_grm_bin
+    _refuse_options(arguments)
     least, listed = _table_wanted(arguments)
+    matrices = [] if grm is None else [str(path) for path in grm_paths(prefix)]
+    if arguments.pc_relate:
+        prefix = f"{prefix}.pcrelate"
     table = [f"{prefix}.kin0"] if listed else []
     lists = [] if cutoff is None else [str(path) for path in cutoff_paths(prefix)]
-    matrices = [] if grm is None else [str(path) for path in grm_paths(prefix)]
     if cutoff is not None:
         kinship_threshold(cutoff, "cutoff", smallest=0.0)
-    written = [*table, *lists, *matrices]
+    selves = [f"{prefix}.inbreeding"] if arguments.pc_relate else []
+    written = [*table, *lists, *selves, *matrices]
     check_outputs(tables=written, sources=files_read(arguments), overwrite=arguments.overwrite)
     matrix = choose(arguments, open_source(arguments)).matrix
     every = VariantFilter(chromosomes="all")
@@ -99,9 +124,11 @@ def run_relate(arguments: argparse.Namespace) -> int:
     settings |= {name: getattr(arguments, name) for name in SHARES}
     whole: dict[str, Any] = {}
     lines: list[str] = []
-    if table or lists:
-        found = streampca.kinship(matrix, **settings)
+    if table or lists or selves:
+        found = _kinship(arguments, matrix, settings)
         whole, lines = found.to_dict(), [str(found)]
+        for path in selves:
+            found.write_inbreeding(path, arguments.overwrite)
         if table:
             found.write_table(table[0], least, arguments.overwrite)
         if cutoff is not None:
@@ -111,12 +138,32 @@ def run_relate(arguments: argparse.Namespace) -> int:
     if grm is not None:
         modifiers: dict[str, Any] = dict(MODIFIERS[one] for one in grm)
         related = streampca.grm(matrix, **modifiers, **settings)
-        related.write(prefix, arguments.overwrite)
+        related.write(arguments.output, arguments.overwrite)
         whole["relationship"] = related.to_dict()
         lines.append(f"relationship matrix of {related}")
     lines += [f"written    {shown(path)}" for path in written]
     print_answer(arguments, {**whole, "written": written}, "\n".join(lines))
     return 0
+
+
+def _kinship(arguments: argparse.Namespace, matrix: ChunkedMatrix, chosen: Any) -> Any:
+    """KING's kinship, or that of PC-Relate.  chosen : settings of both."""
+    if not arguments.pc_relate:
+        return streampca.kinship(matrix, **chosen)
+    model, components = streampca.load(arguments.pc_relate), arguments.n_components
+    chosen = {name: one for name, one in chosen.items() if name != "max_sample_missing"}
+    return streampca.pc_relate(matrix, model, n_components=components, **chosen)
+
+
+def _refuse_options(arguments: argparse.Namespace) -> None:
+    """Raise InvalidInputError for options that do not go together."""
+    if arguments.pc_relate and arguments.max_sample_missing < 1.0:
+        raise InvalidInputError(
+            "--mind with --pc-relate: the samples are those of the model. Leave out --mind; "
+            "--keep names samples"
+        )
+    if arguments.n_components is not None and not arguments.pc_relate:
+        raise InvalidInputError("-k is of --pc-relate MODEL; leave it out")
 
 
 def _table_wanted(arguments: argparse.Namespace) -> tuple[float | None, bool]:

@@ -6,13 +6,15 @@ import argparse
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 import streampca
 from streampca.cli.options import settings_of_run
 from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
 from streampca.genetics.counts import well_called
-from streampca.genetics.filters import filter_genotypes
-from streampca.genetics.id_lists import sample_mask
+from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.genetics.fit_samples import AUTO, finding_unrelated, samples_to_fit
 from streampca.genetics.ld_pruning import (
     PRUNE_IN,
     LDPruning,
@@ -21,9 +23,10 @@ from streampca.genetics.ld_pruning import (
     ld_scan,
     prune_ld,
 )
+from streampca.genetics.pcair import SamplePartition
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.results.result import provenance
-from streampca.passes import PassCost, Plan
+from streampca.passes import PassCost, Plan, Running, execute
 from streampca.sources.genotypes.allele_counts import with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
 
@@ -39,6 +42,7 @@ class Selection:
     source : (samples, variants) of the source.  listed : after chromosomes, lists and regions.
     multiallelic : variants of the source that have more than two alleles and were dropped.
     called : after --mind, --geno and --maf, if these came before a pruning.
+    partition : of the samples by --unrelated auto, if that came before a pruning.
     before : plans and costs of these passes and of the pruning.
     """
 
@@ -48,6 +52,7 @@ class Selection:
     multiallelic: int = 0
     called: tuple[int, int] | None = None
     pruning: LDPruning | None = None
+    partition: SamplePartition | None = None
     before: tuple[tuple[Plan, PassCost], ...] = ()
 
     def left_out(self, result: Any) -> dict[str, dict[str, int]]:
@@ -138,20 +143,22 @@ def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Pruni
 def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selection:
     """Leave out ill-called samples and ill-called or rare variants, then prune.
 
-    Frequencies and correlations are those of the --fit-samples, if there are any.
-    Cost: 1 to 3 passes. Raises InvalidInputError if no variant is left.
+    Frequencies and correlations are those of the samples to fit: --fit-samples, --unrelated.
+    Cost: 1 to 4 passes. Raises InvalidInputError if no variant is left.
     """
     rules = pruning_rules(arguments, chosen.matrix)
     if arguments.out:
         refuse_repeated_ids(chosen.matrix.labels.features, PRUNE_IN)
     running = settings_of_run(arguments)
-    shares = [getattr(arguments, name) for name in SHARES]
-    judges = _judges(arguments, chosen.matrix)
+    shares = {name: getattr(arguments, name) for name in SHARES}
     before: list[tuple[Plan, PassCost]] = []
-    called = well_called(
-        chosen.matrix, arguments.ploidy, *shares, rows=judges, made=before, **running
-    )
-    judges = _judges(arguments, called)
+    matrix, partition = chosen.matrix, None
+    if arguments.unrelated == AUTO:
+        matrix, partition = _find_unrelated(arguments, matrix, before)
+        shares["max_sample_missing"] = 1.0
+    judges = _judges(arguments, matrix, partition)
+    called = well_called(matrix, arguments.ploidy, **shares, rows=judges, made=before, **running)
+    judges = _judges(arguments, called, partition)
     judged = called if judges is None else select(called, samples=judges)
     pruning = prune_ld(judged, **asdict(rules), **running)
     if not len(pruning.kept):
@@ -159,12 +166,39 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     matrix = select(called, features=pruning.kept)
     before += [*pruning.before, (pruning.plan, pruning.cost)]
     return replace(
-        chosen, matrix=matrix, called=called.shape, pruning=pruning, before=tuple(before)
+        chosen,
+        matrix=matrix,
+        called=called.shape,
+        pruning=pruning,
+        partition=partition,
+        before=tuple(before),
     )
 
 
-def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
+def _find_unrelated(
+    arguments: argparse.Namespace, matrix: ChunkedMatrix, before: list[tuple[Plan, PassCost]]
+) -> tuple[ChunkedMatrix, SamplePartition]:
+    """The well-called samples, and their partition by kinship over all variants.
+
+    before : takes plan and cost of every pass.
+    """
+    shares = {name: getattr(arguments, name) for name in (*SHARES, "ploidy")}
+    autosomes = VariantFilter(n_autosomes=arguments.n_autosomes)
+    running = settings_of_run(arguments)
+    model = streampca.GenotypePCA(unrelated=AUTO, variants=autosomes, **shares, **running)
+    done = execute(finding_unrelated(model, matrix), Running(**running))
+    for one, cost in zip(done.plan.passes, done.costs, strict=True):
+        before.append((replace(done.plan, passes=(one,)), cost))
+    return done.answer.matrix, done.answer.partition
+
+
+def _judges(
+    arguments: argparse.Namespace, matrix: ChunkedMatrix, partition: SamplePartition | None
+) -> Any:
     """(samples,) boolean, True for samples that count in filtering variants; None for all."""
-    if arguments.fit_samples is None:
+    fit_samples, unrelated = arguments.fit_samples, arguments.unrelated
+    if fit_samples is None and unrelated is None:
         return None
-    return sample_mask(matrix.labels.samples, arguments.fit_samples, "fit_samples")
+    judges = np.zeros(matrix.shape[0], bool)
+    judges[samples_to_fit(matrix, fit_samples, unrelated, partition)[0]] = True
+    return judges

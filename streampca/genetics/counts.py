@@ -1,4 +1,4 @@
-"""Samples and variants with enough calls, and the warnings of a genotype fit."""
+"""Samples and variants with enough calls."""
 
 from __future__ import annotations
 
@@ -7,17 +7,9 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator, Moments, RowMissing
-from streampca.errors import (
-    CallCodingWarning,
-    InvalidInputError,
-    LocalComponentWarning,
-    NonFounderWarning,
-    shorten,
-    warn_caller,
-)
-from streampca.genetics.local_loadings import local_components
+from streampca.errors import InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import ALLELE_SCALES, AxisLabels, ChunkedMatrix, Standardize, select
+from streampca.matrix import ChunkedMatrix, Standardize, select
 from streampca.matrix.standardize import exceeds
 from streampca.passes import (
     Candidate,
@@ -31,7 +23,6 @@ from streampca.passes import (
     pass_spec,
 )
 from streampca.sources.genotypes.allele_counts import DIPLOID, code_is_assumed
-from streampca.sources.genotypes.variants import NO_PARENT
 
 SAMPLES = "calls by sample"  # the name of the pass, and of its sums
 
@@ -132,8 +123,14 @@ def enough_calls(stats: ColumnStats, wanted: Standardize) -> Array:
     return np.asarray(~lost)
 
 
-def counting_samples(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Planned[PassResult]:
-    """The pass that counts the missing calls of each sample, planned."""
+def counting_samples(
+    matrix: ChunkedMatrix, limit: Any, memory_limit: int | str | None
+) -> Planned[PassResult]:
+    """The pass that counts the missing calls of each sample, planned.
+
+    limit : the largest share of them. Raises InvalidInputError where it is no share.
+    """
+    share_of(limit)
     return _counting(matrix, SAMPLES, RowMissing(), memory_limit)
 
 
@@ -171,63 +168,3 @@ def counted(
     done = execute(_counting(matrix, name, accumulator, running.memory_limit), running)
     made.append((done.plan, done.answer.cost))
     return done.answer[name]
-
-
-# Warnings of a genotype fit: relatives among the samples, components of a single short region.
-
-
-def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
-    """Warn of components that a single short region dominates.
-
-    columns : (p, k) unit columns, an array or one in Zarr; None = there are none.
-    """
-    if columns is None or "position" not in variants.extra:
-        return
-    found = local_components(columns, variants.extra["chromosome"], variants.extra["position"])
-    if found:
-        warn_caller(
-            f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
-            "ancestry. Prune, streampca.prune_ld(X), or leave such regions out, "
-            "VariantFilter(exclude_long_range_ld=37) or 38.",
-            LocalComponentWarning,
-        )
-
-
-def warn_of_inbred(result: Any, scale: str | None) -> None:
-    """Warn of calls 0 and 2 without a 1, which Hardy-Weinberg scaling takes for too variable."""
-    diploid = result.settings["ploidy"] == DIPLOID
-    if scale not in ALLELE_SCALES or not diploid or result.feature_variance is None:
-        return
-    lost = 0 if result.missing is None else np.asarray(result.missing)
-    calls, mean = result.n_samples - lost, np.asarray(result.mean)
-    squares = np.asarray(result.feature_variance) * (result.n_samples - result.ddof)
-    homozygous = mean * (DIPLOID - mean)  # mean of x (2 - x), 1 for each heterozygote
-    heterozygous = np.maximum(homozygous * calls - squares, 0.0).sum()
-    expected = float(np.sum(homozygous * calls) / 2.0)
-    if expected > 15.0 and heterozygous < max(0.5, 1e-6 * expected):
-        warn_caller(
-            f"none of the calls is 1, where about {expected:.0f} are expected in outbred diploids: "
-            f"scale={scale!r} gives eigenvalues twice as large. If these are inbred lines or "
-            "haploids, X // 2 has their counts: GenotypePCA(ploidy=1)",
-            CallCodingWarning,
-        )
-
-
-def warn_of_children(samples: AxisLabels) -> None:
-    """Warn of samples whose parents are both in the data."""
-    names = ("family", "individual", "father", "mother")
-    if not set(names) <= set(samples.extra):
-        return
-    family, individual, father, mother = (np.asarray(samples.extra[c]).tolist() for c in names)
-    there = set(zip(family, individual, strict=True))
-    children = sum(
-        NO_PARENT not in (f, m) and (home, f) in there and (home, m) in there
-        for home, f, m in zip(family, father, mother, strict=True)
-    )
-    if children:
-        warn_caller(
-            f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
-            "founders only for frequencies, and relatives make components of their own. Fit on "
-            "unrelated samples: fit_samples='unrelated.txt'",
-            NonFounderWarning,
-        )

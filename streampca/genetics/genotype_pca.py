@@ -1,34 +1,31 @@
 """Exact principal components of genotypes: standardised counts, missing calls at the mean.
 
-The request of such a fit, its result under the names of genetics, and the estimator.
+The request of such a fit, and the estimator.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.accumulators import FeatureProjection, RowMissing
-from streampca.errors import InvalidInputError, OccupiedError
-from streampca.genetics.counts import (
-    SAMPLES,
-    counting_samples,
-    share_of,
+from streampca.errors import InvalidInputError
+from streampca.genetics.counts import SAMPLES, counting_samples, well_called_samples
+from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.genetics.fit_warnings import (
+    Relatives,
+    relatives_in,
     warn_of_children,
     warn_of_inbred,
     warn_of_local_components,
-    well_called_samples,
+    warn_of_samples,
 )
-from streampca.genetics.filters import VariantFilter, filter_genotypes
-from streampca.genetics.id_lists import Names, sample_mask
+from streampca.genetics.genotype_result import GenotypeComponents
+from streampca.genetics.id_lists import Names
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Column, Labels, Standardize, select
-from streampca.matrix.columns import Mapped
+from streampca.matrix import ChunkedMatrix, Labels, Standardize, select
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
@@ -42,15 +39,18 @@ from streampca.models.results.linear_result import COMPONENTS
 from streampca.models.results.projection import Projection
 from streampca.models.results.row_maps import RowOptions, RowPasses
 from streampca.models.rows.new_rows import LazyRows
-from streampca.passes import Candidate, Outcome, Planned, easier_axis
-from streampca.solvers import TracyWidom
+from streampca.passes import Candidate, Outcome, Planned
+from streampca.solvers import Spectrum, TracyWidom
 from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
     copies_are_unstated,
     refuse_other_ploidy,
     with_missing_calls,
 )
-from streampca.store import labelled_rows, occupied
+from streampca.store import labelled_rows
+
+if TYPE_CHECKING:
+    from streampca.genetics.pcair import SamplePartition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,7 @@ class GenotypeRequest(Request):
 
     ploidy, maf, max_missing, code_assumed : as :class:`Standardize`.
     outputs : groups to write, and samples to score in addition to the fitted ones.
+    divided : how the fitted samples were chosen, JSON-ready; None where all are fitted.
     """
 
     ploidy: int = 2
@@ -66,6 +67,7 @@ class GenotypeRequest(Request):
     max_missing: float = 1.0
     code_assumed: bool = False
     outputs: GramOutputs
+    divided: dict[str, Any] | None = None
 
     def _standardized(self) -> Standardize:
         return Standardize(
@@ -88,117 +90,16 @@ class GenotypeRequest(Request):
                 "their calls missing"
             )
 
+    def relatives_in(self, lower: Array, spectrum: Spectrum) -> Relatives:
+        """Pairs of fitted samples that are close relatives."""
+        return relatives_in(lower, spectrum)
+
     def stored(self) -> dict[str, Any]:
         """The settings that are kept with a result, in addition to those of the estimator."""
         fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
         paths = {"loadings": self.outputs.loadings, "relationship": self.outputs.relationship}
-        return fixed | paths | {"random_state": self.random_state, "exact_first": True}
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class GenotypeComponents(PrincipalComponents, kind="genotype model"):
-    """Principal components of allele counts, also under the names of genetics."""
-
-    @property
-    def eigenvalues(self) -> Array:
-        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
-        freedom = max(self.weight - self.ddof, 0.0)
-        return np.asarray(self.explained_variance * freedom / max(self.n_features_used, 1))
-
-    @property
-    def eigenvectors(self) -> Array:
-        """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
-        singular = self.singular_values
-        return np.asarray(self.scores / np.where(singular > 0, singular, 1.0))
-
-    @property
-    def frequencies(self) -> Array:
-        """(p,) of the counted allele among the calls of the fitted samples; NaN without a call."""
-        return np.asarray(self.frequency_column)
-
-    @property
-    def frequency_column(self) -> Any:
-        """The same, lazy if the fit stored its means with streamed components."""
-        ploidy = ploidy_of(self)
-        if isinstance(self.mean, Column):
-            of_calls = partial(_of_calls, n=self.n_samples, ploidy=ploidy)
-            return Mapped(of_calls, np.float64, self.mean, self.missing)
-        values = np.array(self.mean) / ploidy
-        values[self.dropped] = np.nan
-        return values
-
-    @property
-    def observed_alleles(self) -> Any:
-        """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
-        count = partial(_count_alleles, n=self.n_samples, ploidy=ploidy_of(self))
-        if isinstance(self.missing, Column):
-            return Mapped(count, np.int64, self.missing)
-        lost = np.zeros(self.n_features, np.int64) if self.missing is None else self.missing
-        return count(lost)
-
-    def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
-        """Eigenvalues, frequencies, the variants used, and the like."""
-        samples, variants = self.labels.samples, self.labels.features
-        component = self.component_axis
-        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
-            "eigenvalues": (self.eigenvalues, [component]),
-            "frequency": (self.frequencies, [variants]),
-            "observed_alleles": (np.asarray(self.observed_alleles), [variants]),
-            "used": (used_variants(self), [variants]),
-        }
-        if self.scores is not None:
-            tables["eigenvectors"] = (self.eigenvectors, [samples, component])
-        for name in ("fitted", "missing_by_sample"):
-            if (values := getattr(self, name)) is not None:
-                tables[name] = (values, [samples])
-        try:
-            p_value = self.tracy_widom().p_value[: self.n_components]
-        except InvalidInputError:  # the components hold all of the variance
-            pass
-        else:
-            tables["tracy_widom_p"] = (p_value, [component])
-        return tables, {"n_features_used": self.n_features_used}
-
-
-def ploidy_of(result: Any) -> int:
-    """The largest number of copies in a call."""
-    return int(result.settings.get("ploidy", 2))
-
-
-def used_variants(result: Any) -> Array:
-    """(p,) True for the M variants that the fit used: not dropped, constant or filtered."""
-    used = np.ones(result.n_features, np.bool_)
-    for left_out in (result.dropped, result.constant, result.filtered):
-        used[left_out] = False
-    return used
-
-
-def _of_calls(mean: Array, missing: Array, n: int, ploidy: int) -> Array:
-    return np.where(missing < n, mean / ploidy, np.nan)
-
-
-def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
-    return np.asarray(ploidy * (n - missing))
-
-
-@dataclass(frozen=True)
-class ScoresAndHoles:
-    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
-
-    projection: Projection
-
-    def __call__(self, block: Block) -> Array:
-        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
-
-    @property
-    def width(self) -> int:
-        """k + 1."""
-        return len(self.projection.components) + 1
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Scratch of the projection and of the joined columns."""
-        beside = self.projection.scratch_nbytes(matrix)
-        return lambda length: beside(length) + 8 * self.width * length
+        drawn = {"random_state": self.random_state, "exact_first": True}
+        return fixed | paths | drawn | {"unrelated": self.divided}
 
 
 @estimator
@@ -214,7 +115,8 @@ class GenotypePCA(LinearModel):
     explained_variance_ratio_ of the TOTAL variance, frequencies_ (p,) of the counted allele,
     tracy_widom_, n_features_used_, ``result_.dropped`` (all missing), ``.constant``
     (monomorphic), ``.filtered`` (rare or ill-called), ``.missing`` (p,),
-    ``.missing_by_sample`` (n,) of all samples, in all features given, certificate_, plan_, cost_.
+    ``.missing_by_sample`` (n,) of all samples, in all features given, ``.relatives`` (m, 2) fitted
+    samples of kinship .177 or more and ``.relatives_kinship`` (m,), certificate_, plan_, cost_.
 
     Cost
     ----
@@ -222,7 +124,9 @@ class GenotypePCA(LinearModel):
     few blocks of memory, and 8 (k + 6) bytes a variant unless ``loadings`` streams them.
 
     Warns LocalComponentWarning where one short region makes a component; NonFounderWarning where
-    samples are fitted together with both of their parents.
+    samples are fitted together with both of their parents; RelatedSamplesWarning where one sample,
+    near-identical ones or relatives make a component, and, by the n x n matrix of a wide fit, of
+    fitted samples whose kinship is .177 or more.
     Source: Patterson, Price and Reich 2006, PLoS Genetics 2, e190, "Methods".
 
     Examples
@@ -286,9 +190,24 @@ class GenotypePCA(LinearModel):
         meaning="""ids or a file: the components are fitted on these (unrelated) samples, and all
             are scored. Frequencies are those of the fitted ones. The scores of the others
             are plain projections, a missing call at the mean: they are shrunken towards the
-            centre, the more so the more variants there are for each fitted sample;
-            ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver
-            "scatter" they cost one more pass.""",
+            centre, the more so the more variants there are for each fitted sample, unless
+            ``shrinkage`` corrects for it. With solver "scatter" they cost one more pass.""",
+    )
+    unrelated: Names | SamplePartition | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning=""""auto": fit on the unrelated samples that :func:`pcair_partition` finds by
+            KING-robust kinship, and score all as ``fit_samples`` does. It costs one pass before
+            the others, over all autosomal variants that pass the filters: give unpruned ones. Or
+            a list of unrelated samples (ids, a file of them, or a mask (n,)), or a partition.""",
+    )
+    shrinkage: str | None = parameter(
+        default=None,
+        choices=(None, "oadp"),
+        meaning=""""oadp": undo the shrinkage of the scores of samples that were not fitted, as
+            :func:`project_samples` does, a missing call at the mean; by all components of the fit.
+            Relatives of fitted ones are shrunken less than that. ``transform`` stays plain.""",
     )
     components: bool = parameter(
         default=True, meaning="False saves the second pass; no loadings, and no ``fit_samples``."
@@ -332,25 +251,46 @@ class GenotypePCA(LinearModel):
         return filter_genotypes(matrix, self.variants, self.keep, self.exclude)
 
     def _preparation(self, opened: ChunkedMatrix) -> Planned[Any] | None:
-        """The pass that counts the calls of samples, where some may have too few."""
+        """The passes that count the calls of samples, and the kinship that the fit needs."""
         limit = self.max_sample_missing
-        return None if share_of(limit) == 1.0 else counting_samples(opened, self.memory_limit)
+        if self._finds_unrelated:
+            from streampca.genetics.fit_samples import finding_unrelated
 
-    def _prepared(self, opened: ChunkedMatrix, answer: Any) -> ChunkedMatrix:
+            return finding_unrelated(self, opened)
+        return None if limit == 1.0 else counting_samples(opened, limit, self.memory_limit)
+
+    @property
+    def _finds_unrelated(self) -> bool:
+        return isinstance(self.unrelated, str) and self.unrelated == "auto"
+
+    def _prepared(self, opened: ChunkedMatrix, answer: Any) -> tuple[ChunkedMatrix, dict[str, Any]]:
+        if self._finds_unrelated:
+            return answer.matrix, {"partition": answer.partition}
         lost = answer[SAMPLES].counts()
-        return select(opened, samples=well_called_samples(opened, lost, self.max_sample_missing))
+        kept = well_called_samples(opened, lost, self.max_sample_missing)
+        return select(opened, samples=kept), {}
 
-    def _bound(self, opened: ChunkedMatrix, *, seed: int = 0) -> tuple[ChunkedMatrix, Any]:
+    def _bound(
+        self, opened: ChunkedMatrix, *, seed: int = 0, partition: SamplePartition | None = None
+    ) -> tuple[ChunkedMatrix, Any]:
         """The samples to fit, and what is asked of them; all of them are scored."""
-        fitted, cohort = opened, None
-        if self.fit_samples is not None:
+        fitted, cohort, divided = opened, None, None
+        if self.fit_samples is not None or self.unrelated is not None:
+            from streampca.genetics.fit_samples import samples_to_fit
+
             if not self.components:
-                raise InvalidInputError("fit_samples needs components=True to score the others")
-            rows = np.flatnonzero(
-                sample_mask(opened.labels.samples, self.fit_samples, "fit_samples")
+                name = "fit_samples" if self.unrelated is None else "unrelated"
+                raise InvalidInputError(f"{name} needs components=True to score the others")
+            rows, divided = samples_to_fit(opened, self.fit_samples, self.unrelated, partition)
+            unknown = self._finds_unrelated and partition is None  # how many are related
+            if len(rows) < opened.shape[0] or unknown:
+                fitted = opened if unknown else select(opened, samples=rows)
+                cohort = Cohort(opened, rows, residuals=self.shrinkage is not None)
+        elif self.shrinkage is not None:
+            raise InvalidInputError(
+                "shrinkage= corrects scores of samples that are not fitted; add unrelated='auto' "
+                "or fit_samples="
             )
-            if len(rows) < opened.shape[0]:
-                fitted, cohort = select(opened, samples=rows), Cohort(opened, rows)
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
         refuse_other_ploidy(opened, self.ploidy)
         request = GenotypeRequest.of(
@@ -360,12 +300,13 @@ class GenotypePCA(LinearModel):
             exact_first=True,
             random_state=seed,
             code_assumed=copies_are_unstated(opened),
-            outputs=GramOutputs(_text(self.loadings), _text(self.relationship), cohort),
+            outputs=GramOutputs.at(self.loadings, self.relationship, cohort),
+            divided=divided,
         )
         request.check(fitted.shape)
         if self.loadings is not None and not self.components:
             raise InvalidInputError("loadings= needs the pass that components=False saves")
-        _refuse_outputs(request.outputs)
+        request.outputs.refuse_occupied()
         return fitted, request
 
     def _candidates(
@@ -385,11 +326,18 @@ class GenotypePCA(LinearModel):
         if outputs.cohort is not None:
             everyone = outputs.cohort.everyone
             described["labels"] = Labels(everyone.labels.samples, matrix.labels.features)
+        if (found := done.answer.relatives) is not None:
+            fitted_rows = None if outputs.cohort is None else outputs.cohort.rows
+            described |= found.among(fitted_rows)
         result = assemble(done.answer, request, described, GenotypeComponents)
         if outputs.cohort is not None:
             fitted = np.zeros(everyone.shape[0], np.bool_)
             fitted[outputs.cohort.rows] = True
             result = replace(result, fitted=fitted)
+            if done.answer.squares is not None:
+                from streampca.genetics.fit_samples import without_shrinkage
+
+                result = replace(result, scores=without_shrinkage(result, done.answer.squares))
         if result.scores is None or len(result.scores) < everyone.shape[0]:
             scores, holes = self._project_all(result, everyone)
             result = replace(result, scores=scores, missing_by_sample=holes)
@@ -398,6 +346,7 @@ class GenotypePCA(LinearModel):
         if outputs.loadings is not None:
             columns = labelled_rows(outputs.loadings, COMPONENTS)
         warn_of_local_components(columns, result.labels.features)
+        warn_of_samples(result.findings())
         if copies_are_unstated(everyone):
             warn_of_inbred(result, self.scale)
         return result
@@ -420,19 +369,13 @@ class GenotypePCA(LinearModel):
     ) -> tuple[Array, Array]:
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not
         give them on its way."""
+        from streampca.genetics.fit_samples import project_all
+
         projection = Projection.of(result, RowOptions(missing="mean"))
         if result.n_samples == everyone.shape[0]:
             projection = replace(projection, counts=None)  # the fit has looked at these calls
         options, running = self._options(everyone), self._running_once
-        passes = RowPasses(everyone, options, running, result.kept_nbytes)
-        if easier_axis(everyone) == 1:
-            operands, settings = projection.operands()
-            parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
-            done = passes.fold("transform", 1, parts, operands)
-            return done["scores"].projected(), done["rows"].counts()
-        both = ScoresAndHoles(projection)
-        values = passes.mapped("transform", both).in_memory(both.width)
-        return values[:, :-1].copy(), values[:, -1].astype(np.int64)
+        return project_all(projection, RowPasses(everyone, options, running, result.kept_nbytes))
 
     # -- results --------------------------------------------------------------------------------
 
@@ -466,18 +409,3 @@ class GenotypePCA(LinearModel):
     def tracy_widom_(self) -> TracyWidom:
         """Significance of each component (EIGENSOFT's test)."""
         return self._fitted().tracy_widom()
-
-
-def _text(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
-
-
-def _refuse_outputs(outputs: GramOutputs) -> None:
-    """Refuse outputs that exist, or that share a path, before reading."""
-    named = {"loadings": outputs.loadings, "relationship": outputs.relationship}
-    paths = {name: path for name, path in named.items() if path is not None}
-    for name, path in paths.items():
-        if occupied(path):
-            raise OccupiedError(f"{name}: {path} exists already; remove it or name another")
-    if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
-        raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")

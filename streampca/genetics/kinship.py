@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from streampca.genetics.kinship_counts import KinshipCounts
 from streampca.genetics.kinship_result import Kinship
 from streampca.genetics.pair_passes import AUTOSOMES, PairSettings, none_left, sum_over_pairs
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.passes import Candidate, PassResult, Planned, Running, choose, pass_spec
+from streampca.passes import Candidate, PassResult, PassSpec, Planned, Running, choose, pass_spec
 
 METHOD = "KING-robust kinship"
 PAIRS = "pairs"  # the name of the pass, and of its sums
@@ -84,16 +85,26 @@ def kinship(
         hard_calls=True,
         running=Running(memory_limit, scheduler, progress),
     )
-    counts = done.sums[PAIRS]
+    return counted_kinship(done.sums[PAIRS], settings, done.n_read, done.described)
+
+
+def counted_kinship(
+    counts: KinshipCounts, settings: PairSettings, n_read: int, described: Mapping[str, Any]
+) -> Kinship:
+    """The kinship of these counts.
+
+    n_read : variants among which ``settings`` chose.  described : samples and further fields.
+    Raises InvalidInputError where no variant was counted; warns of calls that are of inbred lines.
+    """
     if not counts.n_variants:
-        raise none_left(settings, done.n_read)
+        raise none_left(settings, n_read)
     if not counts.het.any() and counts.shared.any():
         warn_caller(
             f"none of the calls is heterozygous: {METHOD} is not defined for inbred lines, nor for "
             "haploids whose calls count twice",
             CallCodingWarning,
         )
-    return Kinship.of(counts, done.described)
+    return Kinship.of(counts, described)
 
 
 def plan_kinship(
@@ -103,6 +114,15 @@ def plan_kinship(
 
     Raises MemoryLimitError if it does not fit, InvalidInputError for too many variants.
     """
+    spec = pairs_pass(matrix, wanted)
+    reason = "one pass over features; calls as bits, counted for every pair, exact"
+    held = {"counts of pairs": spec.total_nbytes}
+    candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
+    return choose(matrix, "kinship", [candidate], memory_limit)
+
+
+def pairs_pass(matrix: ChunkedMatrix, wanted: Standardize) -> PassSpec:
+    """The pass that counts.  wanted : as :class:`KinshipCounts`."""
     n, p = matrix.shape
     if p > MOST_VARIANTS:
         raise InvalidInputError(f"{p} variants; kinship counts at most {MOST_VARIANTS}")
@@ -115,7 +135,4 @@ def plan_kinship(
                 counts.scratch_nbytes((n, p), length) + n * length * matrix.dtype.itemsize
             ),
         )
-    reason = "one pass over features; calls as bits, counted for every pair, exact"
-    held = {"counts of pairs": spec.total_nbytes}
-    candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
-    return choose(matrix, "kinship", [candidate], memory_limit)
+    return spec

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,10 +19,8 @@ from streampca.matrix.columns import label_array
 from streampca.matrix.labels import axis_from_saved, axis_to_saved, plain
 from streampca.store import check_fields, check_shapes, read_bundle, understood, write_bundle
 
-KIND = "kinship"  # in saved documents
 DEGREES = {"duplicate": 0.354, "first": 0.177, "second": 0.0884, "third": 0.0442}
 SECOND = DEGREES["second"]
-COUNTED = ("NSNP", "HETHET", "IBS0", "KINSHIP")  # columns of PLINK's tables
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,16 +28,17 @@ class SamplePairs:
     """Pairs of samples. All arrays are (m,).
 
     first, second : int64 numbers of the samples, the second before the first, as in PLINK's tables.
-    nsnp, hethet, ibs0 : int64 variants called in both, heterozygous in both, opposite homozygotes.
-    kinship : float64; -inf or nan where a sample has no heterozygous call among them.
+    nsnp, hethet, ibs0 : int64 variants called in both, heterozygous in both, opposite homozygotes;
+        None what the estimator does not count.
+    kinship : float64; of KING -inf or nan where a sample has no heterozygous call among them.
     samples : labels of all samples.
     """
 
     first: Array
     second: Array
     nsnp: Array
-    hethet: Array
-    ibs0: Array
+    hethet: Array | None
+    ibs0: Array | None
     kinship: Array
     samples: AxisLabels
 
@@ -52,24 +52,31 @@ class SamplePairs:
 
     def columns(self) -> dict[str, Array]:
         """PLINK's columns, for ``pandas.DataFrame``: FID1, IID1, FID2, IID2, NSNP, HETHET, IBS0,
-        KINSHIP; HETHET and IBS0 as shares of NSNP. FID only where there are families."""
+        KINSHIP; HETHET and IBS0 as shares of NSNP. FID only where there are families, HETHET and
+        IBS0 where they were counted."""
         ids = [(name, label_array([*map(str, one)])) for name, one in identifiers(self.samples)]
         who = {
             f"{name}{number}": one[rows]
             for number, rows in ((1, self.first), (2, self.second))
             for name, one in ids
         }
-        return {**who, **dict(zip(COUNTED, self._values(), strict=True))}
+        return {**who, **self.numbers()}
 
-    def _values(self) -> tuple[Array, Array, Array, Array]:
+    def numbers(self) -> dict[str, Array]:
         """NSNP, HETHET, IBS0, KINSHIP."""
+        counted = {"HETHET": self.hethet, "IBS0": self.ibs0}
         with np.errstate(invalid="ignore"):
-            return self.nsnp, self.hethet / self.nsnp, self.ibs0 / self.nsnp, self.kinship
+            shares = {name: one / self.nsnp for name, one in counted.items() if one is not None}
+        return {"NSNP": self.nsnp, **shares, "KINSHIP": self.kinship}
+
+    def arrays(self) -> dict[str, Any]:
+        """The arrays by their names."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: one for name, one in values.items() if isinstance(one, np.ndarray)}
 
     def where(self, wanted: Array) -> SamplePairs:
         """Some of them.  wanted : (m,) True."""
-        arrays = [one.name for one in fields(self) if one.name != "samples"]
-        return replace(self, **{name: getattr(self, name)[wanted] for name in arrays})
+        return replace(self, **{name: one[wanted] for name, one in self.arrays().items()})
 
     def __len__(self) -> int:
         return len(self.first)
@@ -78,68 +85,27 @@ class SamplePairs:
         return f"<SamplePairs: {len(self)} pairs of {len(self.samples)} samples>"
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
-class Kinship:
-    """KING-robust kinship of every two of n samples, and the counts that it comes from.
+class PairwiseKinship:
+    """What kinship of every two of n samples is asked for: relatives, tables, files.
 
-    shared : (n, n) int32; for j < i, [i, j] are the variants heterozygous in both, [j, i] those
-        with opposite homozygotes.
-    het, lost : (n,) int64 heterozygous and missing calls of each sample.
-    lost_het, lost_both : (n, n) int32 variants missing in the first sample and heterozygous in the
-        second, missing in both; None where no call is missing.
-    n_variants : that counted.  samples : labels.
-    settings : of :func:`kinship`.  provenance : source, cost and versions.  plan : what was run.
-
-    Examples
-    --------
-    >>> import numpy as np, streampca
-    >>> calls = np.random.default_rng(0).binomial(2, 0.5, size=(5, 800)).astype("int8")
-    >>> calls[4, :400] = calls[0, :400]
-    >>> found = streampca.kinship(calls)
-    >>> close = found.related("second")
-    >>> close.first.tolist(), close.second.tolist(), close.degree.tolist()
-    ([4], [0], ['first'])
+    ``pairs_of`` gives it row by row.
     """
 
-    shared: Array
-    het: Array
-    lost: Array
-    lost_het: Array | None = None
-    lost_both: Array | None = None
-    n_variants: int
+    kind: ClassVar[str]  # in saved documents
+    estimator: ClassVar[str]  # in words
+    by_pair: ClassVar[tuple[str, ...]]  # the (n, n) arrays that are saved
+    by_sample: ClassVar[tuple[str, ...]] = ()  # the (n,) arrays
     samples: AxisLabels
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    plan: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, counts: Any, described: Mapping[str, Any]) -> Kinship:
-        """From :class:`KinshipCounts`.  described : the other fields."""
-        return cls(**{name: getattr(counts, name) for name in counts.fields}, **described)
+    n_variants: int
 
     @property
     def kinship(self) -> Array:
-        """(n, n) float64, symmetric, 0.5 on the diagonal; -inf or nan as :class:`SamplePairs`.
-
-        Cost: computed each time, 8 n^2 bytes.
-        """
-        phi = np.full(self.shared.shape, 0.5)
-        for i in range(1, len(phi)):
-            phi[i, :i] = phi[:i, i] = self.pairs_of(i).kinship
-        return phi
+        """(n, n) float64, symmetric."""
+        raise NotImplementedError
 
     def pairs_of(self, i: int) -> SamplePairs:
         """The pairs of sample i and each sample before it."""
-        hethet, ibs0 = self.shared[i, :i].astype(np.int64), self.shared[:i, i].astype(np.int64)
-        mine, theirs = self.het[i] - hethet, self.het[:i] - hethet  # het in one, hom in the other
-        nsnp = self.n_variants - self.lost[i] - self.lost[:i]
-        if self.lost_het is not None and self.lost_both is not None:
-            mine, theirs = mine - self.lost_het[:i, i], theirs - self.lost_het[i, :i]
-            nsnp = nsnp + self.lost_both[i, :i]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            phi = 0.5 - (4 * ibs0 + mine + theirs) / (4 * (hethet + np.minimum(mine, theirs)))
-        before = np.arange(i)
-        return SamplePairs(np.full(i, i), before, nsnp, hethet, ibs0, phi, self.samples)
+        raise NotImplementedError
 
     def related(self, threshold: float | str = "third") -> SamplePairs:
         """The pairs whose kinship is at least this.
@@ -150,9 +116,11 @@ class Kinship:
         least = kinship_threshold(threshold, "threshold")
         rows = (self.pairs_of(i) for i in range(len(self.samples)))
         found = [one.where(one.kinship >= least) for one in rows]
-        names = [one.name for one in fields(SamplePairs) if one.name != "samples"]
-        joined = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
-        return SamplePairs(**joined, samples=self.samples)
+        held = [one.arrays() for one in found]
+        joined: dict[str, Any] = {
+            name: np.concatenate([one[name] for one in held]) for name in held[0]
+        }
+        return replace(found[0], **joined)
 
     def unrelated(self, cutoff: float | str = SECOND) -> Array:
         """(n,) True for samples of which no two have a larger kinship: ``plink2 --king-cutoff``.
@@ -182,17 +150,18 @@ class Kinship:
     def _lines(self, least: float | None) -> Iterator[str]:
         ids = [name for name, _ in identifiers(self.samples)]
         heading = [f"{name}{number}" for number in (1, 2) for name in ids]
-        yield "#" + "\t".join([*heading, *COUNTED]) + "\n"
+        columns = [*heading, *self.pairs_of(0).numbers()]
+        yield "#" + "\t".join(columns) + "\n"
+        line = "\t".join(["{}", "{}", "{}", *["{:.6g}"] * (len(columns) - len(heading) - 1)]) + "\n"
         who = self._names()
         for i, name in enumerate(who):
             pairs = self.pairs_of(i)
             if least is not None:
                 pairs = pairs.where(~(pairs.kinship < least))
-            nsnp, *numbers = pairs._values()
-            columns = [pairs.second, nsnp, *map(six_digits, numbers)]
-            values = zip(*(column.tolist() for column in columns), strict=True)
-            for j, nsnp, hethet, ibs0, phi in values:
-                yield f"{name}\t{who[j]}\t{nsnp}\t{hethet:.6g}\t{ibs0:.6g}\t{phi:.6g}\n"
+            nsnp, *numbers = pairs.numbers().values()
+            partners = [who[j] for j in pairs.second.tolist()]
+            values = [nsnp.tolist(), *(six_digits(one).tolist() for one in numbers)]
+            yield from map(line.format, repeat(name), partners, *values)
 
     def write_cutoff(
         self, prefix: str | os.PathLike[str], cutoff: float | str = SECOND, overwrite: bool = True
@@ -214,25 +183,27 @@ class Kinship:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to a directory: arrays with checksums and JSON, whole or not at all."""
         arrays, samples = axis_to_saved(self.samples, "samples")
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        arrays |= {name: one for name, one in values.items() if isinstance(one, np.ndarray)}
+        names = (*self.by_pair, *self.by_sample)
+        values = {name: getattr(self, name) for name in names}
+        arrays |= {name: one for name, one in values.items() if one is not None}
         kept = ("n_variants", "settings", "provenance", "plan")
-        document = {name: plain(values[name]) for name in kept}
-        return write_bundle(path, arrays, {**document, "samples": samples, "kind": KIND})
+        document = {name: plain(getattr(self, name)) for name in kept}
+        return write_bundle(path, arrays, {**document, "samples": samples, "kind": self.kind})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Kinship:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what :meth:`save` wrote; every file is checked. Raises SourceError."""
         arrays, document = read_bundle(path)
-        if (kind := document.pop("kind", None)) != KIND:
-            raise SourceError(f"{path} is no kinship: it is a {kind!r:.80}")
+        if (kind := document.pop("kind", None)) != cls.kind:
+            raise SourceError(f"{path} is no {cls.kind}: it is a {kind!r:.80}")
         with understood(str(path)):
             samples = axis_from_saved(document.pop("samples"), "samples", arrays)
-            made = cls(**{**document, **arrays}, samples=samples)
+            values: dict[str, Any] = {**document, **arrays, "samples": samples}
+            made = cls(**values)
             check_fields(made, str(path))
             n = len(samples)
-            square = dict.fromkeys(("shared", "lost_het", "lost_both"), (n, n))
-            check_shapes(made, {**square, "het": (n,), "lost": (n,)}, str(path))
+            square = dict.fromkeys(cls.by_pair, (n, n))
+            check_shapes(made, {**square, **dict.fromkeys(cls.by_sample, (n,))}, str(path))
         return made
 
     def to_xarray(self) -> Any:
@@ -256,10 +227,89 @@ class Kinship:
         return f"{self._headline()}; pairs by degree: {pairs}"
 
     def __repr__(self) -> str:
-        return f"<Kinship: {self._headline()}>"
+        return f"<{type(self).__name__}: {self._headline()}>"
 
     def _headline(self) -> str:
         return f"{len(self.samples)} samples by {self.n_variants} variants"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Kinship(PairwiseKinship):
+    """KING-robust kinship of every two of n samples, and the counts that it comes from.
+
+    shared : (n, n) int32; for j < i, [i, j] are the variants heterozygous in both, [j, i] those
+        with opposite homozygotes.
+    het, lost : (n,) int64 heterozygous and missing calls of each sample.
+    lost_het, lost_both : (n, n) int32 variants missing in the first sample and heterozygous in the
+        second, missing in both; None where no call is missing.
+    n_variants : that counted.  samples : labels.
+    settings : of :func:`kinship`.  provenance : source, cost and versions.  plan : what was run.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> calls = np.random.default_rng(0).binomial(2, 0.5, size=(5, 800)).astype("int8")
+    >>> calls[4, :400] = calls[0, :400]
+    >>> found = streampca.kinship(calls)
+    >>> close = found.related("second")
+    >>> close.first.tolist(), close.second.tolist(), close.degree.tolist()
+    ([4], [0], ['first'])
+    """
+
+    kind = "kinship"
+    estimator = "KING-robust"
+    by_pair = ("shared", "lost_het", "lost_both")
+    by_sample = ("het", "lost")
+
+    shared: Array
+    het: Array
+    lost: Array
+    lost_het: Array | None = None
+    lost_both: Array | None = None
+    n_variants: int
+    samples: AxisLabels
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, counts: Any, described: Mapping[str, Any]) -> Kinship:
+        """From :class:`KinshipCounts`.  described : the other fields."""
+        return cls(**{name: getattr(counts, name) for name in counts.fields}, **described)
+
+    @property
+    def kinship(self) -> Array:
+        """(n, n) float64, symmetric, 0.5 on the diagonal; -inf or nan as :class:`SamplePairs`.
+
+        Cost: computed each time, 8 n^2 bytes.
+        """
+        phi = np.full(self.shared.shape, 0.5)
+        for i in range(1, len(phi)):
+            phi[i, :i] = phi[:i, i] = self.pairs_of(i).kinship
+        return phi
+
+    @property
+    def standard_error(self) -> float:
+        """Of the kinship of two unrelated samples of one population, for independent variants.
+
+        With h heterozygous calls of p in a sample, (g_i - g_j)^2 has mean 2h / p and variance
+        2h / p + 2 (h / p)^2. Linkage makes it larger.
+        """
+        het = max(float(np.median(self.het)), 1.0)
+        return float(np.sqrt(2 * het + 2 * het**2 / max(self.n_variants, 1)) / (4 * het))
+
+    def pairs_of(self, i: int) -> SamplePairs:
+        """The pairs of sample i and each sample before it."""
+        hethet, ibs0 = self.shared[i, :i].astype(np.int64), self.shared[:i, i].astype(np.int64)
+        mine, theirs = self.het[i] - hethet, self.het[:i] - hethet  # het in one, hom in the other
+        nsnp = self.n_variants - self.lost[i] - self.lost[:i]
+        if self.lost_het is not None and self.lost_both is not None:
+            mine, theirs = mine - self.lost_het[:i, i], theirs - self.lost_het[i, :i]
+            nsnp = nsnp + self.lost_both[i, :i]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            phi = 0.5 - (4 * ibs0 + mine + theirs) / (4 * (hethet + np.minimum(mine, theirs)))
+        before = np.arange(i)
+        return SamplePairs(np.full(i, i), before, nsnp, hethet, ibs0, phi, self.samples)
 
 
 def without_relatives(first: Array, second: Array, n: int) -> Array:

@@ -91,7 +91,7 @@ def sum_over_pairs(
     limit = running.memory_limit
     matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
     matrix = filter_genotypes(matrix, settings.variants, settings.keep, settings.exclude)
-    _refuse(matrix, method)
+    refuse_pairs(matrix, method)
     calls = matrix.hard_calls() if hard_calls else matrix
     wanted, first = settings.wanted(calls, method), {"maf": 0.0, "max_missing": 1.0}
     if calls is not matrix:  # dosages judge the variants, before their calls are counted
@@ -111,7 +111,7 @@ def sum_over_pairs(
         progress=running.progress,
     )
     if matrix.shape != listed:
-        _refuse(matrix, method)
+        refuse_pairs(matrix, method)
         planned = plan(matrix.hard_calls() if hard_calls else matrix, wanted, limit)
     done = execute(planned, running)
     costs = [*(cost for _, cost in before), *done.costs]
@@ -139,7 +139,7 @@ def _listed(names: Names | None) -> list[str] | str | None:
     return [str(one) for one in names]
 
 
-def _refuse(matrix: ChunkedMatrix, method: str) -> None:
+def refuse_pairs(matrix: ChunkedMatrix, method: str) -> None:
     """Raise InvalidInputError where there are no pairs, or the calls are not diploid."""
     n = matrix.shape[0]
     if n < 2:

@@ -149,6 +149,7 @@ def notices(result: Any, shown: Presentation) -> list[str]:
     name, share = shown.largest_feature() or ("", 0.0)
     if share > 0.5:
         lines.append(f"The feature {name} holds {100 * share:.0f} % of the total variance.")
+    lines += [f"{one}." for one in shown.findings()]
     allowed = sum(one.get("times_at_most", 1) for one in result.plan.get("passes", ()))
     if shown.sweeps is not None and shown.sweeps.passes >= allowed:
         lines.append(

@@ -70,6 +70,7 @@ class Presentation:
     left_out : numbers of the features without a part in the model, by cause.
     largest_feature : makes (name, share) of the one with most of the total variance, where
         features were neither scaled nor weighted.
+    findings : makes sentences on what a few samples do to the components.
     provenance : of the result.  chosen : (rank, penalty) of a completion.
     view : "x" or "y" of a model of two views, and other the presentation of the second one, where
         both are shown.
@@ -100,6 +101,7 @@ class Presentation:
     maps: Mapping[str, FeatureMap] = field(default_factory=dict)
     left_out: Mapping[str, Array] = field(default_factory=dict)
     largest_feature: Callable[[], tuple[str, float] | None] = lambda: None
+    findings: Callable[[], list[str]] = list
     provenance: Mapping[str, Any] = field(default_factory=dict)
     chosen: tuple[int, float] | None = None
     view: str | None = None

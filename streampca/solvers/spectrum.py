@@ -200,6 +200,59 @@ def complete_columns(v: Array, rank: int, dead: Array) -> None:
         v[:, rank:] *= signs_of_components(v[:, rank:])
 
 
+# Vectors that few rows make: outliers, repeated rows, families.
+
+LOOKED_AT = 20  # leading vectors
+HALF = 0.5  # of the sum of squares
+TIMES = 5  # and at least this multiple of their share of the rows
+CHANCE = 1e-3  # of one such vector among random ones
+ALIKE = 0.1  # of a root mean square, and half as much of a value: entries of repeated rows
+LEAST_ALIKE = 4  # vectors in which rows are compared
+
+
+@dataclass(frozen=True)
+class Concentration:
+    """A vector (0 = the first) whose sum of squares is mostly that of a few rows."""
+
+    component: int
+    rows: Array
+    share: float
+
+
+def concentrations(vectors: Array, group: Array | None = None) -> list[Concentration]:
+    """The leading columns of which one row, or one group of rows, has more than half.
+
+    vectors : (n, k), of any lengths.  group : (n,) a number for each row; None: rows that are
+    alike in all of four or more columns are a group.
+    Groups count that have five times their share of the rows, and more than a random direction
+    would give to one of n rows with probability .001.
+    Cost: n k operations, and n k more for each column that is found.
+    """
+    squares = np.abs(vectors[:, :LOOKED_AT]) ** 2
+    n, k = squares.shape
+    if n < 3 or not k:
+        return []
+    squares = squares / np.maximum(squares.sum(axis=0), np.finfo(np.float64).tiny)
+    found = []
+    for j in range(k):
+        shares = squares[:, j] if group is None else np.bincount(group, squares[:, j])
+        largest = int(np.argmax(shares))
+        rows = _alike(vectors, largest) if group is None else np.flatnonzero(group == largest)
+        share = min(float(squares[rows, j].sum()), 1.0 - 1e-16)
+        by_chance = 0.5 * (n - 1 - len(rows)) * math.log1p(-share) + math.log(n * k)
+        if share > max(HALF, TIMES * len(rows) / n) and by_chance < math.log(CHANCE):
+            found.append(Concentration(j, rows, share))
+    return found
+
+
+def _alike(vectors: Array, row: int) -> Array:
+    """The rows that repeat a row, itself among them."""
+    if vectors.shape[1] < LEAST_ALIKE:
+        return np.array([row])
+    size = np.sqrt(np.mean(np.abs(vectors) ** 2, axis=0)) + np.abs(vectors[row]) / 2.0
+    return np.flatnonzero(np.all(np.abs(vectors - vectors[row]) <= ALIKE * size, axis=1))
+
+
 # A low-rank estimate U V', known by U'U and V: its singular form, and the change of a step.
 
 LEAST = 1e-6  # least weight of a direction in balanced factors, of the first singular value

@@ -17,6 +17,7 @@ from streampca.errors import (
     InvalidInputError,
     LocalComponentWarning,
     NonFounderWarning,
+    RelatedSamplesWarning,
     UnknownChromosomeWarning,
 )
 from streampca.genetics.filters import expand_chromosomes, in_regions
@@ -208,7 +209,7 @@ def test_fit_on_some_score_all(solver: str) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_all_are_scored_by_a_pass_of_samples_or_of_features(axis, monkeypatch) -> None:
-    monkeypatch.setattr("streampca.genetics.genotype_pca.easier_axis", lambda matrix: axis)
+    monkeypatch.setattr("streampca.genetics.fit_samples.easier_axis", lambda matrix: axis)
     calls = simulated(p=300, missing=0.02)
     calls[:, 5] = 1
     chosen = [f"s{i}" for i in range(40)]
@@ -537,10 +538,12 @@ HAPMAP = "data.bed"
 
 def test_hapmap3_published_eigenvalues(shared_data) -> None:
     path = shared_data / "hapmap3" / HAPMAP
-    everything = GenotypePCA(6, variants=VariantFilter(chromosomes="all")).fit(path)
+    with pytest.warns(RelatedSamplesWarning, match="47 pairs of fitted samples have kinship"):
+        everything = GenotypePCA(6, variants=VariantFilter(chromosomes="all")).fit(path)
     published = [26.468, 23.514, 6.958, 6.086, 4.426, 2.664]
     np.testing.assert_allclose(everything.eigenvalues_, published, atol=5e-4)
-    autosomes = GenotypePCA(6, variants=VariantFilter("1-22")).fit(path)
+    with pytest.warns(RelatedSamplesWarning, match="47 pairs"):
+        autosomes = GenotypePCA(6, variants=VariantFilter("1-22")).fit(path)
     published = [26.2009, 23.3941, 6.9325, 6.0905, 4.3908, 2.6576]
     np.testing.assert_allclose(autosomes.eigenvalues_, published, atol=5e-5)
     assert (everything.n_features_used_, autosomes.n_features_used_) == (14389, 14266)
@@ -561,7 +564,8 @@ def test_hapmap3_published_eigenvalues(shared_data) -> None:
     ],
 )
 def test_thinned_sets_published_eigenvalues(shared_data, name: str, published: list) -> None:
-    model = GenotypePCA(6).fit(shared_data / "hapmap3" / name)
+    with pytest.warns(RelatedSamplesWarning, match="pairs of fitted samples"):
+        model = GenotypePCA(6).fit(shared_data / "hapmap3" / name)
     np.testing.assert_allclose(model.eigenvalues_, published, atol=6e-4)
 
 
@@ -571,7 +575,8 @@ def test_1000_genomes_separates_super_populations(shared_data) -> None:
 
     folder = shared_data / "hapmap3"
     name = "1kg.ref.phase1_release_v3.20101123_thinned_autosomal_overlap.bed"
-    model = GenotypePCA(6).fit(folder / name)
+    with pytest.warns(RelatedSamplesWarning, match="27 pairs of fitted samples"):
+        model = GenotypePCA(6).fit(folder / name)
     panel = folder / "integrated_call_samples_v3.20130502.ALL.panel"
     labels = np.array(read_panel(panel, model.result_.labels.samples, "super_pop"))
     known = labels != UNKNOWN

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from streampca.errors import InvalidTypeError, NonFiniteError, not_fitted
+from streampca.errors import InvalidTypeError, MemoryLimitError, NonFiniteError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.block import score_dtype
@@ -98,8 +99,8 @@ class Estimator(ScikitLearnContract):
         """The pass that says which part of X is fitted; None where all is."""
         return None
 
-    def _prepared(self, opened: Any, answer: Any) -> Any:
-        """That part, by the answer of the pass."""
+    def _prepared(self, opened: Any, answer: Any) -> tuple[Any, dict[str, Any]]:
+        """That part, by the answer of the pass, and what else the answer says, as side data."""
         raise NotImplementedError
 
     def _quick(self, matrix: ChunkedMatrix, request: Any) -> Sequence[Candidate[Any]]:
@@ -152,9 +153,11 @@ class Estimator(ScikitLearnContract):
         X, side = counted(X), side | self._drawn()
         opened, earlier = self._opened(X, dim), None
         if (before := self._preparation(opened)) is not None:
-            self._bound(opened, **side)  # what would be refused later is refused now
+            with suppress(MemoryLimitError):  # what is left may fit; all else is refused now
+                self._planned(*self._bound(opened, **side))
             earlier = execute(before, self._running_once)
-            opened = self._prepared(opened, earlier.answer)
+            opened, more = self._prepared(opened, earlier.answer)
+            side |= more
         matrix, request = self._bound(opened, **side)
         planned, observed = self._planned(matrix, request), None
         self._remark(matrix, request)

@@ -251,6 +251,13 @@ class Request:
     def refuse_unused(self, used: int, total: int) -> None:
         """Raise InvalidInputError where so few features that vary are no data to fit."""
 
+    def relatives_in(self, lower: Array, spectrum: Any) -> Any:
+        """Pairs of samples that are too close, where a method looks for them; None: it does not.
+
+        lower : (n, n) Gram matrix of the samples.  spectrum : its leading eigenpairs.
+        """
+        return None
+
     @classmethod
     def of(cls, model: Any, **resolved: Any) -> Self:
         """The parameters of an estimator.  resolved : what takes the place of some of them."""

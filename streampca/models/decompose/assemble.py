@@ -141,7 +141,9 @@ class Fitted:
     components: Array | None = None  # (k, p)
     streamed: bool = False  # the components went to Zarr
     scores: Array | None = None  # (n, k), or (everyone, k) with a cohort
+    squares: Array | None = None  # (everyone,) of standardised values, where they were asked for
     missing_by_sample: Array | None = None  # (n,)
+    relatives: Any = None  # pairs of samples that are too close, where they were looked for
     doubt: str = ""  # what an iterative solver could not certify, as text
 
 

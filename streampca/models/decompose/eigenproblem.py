@@ -58,6 +58,7 @@ class SampleSpace:
     orientation: Array
     floor: float
     rounding: Array  # (k,) bounds of |E u| for the error E of the Gram matrix
+    relatives: Any = None  # pairs of samples, as the request looks for them
 
     @property
     def u(self) -> Array:
@@ -83,6 +84,7 @@ def solve_sample_space(
     with all_threads():
         spectrum, values, everything = solve_symmetric(lower, request, limit)
         residual = residual_norms(lower, spectrum)
+    relatives = request.relatives_in(lower, spectrum)
     work, floor = work_dtype(matrix.dtype), solver_floor(spectrum.values, n)
     rounding = norm_estimate(spectrum.vectors.T @ probed)
     level = rank_floor(work, spectrum, min(matrix.shape[1], SUMMED), rounding)
@@ -92,7 +94,17 @@ def solve_sample_space(
     rounding = rounding + entry_rounding(work) * spectrum.values
     orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
     return SampleSpace(
-        spectrum, values, everything, residual, k, gap, rank, orientation, floor, rounding
+        spectrum,
+        values,
+        everything,
+        residual,
+        k,
+        gap,
+        rank,
+        orientation,
+        floor,
+        rounding,
+        relatives,
     )
 
 
@@ -150,6 +162,7 @@ def fitted_from_samples(
         scores=unweighted_rows(space.u * space.s, side.sample_weight),
         features=summary,
         squared_in=str(work_dtype(matrix.dtype)),
+        relatives=space.relatives,
     )
 
 

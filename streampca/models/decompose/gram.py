@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from streampca.accumulators import Accumulator, Gram, RowMissing
+from streampca.errors import InvalidInputError, OccupiedError
 from streampca.kernels import Array
 from streampca.matrix import (
     AxisLabels,
@@ -42,11 +44,12 @@ from streampca.models.decompose.eigenproblem import (
 from streampca.models.results.linear_result import COMPONENTS
 from streampca.models.results.projection import FeatureLoadings, ScoresOfAllSamples
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, larger, pass_spec
-from streampca.store import ColumnsSink, LabelledSink, MemorySink, labelled_vector
+from streampca.store import ColumnsSink, LabelledSink, MemorySink, labelled_vector, occupied
 from streampca.store.chunks import writing_nbytes
 from streampca.store.sinks import CHUNK_NBYTES, chunk_for
 
 RELATIONSHIP = "relationship"  # the name of the array
+Path = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,12 @@ class Cohort:
     """Samples that are scored in addition to the fitted ones.
 
     everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
+    residuals : whether the squares of everyone's values are summed, too.
     """
 
     everyone: ChunkedMatrix
     rows: Array
+    residuals: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,22 @@ class GramOutputs:
     loadings: str | None = None
     relationship: str | None = None
     cohort: Cohort | None = None
+
+    @classmethod
+    def at(cls, loadings: Path | None, relationship: Path | None, cohort: Cohort | None) -> Self:
+        """The same, of paths of any kind."""
+        v, grm = (None if one is None else os.fspath(one) for one in (loadings, relationship))
+        return cls(v, grm, cohort)
+
+    def refuse_occupied(self) -> None:
+        """Refuse outputs that exist, or that share a path, before reading."""
+        named = {"loadings": self.loadings, "relationship": self.relationship}
+        paths = {name: path for name, path in named.items() if path is not None}
+        for name, path in paths.items():
+            if occupied(path):
+                raise OccupiedError(f"{name}: {path} exists already; remove it or name another")
+        if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
+            raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")
 
 
 def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> LabelledSink:
@@ -151,7 +172,8 @@ def gram_candidates(
         components = {} if streamed else {"components": k * p * 8}
         scoring: dict[str, Accumulator] = {}
         if cohort is not None:
-            scores = ScoresOfAllSamples(standardize=standardize, rows=cohort.rows)
+            known: dict[str, Any] = {"rows": cohort.rows, "residuals": cohort.residuals}
+            scores = ScoresOfAllSamples(standardize=standardize, **known)
             scoring = {"scores": scores, "rows": RowMissing()}
         itemsize = work_dtype(matrix.dtype).itemsize
 
@@ -254,7 +276,7 @@ def gram_by_features(
     if request.missing == "mean" and counts is not None:
         fitted.missing_by_sample = counts.counts()
     if cohort is not None and "scores" in second:
-        fitted.scores = second["scores"].scores
+        fitted.scores, fitted.squares = second["scores"].scores, second["scores"].squares
         fitted.scores[cohort.rows] = space.u * space.s
     if outputs.relationship is not None:  # not before: after an interruption the path must be free
         written.finish()

@@ -41,8 +41,8 @@ class Need(Enum):
         "which streams features"
     )
     MATRIX_OF_SAMPLES = (
-        "relationship= and loadings= need the matrix of the samples, which solver={solver!r} "
-        "does not form; use solver='gram'"
+        "relationship=, loadings= and shrinkage= need the matrix of the samples, which "
+        "solver={solver!r} does not form; use solver='gram'"
     )
     NUMBER_OF_COMPONENTS = (
         "solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
@@ -167,11 +167,13 @@ def _natural(matrix: ChunkedMatrix) -> Way | None:
 def _needs(request: Request, outputs: GramOutputs) -> Iterator[Need]:
     if request.missing == "mean" and request.side.basis is not None:
         yield Need.DESIGN_IN_HOLES
-    if outputs.relationship is not None or outputs.loadings is not None:
+    cohort = outputs.cohort
+    residuals = cohort is not None and cohort.residuals
+    if outputs.relationship is not None or outputs.loadings is not None or residuals:
         yield Need.MATRIX_OF_SAMPLES
     if not request.count:
         yield Need.NUMBER_OF_COMPONENTS
-    if outputs.cohort is not None:
+    if cohort is not None:
         yield Need.OTHER_SAMPLES
 
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from streampca.accumulators import FeatureProjection, Reconstruction
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels
 from streampca.models.results.eof_views import EofViews
@@ -41,7 +41,14 @@ from streampca.report.presentation import (
     carried_share,
     percentages,
 )
-from streampca.solvers import UNDETERMINED, Certificate, TracyWidom, tracy_widom_test
+from streampca.solvers import (
+    UNDETERMINED,
+    Certificate,
+    Concentration,
+    TracyWidom,
+    concentrations,
+    tracy_widom_test,
+)
 from streampca.solvers.rotation import RESTARTS
 
 
@@ -362,6 +369,32 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
     missing_by_sample: Array | None = shaped(None, optional=True)
     fitted: Array | None = shaped(None, optional=True)
 
+    def findings(self) -> list[str]:
+        """Sentences on components of which one sample, or several alike, hold more than half.
+
+        No reason to warn: one row of counts, or one extreme month, often makes a component.
+        """
+        rows, scores = self.fitted_scores()
+        return [holders(one, self.labels.samples, rows) for one in concentrations(scores)]
+
+    def fitted_scores(self) -> tuple[Array, Array]:
+        """(m,) numbers of the fitted rows, and their scores, (m, k), on components within the rank;
+        m = 0 where the result has no scores."""
+        n = len(self.labels.samples)
+        fitted = np.ones(n, np.bool_) if self.fitted is None else self.fitted
+        if self.scores is None or not len(self.scores) == len(fitted) == n:
+            return np.zeros(0, np.int64), np.zeros((0, self.n_components))
+        rows = np.flatnonzero(fitted)
+        return rows, self.scores[rows, : self.rank]
+
+    def notes(self) -> list[str]:
+        """Also what :meth:`findings` says."""
+        return [*super().notes(), *(f"samples    {one}" for one in self.findings())]
+
+    def presentation(self) -> Presentation:
+        """What pictures and reports show of it; see the base class."""
+        return replace(super().presentation(), findings=self.findings)
+
     def tracy_widom(self) -> TracyWidom:
         """Significance of each component: statistic, p-value, effective number of features.
 
@@ -433,6 +466,20 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
             precision[np.diag_indices_from(precision)] += 1.0 / noise
         divisors = self.divisors
         return scaled_matrix(precision, None if divisors is None else reciprocal(divisors))
+
+
+COPIES = "near-identical samples"
+
+
+def holders(one: Concentration, samples: AxisLabels, rows: Array, kind: str = COPIES) -> str:
+    """``PC2: 2 near-identical samples (a; b) hold 97% of its sum of squares``.
+
+    rows : numbers of the samples that the vectors are of.
+    """
+    names = shorten(samples.names(rows[one.rows[:4]].tolist()), len(one.rows))
+    many = len(one.rows) > 1
+    who = f"{len(one.rows)} {kind} ({names}) hold" if many else f"{names} alone holds"
+    return f"PC{one.component + 1}: {who} {one.share:.0%} of its sum of squares"
 
 
 def scaled_matrix(values: Array, factors: Array | None) -> Array:

@@ -211,16 +211,19 @@ class ScoresOfAllSamples(Accumulator):
 
     Every block must hold ``block["loadings"]``, the result of :class:`FeatureLoadings` with the
     same settings. Missing cells count as the mean of the fitted samples.
+    residuals : sum the squares of the values of each sample, too.
     """
 
     axis = 1
-    settings = ("standardize", "rows")
-    fields = ("scores",)
+    settings = ("standardize", "rows", "residuals")
+    fields = ("scores", "squares")
 
-    def __init__(self, *, standardize: Any, rows: Array) -> None:
+    def __init__(self, *, standardize: Any, rows: Array, residuals: bool = False) -> None:
         self.standardize = standardize
         self.rows = rows
+        self.residuals = residuals
         self.scores: Any = None  # (n, k) float64
+        self.squares: Any = None  # (n,) float64
 
     def update(self, block: Block) -> None:
         self._check(block)
@@ -232,15 +235,19 @@ class ScoresOfAllSamples(Accumulator):
         v = block["loadings"]
         if self.scores is None:
             self.scores = np.zeros((block.shape[0], v.shape[1]))
-        if block.sparse and block.weights is None:
+        if self.residuals and self.squares is None:
+            self.squares = np.zeros(block.shape[0])
+        if block.sparse and block.weights is None and not self.residuals:
             self.scores += block.entries.product(v, scaling.center, scaling.scale)
             return
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
             part = slice(tile.start - block.start, tile.stop - block.start)
             self.scores += tile.values @ v[part].astype(tile.values.dtype)
+            if self.residuals:
+                self.squares += np.einsum("ij,ij->i", tile.values, tile.values)
 
     def merge(self, other: Self) -> None:
-        self._join(other, "scores")
+        self._join(other, "scores", "squares")
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return 0  # (n, k): the plan counts it with the kept arrays
