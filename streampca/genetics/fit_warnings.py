@@ -139,13 +139,14 @@ def relatives_in(lower: Array, spectrum: Spectrum) -> Relatives:
     diagonal = np.diagonal(lower).copy()
     seen = diagonal > 1e-9 * diagonal.max(initial=0.0)  # of the others every call is missing
     root = np.sqrt(np.where(seen, diagonal, np.inf))
-    near = _correlated(lower, root, 2.0 * FIRST_DEGREE) if n >= LEAST_SAMPLES else np.zeros(0)
+    near = np.zeros(0, np.int64)
+    if n >= LEAST_SAMPLES:
+        near = _correlated(lower, root, 2.0 * FIRST_DEGREE)
     found, least = [], FIRST_DEGREE
     if len(near):
         least = max(least, _largest_by_chance(lower, spectrum))
-        reference = np.full(n, np.inf)
-        reference[near] = _reference(lower, diagonal, near)
-        found = [*_pairs(lower, diagonal, root, reference, least)]
+        reference = _reference(lower, diagonal, near)
+        found = [*_pairs(lower, diagonal, root, near, reference, least)]
     if not found:
         return Relatives(np.zeros((0, 2), np.int64), np.zeros(0))
     pairs, kinship = (np.concatenate(part) for part in zip(*found, strict=True))
@@ -157,18 +158,12 @@ def _correlated(lower: Array, root: Array, least: float) -> Array:
     """The samples that correlate so with another, in increasing order."""
     n, near = len(lower), np.zeros(len(lower), np.bool_)
     for rows in row_pieces(n, 9 * n, PIECE_NBYTES):
-        above = _above(lower, root, least, rows)
+        above = lower[rows, : rows.stop] >= (least * root[rows])[:, None] * root[: rows.stop]
+        for i in range(len(above)):  # a sample with itself, and what lies above the diagonal
+            above[i, rows.start + i :] = False
         near[rows] |= above.any(axis=1)
         near[: rows.stop] |= above.any(axis=0)
     return np.flatnonzero(near)
-
-
-def _above(lower: Array, root: Array, least: float, rows: slice) -> Array:
-    """Which pairs of these rows with an earlier one have at least this correlation."""
-    above = lower[rows, : rows.stop] >= (least * root[rows])[:, None] * root[: rows.stop]
-    for i in range(len(above)):
-        above[i, rows.start + i :] = False
-    return np.asarray(above)
 
 
 def _largest_by_chance(lower: Array, spectrum: Spectrum) -> float:
@@ -214,21 +209,25 @@ def _whole_rows(lower: Array, rows: Array) -> Array:
 
 
 def _pairs(
-    lower: Array, diagonal: Array, root: Array, reference: Array, least: float
+    lower: Array, diagonal: Array, root: Array, near: Array, reference: Array, least: float
 ) -> Iterator[tuple[Array, Array]]:
-    """(pairs, kinship) of those with at least this kinship, of some rows after others."""
-    n = len(lower)
-    for rows in row_pieces(n, 64 * n, PIECE_NBYTES):
-        above = _above(lower, root, 2.0 * least, rows)
+    """(pairs, kinship) of those with at least this kinship, of some rows after others.
+
+    near : the samples that may have one, and reference of these.
+    """
+    for rows in row_pieces(len(near), 64 * len(near), PIECE_NBYTES):
+        some, earlier = near[rows], near[: rows.stop]
+        shared = lower[some[:, None], earlier]
+        above = shared >= (2.0 * least * root[some])[:, None] * root[earlier]
+        above &= earlier < some[:, None]
         i, j = np.nonzero(above)
-        i += rows.start
-        shared = lower[i, j]
-        distance = diagonal[i] + diagonal[j] - 2.0 * shared
-        apart = distance / (reference[i] + reference[j])
-        kinship = np.minimum(0.5 - apart, shared / (2.0 * root[i] * root[j]))
+        shared, first, second = shared[i, j], some[i], earlier[j]
+        apart = diagonal[first] + diagonal[second] - 2.0 * shared
+        apart /= reference[rows][i] + reference[j]
+        kinship = np.minimum(0.5 - apart, shared / (2.0 * root[first] * root[second]))
         kept = kinship >= least
         if kept.any():
-            yield np.stack([i[kept], j[kept]], axis=1), kinship[kept]
+            yield np.stack([first[kept], second[kept]], axis=1), kinship[kept]
 
 
 # What a few samples do to the components, in words.
