@@ -163,8 +163,7 @@ def places_of(path: str, header: Header) -> Places:
     Raises SourceError where the file is truncated or longer than its header says, and for an index
     of another file.
     """
-    found = _indexed(path, header) if os.path.isfile(path + BGI) else _scanned(path, header)
-    return found
+    return (_indexed if os.path.isfile(path + BGI) else _scanned)(path, header)
 
 
 def _scanned(path: str, header: Header) -> Places:
