@@ -64,6 +64,13 @@ class Cohort:
     rows: Array
     residuals: bool = False
 
+    def sums(self, standardize: Standardize) -> dict[str, Accumulator]:
+        """What the pass for the loadings sums of all samples."""
+        scores = ScoresOfAllSamples(
+            standardize=standardize, rows=self.rows, residuals=self.residuals
+        )
+        return {"scores": scores, "rows": RowMissing()}
+
 
 @dataclass(frozen=True)
 class GramOutputs:
@@ -172,9 +179,7 @@ def gram_candidates(
         components = {} if streamed else {"components": k * p * 8}
         scoring: dict[str, Accumulator] = {}
         if cohort is not None:
-            known: dict[str, Any] = {"rows": cohort.rows, "residuals": cohort.residuals}
-            scores = ScoresOfAllSamples(standardize=standardize, **known)
-            scoring = {"scores": scores, "rows": RowMissing()}
+            scoring = cohort.sums(standardize)
         itemsize = work_dtype(matrix.dtype).itemsize
 
         def scratch(length: int) -> int:
