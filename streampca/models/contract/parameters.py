@@ -201,7 +201,8 @@ class Parameters:
 
     @classmethod
     def _parameters(cls) -> list[str]:
-        return list(_arguments_of(cls))
+        constructed: Any = cls
+        return list(_arguments_of(constructed))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments."""

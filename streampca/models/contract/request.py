@@ -140,6 +140,11 @@ def no_tolerance(tol: Any) -> bool:
     return tol is None or (isinstance(tol, (int, float)) and not isinstance(tol, bool) and tol == 0)
 
 
+def is_bounded(max_passes: int | None, iterated_power: Any) -> bool:
+    """Whether the user bounds the passes of an iteration."""
+    return max_passes is not None or iterated_power != "auto"
+
+
 def iteration_limits(
     tol: Any = None, max_passes: Any = None, iterated_power: Any = "auto", solver: str = "auto"
 ) -> tuple[float, int]:

@@ -16,8 +16,7 @@ from streampca.models.completion.request import CompletionRequest, completion_re
 from streampca.models.completion.result import CompletedDecomposition as CompletedDecomposition
 from streampca.models.completion.result import result_of, warn_of_completion
 from streampca.models.contract.parameters import RunningParameters
-from streampca.models.contract.request import degrees_of_freedom, iteration_limits
-from streampca.models.pca.pca import is_bounded
+from streampca.models.contract.request import degrees_of_freedom, is_bounded, iteration_limits
 from streampca.models.results.decomposition import Decomposition
 from streampca.passes import Outcome
 

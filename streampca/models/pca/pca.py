@@ -22,7 +22,7 @@ from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.preprocessing import warn_of_counts
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import Request, iteration_limits, no_tolerance
+from streampca.models.contract.request import Request, is_bounded, iteration_limits, no_tolerance
 from streampca.models.decompose.assemble import assemble
 from streampca.models.decompose.empty_samples import ScoresEmptySamples
 from streampca.models.decompose.routes import WarmStart, pca_candidates, quick_candidates
@@ -42,11 +42,6 @@ def completing() -> Any:
     from streampca.models.pca import completing
 
     return completing
-
-
-def is_bounded(max_passes: int | None, iterated_power: Any) -> bool:
-    """Whether the user bounds the passes of an iteration."""
-    return max_passes is not None or iterated_power != "auto"
 
 
 def iterated(model: Any, solver: str, iterated_power: Any, **fixed: Any) -> Request:
@@ -167,7 +162,8 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     def _candidates(self, matrix: ChunkedMatrix, request: Any) -> list[Candidate[Any]]:
         if self.missing == IMPUTE:
-            return completing().ways_to_complete(self, matrix, request)
+            ways: list[Candidate[Any]] = completing().ways_to_complete(self, matrix, request)
+            return ways
         return pca_candidates(matrix, request)
 
     def _quick(self, matrix: ChunkedMatrix, request: Any) -> list[Candidate[Any]]:
