@@ -10,6 +10,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.fields import add_fields
 from streampca.cli.genotypes import OF_GENOTYPES, PLINK_NAMES, files_read, filter_options
+from streampca.cli.king_tables import KingTables, king_options
 from streampca.cli.options import (
     open_source,
     print_answer,
@@ -21,10 +22,7 @@ from streampca.cli.outputs import check_outputs
 from streampca.cli.selection import SHARES, choose
 from streampca.cli.terminal import shown
 from streampca.genetics.filters import VariantFilter
-from streampca.genetics.kinship_result import DEGREES, cutoff_paths, kinship_threshold
 from streampca.genetics.relationship import grm_paths
-
-NAMED = ", ".join(f"{name} ({least:g})" for name, least in DEGREES.items())
 
 MODIFIERS = {"cov": ("scale", None), "meanimpute": ("missing", "mean")}  # of --make-grm-bin
 
@@ -44,26 +42,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         "--make-grm-bin PREFIX.grm.bin, .grm.N.bin and .grm.id",
     )
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
-    one.add_argument(
-        "--make-king-table",
-        action="store_true",
-        help="the table of all pairs; without this and other results: of relatives of the third "
-        "degree or closer",
-    )
-    one.add_argument(
-        "--king-table-filter",
-        dest="least",
-        type=_threshold,
-        metavar="MIN",
-        help=f"leave pairs of smaller kinship out of the table: a number, or {NAMED}",
-    )
-    one.add_argument(
-        "--king-cutoff",
-        dest="cutoff",
-        type=_threshold,
-        metavar="MAX",
-        help="list samples of which no two have a larger kinship, by PLINK's greedy rule",
-    )
+    king_options(one, "without this and other results: of relatives of the third degree or closer")
     one.add_argument(
         "--make-grm-bin",
         nargs="*",
@@ -83,14 +62,10 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def run_relate(arguments: argparse.Namespace) -> int:
     """``streampca relate``."""
-    prefix, cutoff, grm = arguments.output, arguments.cutoff, arguments.make_grm_bin
-    least, listed = _table_wanted(arguments)
-    table = [f"{prefix}.kin0"] if listed else []
-    lists = [] if cutoff is None else [str(path) for path in cutoff_paths(prefix)]
+    prefix, grm = arguments.output, arguments.make_grm_bin
+    king = KingTables.wanted(arguments, prefix, default=grm is None)
     matrices = [] if grm is None else [str(path) for path in grm_paths(prefix)]
-    if cutoff is not None:
-        kinship_threshold(cutoff, "cutoff", smallest=0.0)
-    written = [*table, *lists, *matrices]
+    written = [*king.paths, *matrices]
     check_outputs(tables=written, sources=files_read(arguments), overwrite=arguments.overwrite)
     matrix = choose(arguments, open_source(arguments)).matrix
     every = VariantFilter(chromosomes="all")
@@ -98,15 +73,9 @@ def run_relate(arguments: argparse.Namespace) -> int:
     settings |= {name: getattr(arguments, name) for name in SHARES}
     whole: dict[str, Any] = {}
     lines: list[str] = []
-    if table or lists:
+    if king.paths:
         found = streampca.kinship(matrix, **settings)
-        whole, lines = found.to_dict(), [str(found)]
-        if table:
-            found.write_table(table[0], least, arguments.overwrite)
-        if cutoff is not None:
-            found.write_cutoff(prefix, cutoff, arguments.overwrite)
-            whole["unrelated"] = int(found.unrelated(cutoff).sum())
-            lines.append(f"{whole['unrelated']} samples remain, no two of a kinship above {cutoff}")
+        whole, lines = king.write(found, prefix, arguments.overwrite)
     if grm is not None:
         modifiers: dict[str, Any] = dict(MODIFIERS[one] for one in grm)
         related = streampca.grm(matrix, **modifiers, **settings)
@@ -116,23 +85,3 @@ def run_relate(arguments: argparse.Namespace) -> int:
     lines += [f"written    {shown(path)}" for path in written]
     print_answer(arguments, {**whole, "written": written}, "\n".join(lines))
     return 0
-
-
-def _table_wanted(arguments: argparse.Namespace) -> tuple[float | None, bool]:
-    """(the least kinship in the table, or None for all; whether a table is written at all)."""
-    least = arguments.least
-    others = arguments.cutoff is not None or arguments.make_grm_bin is not None
-    listed = arguments.make_king_table or least is not None or not others
-    if least is not None:
-        return kinship_threshold(least, "least"), listed
-    return (None if arguments.make_king_table else DEGREES["third"]), listed
-
-
-def _threshold(text: str) -> float | str:
-    """A kinship, or the name of a degree."""
-    try:
-        return text if text in DEGREES else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a kinship such as {DEGREES['second']}, or {NAMED}"
-        ) from None

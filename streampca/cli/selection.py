@@ -6,7 +6,10 @@ import argparse
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 import streampca
+from streampca.cli.king_tables import king_wanted
 from streampca.cli.options import settings_of_run
 from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
@@ -40,6 +43,8 @@ class Selection:
     multiallelic : variants of the source that have more than two alleles and were dropped.
     called : after --mind, --geno and --maf, if these came before a pruning.
     before : plans and costs of these passes and of the pruning.
+    fitted : (variants,) True for those of the matrix that are fitted, or their ids in a file, where
+        kinship is counted over more; None = all.
     """
 
     matrix: ChunkedMatrix
@@ -49,6 +54,7 @@ class Selection:
     called: tuple[int, int] | None = None
     pruning: LDPruning | None = None
     before: tuple[tuple[Plan, PassCost], ...] = ()
+    fitted: Any = None
 
     def left_out(self, result: Any) -> dict[str, dict[str, int]]:
         """Numbers of variants and samples that were used, and left out by cause.
@@ -71,7 +77,8 @@ class Selection:
             )
         if self.multiallelic:
             counts["multiallelic"] = self.multiallelic
-        lists = self.source[1] - self.listed[1] - self.multiallelic
+        listed = self.listed[1] if self.pruning is not None else result.n_features
+        lists = self.source[1] - listed - self.multiallelic
         variants = {"source": self.source[1], "lists": lists, **counts}
         return {
             "variants": {**variants, "used": result.n_features_used},
@@ -122,7 +129,8 @@ def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
     )
     if getattr(arguments, "allele_wts", False):
         refuse_repeated_ids(listed.labels.features, "a table of loadings (--allele-wts)")
-    return Selection(listed, (samples, variants + dropped), listed.shape, dropped)
+    fitted = getattr(arguments, "pca_extract", None)
+    return Selection(listed, (samples, variants + dropped), listed.shape, dropped, fitted=fitted)
 
 
 def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> PruningRules:
@@ -156,10 +164,18 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     pruning = prune_ld(judged, **asdict(rules), **running)
     if not len(pruning.kept):
         raise InvalidInputError(f"LD pruning leaves none of {called.shape[1]} variants")
-    matrix = select(called, features=pruning.kept)
     before.append((pruning.plan, pruning.cost))
+    fitted = None
+    if king_wanted(arguments):  # of all that are called, in the read of the fit
+        fitted = np.zeros(called.shape[1], np.bool_)
+        fitted[pruning.kept] = True
     return replace(
-        chosen, matrix=matrix, called=called.shape, pruning=pruning, before=tuple(before)
+        chosen,
+        matrix=called if fitted is not None else select(called, features=pruning.kept),
+        called=called.shape,
+        pruning=pruning,
+        before=tuple(before),
+        fitted=fitted,
     )
 
 

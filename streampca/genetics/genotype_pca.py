@@ -6,15 +6,15 @@ The request of such a fit, its result under the names of genetics, and the estim
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.accumulators import FeatureProjection, RowMissing
 from streampca.errors import InvalidInputError, OccupiedError
+from streampca.genetics.all_scores import project_all
 from streampca.genetics.counts import (
     SAMPLES,
     counting_samples,
@@ -29,7 +29,6 @@ from streampca.kernels import Array
 from streampca.matrix import (
     ALLELE_SCALES,
     AxisLabels,
-    Block,
     ChunkedMatrix,
     Column,
     Labels,
@@ -43,14 +42,13 @@ from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import Request, iteration_limits
 from streampca.models.decompose.assemble import Fitted, assemble
-from streampca.models.decompose.gram import Cohort, GramOutputs
+from streampca.models.decompose.gram_outputs import Cohort, GramOutputs
 from streampca.models.decompose.routes import pca_candidates
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.linear_result import COMPONENTS
-from streampca.models.results.projection import Projection
-from streampca.models.results.row_maps import RowOptions, RowPasses
+from streampca.models.results.row_maps import RowOptions
 from streampca.models.rows.new_rows import LazyRows
-from streampca.passes import Candidate, Outcome, Planned, easier_axis
+from streampca.passes import Candidate, Outcome, Planned
 from streampca.solvers import TracyWidom
 from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
@@ -60,6 +58,10 @@ from streampca.sources.genotypes.allele_counts import (
     with_missing_calls,
 )
 from streampca.store import labelled_rows, occupied
+
+if TYPE_CHECKING:
+    from streampca.genetics.joint_read import JointRead
+    from streampca.genetics.kinship_result import Kinship
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,26 +191,6 @@ def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
     return np.asarray(ploidy * (n - missing))
 
 
-@dataclass(frozen=True)
-class ScoresAndHoles:
-    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
-
-    projection: Projection
-
-    def __call__(self, block: Block) -> Array:
-        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
-
-    @property
-    def width(self) -> int:
-        """k + 1."""
-        return len(self.projection.components) + 1
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Scratch of the projection and of the joined columns."""
-        beside = self.projection.scratch_nbytes(matrix)
-        return lambda length: beside(length) + 8 * self.width * length
-
-
 @estimator
 class GenotypePCA(LinearModel):
     """Exact PCA of genotypes: what ``plink2 --pca meanimpute`` and smartpca compute, and how sure.
@@ -222,7 +204,8 @@ class GenotypePCA(LinearModel):
     explained_variance_ratio_ of the TOTAL variance, frequencies_ (p,) of the counted allele,
     tracy_widom_, n_features_used_, ``result_.dropped`` (all missing), ``.constant``
     (monomorphic), ``.filtered`` (rare or ill-called), ``.missing`` (p,),
-    ``.missing_by_sample`` (n,) of all samples, in all features given, certificate_, plan_, cost_.
+    ``.missing_by_sample`` (n,) of all samples, in all features given, certificate_, plan_, cost_,
+    kinship_ where ``kinship`` asked for it.
 
     Cost
     ----
@@ -274,6 +257,16 @@ class GenotypePCA(LinearModel):
         needs_data=True,
         meaning="""a :class:`VariantFilter`: chromosomes (autosomes by default), ids, regions,
             long-range LD.""",
+    )
+    kinship: VariantFilter | bool | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="""also count KING-robust kinship of all samples in the read of the Gram matrix, as
+            :func:`streampca.kinship`, over the variants of this filter that pass ``maf`` and
+            ``max_missing`` (True: the autosomes): all variants, where ``variants`` are those
+            that LD pruning leaves. It is in ``kinship_``, and is not saved with the model.
+            The solver is then "gram".""",
     )
     keep: Names | None = parameter(
         default=None,
@@ -331,25 +324,36 @@ class GenotypePCA(LinearModel):
 
     whiten = False
     missing = "mean"
+    kinship_: Kinship | None = None
 
     # -- fitting --------------------------------------------------------------------------------
 
-    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix | JointRead:
         """The samples and variants to use, before any call is read."""
         matrix = with_missing_calls(super()._opened(X, dim))
+        if self.kinship is not None and self.kinship is not False:
+            from streampca.genetics.joint_read import JointRead
+
+            return JointRead.of(matrix, self.variants, self.kinship, self.keep, self.exclude)
         return filter_genotypes(matrix, self.variants, self.keep, self.exclude)
 
-    def _preparation(self, opened: ChunkedMatrix) -> Planned[Any] | None:
+    def _preparation(self, opened: ChunkedMatrix | JointRead) -> Planned[Any] | None:
         """The pass that counts the calls of samples, where some may have too few."""
-        limit = self.max_sample_missing
-        return None if share_of(limit) == 1.0 else counting_samples(opened, self.memory_limit)
+        limit, read = self.max_sample_missing, _read(opened)
+        return None if share_of(limit) == 1.0 else counting_samples(read, self.memory_limit)
 
-    def _prepared(self, opened: ChunkedMatrix, answer: Any) -> ChunkedMatrix:
+    def _prepared(self, opened: Any, answer: Any) -> ChunkedMatrix | JointRead:
         lost = answer[SAMPLES].counts()
-        return select(opened, samples=well_called_samples(opened, lost, self.max_sample_missing))
+        kept = well_called_samples(_read(opened), lost, self.max_sample_missing)
+        one = isinstance(opened, ChunkedMatrix)
+        return select(opened, samples=kept) if one else opened.with_samples(kept)
 
-    def _bound(self, opened: ChunkedMatrix, *, seed: int = 0) -> tuple[ChunkedMatrix, Any]:
+    def _bound(
+        self, opened: ChunkedMatrix | JointRead, *, seed: int = 0
+    ) -> tuple[ChunkedMatrix, Any]:
         """The samples to fit, and what is asked of them; all of them are scored."""
+        joint = opened
+        opened = opened if isinstance(opened, ChunkedMatrix) else opened.of_fit
         fitted, cohort = opened, None
         if self.fit_samples is not None:
             if not self.components:
@@ -359,6 +363,10 @@ class GenotypePCA(LinearModel):
             )
             if len(rows) < opened.shape[0]:
                 fitted, cohort = select(opened, samples=rows), Cohort(opened, rows)
+        same_read = None
+        if not isinstance(joint, ChunkedMatrix):
+            some = None if cohort is None else cohort.rows
+            same_read = joint.same_read(some, self.maf, self.max_missing)
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
         refuse_other_ploidy(opened, self.ploidy)
         request = GenotypeRequest.of(
@@ -368,7 +376,7 @@ class GenotypePCA(LinearModel):
             exact_first=True,
             random_state=seed,
             code_assumed=coding_is_assumed(opened, self.scale in ALLELE_SCALES),
-            outputs=GramOutputs(_text(self.loadings), _text(self.relationship), cohort),
+            outputs=GramOutputs(_text(self.loadings), _text(self.relationship), cohort, same_read),
         )
         request.check(fitted.shape)
         if self.loadings is not None and not self.components:
@@ -394,12 +402,14 @@ class GenotypePCA(LinearModel):
             everyone = outputs.cohort.everyone
             described["labels"] = Labels(everyone.labels.samples, matrix.labels.features)
         result = assemble(done.answer, request, described, GenotypeComponents)
+        self.kinship_ = self._kinship(done.answer.others, described)
         if outputs.cohort is not None:
             fitted = np.zeros(everyone.shape[0], np.bool_)
             fitted[outputs.cohort.rows] = True
             result = replace(result, fitted=fitted)
         if result.scores is None or len(result.scores) < everyone.shape[0]:
-            scores, holes = self._project_all(result, everyone)
+            options, running = self._options(everyone), self._running_once
+            scores, holes = project_all(result, everyone, options, running)
             result = replace(result, scores=scores, missing_by_sample=holes)
         held = result.components
         columns: Any = None if held is None else held.T
@@ -407,6 +417,14 @@ class GenotypePCA(LinearModel):
             columns = labelled_rows(outputs.loadings, COMPONENTS)
         warn_of_local_components(columns, result.labels.features)
         return result
+
+    def _kinship(self, sums: Mapping[str, Any], described: Mapping[str, Any]) -> Kinship | None:
+        """The kinship that the fit counted, if it was asked."""
+        if not sums:
+            return None
+        from streampca.genetics.joint_read import kinship_of
+
+        return kinship_of(sums, described)
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:  # type: ignore[override]
         """Fit, and the scores of all samples, (n, k): no further pass."""
@@ -424,24 +442,6 @@ class GenotypePCA(LinearModel):
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
         code = super()._missing_code(dtype)
         return MISSING_CALL if code is None and dtype.kind == "i" else code
-
-    def _project_all(
-        self, result: PrincipalComponents, everyone: ChunkedMatrix
-    ) -> tuple[Array, Array]:
-        """(scores, missing calls) of all samples by a pass of their own, where the solver does not
-        give them on its way."""
-        projection = Projection.of(result, RowOptions(missing="mean"))
-        projection = replace(projection, counts=None)  # the fit has looked at these calls
-        options, running = self._options(everyone), self._running_once
-        passes = RowPasses(everyone, options, running, result.kept_nbytes)
-        if easier_axis(everyone) == 1:
-            operands, settings = projection.operands()
-            parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
-            done = passes.fold("transform", 1, parts, operands)
-            return done["scores"].projected(), done["rows"].counts()
-        both = ScoresAndHoles(projection)
-        values = passes.mapped("transform", both).in_memory(both.width)
-        return values[:, :-1].copy(), values[:, -1].astype(np.int64)
 
     # -- results --------------------------------------------------------------------------------
 
@@ -475,6 +475,11 @@ class GenotypePCA(LinearModel):
     def tracy_widom_(self) -> TracyWidom:
         """Significance of each component (EIGENSOFT's test)."""
         return self._fitted().tracy_widom()
+
+
+def _read(opened: ChunkedMatrix | JointRead) -> ChunkedMatrix:
+    """All that is read."""
+    return opened if isinstance(opened, ChunkedMatrix) else opened.matrix
 
 
 def _text(path: str | os.PathLike[str] | None) -> str | None:

@@ -95,8 +95,7 @@ def plan_kinship(
     Raises MemoryLimitError if it does not fit, InvalidInputError for too many variants.
     """
     n, p = matrix.shape
-    if p > MOST_VARIANTS:
-        raise InvalidInputError(f"{p} variants; kinship counts at most {MOST_VARIANTS}")
+    refuse_many(p)
     counts = KinshipCounts(wanted=wanted)
     spec = pass_spec(PAIRS, matrix, 1, {PAIRS: counts}, flops=n * n * p / 16)
     if matrix.sparse:  # blocks are expanded
@@ -110,3 +109,9 @@ def plan_kinship(
     held = {"counts of pairs": spec.total_nbytes}
     candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
     return choose(matrix, "kinship", [candidate], memory_limit)
+
+
+def refuse_many(n_variants: int) -> None:
+    """Raise InvalidInputError for more variants than int32 counts hold."""
+    if n_variants > MOST_VARIANTS:
+        raise InvalidInputError(f"{n_variants} variants; kinship counts at most {MOST_VARIANTS}")

@@ -38,6 +38,20 @@ def _planes(bits: Array, n_variants: int, planes: Array) -> None:
             planes[LOST, i, words - 1] &= (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
 
 
+@_compile
+def lay_calls(x: Array, code: int, out: Array) -> int:
+    """Copy calls x (m, n) to int8, -1 = missing; returns the number of invalid cells."""
+    m, n = x.shape
+    invalid = 0
+    for k in range(m):
+        for i in range(n):
+            v = np.int32(x[k, i])
+            seen = v != code
+            invalid += seen & ((v < 0) | (v > 2))
+            out[k, i] = np.int8(v) if seen else np.int8(-1)
+    return invalid
+
+
 def sample_planes(calls: Array, code: int) -> tuple[Array, int]:
     """(planes (4, n, words) uint64, cells that are neither 0, 1, 2 nor missing).
 

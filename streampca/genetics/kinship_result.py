@@ -115,6 +115,7 @@ class Kinship:
     @classmethod
     def of(cls, counts: Any, described: Mapping[str, Any]) -> Kinship:
         """From :class:`KinshipCounts`.  described : the other fields."""
+        counts.settle()
         return cls(**{name: getattr(counts, name) for name in counts.fields}, **described)
 
     @property

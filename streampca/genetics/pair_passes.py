@@ -85,7 +85,7 @@ def sum_over_pairs(
     limit = running.memory_limit
     matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
     matrix = filter_genotypes(matrix, settings.variants, settings.keep, settings.exclude)
-    _refuse(matrix, method)
+    refuse_pairs(matrix, method)
     wanted = settings.wanted(matrix)
     planned = plan(matrix, wanted, limit)
     before: list[tuple[Plan, PassCost]] = []
@@ -99,7 +99,7 @@ def sum_over_pairs(
         progress=running.progress,
     )
     if matrix.shape[0] < listed:
-        _refuse(matrix, method)
+        refuse_pairs(matrix, method)
         planned = plan(matrix, wanted, limit)
     done = execute(planned, running)
     costs = [*(cost for _, cost in before), *done.costs]
@@ -127,7 +127,7 @@ def _listed(names: Names | None) -> list[str] | str | None:
     return [str(one) for one in names]
 
 
-def _refuse(matrix: ChunkedMatrix, method: str) -> None:
+def refuse_pairs(matrix: ChunkedMatrix, method: str) -> None:
     """Raise InvalidInputError where there are no pairs, or the calls are not diploid."""
     n = matrix.shape[0]
     if n < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -142,6 +142,7 @@ class Fitted:
     streamed: bool = False  # the components went to Zarr
     scores: Array | None = None  # (n, k), or (everyone, k) with a cohort
     missing_by_sample: Array | None = None  # (n,)
+    others: Mapping[str, Any] = field(default_factory=dict)  # further sums of the same read
     doubt: str = ""  # what an iterative solver could not certify, as text
 
 

@@ -1,4 +1,4 @@
-"""PCA through the n x n Gram matrix of streamed features, and what else the fit writes."""
+"""PCA through the n x n Gram matrix of streamed features."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.kernels import Array
 from streampca.matrix import (
-    AxisLabels,
     Block,
     ChunkedMatrix,
     Column,
@@ -39,92 +38,16 @@ from streampca.models.decompose.eigenproblem import (
     solve_sample_space,
     vectors_nbytes,
 )
-from streampca.models.results.linear_result import COMPONENTS
+from streampca.models.decompose.gram_outputs import (
+    GramOutputs,
+    components_sink,
+    streamed_nbytes,
+    with_others,
+    write_relationship,
+)
 from streampca.models.results.projection import FeatureLoadings, ScoresOfAllSamples
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, larger, pass_spec
-from streampca.store import ColumnsSink, LabelledSink, MemorySink, labelled_vector
-from streampca.store.chunks import writing_nbytes
-from streampca.store.sinks import CHUNK_NBYTES, chunk_for
-
-RELATIONSHIP = "relationship"  # the name of the array
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Samples that are scored in addition to the fitted ones.
-
-    everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
-    """
-
-    everyone: ChunkedMatrix
-    rows: Array
-
-
-@dataclass(frozen=True)
-class GramOutputs:
-    """What the fit makes of the Gram matrix on its way.
-
-    loadings, relationship : paths of new Zarr groups for components and relationship matrix.
-    cohort : all samples, where some are fitted and all are scored in the pass for the loadings.
-    """
-
-    loadings: str | None = None
-    relationship: str | None = None
-    cohort: Cohort | None = None
-
-
-def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> LabelledSink:
-    """The relationship matrix ZZ'/M as a Zarr group, M features used; in place when finished.
-
-    ``relationship`` (sample, sample_2) float32, beside the samples' names and families.
-    """
-    n = len(lower)
-    labels = {"sample": samples.columns("sample")}
-    if "sample" in labels["sample"]:
-        labels["sample_2"] = {"sample_2": labels["sample"]["sample"]}
-    about = {"n_features_used": n_used}
-    sink = LabelledSink(
-        path, RELATIONSHIP, (n, n), ("sample", "sample_2"), labels, attributes=about
-    )
-    for start in range(0, n, sink.chunk):
-        stop = min(start + sink.chunk, n)
-        rows = np.empty((stop - start, n))
-        rows[:, :stop] = np.tril(lower[start:stop, :stop], start)
-        rows[:, start:stop] += np.tril(lower[start:stop, start:stop], -1).T
-        rows[:, stop:] = lower[stop:, start:stop].T
-        sink.write(start, (rows / max(n_used, 1)).astype(np.float32))
-    return sink
-
-
-def components_sink(
-    path: str, rank: int, variance: Array, matrix: ChunkedMatrix, edges: Array
-) -> LabelledSink:
-    """The sink of components, block by block: (p, k) in the working dtype of the matrix.
-
-    ``components`` (feature, component), unit columns, 0 in those after the rank; beside it the
-    features' labels and ``explained_variance``; the pass adds the statistics of the features.
-    edges : block boundaries of the pass that writes them.
-    """
-    p, k = matrix.shape[1], len(variance)
-    dim = "-".join(matrix.labels.features.dims)
-    dtype = work_dtype(matrix.dtype)
-    return LabelledSink(
-        path,
-        COMPONENTS,
-        (p, k),
-        (dim, "component"),
-        {dim: matrix.labels.features.columns(dim), "component": {"component": np.arange(1, k + 1)}},
-        dtype,
-        chunk_for(edges, max(1, CHUNK_NBYTES // (k * dtype.itemsize))),
-        {"component": {"explained_variance": variance}},
-        {"rank": rank},
-    )
-
-
-def streamed_nbytes(k: int, itemsize: int, length: int) -> int:
-    """Scratch of writing blocks of that length: in the stored dtype, and what Zarr holds."""
-    return k * itemsize * length + writing_nbytes(min(CHUNK_NBYTES, k * itemsize * length))
-
+from streampca.store import ColumnsSink, MemorySink, PartSink, labelled_vector
 
 NOTHING_ELSE = GramOutputs()
 
@@ -136,14 +59,20 @@ def gram_candidates(
     n, p = matrix.shape
     k, cohort = kept_count(matrix, request), outputs.cohort
     standardize = request.standardize
-    sums: dict[str, Accumulator] = {"gram": Gram(standardize=standardize, missing=request.missing)}
+    others = outputs.same_read
+    part = None if others is None else others.fitted
+    gram = Gram(standardize=standardize, missing=request.missing, part=part)
+    sums: dict[str, Accumulator] = {"gram": gram}
     if request.missing == "mean" and (cohort is None or not request.components):
-        sums["rows"] = RowMissing()
+        sums["rows"] = RowMissing(part=part)
     solve, flops = eigh_cost(n, request, k)
     streamed = outputs.loadings is not None
     held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, request)}
     first = pass_spec("gram", matrix, 1, sums, flops=float(p) * n * n, kept=held)
+    if others is not None:
+        first = with_others(first, others)
     reason = "one pass over features; n x n Gram, then eigh"
+    more = 0 if others is None else others.nbytes()
     loadings: PassSpec | None = None
     if request.components:
         rows = n if cohort is None else cohort.everyone.shape[0]
@@ -166,7 +95,7 @@ def gram_candidates(
             0,
             scratch=scratch,
             accumulators=scoring,
-            kept_nbytes=0 if cohort is None else 4 * k * rows * 8,
+            kept_nbytes=(0 if cohort is None else 4 * k * rows * 8) + more,
             kept=held | components | {"eigenvectors and scores": vectors},
             flops=(2.0 if cohort is None else 4.0) * rows * p * k,
         )
@@ -174,14 +103,15 @@ def gram_candidates(
         reason += f"; a second pass for the components{to} (components=False saves it)"
     if (basis := request.side.basis) is not None:
         matrix = matrix.without(basis)
-    first = replace(first, matrix=matrix)
+    first = replace(first, matrix=matrix if others is None else others.matrix)
     passes: tuple[PassSpec, ...] = (first,)
     if loadings is not None:
         loadings = replace(loadings, matrix=matrix if cohort is None else cohort.everyone)
         passes += (loadings,)
     solving = {"Gram matrix": first.total_nbytes} | solve
     if request.components and not streamed:  # the Gram matrix is freed before they are completed
-        solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
+        components = {"components": k * p * 8, "features of no use": 16 * p, "kept arrays": more}
+        solving = larger(solving, components)
     terms = {**solving, **held, "scores": 2 * n * k * 8}
     solver = partial(
         gram_by_features,
@@ -209,11 +139,18 @@ def gram_by_features(
     """
     cohort, streamed = outputs.cohort, outputs.loadings
     weight = request.side.count(matrix.shape[0])
+    others = outputs.same_read
     statistics = FeatureStatistics.of(matrix, request, 1.0)
+    if others is not None:
+        statistics = replace(statistics, part=others.fitted)
     sinks = _first_sinks(matrix, statistics if streamed is None else None)
     known: dict[str, Any] = {"statistics": statistics, "removed": found}
     maps = {name: known[name] for name in sinks}
-    first = (yield Pass(spec, maps=maps, sinks=sinks)).accumulators
+    written_first = sinks
+    if others is not None:
+        maps = {**others.parts, **maps}
+        written_first = {name: PartSink(sink, others.place) for name, sink in sinks.items()}
+    first = (yield Pass(spec, maps=maps, sinks=written_first)).accumulators
     gram = first.pop("gram")
     if outputs.relationship is not None:
         samples = matrix.labels.samples
@@ -250,6 +187,7 @@ def gram_by_features(
         summary = summary.without(sinks["removed"].values.T)
     fitted = fitted_from_samples(space, summary, matrix, request, 1)
     fitted.components, fitted.streamed = components, streamed is not None
+    fitted.others = {name: first[name] for name in (others.sums if others else ())}
     counts = second.get("rows", first.get("rows"))
     if request.missing == "mean" and counts is not None:
         fitted.missing_by_sample = counts.counts()
@@ -317,6 +255,7 @@ class FeatureStatistics:
 
     eps : resolution of the stored values.  divisor : of the sums of squares.
     rows : numbers of the samples that are fitted, where blocks hold more; None = all.
+    part : of the blocks, where they hold more features too.
     """
 
     standardize: Standardize
@@ -324,6 +263,7 @@ class FeatureStatistics:
     divisor: float
     weighted: bool
     rows: Array | None = None
+    part: str | None = None
 
     @classmethod
     def of(
@@ -372,6 +312,7 @@ class FeatureStatistics:
         )
 
     def __call__(self, block: Block) -> Array:
+        block = block.part(self.part)
         block = block if self.rows is None else block.take_rows(self.rows)
         stats = block.stats
         weights = block.arrays.get("feature_weights")

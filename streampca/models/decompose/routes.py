@@ -20,7 +20,8 @@ from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.eigenproblem import with_kept_sums
-from streampca.models.decompose.gram import GramOutputs, gram_candidates
+from streampca.models.decompose.gram import gram_candidates
+from streampca.models.decompose.gram_outputs import GramOutputs
 from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scatter_candidates, tsqr_candidates
@@ -41,8 +42,8 @@ class Need(Enum):
         "which streams features"
     )
     MATRIX_OF_SAMPLES = (
-        "relationship= and loadings= need the matrix of the samples, which solver={solver!r} "
-        "does not form; use solver='gram'"
+        "relationship=, loadings= and kinship= need the matrix of the samples, which "
+        "solver={solver!r} does not form; use solver='gram'"
     )
     NUMBER_OF_COMPONENTS = (
         "solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
@@ -167,7 +168,7 @@ def _natural(matrix: ChunkedMatrix) -> Way | None:
 def _needs(request: Request, outputs: GramOutputs) -> Iterator[Need]:
     if request.missing == "mean" and request.side.basis is not None:
         yield Need.DESIGN_IN_HOLES
-    if outputs.relationship is not None or outputs.loadings is not None:
+    if outputs != GramOutputs(cohort=outputs.cohort):
         yield Need.MATRIX_OF_SAMPLES
     if not request.count:
         yield Need.NUMBER_OF_COMPONENTS
