@@ -163,9 +163,10 @@ OF_PCA: dict[str, Spelling] = {
     "ddof": {},
     "missing": {
         "default": None,
-        "choices": ("raise", "mean", "impute"),
-        "help": "treatment of missing cells (default raise; genotypes: always the mean of the "
-        "variant); impute: predict them from the components",
+        "choices": ("raise", "mean", "impute", "pairwise"),
+        "help": "treatment of missing cells (default raise; genotypes: the mean of the variant, "
+        "or pairwise as plink2 --pca: means over variants that both of two samples have); impute: "
+        "predict them from the components",
     },
     "solver": {"choices": SOLVERS, "help": "default auto: the cheapest that fits"},
     "tol": {

@@ -185,7 +185,8 @@ def check_missing(wanted: str | None) -> None:
     if wanted in ("raise", "impute"):
         raise InvalidInputError(
             f"--missing {wanted}: a missing genotype counts as its variant's mean; leave out "
-            "--missing"
+            "--missing, or take means over the variants that both of two samples have: "
+            "--missing pairwise"
         )
 
 
@@ -205,6 +206,7 @@ def genotype_model(
     values = {name: getattr(arguments, name) for name in taken}
     values["n_components"] = components_wanted(arguments, chosen.matrix if judged else matrix)
     values["scale"] = scale_wanted(arguments, "hwe")
+    values["missing"] = arguments.missing or "mean"
     every = VariantFilter(chromosomes="all")
     fitted = every if chosen.fitted is None else replace(every, extract=chosen.fitted)
     kinship = every if king_wanted(arguments) else None

@@ -14,7 +14,7 @@ import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import open_source, print_answer, source_options
 from streampca.errors import InvalidInputError
-from streampca.genetics.genotype_pca import GenotypeComponents
+from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.matrix.labels import json_of
 from streampca.matrix.places import on_globe
 from streampca.model_store.history import HEAD, History

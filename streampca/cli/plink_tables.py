@@ -11,7 +11,7 @@ import streampca
 from streampca.cli.king_tables import KingTables, king_wanted
 from streampca.cli.selection import Selection
 from streampca.errors import InvalidInputError
-from streampca.genetics.genotype_pca import used_variants
+from streampca.genetics.genotype_result import used_variants
 from streampca.genetics.tables import (
     allele_weights,
     eigensoft_eigenvalues,

@@ -1,6 +1,6 @@
 """Exact principal components of genotypes: standardised counts, missing calls at the mean.
 
-The request of such a fit, its result under the names of genetics, and the estimator.
+The request of such a fit, and the estimator.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,18 +23,10 @@ from streampca.genetics.counts import (
     well_called_samples,
 )
 from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.kernels import Array
-from streampca.matrix import (
-    ALLELE_SCALES,
-    AxisLabels,
-    ChunkedMatrix,
-    Column,
-    Labels,
-    Standardize,
-    select,
-)
-from streampca.matrix.columns import Mapped
+from streampca.matrix import ALLELE_SCALES, ChunkedMatrix, Labels, Standardize, select
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
@@ -44,7 +35,6 @@ from streampca.models.contract.request import Request, iteration_limits
 from streampca.models.decompose.assemble import Fitted, assemble
 from streampca.models.decompose.gram_outputs import Cohort, GramOutputs
 from streampca.models.decompose.routes import pca_candidates
-from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.linear_result import COMPONENTS
 from streampca.models.results.row_maps import RowOptions
 from streampca.models.rows.new_rows import LazyRows
@@ -100,95 +90,9 @@ class GenotypeRequest(Request):
 
     def stored(self) -> dict[str, Any]:
         """The settings that are kept with a result, in addition to those of the estimator."""
-        fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
+        fixed = {"whiten": False, "center": True, "ddof": 1}
         paths = {"loadings": self.outputs.loadings, "relationship": self.outputs.relationship}
         return fixed | paths | {"random_state": self.random_state, "exact_first": True}
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class GenotypeComponents(PrincipalComponents, kind="genotype model"):
-    """Principal components of allele counts, also under the names of genetics."""
-
-    @property
-    def eigenvalues(self) -> Array:
-        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
-        freedom = max(self.weight - self.ddof, 0.0)
-        return np.asarray(self.explained_variance * freedom / max(self.n_features_used, 1))
-
-    @property
-    def eigenvectors(self) -> Array:
-        """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
-        singular = self.singular_values
-        return np.asarray(self.scores / np.where(singular > 0, singular, 1.0))
-
-    @property
-    def frequencies(self) -> Array:
-        """(p,) of the counted allele among the calls of the fitted samples; NaN without a call."""
-        return np.asarray(self.frequency_column)
-
-    @property
-    def frequency_column(self) -> Any:
-        """The same, lazy if the fit stored its means with streamed components."""
-        ploidy = ploidy_of(self)
-        if isinstance(self.mean, Column):
-            of_calls = partial(_of_calls, n=self.n_samples, ploidy=ploidy)
-            return Mapped(of_calls, np.float64, self.mean, self.missing)
-        values = np.array(self.mean) / ploidy
-        values[self.dropped] = np.nan
-        return values
-
-    @property
-    def observed_alleles(self) -> Any:
-        """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
-        count = partial(_count_alleles, n=self.n_samples, ploidy=ploidy_of(self))
-        if isinstance(self.missing, Column):
-            return Mapped(count, np.int64, self.missing)
-        lost = np.zeros(self.n_features, np.int64) if self.missing is None else self.missing
-        return count(lost)
-
-    def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
-        """Eigenvalues, frequencies, the variants used, and the like."""
-        samples, variants = self.labels.samples, self.labels.features
-        component = self.component_axis
-        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
-            "eigenvalues": (self.eigenvalues, [component]),
-            "frequency": (self.frequencies, [variants]),
-            "observed_alleles": (np.asarray(self.observed_alleles), [variants]),
-            "used": (used_variants(self), [variants]),
-        }
-        if self.scores is not None:
-            tables["eigenvectors"] = (self.eigenvectors, [samples, component])
-        for name in ("fitted", "missing_by_sample"):
-            if (values := getattr(self, name)) is not None:
-                tables[name] = (values, [samples])
-        try:
-            p_value = self.tracy_widom().p_value[: self.n_components]
-        except InvalidInputError:  # the components hold all of the variance
-            pass
-        else:
-            tables["tracy_widom_p"] = (p_value, [component])
-        return tables, {"n_features_used": self.n_features_used}
-
-
-def ploidy_of(result: Any) -> int:
-    """The largest number of copies in a call."""
-    return int(result.settings.get("ploidy", 2))
-
-
-def used_variants(result: Any) -> Array:
-    """(p,) True for the M variants that the fit used: not dropped, constant or filtered."""
-    used = np.ones(result.n_features, np.bool_)
-    for left_out in (result.dropped, result.constant, result.filtered):
-        used[left_out] = False
-    return used
-
-
-def _of_calls(mean: Array, missing: Array, n: int, ploidy: int) -> Array:
-    return np.where(missing < n, mean / ploidy, np.nan)
-
-
-def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
-    return np.asarray(ploidy * (n - missing))
 
 
 @estimator
@@ -313,6 +217,17 @@ class GenotypePCA(LinearModel):
         meaning="""path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship`` (n,
             n) of the fitted samples, with their labels. The solver is then "gram".""",
     )
+    missing: str = parameter(
+        default="mean",
+        choices=("mean", "pairwise"),
+        meaning="""of calls. "mean": one holds its variant's mean, as in smartpca and plink2's
+            ``--pca meanimpute``. "pairwise": the relationship of two samples is the mean over the
+            variants that both have, as in plink2's ``--pca`` and :func:`streampca.grm`, monomorphic
+            ones counted. That matrix need not be positive semidefinite; what is certified are its
+            eigenpairs. Components are then unit columns Z'u that are not quite orthogonal, and
+            ``transform`` shrinks samples with missing calls, also fitted ones, where
+            ``project_samples`` does not. The solver is then "gram".""",
+    )
     solver: str = parameter(
         default="auto",
         meaning="""as in :class:`PCA`; "auto" iterates only where the exact solver does not fit.""",
@@ -323,7 +238,6 @@ class GenotypePCA(LinearModel):
     rates: Any = shared.RATES
 
     whiten = False
-    missing = "mean"
     kinship_: Kinship | None = None
 
     # -- fitting --------------------------------------------------------------------------------
@@ -376,7 +290,14 @@ class GenotypePCA(LinearModel):
             exact_first=True,
             random_state=seed,
             code_assumed=coding_is_assumed(opened, self.scale in ALLELE_SCALES),
-            outputs=GramOutputs(_text(self.loadings), _text(self.relationship), cohort, same_read),
+            missing="mean",
+            outputs=GramOutputs(
+                _text(self.loadings),
+                _text(self.relationship),
+                cohort,
+                same_read,
+                self._joint(fitted),
+            ),
         )
         request.check(fitted.shape)
         if self.loadings is not None and not self.components:
@@ -417,6 +338,17 @@ class GenotypePCA(LinearModel):
             columns = labelled_rows(outputs.loadings, COMPONENTS)
         warn_of_local_components(columns, result.labels.features)
         return result
+
+    def _joint(self, matrix: ChunkedMatrix) -> Any:
+        """What counts the calls that two samples share, where means are over these."""
+        if self.missing == "mean":
+            return None
+        if self.missing != "pairwise":
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'mean' or 'pairwise'")
+        from streampca.genetics.joint_calls import JointCalls
+
+        assumed = coding_is_assumed(matrix, self.scale in ALLELE_SCALES)
+        return JointCalls.of(self.maf, self.max_missing, assumed)
 
     def _kinship(self, sums: Mapping[str, Any], described: Mapping[str, Any]) -> Kinship | None:
         """The kinship that the fit counted, if it was asked."""

@@ -37,6 +37,13 @@ class JointCalls(Accumulator):
         self.n_variants = 0
         self.n_samples = 0
 
+    @classmethod
+    def of(cls, maf: float, max_missing: float, assumed: bool) -> Self:
+        """Of the variants that pass these filters.  assumed : that nothing says how calls are
+        coded."""
+        wanted = Standardize(scale="hwe", maf=maf, max_missing=max_missing, code_assumed=assumed)
+        return cls(wanted=wanted)
+
     def update(self, block: Any) -> None:
         self._check(block)
         block = block.part(self.part)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError, not_fitted, shorten, warn_caller
-from streampca.genetics.genotype_pca import ploidy_of, used_variants
+from streampca.genetics.genotype_result import ploidy_of, used_variants
 from streampca.genetics.sample_scores import (
     SOLVE_NBYTES,
     SampleSums,

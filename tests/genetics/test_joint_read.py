@@ -115,7 +115,7 @@ def test_interrupted_and_resumed(bed, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_read_together_is_refused(bed):
-    with pytest.raises(InvalidInputError, match="kinship= need the matrix of the samples"):
+    with pytest.raises(InvalidInputError, match="kinship= and missing='pairwise' need the matrix"):
         streampca.GenotypePCA(3, kinship=True, solver="randomized").fit(bed)
     with pytest.raises(InvalidInputError, match="kinship needs at least 2 samples"):
         streampca.GenotypePCA(1, kinship=True, keep=["s1"]).fit(bed)

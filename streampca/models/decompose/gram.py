@@ -41,13 +41,15 @@ from streampca.models.decompose.eigenproblem import (
 from streampca.models.decompose.gram_outputs import (
     GramOutputs,
     components_sink,
+    lengths_of_images,
+    mean_over_pairs,
     streamed_nbytes,
     with_others,
     write_relationship,
 )
 from streampca.models.results.projection import FeatureLoadings, ScoresOfAllSamples
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, larger, pass_spec
-from streampca.store import ColumnsSink, MemorySink, PartSink, labelled_vector
+from streampca.store import ColumnsSink, LabelledSink, MemorySink, PartSink, labelled_vector
 
 NOTHING_ELSE = GramOutputs()
 
@@ -65,6 +67,8 @@ def gram_candidates(
     sums: dict[str, Accumulator] = {"gram": gram}
     if request.missing == "mean" and (cohort is None or not request.components):
         sums["rows"] = RowMissing(part=part)
+    if outputs.joint is not None:
+        sums["joint"] = outputs.joint.blank(part=part)
     solve, flops = eigh_cost(n, request, k)
     streamed = outputs.loadings is not None
     held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, request)}
@@ -151,15 +155,7 @@ def gram_by_features(
         maps = {**others.parts, **maps}
         written_first = {name: PartSink(sink, others.place) for name, sink in sinks.items()}
     first = (yield Pass(spec, maps=maps, sinks=written_first)).accumulators
-    gram = first.pop("gram")
-    if outputs.relationship is not None:
-        samples = matrix.labels.samples
-        written = write_relationship(outputs.relationship, gram.lower(), gram.n_used, samples)
-    probed = gram.rounding()
-    if request.center:
-        remove_mean(gram.lower(), gram.z_probe, request.side.sample_weight)
-    space = solve_sample_space(gram.lower(), gram.z_probe, request, matrix, gram.n_used, probed)
-    del gram  # n x n
+    space, lengths, written = _solved(first, matrix, request, outputs)
     divisor = request.divisor(weight)
     second: dict[str, Any] = {}
     rows = None if cohort is None else cohort.rows
@@ -172,7 +168,7 @@ def gram_by_features(
         sink = components_sink(streamed, space.rank, variance, matrix, edges)
         # in this order: the last one moves the finished group to its path
         written_to = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
-        wanted = _loadings(loadings, request, space, written_to, rows, statistics)
+        wanted = _loadings(loadings, request, space, lengths, written_to, rows, statistics)
         second = (yield wanted).accumulators
         summary = statistics.stored(streamed)
     else:
@@ -181,7 +177,7 @@ def gram_by_features(
         if loadings is not None:
             components = np.empty((space.k, matrix.shape[1]))
             held = {"loadings": RowsSink(components.T, 0)}
-            second = (yield _loadings(loadings, request, space, held, rows)).accumulators
+            second = (yield _loadings(loadings, request, space, lengths, held, rows)).accumulators
             components = finish_components(components, space.rank, summary, request.center)
     if "removed" in sinks:
         summary = summary.without(sinks["removed"].values.T)
@@ -194,9 +190,31 @@ def gram_by_features(
     if cohort is not None and "scores" in second:
         fitted.scores = second["scores"].scores
         fitted.scores[cohort.rows] = space.u * space.s
-    if outputs.relationship is not None:  # not before: after an interruption the path must be free
+    if written is not None:  # not before: after an interruption the path must be free
         written.finish()
     return fitted
+
+
+def _solved(
+    first: dict[str, Any], matrix: ChunkedMatrix, request: Request, outputs: GramOutputs
+) -> tuple[SampleSpace, Array, LabelledSink | None]:
+    """(the eigenproblem solved, the lengths (k,) of Z'u, the relationship matrix if it is written).
+
+    first : sums of the first pass, from which those are taken that are not needed any more.
+    """
+    gram, joint = first.pop("gram"), first.pop("joint", None)
+    lower, used, written = gram.lower(), gram.n_used, None
+    samples = matrix.labels.samples
+    probed = gram.rounding()
+    if joint is not None:
+        probed = probed * mean_over_pairs(lower, joint, used, samples)
+    if outputs.relationship is not None:
+        written = write_relationship(outputs.relationship, lower, used, samples)
+    if request.center and joint is None:
+        remove_mean(lower, gram.z_probe, request.side.sample_weight)
+    space = solve_sample_space(lower, gram.z_probe, request, matrix, used, probed)
+    lengths = space.s if joint is None else lengths_of_images(lower, joint, used, space.u)
+    return space, lengths, written
 
 
 def _first_sinks(matrix: ChunkedMatrix, statistics: FeatureStatistics | None) -> dict[str, Any]:
@@ -213,15 +231,17 @@ def _loadings(
     spec: PassSpec,
     request: Request,
     space: SampleSpace,
+    lengths: Array,
     sinks: dict[str, Any],
     rows: Array | None,
     statistics: FeatureStatistics | None = None,
 ) -> Pass:
-    """The second pass.  rows : of the fitted samples, where blocks hold more.
+    """The second pass.
 
+    lengths : (k,) of Z'u.  rows : of the fitted samples, where blocks hold more.
     Components beyond the numerical rank are 0 here; in memory they are completed afterwards.
     """
-    real = np.where(np.arange(space.k) < space.rank, space.s, np.inf)
+    real = np.where(np.arange(space.k) < space.rank, lengths, np.inf)
     loadings = FeatureLoadings(request.standardize, rows)
     return Pass(
         spec,

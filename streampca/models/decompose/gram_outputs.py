@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix, work_dtype
 from streampca.models.results.linear_result import COMPONENTS
@@ -64,12 +65,15 @@ class GramOutputs:
     loadings, relationship : paths of new Zarr groups for components and relationship matrix.
     cohort : all samples, where some are fitted and all are scored in the pass for the loadings.
     same_read : what else is summed in the pass for the Gram matrix.
+    joint : counts the features that both of two samples have, ``shared(i)`` for those up to i; the
+        entries of the Gram matrix are then means over these, times the features used.
     """
 
     loadings: str | None = None
     relationship: str | None = None
     cohort: Cohort | None = None
     same_read: SameRead | None = None
+    joint: Any = None
 
 
 def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> LabelledSink:
@@ -133,3 +137,36 @@ def with_others(first: PassSpec, others: SameRead) -> PassSpec:
     return replace(
         both, kept=first.kept, scratch=lambda length: both.scratch(length) + others.scratch(length)
     )
+
+
+def mean_over_pairs(lower: Array, joint: Any, used: int, samples: AxisLabels) -> float:
+    """Divide the sums for each pair, in place, by the features that both have, times those used.
+
+    joint : as in :class:`GramOutputs`.  Returns the largest factor.
+    Raises InvalidInputError where two samples have no feature in common.
+    """
+    largest = 1.0
+    for i in range(len(lower)):
+        shared = joint.shared(i)
+        if not shared.all():
+            j = int(np.argmin(shared))
+            raise InvalidInputError(
+                f"{samples.name(j)} and {samples.name(i)} have no variant called in both: "
+                "missing='pairwise' has no relationship of them. Leave out ill-called samples, "
+                "max_sample_missing=0.1, or take missing='mean'"
+            )
+        lower[i, : i + 1] *= used / shared
+        largest = max(largest, used / int(shared.min()))
+    return largest
+
+
+def lengths_of_images(lower: Array, joint: Any, used: int, u: Array) -> Array:
+    """(k,) lengths of Z'u, from the Gram matrix after :func:`mean_over_pairs`.
+
+    u : (n, k).  Cost: 2 n^2 k flops.
+    """
+    squares = np.zeros(u.shape[1])
+    for i in range(len(lower)):
+        row = lower[i, : i + 1] * (joint.shared(i) / used)
+        squares += u[i] * (2.0 * (row @ u[: i + 1]) - row[i] * u[i])
+    return np.sqrt(np.maximum(squares, 0.0))

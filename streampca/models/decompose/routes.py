@@ -42,8 +42,8 @@ class Need(Enum):
         "which streams features"
     )
     MATRIX_OF_SAMPLES = (
-        "relationship=, loadings= and kinship= need the matrix of the samples, which "
-        "solver={solver!r} does not form; use solver='gram'"
+        "relationship=, loadings=, kinship= and missing='pairwise' need the matrix of the samples, "
+        "which solver={solver!r} does not form; use solver='gram'"
     )
     NUMBER_OF_COMPONENTS = (
         "solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
