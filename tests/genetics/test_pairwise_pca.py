@@ -123,9 +123,7 @@ def test_all_components_of_a_matrix_that_is_not_definite():
 def test_what_has_no_pairs_is_refused():
     calls = random_calls(10, 40, missing=0.0)
     calls[3, :20] = calls[7, 20:] = -1
-    with pytest.raises(
-        InvalidInputError, match="sample 3 and sample 7 have no variant"
-    ):
+    with pytest.raises(InvalidInputError, match="sample 3 and sample 7 have no variant"):
         streampca.GenotypePCA(2, missing="pairwise").fit(calls)
     with pytest.raises(InvalidInputError, match="'mean' or 'pairwise'"):
         streampca.GenotypePCA(2, missing="raise").fit(calls)
