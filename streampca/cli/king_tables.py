@@ -82,9 +82,21 @@ class KingTables:
             found.write_table(self.table, self.least, overwrite)
         if self.cutoff is not None:
             found.write_cutoff(prefix, self.cutoff, overwrite)
-            whole["unrelated"] = left = int(found.unrelated(self.cutoff).sum())
-            lines.append(f"{left} samples remain, no two of a kinship above {self.cutoff}")
+            whole["unrelated"] = int(found.unrelated(self.cutoff).sum())
+            lines.append(self.remaining(whole["unrelated"]))
         return whole, lines
+
+    @property
+    def smallest(self) -> float:
+        """Of the kinships that the lists and the summary need."""
+        least = DEGREES["third"]
+        return (
+            least if self.cutoff is None else min(least, kinship_threshold(self.cutoff, "cutoff"))
+        )
+
+    def remaining(self, count: int) -> str:
+        """A line on the samples without relatives."""
+        return f"{count} samples remain, no two of a kinship above {self.cutoff}"
 
 
 def _threshold(text: str) -> float | str:

@@ -22,6 +22,7 @@ from streampca.cli.outputs import check_outputs
 from streampca.cli.selection import SHARES, choose
 from streampca.cli.terminal import shown
 from streampca.genetics.filters import VariantFilter
+from streampca.genetics.kinship_result import write_cutoff
 from streampca.genetics.relationship import grm_paths
 
 MODIFIERS = {"cov": ("scale", None), "meanimpute": ("missing", "mean")}  # of --make-grm-bin
@@ -56,6 +57,11 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         add_fields(one, streampca.GenotypePCA, {name: {**flags, **OF_GENOTYPES[name]}})
     filter_options(one)
     one.add_argument("--remove", metavar="FILE", help="samples to leave out")
+    one.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="keep related pairs here, to go on after an interruption",
+    )
     running_options(one)
     source_options(one)
 
@@ -74,8 +80,21 @@ def run_relate(arguments: argparse.Namespace) -> int:
     whole: dict[str, Any] = {}
     lines: list[str] = []
     if king.paths:
-        found = streampca.kinship(matrix, **settings)
-        whole, lines = king.write(found, prefix, arguments.overwrite)
+        found = streampca.relatives(
+            matrix,
+            king.table,
+            least=king.smallest,
+            listed=king.least,
+            overwrite=arguments.overwrite,
+            checkpoint=arguments.checkpoint,
+            **settings,
+        )
+        whole, lines = found.to_dict(), [str(found)]
+        if king.cutoff is not None:
+            kept = found.unrelated(king.cutoff)
+            write_cutoff(prefix, found.samples, kept, arguments.overwrite)
+            whole["unrelated"] = int(kept.sum())
+            lines.append(king.remaining(whole["unrelated"]))
     if grm is not None:
         modifiers: dict[str, Any] = dict(MODIFIERS[one] for one in grm)
         related = streampca.grm(matrix, **modifiers, **settings)

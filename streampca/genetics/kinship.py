@@ -94,8 +94,13 @@ def plan_kinship(
 
     Raises MemoryLimitError if it does not fit, InvalidInputError for too many variants.
     """
+    refuse_many(matrix.shape[1])
+    return choose(matrix, "kinship", [whole_kinship(matrix, wanted)], memory_limit)
+
+
+def whole_kinship(matrix: ChunkedMatrix, wanted: Standardize) -> Candidate[PassResult]:
+    """All pairs in one pass."""
     n, p = matrix.shape
-    refuse_many(p)
     counts = KinshipCounts(wanted=wanted)
     spec = pass_spec(PAIRS, matrix, 1, {PAIRS: counts}, flops=n * n * p / 16)
     if matrix.sparse:  # blocks are expanded
@@ -107,8 +112,7 @@ def plan_kinship(
         )
     reason = "one pass over features; calls as bits, counted for every pair, exact"
     held = {"counts of pairs": spec.total_nbytes}
-    candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
-    return choose(matrix, "kinship", [candidate], memory_limit)
+    return Candidate("bit counts", reason, (spec,), held)
 
 
 def refuse_many(n_variants: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -27,9 +27,17 @@ class KinshipCounts(Accumulator):
     """
 
     axis = 1
+    last: int | None = None  # of the samples of a block, the number that are counted
     reuses = "_open"
-    settings = ("wanted", "part")
-    fields = ("shared", "lost_het", "lost_both", "het", "lost", "n_variants")
+    settings: ClassVar[tuple[str, ...]] = ("wanted", "part")
+    fields: ClassVar[tuple[str, ...]] = (
+        "shared",
+        "lost_het",
+        "lost_both",
+        "het",
+        "lost",
+        "n_variants",
+    )
 
     def __init__(self, *, wanted: Standardize = EVERY, part: str | None = None) -> None:
         self.wanted, self.part = wanted, part
@@ -49,19 +57,23 @@ class KinshipCounts(Accumulator):
         """
         self._check(block)
         block = block.part(self.part)
-        n = block.shape[0]
-        self._check_width(self.shared, n)
+        n = self.last or block.shape[0]
+        self._check_width(self.het, n)
         if self.shared is None:
-            self.shared, self.het, self.lost = np.zeros((n, n), np.int32), *np.zeros((2, n), int)
+            self._begin(n)
         values, code = calls_of(block)
         if self.wanted.code_assumed and block.stats.missing.any():
             self.wanted.refuse_other_counts(block.stats)
-        by_variant = values.T
+        by_variant = values.T[:, :n]
         if self.wanted.filters and not (kept := enough_calls(block.stats, self.wanted)).all():
             by_variant = by_variant[kept]
         if self._hold(by_variant, code):
             raise not_calls(block, values, code, "kinship")
         self.n_variants += len(by_variant)
+
+    def _begin(self, n: int) -> None:
+        """Empty counts."""
+        self.shared, self.het, self.lost = np.zeros((n, n), np.int32), *np.zeros((2, n), int)
 
     def _hold(self, by_variant: Array, code: int) -> int:
         """Take calls (m, n), and count those of whole pieces; returns how many cells are neither
@@ -100,13 +112,14 @@ class KinshipCounts(Accumulator):
         self.lost += lost
         # the last samples have the most pairs: whoever shares the work begins with them
         rows = [(i, min(i + kernels.ROWS, n)) for i in range(0, n, kernels.ROWS)][::-1]
-        each(lambda part: kernels.count_pairs(planes, *part, self.shared), rows)
+        into = (self.shared, self.shared.T)
+        each(lambda part: kernels.count_pairs(planes, *part, 0, *into), rows)
         if lost.any():
             if self.lost_het is None:
                 self.lost_het, self.lost_both = np.zeros((2, n, n), np.int32)
-            missing, into = planes[kernels.LOST], (self.lost_het, self.lost_both)
+            missing = planes[kernels.LOST]
             add = partial(kernels.count_lost, calls, code, missing)
-            each(lambda part: add(*part, *into), rows)
+            each(lambda part: add(*part, self.lost_het, self.lost_both), rows)
 
     def merge(self, other: Self) -> None:
         self.settle()
