@@ -3,9 +3,11 @@
 from functools import partial
 from importlib import import_module
 
-from streampca.imported import public_names, when_imported
+from streampca.imported import leave_unused_unloaded, public_names, when_imported
 
 __getattr__, __dir__, __all__ = public_names(__name__)  # of __init__.pyi
+
+leave_unused_unloaded()
 
 # The accessor ``da.streampca``, once streampca and xarray are imported, in any order.
 when_imported("xarray", partial(import_module, "streampca.xarray"))

@@ -190,6 +190,10 @@ class LocalComponentWarning(UserWarning):
     """One short region of the genome dominates a component."""
 
 
+class CallCodingWarning(UserWarning):
+    """Genotype calls have no heterozygote: inbred lines, or haploids that count twice."""
+
+
 class NonFounderWarning(UserWarning):
     """Allele frequencies include samples whose parents are in the data too."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import re
 import stat
@@ -23,12 +24,13 @@ from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 # substitutes for them are here too.
 
 PARQUET = (".parquet", ".parq", ".pq")  # how the names of such files end
-PLINK = (".bed", ".bim", ".fam")
 TEXTS = tuple(  # of tables that are text
     one + packed
     for packed in ("", ".gz", ".bz2", ".xz")
     for one in (".csv", ".tsv", ".tab", ".txt", ".data")
 )
+
+_BRACES = re.compile(r"\{(?:[0-9]+\.\.[0-9]+|[^{},/]+(?:,[^{},/]+)+)\}")
 
 BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -116,6 +118,25 @@ def paths_end(source: Any, suffixes: tuple[str, ...]) -> bool:
         isinstance(one, (str, os.PathLike)) and os.fspath(one).lower().endswith(suffixes)
         for one in listed
     )
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path of this machine stands for several: a glob, or with braces."""
+    several = glob.has_magic(path) or _BRACES.search(path) is not None
+    return several and "://" not in path and not os.path.exists(path)
+
+
+def without_braces(path: str) -> list[str]:
+    """The names that a path with braces stands for."""
+    if (found := _BRACES.search(path)) is None or "://" in path or os.path.exists(path):
+        return [path]
+    before, inside, after = path[: found.start()], found[0][1:-1], path[found.end() :]
+    names = inside.split(",")
+    if ".." in inside:
+        first, last = map(int, inside.split(".."))
+        step, width = (1, -1)[last < first], len(inside.split("..")[0]) * inside.startswith("0")
+        names = [str(i).zfill(width) for i in range(first, last + step, step)]
+    return [path for name in names for path in without_braces(before + name + after)]
 
 
 def refuse_special(path: str | os.PathLike[str]) -> None:

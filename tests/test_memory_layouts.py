@@ -1,7 +1,7 @@
 """Measured peak <= planned <= limit, for the smallest limit that a refusal names.
 
-Of whole processes, with their imports and an X in memory. Those that need no other libraries than
-their neighbours are forks (:mod:`tests.forks`), the others are interpreters of their own.
+Of whole processes, with their imports and an X in memory: forks (:mod:`tests.forks`), which import
+what no other needs, and a few interpreters of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ import xarray as xr
 import zarr
 
 from tests.forks import forked
-from tests.genotypes import random_calls, variant_names, write_plink
+from tests.genotypes import (
+    certain,
+    random_calls,
+    variant_names,
+    write_bgen,
+    write_pgen,
+    write_plink,
+    write_vcf,
+)
 from tests.peaks import needs_proc
 
 # Its arguments are a path and a program that defines fit(limit) -> the plans that were made.
@@ -124,6 +132,21 @@ def plink(path: Path) -> str:
     return str(path)
 
 
+def pgen(path: Path, dosages: bool) -> str:
+    """A .pgen of 1200 samples and 40,000 variants, or of dosages and 10,000."""
+    n, p = 1200, 10_000 if dosages else 40_000
+    rng = np.random.default_rng(0)
+    values = rng.random((n, p), "f4") * 2 if dosages else None
+    calls = rng.integers(-1, 3, (n, p), np.int8)
+    return write_pgen(path.with_suffix(""), calls, dosages=values)
+
+
+def bgen(path: Path) -> str:
+    """Dosages of 1200 samples and 3000 variants."""
+    calls = random_calls(1200, 3000)
+    return write_bgen(path.with_suffix(""), certain(calls), index=False)
+
+
 def sparse(n: int = 20_000, p: int = 3000, share: float = 0.03) -> scipy.sparse.csr_array:
     rng = np.random.default_rng(0)
     count = int(p * share)
@@ -188,7 +211,7 @@ def npz(path: Path) -> str:
 
 
 class Layout(NamedTuple):
-    """How X lies, and the program that fits it.  fork : whether its imports are those of others."""
+    """How X lies, and the program that fits it.  fork : not in an interpreter of its own."""
 
     make: Callable[[Path], str]
     suffix: str
@@ -269,6 +292,18 @@ LAYOUTS = {
         lambda path: calls(path, 300, 100_000), ".zarr", GENOTYPES
     ),
     "PLINK .bed": Layout(plink, ".bed", MODEL.format("GenotypePCA(5, " + LIMITED)),
+    "PLINK .pgen": Layout(
+        lambda path: pgen(path, False), ".pgen", MODEL.format("GenotypePCA(5, " + LIMITED)
+    ),
+    "dosages of a .pgen": Layout(
+        lambda path: pgen(path, True), ".pgen", MODEL.format("GenotypePCA(5, " + LIMITED)
+    ),
+    "dosages of a .bgen": Layout(bgen, ".bgen", MODEL.format("GenotypePCA(5, " + LIMITED)),
+    "BCF": Layout(
+        lambda path: write_vcf(path, random_calls(1200, 3000)),
+        ".bcf",
+        MODEL.format("GenotypePCA(5, " + LIMITED),
+    ),
     "kinship": Layout(
         lambda path: write_plink(path.with_suffix(""), random_calls(2000, 4000)), ".bed", KINSHIP
     ),
@@ -343,6 +378,7 @@ SHOWN = (
     "wide, a share of the variance",
     "tall float64, largest gap",
     "Zarr v2",
+    "PLINK .pgen",
     "data frame",
     "polars",
     "Dask data frame",
@@ -351,21 +387,13 @@ SHOWN = (
     "remove",
 )
 
-# what needs no other libraries than "tall float32"
-FORKED = (
-    "genotypes, loadings to Zarr",
-    "kinship",
-    "wide float64, all components",
-    "wide, stored by samples",
-    "tall, R factor",
-    "shards",
-    "tiny chunks",
-    "NumPy in memory",
-    "completion",
-    "batches",
-    "square, iterated",
-    "means in holes",
-    "factor analysis",
+# of a whole process: what a command takes, what kernels and libraries weigh
+INTERPRETERS = (
+    "tall float32",
+    "climate NetCDF, command line",
+    "PLINK .bed",
+    "Parquet",
+    "CSR in memory",
 )
 
 
@@ -373,7 +401,9 @@ def layouts() -> list[Any]:
     """Every layout; those that others show take their turn in the long run."""
     marks = {True: pytest.mark.soak, False: pytest.mark.slow}
     return [
-        pytest.param(one._replace(fork=name in FORKED), id=name, marks=marks[name in SHOWN])
+        pytest.param(
+            one._replace(fork=name not in INTERPRETERS), id=name, marks=marks[name in SHOWN]
+        )
         for name, one in LAYOUTS.items()
     ]
 

@@ -40,7 +40,7 @@ def test_every_option_that_an_answer_names_is_ours():
         "--grm-cutoff 0.1",
         "--autosome",
         "--missing --out y",
-        "--vcf x.vcf",
+        "--haps x.haps",
         "--indep-pairwise 50 5 0.2",
     ],
 )
@@ -71,7 +71,7 @@ def test_what_a_genotype_fit_warns_of_can_be_typed(tmp_path, capsys):
     bed = write_plink(tmp_path / "x", calls, chromosomes=["1"] * 150 + ["29"] * 50)
     assert main(["fit", bed, "-k", "2"]) == 0
     said = capsys.readouterr().err
-    assert "Take them by --chr all, or count them among the autosomes: --chr-set 29" in said
+    assert "Take them by --chr all, or say how many autosomes there are: --chr-set 29" in said
     for words in ("--chr all", "--chr-set 29", "--ld-r2 0.2", "--exclude-long-range-ld 37"):
         assert main(["plan", bed, "-k", "2", *shlex.split(words)]) == 0
     capsys.readouterr()

@@ -22,6 +22,11 @@ PACKAGE = Path(streampca.__file__).parent
 SOURCES = (".py", ".pyi", ".md", ".css", ".js", ".typed", "")
 NEVER = ("pandas", "xarray", "dask", "distributed", "matplotlib", "bokeh", "sklearn", "numba")
 SOLVING = ("scipy.linalg", "scipy.sparse", "scipy.special")  # what only a fit needs
+UNUSED = (  # by a fit of an array, or of a Zarr store
+    *(f"numpy.{one}" for one in ("f2py", "testing", "ctypeslib", "polynomial")),
+    "scipy.special",
+    "streampca.models.completion",
+)
 AT_ONCE = ("numpy", "scipy", "zarr", *NEVER)  # what neither the import nor --help needs
 
 STEPS = """
@@ -86,8 +91,23 @@ def test_only_what_is_needed_loads(tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((60, 8))
     np.save(tmp_path / "x.npy", x)
     PCA(2, progress=False).fit(x).save(tmp_path / "model")
-    code = STEPS.format(at_once=AT_ONCE, before_fits=(*NEVER, *SOLVING), never=NEVER)
+    never = (*NEVER, *UNUSED)
+    code = STEPS.format(at_once=AT_ONCE, before_fits=(*NEVER, *SOLVING), never=never)
     assert fresh(code, tmp_path) == ["import []", "--help []", "info []", "fit []"]
+
+
+def test_what_was_left_out_loads_when_it_is_used(tmp_path: Path) -> None:
+    code = """
+import streampca, numpy, sys
+import scipy.linalg
+copied = sys.modules["scipy._lib.array_api_compat.numpy"]
+print([one for one in ("f2py", "testing") if one in vars(numpy)])
+print(copied.testing.assert_equal is numpy.testing.assert_equal, numpy.testing is copied.testing)
+import numpy.f2py
+print(numpy.f2py is sys.modules["numpy.f2py"], callable(copied.f2py.run_main))
+print(numpy.ma.masked_array([1], [True]).count(), numpy.polynomial.Polynomial([1, 2])(3))
+"""
+    assert fresh(code, tmp_path) == ["[]", "True False", "True True", "0 7.0"]
 
 
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:

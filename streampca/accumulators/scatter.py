@@ -32,6 +32,7 @@ from streampca.kernels import (
     rank_k_update,
     rank_one_update,
     symmetrize,
+    update_nbytes,
     zeros,
 )
 from streampca.kernels.columns import line_keys
@@ -153,9 +154,9 @@ class Scatter(Accumulator):
         """Fix the shift of columns seen for the first time in this span: the block's mean."""
         if self._fixed.all():
             return
-        sample = block.thinned().stats
-        fresh = ~self._fixed & (sample.count > 0)
-        self._shift[fresh] = sample.mean[fresh].astype(dtype)
+        mean, seen = block.shift()
+        fresh = ~self._fixed & seen
+        self._shift[fresh] = mean[fresh].astype(dtype)
         self._fixed |= fresh
 
     def settle(self) -> None:
@@ -340,6 +341,9 @@ class Scatter(Accumulator):
         p = shape[1]
         return p * p * (8 if p <= NARROW else itemsize) + (6 + 2 * PROBES) * p * 8
 
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        return update_nbytes(shape[1])
+
     def _check_state(self, state: Mapping[str, Array]) -> None:
         super()._check_state(state)
         summed = {"mean", "mean_low", "missing", "s", "probed", "mean_error"}
@@ -397,4 +401,4 @@ class FoldScatter(Scatter):
         super().update(replace(block.take_rows(rows), start=0, stop=len(rows)))
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        return 8 * block_length * shape[1]  # a copy of the rows of a fold
+        return super().scratch_nbytes(shape, block_length) + 8 * block_length * shape[1]  # a copy

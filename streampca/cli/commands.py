@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import streampca
 from streampca.cli.messages import as_options
-from streampca.cli.plink_options import plink_answer
+from streampca.cli.plink_options import as_ours, plink_answer
 from streampca.cli.terminal import RED, YELLOW, announced, printable_output
 from streampca.errors import (
     BusyError,
@@ -148,8 +148,8 @@ class Parser(argparse.ArgumentParser):
         PLINK what it is here."""
         own = {} if self.named is None else self.named._option_string_actions
         if "--bfile" in own and self.named is not None:
-            words = sys.argv[1:] if args is None else args
-            if said := plink_answer(words, own):
+            args = as_ours(sys.argv[1:] if args is None else args)
+            if said := plink_answer(args, own):
                 self.named.error(said)
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:

@@ -14,6 +14,7 @@ from streampca.cli.genotypes import check_missing
 from streampca.cli.options import (
     STEPS,
     counts_options,
+    files_read,
     open_source,
     prepared_counts,
     print_fit,
@@ -140,7 +141,7 @@ def _check(arguments: argparse.Namespace) -> None:
     check_outputs(
         arrays=[arguments.output],
         tables=[arguments.plot],
-        sources=arguments.source,
+        sources=files_read(arguments),
         overwrite=arguments.overwrite,
     )
     known = (".html", *PICTURES)

@@ -25,6 +25,7 @@ from streampca.cli.kinds import (
 from streampca.cli.options import (
     components_wanted,
     counts_options,
+    files_read,
     open_source,
     output_options,
     planned_counts,
@@ -226,7 +227,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         tables=tables(arguments),
         datasets=labelled_paths(arguments),
         new=zarr_outputs(arguments),
-        sources=arguments.source,
+        sources=files_read(arguments),
         overwrite=arguments.overwrite,
     )
     if arguments.rotate and not arguments.components:
@@ -284,12 +285,12 @@ def _choose(arguments: argparse.Namespace, matrix: Any) -> Selection:
 def run_transform(arguments: argparse.Namespace) -> int:
     """``streampca transform``: scores of new rows on a saved model."""
     check_outputs(
-        scores=[arguments.output], sources=arguments.source, overwrite=arguments.overwrite
+        scores=[arguments.output], sources=files_read(arguments), overwrite=arguments.overwrite
     )
     model: Any = streampca.load(arguments.model)
     paths = score_paths(arguments.output, len(arguments.source) if model.scored_views == 2 else 1)
     if len(paths) == 2:
-        check_outputs(scores=paths, sources=arguments.source, overwrite=arguments.overwrite)
+        check_outputs(scores=paths, sources=files_read(arguments), overwrite=arguments.overwrite)
     settings = getattr(model, "pca", None) or model  # a rotated model has those of its PCA
     settings.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -13,8 +14,11 @@ from streampca.cli.commands import Parser
 from streampca.cli.fields import Spelling, add_fields
 from streampca.cli.king_tables import king_options, king_wanted
 from streampca.cli.options import (
+    OF_SOURCES,
     components_wanted,
+    files_read,
     open_source,
+    prefix_options,
     print_answer,
     progress_of,
     running_options,
@@ -48,8 +52,8 @@ FROM_PCA = ("solver", "tol", "max_passes", "rates", "components", "checkpoint")
 OF_GENOTYPES: dict[str, Spelling] = {
     "ploidy": {},
     "maf": {"help": "leave out rarer variants (by all fitted samples; PLINK counts only founders)"},
-    "max_missing": {"help": "largest share of missing calls of a variant"},
-    "max_sample_missing": {"help": "largest share of missing calls of a sample"},
+    "max_missing": {"help": "largest share of missing calls, or dosages, of a variant"},
+    "max_sample_missing": {"help": "largest share of missing calls, or dosages, of a sample"},
     "fit_samples": {"metavar": "FILE", "help": "fit on these (unrelated) samples, score everyone"},
     "loadings": {
         "metavar": "ZARR",
@@ -134,7 +138,7 @@ def _table_options(group: Any) -> None:
 
 def filter_options(group: Any) -> None:
     """Options that choose samples and variants."""
-    group.add_argument("--bfile", metavar="PREFIX", help="PREFIX.bed, .bim and .fam")
+    prefix_options(group)
     group.add_argument("--keep", metavar="FILE", help="samples to use")
     place = {"nargs": "+", "metavar": "CHR:FROM-TO"}
     spelled: dict[str, Spelling] = {
@@ -143,7 +147,13 @@ def filter_options(group: Any) -> None:
             "help": "e.g. 1-22,X, or 'all'; default: the autosomes and XY, as plink2 --pca. Every "
             "chromosome is treated as diploid in everyone, also X in males",
         },
-        "n_autosomes": {"type": int, "metavar": "N", "help": "number of autosomes"},
+        "n_autosomes": {
+            "flags": ["--autosome-num"],
+            "type": _autosomes,
+            "metavar": "N",
+            "help": "number of autosomes; N + 1 to N + 4 are then X, Y, XY and MT. Or --cow (29), "
+            "--dog (38), --horse (31), --mouse (19), --rice (12), --sheep (26)",
+        },
         "extract": {"metavar": "FILE", "help": "variants to use"},
         "exclude": {"metavar": "FILE", "help": "variants to leave out"},
         "regions": place,
@@ -155,7 +165,13 @@ def filter_options(group: Any) -> None:
     }
     for field in fields(VariantFilter):
         option = PLINK_NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
-        group.add_argument(option, dest=field.name, default=field.default, **spelled[field.name])
+        settings = {"dest": field.name, "default": field.default, **spelled[field.name]}
+        group.add_argument(*settings.pop("flags", []), option, **settings)
+
+
+def _autosomes(text: str) -> int:
+    """A number of autosomes; PLINK writes that of haploids as negative."""
+    return abs(int(text)) or int("none")  # argparse names the value
 
 
 def pruning_options(group: Any) -> None:
@@ -236,7 +252,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.set_defaults(run=run_project)
     one.add_argument("model")
     one.add_argument("source", nargs="*")
-    one.add_argument("--bfile", metavar="PREFIX")
+    prefix_options(one)
     one.add_argument("--keep", metavar="FILE", help="samples to project, as in PLINK")
     one.add_argument("--remove", metavar="FILE", help="samples to leave out")
     one.add_argument("--loadings", metavar="ZARR", help="where the fit streamed the components")
@@ -268,7 +284,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one = parsers["convert"]
     one.set_defaults(run=run_convert)
     one.add_argument("source", nargs="*")
-    one.add_argument("--bfile", metavar="PREFIX")
+    prefix_options(one)
     one.add_argument("-o", "--output", required=True, metavar="ZARR")
     one.add_argument("--overwrite", action="store_true")
     one.add_argument("--memory-limit", metavar="SIZE", help="e.g. 512MiB; refuse to exceed it")
@@ -335,12 +351,26 @@ def run_project(arguments: argparse.Namespace) -> int:
 def run_convert(arguments: argparse.Namespace) -> int:
     """``streampca convert``."""
     from streampca.operations.convert import convert
+    from streampca.operations.convert_vcf import vcf_cost, vcf_files
 
     check_endings(arrays=[arguments.output])
     if "://" not in arguments.output:
         check_writable(Path(arguments.output))
+    source: Any = files_read(arguments)
+    if files := vcf_files(source):
+        for name, entry in OF_SOURCES.items():
+            if getattr(arguments, name) not in (None, False, entry.default):
+                raise InvalidInputError(
+                    f"--{name.replace('_', '-')}: vcf2zarr keeps all variants and fields; say it "
+                    f"where {arguments.output} is opened"
+                )
+        print(
+            f"{', '.join(map(shown, files))}: {vcf_cost(files, arguments.output)}", file=sys.stderr
+        )
+    else:
+        source = open_source(arguments)
     done = convert(
-        open_source(arguments),
+        source,
         arguments.output,
         overwrite=arguments.overwrite,
         memory_limit=arguments.memory_limit,
@@ -362,8 +392,3 @@ def run_convert(arguments: argparse.Namespace) -> int:
     }
     print(json_of(text))
     return 0
-
-
-def files_read(arguments: argparse.Namespace) -> list[str]:
-    """The sources that are named, and the fileset of ``--bfile``."""
-    return [*arguments.source, *([f"{arguments.bfile}.bed"] if arguments.bfile else [])]

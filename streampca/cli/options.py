@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,12 +22,15 @@ from streampca.matrix.labels import json_of
 from streampca.operations.sections import SECTIONS
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
+from streampca.sources.genotypes.formats import FORMATS
 from streampca.sources.images import are_images
 from streampca.sources.opening import TABLES
 from streampca.sources.ratings.recognition import recognised
 from streampca.sources.tables.text_options import TEXT_OPTIONS
 
 # The source.
+
+VZS = "vzs"  # of PLINK's --pfile: the table of variants is compressed
 
 
 def _dimension(text: str) -> str | int:
@@ -41,6 +45,7 @@ SPELLED: dict[str, Spelling] = {  # entry of a source -> what its option takes
     "na_values": {"nargs": "+", "action": "extend", "metavar": "TEXT"},
     "missing_value": {"type": float, "metavar": "X"},
     "header": {"action": argparse.BooleanOptionalAction},
+    "dosages": {"action": argparse.BooleanOptionalAction},
     "external_links": {"action": "store_true"},
 }
 OF_SOURCES = {name: value for name, value in SECTIONS["source"].items() if name != "path"}
@@ -150,14 +155,35 @@ def refuse_ratings(path: str) -> None:
     )
 
 
+def prefix_options(group: Any) -> None:
+    """PLINK's options that name a source of genotypes."""
+    for one in FORMATS:
+        if one.option is not None:
+            name, path = one.option
+            if path == "{}":
+                group.add_argument(f"--{name}", metavar="FILE", help=f"a {one.name}")
+                continue
+            stands_for = [os.path.basename(file) for file in one.files(path.format("PREFIX"))]
+            group.add_argument(f"--{name}", metavar="PREFIX", help=", ".join(stands_for))
+
+
+def files_read(arguments: argparse.Namespace) -> list[str]:
+    """The sources that are named, by their paths or by an option of PLINK."""
+    named = [one.option for one in FORMATS if one.option is not None]
+    values = [(getattr(arguments, name, None), path) for name, path in named]
+    prefixed = [path.format(value) for value, path in values if value]
+    paths = [*(arguments.source or [])]
+    if prefixed and VZS in paths and not os.path.exists(VZS):
+        paths.remove(VZS)  # --pfile x vzs: a .pvar.zst is found without it
+    return [*paths, *prefixed]
+
+
 def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
     """The matrix that the arguments name: one path or URL, or several filesets.
 
     Raises InvalidInputError if they name none, and what ``streampca.open`` raises.
     """
-    paths = list(arguments.source or [])
-    if getattr(arguments, "bfile", None):
-        paths.append(f"{arguments.bfile}.bed")
+    paths = files_read(arguments)
     if not paths:
         raise InvalidInputError("no source named; give a path, or --bfile PREFIX")
     source = paths[0] if len(paths) == 1 else paths

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from streampca.cli.score_files import ZARR, ending, is_file, scores_in
 from streampca.errors import InvalidInputError, OccupiedError, OutputError
 from streampca.matrix import VIEWS, ChunkedMatrix
 from streampca.models.explore.anndata_results import check_target
+from streampca.paths import without_braces
+from streampca.sources.genotypes.formats import CALLS, format_of
 from streampca.store import is_bundle
 from streampca.store.labelled import SUFFIXES, write_dataset
 from streampca.store.places import exists_already, refuse_inside, sweep
@@ -84,11 +87,10 @@ def check_outputs(
 def _files_of(sources: Paths) -> list[str]:
     """The local files and folders of sources: patterns, and filesets by any of their names."""
     found: list[str] = []
-    for source in filter(None, sources):
+    for source in chain.from_iterable(map(without_braces, filter(None, sources))):
         found += [source] if os.path.exists(source) else glob.glob(source, recursive=True)
-        found += [f"{source}.bed"] if os.path.exists(f"{source}.bed") else []
-    stems = [one.removesuffix(".bed") for one in found if one.endswith(".bed")]
-    return found + [f"{stem}.{end}" for stem in stems for end in ("bim", "fam")]
+        found += [source + end for end in CALLS if os.path.exists(source + end)]
+    return found + [file for one in found if (kind := format_of(one)) for file in kind.files(one)]
 
 
 def check_endings(models: Paths = (), arrays: Paths = (), tables: Paths = ()) -> None:

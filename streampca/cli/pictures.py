@@ -49,6 +49,7 @@ KINDS = ("scree", "spectrum", *OF_SEVERAL, *OF_ONE, "r2", "validation", "sweeps"
 LABELS = "one label per sample, each on a line; or cells.h5ad:NAME, a column of obs"
 TABLES = (".tsv", ".txt", ".eigenvec", ".sscore")
 IN_OBSM = re.compile(r"(.+\.(?:h5ad|zarr)):([^:/]+)")  # a path, and a name in obsm
+MOST_POPULATIONS = 40  # of which a legend is readable
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
@@ -102,7 +103,12 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 
 def _panel_options(one: Parser) -> None:
-    one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
+    one.add_argument(
+        "--panel",
+        metavar="FILE",
+        help="a table of sample ids and their labels, or a .ind of EIGENSOFT (default: the "
+        "populations of the .ind with which the model was fitted)",
+    )
     one.add_argument(
         "--panel-column",
         metavar="NAME",
@@ -189,19 +195,26 @@ def _samples_of(
         fitted = result.labels.samples
         known = (labels, None) if labels is not None else _panel_of_both(arguments, fitted, samples)
         return kind, {"new_scores": scores, "labels": known[0], "new_labels": known[1]}
-    if labels is None and arguments.panel is not None:
-        labels = read_panel(arguments.panel, samples, arguments.panel_column)
+    labels = _groups(arguments, samples) if labels is None else labels
     if kind == "pcs":
         return kind, {"scores": scores}
     more = {"ellipses": True} if kind == "scores" and arguments.ellipses else {}
     return kind, {"scores": scores, "labels": labels, **more}
 
 
+def _groups(arguments: argparse.Namespace, samples: Any) -> list[str] | None:
+    """Labels of the samples by --panel, or else the populations that came with them."""
+    if arguments.panel is not None:
+        return read_panel(arguments.panel, samples, arguments.panel_column)
+    names = [str(name) for name in samples.extra.get("population", ())]
+    return names if 1 < len({*names}) <= MOST_POPULATIONS else None
+
+
 def _panel_of_both(arguments: argparse.Namespace, fitted: Any, new: Any) -> tuple[Any, Any]:
     """Labels of the samples of the fit and of new ones; None for those that no panel names."""
-    found: list[Any] = [None, None]
     if arguments.panel is None:
-        return None, None
+        return _groups(arguments, fitted), _groups(arguments, new)
+    found: list[Any] = [None, None]
     for i, samples in enumerate((fitted, new)):
         try:
             found[i] = read_panel(arguments.panel, samples, arguments.panel_column)
@@ -257,8 +270,7 @@ def run_report(arguments: argparse.Namespace) -> int:
         scores = scores_of_both(arguments.scores)
     elif arguments.scores:
         samples, scores = read_scores(arguments.scores, samples, result)
-    if labels is None and arguments.panel is not None:
-        labels = read_panel(arguments.panel, samples, arguments.panel_column)
+    labels = _groups(arguments, samples) if labels is None else labels
     title, place = arguments.title, arguments.model
     made = report_of(result, scores=scores, labels=labels, title=title, path=place)
     made.save(output)

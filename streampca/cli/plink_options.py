@@ -13,13 +13,22 @@ from collections.abc import Collection, Sequence
 ANSWERS = {
     # inputs
     "not read; convert it first: plink2 {} --make-bed --out y, then --bfile y": (
-        "pfile x; bpfile x; vcf x.vcf.gz; bcf x.bcf; bgen x.bgen ref-first; haps x.haps; data x; "
-        "gen x.gen; import-dosage x; pmerge-list list.txt"
+        "haps x.haps; data x; gen x.gen; import-dosage x; pmerge-list list.txt"
     ),
     "not read; convert it first: plink1.9 {} --make-bed --out y, then --bfile y": (
         "file x; tfile x; lfile x"
     ),
     "--bfile x, or the path of the .bed": "bed; bim; fam",
+    "--eigfile x, or the path of the .geno, with --variant-file and --sample-file": (
+        "eiggeno; eigsnp; eigind"
+    ),
+    "--pfile x, or the path of the .pgen": "bpfile; pgen; pvar; psam",
+    "--bgen x.bgen --sample-file x.sample": "sample",
+    "not here: calls are those that a .pgen stores, else those of dosages within 0.1; to make a "
+    ".pgen of others: plink2 --pfile x {} --make-pgen --out y": (
+        "hard-call-threshold 0.2; dosage-erase-threshold 0.01"
+    ),
+    "the default is missing, with a warning": "vcf-half-call",
     "name several filesets: streampca fit a.bed b.bed": "merge-list; bmerge; merge; pmerge",
     # variants
     "not here; filter first: plink2 --bfile x {} --make-bed --out y": (
@@ -29,14 +38,11 @@ ANSWERS = {
         "new-id-max-allele-len 50"
     ),
     "--maf X, where X is the number of copies / (2 x samples)": "mac",
-    "--multiallelic drop, of a VCF Zarr; a .bed has two alleles": "max-alleles",
+    "--multiallelic drop; a .bed has two alleles": "max-alleles",
     "the default, with XY, PAR1 and PAR2; without these: --chr 1-22": "autosome",
     "the default": "autosome-par; autosome-xy; keep-allele-order; real-ref-alleles",
     "name the others: --chr 1-5,7-22": "not-chr",
     "the default; such chromosomes are fitted with --chr all": "allow-extra-chr",
-    "--chr-set N, where N is the number of autosomes": (
-        "autosome-num; cow; dog; horse; mouse; rice; sheep; human"
-    ),
     "--region 6:25000000-34000000": (
         "from; to; from-bp; to-bp; from-kb; to-kb; from-mb; to-mb; window"
     ),
@@ -109,6 +115,41 @@ _BY_NAME = {
     for answer, options in ANSWERS.items()
     for one in options.split("; ")
 }
+
+
+SPECIES = {  # PLINK's names -> autosomes
+    "--cow": 29,
+    "--dog": 38,
+    "--horse": 31,
+    "--human": 22,
+    "--mouse": 19,
+    "--rice": 12,
+    "--sheep": 26,
+}
+MODES = {  # what PLINK takes behind the file of an option -> ours
+    ("--bgen", "ref-first"): ["--reference-allele", "first"],
+    ("--bgen", "ref-last"): ["--reference-allele", "last"],
+    ("--bgen", "ref-unknown"): ["--reference-allele", "last"],
+    ("--vcf", "dosage=DS"): ["--dosages"],
+    ("--bcf", "dosage=DS"): ["--dosages"],
+}
+ABSENT = ("no-x", "no-y", "no-xy", "no-mt")  # chromosomes that a species has not: nothing follows
+
+
+def as_ours(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which PLINK's names of species, and the words behind a file, are options."""
+    words: list[str] = []
+    modes = {word: ours for (option, word), ours in MODES.items() if option in arguments}
+    of_set = False  # whether a number of autosomes may be followed by chromosomes that are absent
+    for word in arguments:
+        if word in SPECIES:
+            words += ["--chr-set", str(SPECIES[word])]
+        elif word in modes:
+            words += modes[word]
+        elif not (of_set and word in ABSENT):
+            words.append(word)
+            of_set = word.startswith("--chr-set") or (of_set and not word.startswith("--"))
+    return words
 
 
 def plink_answer(arguments: Sequence[str], own: Collection[str]) -> str:

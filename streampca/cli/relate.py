@@ -9,9 +9,10 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.fields import add_fields
-from streampca.cli.genotypes import OF_GENOTYPES, PLINK_NAMES, files_read, filter_options
+from streampca.cli.genotypes import OF_GENOTYPES, PLINK_NAMES, filter_options
 from streampca.cli.king_tables import KingTables, king_options
 from streampca.cli.options import (
+    files_read,
     open_source,
     print_answer,
     running_options,

@@ -164,7 +164,7 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     pruning = prune_ld(judged, **asdict(rules), **running)
     if not len(pruning.kept):
         raise InvalidInputError(f"LD pruning leaves none of {called.shape[1]} variants")
-    before.append((pruning.plan, pruning.cost))
+    before += [*pruning.before, (pruning.plan, pruning.cost)]
     fitted = None
     if king_wanted(arguments):  # of all that are called, in the read of the fit
         fitted = np.zeros(called.shape[1], np.bool_)

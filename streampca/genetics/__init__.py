@@ -13,7 +13,7 @@ streampca convert x.bed -o x.zarr
 ```
 
 ```python
-model = streampca.GenotypePCA(10, scale="hwe", maf=0.01).fit("chr*.bed")  # or a VCF Zarr, int8 Zarr
+model = streampca.GenotypePCA(10, scale="hwe", maf=0.01).fit("chr*.bed")  # or .pgen, VCF Zarr, ...
 model.eigenvalues_  # of ZZ'/M, as PLINK's .eigenval; explained_variance_ beside it
 model.tracy_widom_  # EIGENSOFT's significance of each component
 model.fit_transform("x.bed")  # scores; eigenvectors_, frequencies_, result_.missing_by_sample, ...
@@ -29,6 +29,15 @@ unless you ask for more, as in plink2; chromosome X then counts as diploid in ev
 `--ld-r2` the order is PLINK's: samples by `--mind`, variants by `--geno` and `--maf`, then pruning.
 What was left out, and why, is reported. A config file holds the same options; those on the command
 line win. Outputs are checked before anything is read, and replaced only with `--overwrite`.
+
+**PGEN and dosages.** `x.pgen` (or `--pfile x`) is read with its `.pvar`, `.pvar.zst` or `.bim`, and
+its `.psam` or `.fam`. A .pgen of calls has the bits of the .bed. Where it stores dosages these are
+read, as PLINK does: they count in frequencies, `maf`, components and projections, and a dosage that
+is missing in `max_missing` (`--geno dosage` of PLINK; its `--geno` judges the calls). Kinship and
+pruning take the calls that are stored. `--no-dosages` takes the calls everywhere. Variants of more
+than two alleles are refused, or left out by `--multiallelic drop`. Chromosomes in files of their
+own, of any format, are named by a pattern: `'chr*.pgen'`, `'chr{1..22}.pgen'`; the samples of all
+must be the same, in one order.
 
 **Differences from PLINK.** Frequencies, `maf` and pruning use all fitted samples, also children of
 others (with a warning), where PLINK asks founders only: with the founders as `fit_samples` they are

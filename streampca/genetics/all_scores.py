@@ -21,7 +21,8 @@ def project_all(
 ) -> tuple[Array, Array]:
     """(scores (n, k), missing calls (n,)) of all samples.  options : for such rows."""
     projection = Projection.of(result, RowOptions(missing="mean"))
-    projection = replace(projection, counts=None)  # the fit has looked at these calls
+    if result.n_samples == everyone.shape[0]:
+        projection = replace(projection, counts=None)  # the fit has looked at these calls
     passes = RowPasses(everyone, options, running, result.kept_nbytes)
     if easier_axis(everyone) == 1:
         operands, settings = projection.operands()

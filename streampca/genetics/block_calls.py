@@ -8,6 +8,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
+from streampca.matrix.standardize import coding_repair
 
 
 def calls_of(block: Any) -> tuple[Array, int]:
@@ -26,16 +27,24 @@ def calls_of(block: Any) -> tuple[Array, int]:
     return calls, -1
 
 
-def not_calls(block: Any, values: Array, code: int, method: str) -> InvalidInputError:
-    """The error for cells that are not calls.  values, code : of :func:`calls_of`."""
+def not_calls(
+    block: Any, values: Array, code: int, method: str, assumed: bool = False
+) -> InvalidInputError:
+    """The error for cells that are not calls.
+
+    values, code : of :func:`calls_of`.  assumed : nobody stated the code of missing ones.
+    """
     bad = (values != code) & ((values < 0) | (values > 2))
     columns = np.flatnonzero(bad.any(axis=0))
-    found = np.unique(block.dense()[bad]).tolist()
-    advice = ""
-    if block.missing_value is None and len(found) == 1:
-        advice = f" If {found[0]:g} means missing, say missing_value={found[0]:g}."
-    examples = shorten([f"{value:g}" for value in found])
+    dense = block.dense()
+    found = np.unique(dense[bad])
+    examples = shorten([f"{value:g}" for value in found.tolist()])
+    seen = dense[values != code]
+    if np.all(found == np.rint(found)):
+        repair = coding_repair(seen.min(), seen.max(), 2, assumed and bool(np.any(values == code)))
+    else:
+        repair = "Round dosages: np.rint(X)."
     return InvalidInputError(
         f"{block.describe()}, {block.name_columns(columns)} hold {examples}; {method} needs "
-        f"calls 0, 1 or 2 (copies of an allele) or missing.{advice}"
+        f"calls 0, 1 or 2 (copies of an allele) or missing. {repair}"
     )

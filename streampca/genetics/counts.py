@@ -8,6 +8,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator, Moments, RowMissing
 from streampca.errors import (
+    CallCodingWarning,
     InvalidInputError,
     LocalComponentWarning,
     NonFounderWarning,
@@ -16,7 +17,7 @@ from streampca.errors import (
 )
 from streampca.genetics.local_loadings import local_components
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize, select
+from streampca.matrix import ALLELE_SCALES, AxisLabels, ChunkedMatrix, Standardize, select
 from streampca.matrix.standardize import exceeds
 from streampca.passes import (
     Candidate,
@@ -29,7 +30,7 @@ from streampca.passes import (
     execute,
     pass_spec,
 )
-from streampca.sources.genotypes.allele_counts import code_is_assumed
+from streampca.sources.genotypes.allele_counts import DIPLOID, code_is_assumed
 from streampca.sources.genotypes.variants import NO_PARENT
 
 SAMPLES = "calls by sample"  # the name of the pass, and of its sums
@@ -68,18 +69,23 @@ def well_called(
     """
     assumed = code_is_assumed(matrix)
     wanted = Standardize(
-        scale="hwe", ploidy=ploidy, maf=maf, max_missing=max_missing, code_assumed=assumed
+        scale="hwe",
+        ploidy=ploidy,
+        maf=maf,
+        max_missing=max_missing,
+        code_assumed=assumed,
+        method="a filter by frequency or missing calls",
     )
     made = [] if made is None else made
     running = Running(memory_limit, scheduler, progress)
     if share_of(max_sample_missing) < 1.0:
-        lost = _counted(matrix, SAMPLES, RowMissing(), made, running).counts()
+        lost = counted(matrix, SAMPLES, RowMissing(), made, running).counts()
         kept = well_called_samples(matrix, lost, max_sample_missing)
         matrix = select(matrix, samples=kept)
         rows = None if rows is None else rows[kept]
     if wanted.filters:
         judges = matrix if rows is None else select(matrix, samples=rows)
-        stats = _counted(judges, "calls by variant", Moments(), made, running).columns()
+        stats = counted(judges, "calls by variant", Moments(), made, running).columns()
         kept = enough_calls(stats, wanted)
         if not kept.any():
             raise InvalidInputError(
@@ -146,7 +152,15 @@ def _counting(
     return choose(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
 
 
-def _counted(
+def frequencies(
+    matrix: ChunkedMatrix, made: list[tuple[Plan, PassCost]], running: Running
+) -> Array:
+    """(p,) frequencies of the counted allele of diploids, in one pass; 0 without a call."""
+    stats = counted(matrix, "allele frequencies", Moments(), made, running).columns()
+    return np.asarray(np.where(stats.count > 0, stats.mean / DIPLOID, 0.0))
+
+
+def counted(
     matrix: ChunkedMatrix,
     name: str,
     accumulator: Accumulator,
@@ -176,6 +190,26 @@ def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
             "ancestry. Prune, streampca.prune_ld(X), or leave such regions out, "
             "VariantFilter(exclude_long_range_ld=37) or 38.",
             LocalComponentWarning,
+        )
+
+
+def warn_of_inbred(result: Any, scale: str | None) -> None:
+    """Warn of calls 0 and 2 without a 1, which Hardy-Weinberg scaling takes for too variable."""
+    diploid = result.settings["ploidy"] == DIPLOID
+    if scale not in ALLELE_SCALES or not diploid or result.feature_variance is None:
+        return
+    lost = 0 if result.missing is None else np.asarray(result.missing)
+    calls, mean = result.n_samples - lost, np.asarray(result.mean)
+    squares = np.asarray(result.feature_variance) * (result.n_samples - result.ddof)
+    homozygous = mean * (DIPLOID - mean)  # mean of x (2 - x), 1 for each heterozygote
+    heterozygous = np.maximum(homozygous * calls - squares, 0.0).sum()
+    expected = float(np.sum(homozygous * calls) / 2.0)
+    if expected > 15.0 and heterozygous < max(0.5, 1e-6 * expected):
+        warn_caller(
+            f"none of the calls is 1, where about {expected:.0f} are expected in outbred diploids: "
+            f"scale={scale!r} gives eigenvalues twice as large. If these are inbred lines or "
+            "haploids, X // 2 has their counts: GenotypePCA(ploidy=1)",
+            CallCodingWarning,
         )
 
 

@@ -19,6 +19,7 @@ from streampca.genetics.id_lists import Names, names_of, read_names, sample_mask
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.matrix.columns import Column, as_text, by_pieces, is_among, numbered, textual
+from streampca.models.contract.request import whole_number
 from streampca.sources.genotypes.variants import (
     DIPLOID,
     HUMAN,
@@ -108,6 +109,7 @@ def in_long_range_ld(chromosome: Any, position: Any, build: int | str = 37) -> A
 #
 # All of it needs labels only: nothing is read.
 
+AUTOSOMES = (26, 29, 31, 38)  # of sheep, cow, horse and dog
 UNPLACED = "0"  # the chromosome of variants without a position: PLINK leaves them out
 _REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
 
@@ -139,6 +141,9 @@ class VariantFilter:
     regions: Sequence[str] = ()
     exclude_regions: Sequence[str] = ()
     exclude_long_range_ld: int | str | None = None
+
+    def __post_init__(self) -> None:
+        whole_number("n_autosomes", self.n_autosomes)
 
     def mask(self, labels: AxisLabels) -> Array:
         """(p,) True = used.
@@ -270,8 +275,13 @@ def _warn_of_unknown(left_out: Counter[str]) -> None:
     names = sorted(left_out.keys() - {*LETTERS, UNPLACED})
     if names:
         numbers = [int(name) for name in names if name.isdecimal()]
-        among = ", or count them among the autosomes: " if numbers else ""
-        among += f"n_autosomes={max(numbers)}" if numbers else ""
+        among = ""
+        if numbers:
+            likely = [n for n in AUTOSOMES if n <= max(numbers) <= n + len(LETTERS)]
+            among = (
+                f", or say how many autosomes there are: n_autosomes={[max(numbers), *likely][-1]}"
+            )
+            among += " (dog 38, horse 31, cow 29, sheep 26)"
         warn_caller(
             f"{sum(left_out[name] for name in names)} variants are left out with the chromosomes "
             f"that are no autosomes, on {shorten(names, len(names))}, no known code. Take them by "

@@ -19,6 +19,7 @@ from streampca.genetics.counts import (
     counting_samples,
     share_of,
     warn_of_children,
+    warn_of_inbred,
     warn_of_local_components,
     well_called_samples,
 )
@@ -26,7 +27,7 @@ from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.kernels import Array
-from streampca.matrix import ALLELE_SCALES, ChunkedMatrix, Labels, Standardize, select
+from streampca.matrix import ChunkedMatrix, Labels, Standardize, select
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.linear import LinearModel
 from streampca.models.contract.parameters import Kept, parameter
@@ -42,7 +43,6 @@ from streampca.passes import Candidate, Outcome, Planned
 from streampca.solvers import TracyWidom
 from streampca.sources.genotypes.allele_counts import (
     MISSING_CALL,
-    coding_is_assumed,
     copies_are_unstated,
     refuse_other_ploidy,
     with_missing_calls,
@@ -77,6 +77,7 @@ class GenotypeRequest(Request):
             self.maf,
             self.max_missing,
             self.code_assumed,
+            counts=True,
         )
 
     def refuse_unused(self, used: int, total: int) -> None:
@@ -289,7 +290,7 @@ class GenotypePCA(LinearModel):
             max_passes=max_passes,
             exact_first=True,
             random_state=seed,
-            code_assumed=coding_is_assumed(opened, self.scale in ALLELE_SCALES),
+            code_assumed=copies_are_unstated(opened),
             missing="mean",
             outputs=GramOutputs(
                 _text(self.loadings),
@@ -337,6 +338,8 @@ class GenotypePCA(LinearModel):
         if outputs.loadings is not None:
             columns = labelled_rows(outputs.loadings, COMPONENTS)
         warn_of_local_components(columns, result.labels.features)
+        if copies_are_unstated(everyone):
+            warn_of_inbred(result, self.scale)
         return result
 
     def _joint(self, matrix: ChunkedMatrix) -> Any:
@@ -347,8 +350,7 @@ class GenotypePCA(LinearModel):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'mean' or 'pairwise'")
         from streampca.genetics.joint_calls import JointCalls
 
-        assumed = coding_is_assumed(matrix, self.scale in ALLELE_SCALES)
-        return JointCalls.of(self.maf, self.max_missing, assumed)
+        return JointCalls.of(self.maf, self.max_missing, copies_are_unstated(matrix))
 
     def _kinship(self, sums: Mapping[str, Any], described: Mapping[str, Any]) -> Kinship | None:
         """The kinship that the fit counted, if it was asked."""
@@ -363,12 +365,8 @@ class GenotypePCA(LinearModel):
         return np.array(self.fit(X, dim=dim).scores_)
 
     def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
-        counts = self.scale in ALLELE_SCALES
-        if isinstance(rows, LazyRows):
-            unstated = rows.matrix is None or copies_are_unstated(rows.matrix)
-            unstated &= counts or rows.rows.dtype.kind == "i"
-        else:
-            unstated = coding_is_assumed(rows, counts)
+        matrix = rows.matrix if isinstance(rows, LazyRows) else rows
+        unstated = matrix is None or copies_are_unstated(matrix)
         return replace(super()._options(rows), unstated=unstated and rows.design is None)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:

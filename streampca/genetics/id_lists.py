@@ -34,15 +34,18 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
         _refuse_ambiguous(individual, both, wanted, option)
         columns += [individual, *both]
     else:  # a family may be part of the name, as FID:IID
+        wanted = [name.removeprefix("0 ") for name in wanted]  # PLINK's "no family"
         blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
         wanted = [name if name in blank else name.replace(" ", ":") for name in wanted]
     chosen = np.zeros(len(labels), dtype=bool)
     for column in columns:
         chosen |= is_among(column, wanted)
     if not chosen.any():
+        marks = [mark for mark in ",;\"'" if all(mark in name for name in wanted)]
+        advice = f". Separate ids by blanks or tabs, without {marks[0]}" if marks else ""
         raise InvalidInputError(
             f"{option}: none of {shorten(wanted[:4], len(wanted))} is a sample of the data; its "
-            f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}"
+            f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}{advice}"
         )
     warn_of_absent(wanted, [column[chosen] for column in columns], option)
     return chosen
@@ -100,6 +103,8 @@ def read_names(names: Names, columns: int | None = None) -> list[str]:
     lines = read_text(names).splitlines()
     if lines and lines[0].startswith("#IID"):  # PLINK 2: no family, and further columns
         columns = columns and 1
+    if columns and lines and lines[0].upper().split()[:2] == ["FID", "IID"]:
+        del lines[0]
     words = [line.split() for line in lines if line.strip() and line[0] != "#"]
     if not words:
         raise InvalidInputError(f"{names} is empty; expected ids, one or more in a line")

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names
 from streampca.genetics.kinship import refuse_many
 from streampca.genetics.kinship_counts import KinshipCounts
 from streampca.genetics.kinship_result import Kinship
-from streampca.genetics.pair_passes import AUTOSOMES, refuse_pairs
+from streampca.genetics.pair_passes import AUTOSOMES, PairSettings, refuse_pairs
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Standardize, select
+from streampca.matrix import Block, ChunkedMatrix, select
 from streampca.models.decompose.gram_outputs import SameRead
-from streampca.sources.genotypes.allele_counts import code_is_assumed
 
 KINSHIP, FITTED, COUNTED = "kinship", "fitted", "counted"  # sums, and parts of a block
 
@@ -50,6 +50,11 @@ class JointRead:
         read = fitted | counted
         matrix = filter_genotypes(select(source, features=read), EVERY, keep, exclude)
         refuse_pairs(matrix, "kinship")
+        if matrix.hard_calls() is not matrix:
+            raise InvalidInputError(
+                "kinship= counts calls, and this fit takes dosages: count it alone, "
+                "streampca.kinship(X), or fit the calls, streampca.open(X, dosages=False)"
+            )
         refuse_many(int(counted.sum()))
         return cls(matrix, fitted[read], counted[read])
 
@@ -73,9 +78,8 @@ class JointRead:
             parts[FITTED] = Part(np.flatnonzero(self.fitted), rows)
         if not self.counted.all():
             parts[COUNTED] = Part(np.flatnonzero(self.counted))
-        wanted = Standardize(
-            scale="hwe", maf=maf, max_missing=max_missing, code_assumed=code_is_assumed(self.matrix)
-        )
+        settings = PairSettings(maf=maf, max_missing=max_missing)
+        wanted = settings.wanted(self.matrix, "kinship")
         counts = KinshipCounts(wanted=wanted, part=COUNTED if COUNTED in parts else None)
         if FITTED not in parts:
             return SameRead(self.matrix, {KINSHIP: counts}, parts)

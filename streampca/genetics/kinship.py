@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import InvalidInputError
+from streampca.errors import CallCodingWarning, InvalidInputError, warn_caller
 from streampca.genetics.filters import VariantFilter
 from streampca.genetics.id_lists import Names
 from streampca.genetics.kinship_counts import KinshipCounts
@@ -14,6 +14,7 @@ from streampca.genetics.pair_passes import AUTOSOMES, PairSettings, none_left, s
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.passes import Candidate, PassResult, Planned, Running, choose, pass_spec
 
+METHOD = "KING-robust kinship"
 PAIRS = "pairs"  # the name of the pass, and of its sums
 MOST_VARIANTS = 2**31 - 1  # that int32 counts hold
 
@@ -40,7 +41,8 @@ def kinship(
     needs no allele frequencies. Use all variants that pass filters, not those that LD pruning
     leaves.
 
-    X : (n, p) calls 0, 1, 2 or missing; anything that :func:`streampca.open` opens.
+    X : (n, p) calls 0, 1, 2 or missing; anything that :func:`streampca.open` opens. Of dosages, the
+        calls that belong to them; maf and max_missing then judge the dosages, in a pass before.
     maf, max_missing, max_sample_missing, keep, exclude : as :class:`GenotypePCA`.
     variants : a :class:`VariantFilter`; by default the autosomes and XY. PLINK also counts variants
         on chromosome 0.
@@ -76,14 +78,21 @@ def kinship(
         X,
         settings,
         plan_kinship,
-        "kinship",
+        METHOD,
         dim=dim,
         missing_value=missing_value,
+        hard_calls=True,
         running=Running(memory_limit, scheduler, progress),
     )
     counts = done.sums[PAIRS]
     if not counts.n_variants:
         raise none_left(settings, done.n_read)
+    if not counts.het.any() and counts.shared.any():
+        warn_caller(
+            f"none of the calls is heterozygous: {METHOD} is not defined for inbred lines, nor for "
+            "haploids whose calls count twice",
+            CallCodingWarning,
+        )
     return Kinship.of(counts, done.described)
 
 

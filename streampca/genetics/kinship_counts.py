@@ -62,13 +62,13 @@ class KinshipCounts(Accumulator):
         if self.shared is None:
             self._begin(n)
         values, code = calls_of(block)
-        if self.wanted.code_assumed and block.stats.missing.any():
-            self.wanted.refuse_other_counts(block.stats)
         by_variant = values.T[:, :n]
         if self.wanted.filters and not (kept := enough_calls(block.stats, self.wanted)).all():
             by_variant = by_variant[kept]
         if self._hold(by_variant, code):
-            raise not_calls(block, values, code, "kinship")
+            raise not_calls(block, values, code, "kinship", self.wanted.code_assumed)
+        if self.wanted.code_assumed:
+            self.wanted.refuse_other_counts(block.stats)
         self.n_variants += len(by_variant)
 
     def _begin(self, n: int) -> None:

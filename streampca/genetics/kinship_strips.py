@@ -220,6 +220,7 @@ def relatives(
         settings,
         lambda *asked: plan_relatives(*asked, written=wanted),
         "kinship",
+        hard_calls=True,
         dim=dim,
         missing_value=missing_value,
         running=Running(memory_limit, scheduler, progress, checkpoint),

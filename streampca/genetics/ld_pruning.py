@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
+from streampca.genetics.counts import frequencies
 from streampca.genetics.filters import UNPLACED
 from streampca.genetics.pruning_scan import ORDERS, LDScan
 from streampca.genetics.tables import write_lines
@@ -31,7 +32,7 @@ from streampca.passes import (
     execute,
 )
 from streampca.sources import as_matrix
-from streampca.sources.genotypes.allele_counts import code_is_assumed
+from streampca.sources.genotypes.allele_counts import code_is_assumed, with_missing_calls
 from streampca.sources.genotypes.variants import refuse_repeated_ids
 
 
@@ -137,6 +138,7 @@ class LDPruning:
     n_unplaced : left out because they lie on chromosome 0.
     by_chromosome : chromosome -> (kept, all).
     settings : those of :func:`prune_ld`.  plan, cost : of the pass.  features : labels of all.
+    before : plan and cost of the pass for the frequencies of dosages.
     """
 
     kept: Array
@@ -149,6 +151,7 @@ class LDPruning:
     plan: Plan
     cost: PassCost
     features: AxisLabels
+    before: tuple[tuple[Plan, PassCost], ...] = ()
 
     @property
     def mask(self) -> Array:
@@ -206,8 +209,10 @@ def prune_ld(
     """The variants of X that ``plink2 --indep-pairwise window step r2`` keeps.
 
     X : (n, p) calls 0, 1, 2 or missing, features = variants in map order; anything that
-        :func:`streampca.open` opens. ``labels.features.extra`` may name "chromosome" and
-        "position" (base pairs); without them all variants lie on one chromosome.
+        :func:`streampca.open` opens. Of dosages, the calls that belong to them; which of two is
+        rarer is told by the dosages, in a pass of their own.
+        ``labels.features.extra`` may name "chromosome" and "position" (base pairs); without them
+        all variants lie on one chromosome.
     r2 : of two variants in one window with a larger squared correlation one is removed: the
         rarer, or the later of two that are equally frequent. Correlations are those of allele
         counts over the samples observed in both. Variants that do not vary are removed.
@@ -234,12 +239,16 @@ def prune_ld(
     array([0, 2, 3])
     """
     rules = PruningRules(r2, window, default_step(window) if step is None else step, order)
-    matrix = as_matrix(X, dim=dim, missing_value=missing_value)
+    opened = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
+    matrix, running = opened.hard_calls(), Running(memory_limit, scheduler, progress)
     scan = ld_scan(matrix, rules)
-    running = Running(memory_limit, scheduler, progress)
+    before: list[tuple[Plan, PassCost]] = []
+    if matrix is not opened:
+        scan.frequencies = frequencies(opened, before, running)
     done = execute(choose_pruning(matrix, scan, memory_limit), running)
     scanned = done.answer["scan"]
-    return _result(scanned, matrix.labels.features, rules, done.plan, done.costs[0])
+    found = _result(scanned, matrix.labels.features, rules, done.plan, done.costs[0])
+    return replace(found, before=tuple(before))
 
 
 def ld_scan(matrix: ChunkedMatrix, rules: PruningRules) -> LDScan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from streampca.errors import InvalidInputError
@@ -18,7 +18,7 @@ from streampca.sources import as_matrix
 from streampca.sources.genotypes.allele_counts import (
     DIPLOID,
     PLOIDY,
-    code_is_assumed,
+    copies_are_unstated,
     with_missing_calls,
 )
 
@@ -42,11 +42,15 @@ class PairSettings:
         settings = {one.name: getattr(self, one.name) for one in fields(self)}
         return settings | {name: _listed(settings[name]) for name in ("keep", "exclude")}
 
-    def wanted(self, matrix: ChunkedMatrix) -> Standardize:
-        """Which variants count, and how they are scaled."""
-        assumed = code_is_assumed(matrix)
+    def wanted(self, matrix: ChunkedMatrix, method: str) -> Standardize:
+        """Which variants count, and how they are scaled.  method : what needs them."""
         return Standardize(
-            scale=self.scale, maf=self.maf, max_missing=self.max_missing, code_assumed=assumed
+            scale=self.scale,
+            maf=self.maf,
+            max_missing=self.max_missing,
+            code_assumed=copies_are_unstated(matrix),
+            counts=True,
+            method=method,
         )
 
 
@@ -80,12 +84,14 @@ def sum_over_pairs(
     *,
     dim: Any = None,
     missing_value: float | None = None,
+    hard_calls: bool = False,
     running: Running,
 ) -> PairSums:
     """The sums of one pass over the chosen variants, and one before it for ``max_sample_missing``.
 
     plan : of that pass; it is made before anything is read, and again where samples were left out.
     method : what needs them, for messages.
+    hard_calls : of dosages, the calls that belong to them are summed.
     Raises InvalidInputError for fewer than two samples, for calls of other ploidies, and where no
     variant is left; MemoryLimitError with the smallest limit that would do.
     """
@@ -93,21 +99,27 @@ def sum_over_pairs(
     matrix = with_missing_calls(as_matrix(X, dim=dim, missing_value=missing_value))
     matrix = filter_genotypes(matrix, settings.variants, settings.keep, settings.exclude)
     refuse_pairs(matrix, method)
-    wanted = settings.wanted(matrix)
-    planned = plan(matrix, wanted, limit)
+    calls = matrix.hard_calls() if hard_calls else matrix
+    wanted, first = settings.wanted(calls, method), {"maf": 0.0, "max_missing": 1.0}
+    if calls is not matrix:  # dosages judge the variants, before their calls are counted
+        first = {"maf": settings.maf, "max_missing": settings.max_missing}
+        wanted = replace(wanted, maf=0.0, max_missing=1.0)
+    planned = plan(calls, wanted, limit)
     before: list[tuple[Plan, PassCost]] = []
-    listed = matrix.shape[0]
+    listed = matrix.shape
     matrix = well_called(
         matrix,
+        maf=first["maf"],
+        max_missing=first["max_missing"],
         max_sample_missing=settings.max_sample_missing,
         made=before,
         memory_limit=limit,
         scheduler=running.scheduler,
         progress=running.progress,
     )
-    if matrix.shape[0] < listed:
+    if matrix.shape != listed:
         refuse_pairs(matrix, method)
-        planned = plan(matrix, wanted, limit)
+        planned = plan(matrix.hard_calls() if hard_calls else matrix, wanted, limit)
     done = execute(planned, running)
     costs = [*(cost for _, cost in before), *done.costs]
     described = {

@@ -39,7 +39,11 @@ from streampca.passes import (
     single_threaded_blas,
 )
 from streampca.sources import as_matrix
-from streampca.sources.genotypes.allele_counts import refuse_other_ploidy
+from streampca.sources.genotypes.allele_counts import (
+    copies_are_unstated,
+    refuse_other_ploidy,
+    with_missing_calls,
+)
 from streampca.store import MemorySink
 
 
@@ -172,7 +176,7 @@ def project_samples(
     """
     result = _decomposition(model)
     _check_settings(result, missing, min_coverage, shrinkage, n_components)
-    matrix = as_matrix(X, missing_value=missing_value)
+    matrix = with_missing_calls(as_matrix(X, missing_value=missing_value))
     if shrinkage is not None:
         _warn_of_fitted(result, matrix.labels.samples)
     used = used_features(result)
@@ -191,6 +195,7 @@ def project_samples(
         ploidy_of(result) if ploidy is None else ploidy,
         missing == "least_squares",
         shrinkage is not None,
+        copies_are_unstated(matrix),
     )
     refuse_other_ploidy(matrix, layout.ploidy, "project_samples")
     aligned = _aligned(result, record, layout.ploidy)

@@ -26,7 +26,7 @@ class LDScan(Accumulator):
     """
 
     axis = 1
-    settings = ("r2", "order", "starts", "stops", "missing", "code_assumed")
+    settings = ("r2", "order", "starts", "stops", "missing", "code_assumed", "frequencies")
     fields = ("keep", "constant", "bits", "counts", "survivors", "entered", "seen")
 
     def __init__(
@@ -38,7 +38,9 @@ class LDScan(Accumulator):
         stops: Array,
         missing: float | None,
         code_assumed: bool = False,
+        frequencies: Array | None = None,
     ) -> None:
+        self.frequencies = frequencies  # (p,) by which the rarer is told; None: of these calls
         self.r2, self.order = r2, order
         self.starts, self.stops = np.array(starts), np.array(stops)  # writable on workers too
         self.missing, self.code_assumed = missing, code_assumed
@@ -63,9 +65,10 @@ class LDScan(Accumulator):
         values, code = calls_of(block)
         bits, n_invalid = pack_calls(values, code)
         if n_invalid:
-            raise not_calls(block, values, code, "LD pruning")
+            raise not_calls(block, values, code, "LD pruning", self.code_assumed)
         if self.code_assumed and block.stats.missing.any():
-            Standardize(code_assumed=True).refuse_other_counts(block.stats)
+            stated = Standardize(code_assumed=True, method="LD pruning")
+            stated.refuse_other_counts(block.stats)
         counts = np.empty((len(bits), 3), np.int64)
         count_calls(bits, counts)
         self.seen = block.stop
@@ -79,6 +82,8 @@ class LDScan(Accumulator):
         due, whole = np.searchsorted(self.stops, [self.entered, self.seen], side="right")
         observed = np.maximum(counts[:, 0], 1)
         share = (counts[:, 1] + counts[:, 0]) / (2.0 * observed)
+        if self.frequencies is not None:
+            share = self.frequencies[first : self.seen]
         rows, self.entered = prune_windows(
             self.starts[due:whole],
             self.stops[due:whole],

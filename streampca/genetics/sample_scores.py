@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Block
+from streampca.matrix import AxisLabels, Block, Standardize
+from streampca.matrix.standardize import coding_repair
 from streampca.matrix.tiles import tile_length
 
 CHUNK_NBYTES = 8 << 20  # of the small matrices that are decomposed together
@@ -72,12 +73,14 @@ class SumsLayout:
 
     0 to k: V'z.  k: z'z.  k + 1: the variants missing.  From k + 2 on, with ``gram``: the
     products v v' of their loadings, upper triangle.
+    unstated : nothing says how many copies the calls have, or which number is missing.
     """
 
     k: int
     ploidy: int
     gram: bool
     squares: bool
+    unstated: bool = False
 
     @property
     def width(self) -> int:
@@ -105,8 +108,8 @@ class SumsLayout:
         rows, columns = np.triu_indices(self.k)
         return np.concatenate([ones, v[:, rows] * v[:, columns]], axis=1)
 
-    def check(self, block: Block, scale: Array) -> None:
-        """Refuse values of used variants that are no allele counts."""
+    def check(self, block: Block, center: Array, scale: Array) -> None:
+        """Refuse values of used variants that are no allele counts.  center : of the fit."""
         stats = block.stats
         seen = (stats.count > 0) & (scale > 0)
         slack = 1e-6 * self.ploidy  # dosages are rounded
@@ -115,11 +118,17 @@ class SumsLayout:
             first = int(np.argmax(bad))
             low, high = stats.minimum[first], stats.maximum[first]
             value = low if low < -slack else high
+            extremes = stats.minimum[seen].min(), stats.maximum[seen].max()
+            lost = self.unstated and bool(stats.missing.any())
             raise InvalidInputError(
                 f"expected copies of an allele from 0 to {self.ploidy}; {block.describe()}, "
-                f"{block.name_columns(np.flatnonzero(bad))} hold others (such as {value:g}). If "
-                f"that means missing: streampca.open(X, missing_value={value:g})"
+                f"{block.name_columns(np.flatnonzero(bad))} hold others (such as {value:g}). "
+                f"{coding_repair(*extremes, self.ploidy, lost)}"
             )
+        if self.unstated:
+            expected = replace(stats, mean=np.where(scale > 0, center, 0.0))
+            counts = Standardize(ploidy=self.ploidy, code_assumed=True, method="the fit")
+            counts.refuse_other_counts(expected)
 
 
 class VariantSums(Accumulator):
@@ -138,7 +147,7 @@ class VariantSums(Accumulator):
         if self.sums is None:
             self.sums = np.zeros((block.shape[0], self.layout.width))
         scale, loadings = block["scale"], block["loadings"]
-        self.layout.check(block, scale)
+        self.layout.check(block, block["center"], scale)
         for tile in block.tiles(FLOAT, center=block["center"], scale=scale):
             part = slice(tile.start - block.start, tile.stop - block.start)
             self.layout.add(self.sums, tile.values, tile.mask, loadings[part], scale[part] > 0)
@@ -161,7 +170,7 @@ class SampleSums:
 
     def __call__(self, block: Block) -> Array:
         scale, loadings = block["scale"], block["loadings"]
-        self.layout.check(block, scale)
+        self.layout.check(block, block["center"], scale)
         sums = np.zeros((block.length, self.layout.width))
         for tile in block.tiles(FLOAT, center=block["center"], scale=scale):
             rows = slice(tile.start - block.start, tile.stop - block.start)

@@ -12,6 +12,7 @@ from streampca.kernels.blas import (
     rank_one_update,
     symmetrize,
     triangular_factor,
+    update_nbytes,
     zeros,
 )
 from streampca.kernels.columns import (
@@ -23,6 +24,7 @@ from streampca.kernels.columns import (
     add_exactly,
     added_in_order,
     by_piece,
+    column_means,
     column_stats,
     groups,
     leading_rows,
@@ -55,6 +57,7 @@ __all__ = [
     "add_product",
     "added_in_order",
     "by_piece",
+    "column_means",
     "column_stats",
     "computed_once",
     "each",
@@ -81,5 +84,6 @@ __all__ = [
     "sums_at",
     "symmetrize",
     "triangular_factor",
+    "update_nbytes",
     "zeros",
 ]

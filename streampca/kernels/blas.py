@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import mmap
 import sys
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -46,8 +46,9 @@ def _routine(library: str, name: str, n_arguments: int) -> Any | None:
 _CTYPES: dict[str, Any] = {"s": ctypes.c_float, "d": ctypes.c_double}
 
 # NumPy's product of a matrix with its transpose, a symmetric update too, takes less than SciPy's
-# ssyrk for few rows of c and many terms: half the time for 20 rows, nine tenths for 512.
-FEW, MANY = 512, 4  # rows, and terms for each of them
+# ssyrk of this triangle where there are no fewer terms than rows of c: half the time for 20 rows,
+# nine tenths for 1000.
+FEW = 1024  # rows: the product takes as much memory as c
 PART = 768  # rows of the squares of a symmetric matrix that threads update
 
 
@@ -66,10 +67,9 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
     if not len(c) or not z.size:
         return
     terms = z.shape[0 if rows else 1]
-    if len(c) <= FEW and terms >= MANY * len(c):
+    if len(c) <= FEW and terms >= len(c):
         with np.errstate(over="ignore", invalid="ignore"):
-            product = z.T @ z if rows else z @ z.T
-            np.add(c, product, out=c, where=_lower(len(c)))
+            c += z.T @ z if rows else z @ z.T  # the whole, which is quicker than one triangle
         return
     # C order seen as Fortran order is the transpose: z'z needs no transposition there.
     if _routine("blas", kind + "syrk", 10) is None:
@@ -80,10 +80,9 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
     each(partial(_update_part, c, z), _parts_of_triangle(len(c)))
 
 
-@lru_cache(maxsize=4)
-def _lower(n: int) -> Array:
-    """(n, n) True in the lower triangle."""
-    return np.tri(n, dtype=bool)
+def update_nbytes(m: int) -> int:
+    """Bytes of the product in :func:`rank_k_update`, where it is larger than what plans round."""
+    return 8 * m * m if FEW // 2 < m <= FEW else 0
 
 
 def _parts_of_triangle(n: int) -> list[tuple[slice, slice]]:
@@ -224,12 +223,11 @@ def symmetrize(c: Array) -> Array:
 
 def mirror_lower(c: Array) -> None:
     """Copy the lower triangle of c (n, n) onto the upper one, in place."""
-    step = 512
-    for i in range(0, len(c), step):
-        j = min(i + step, len(c))
+    for i in range(0, len(c), BLOCK_ROWS):
+        j = min(i + BLOCK_ROWS, len(c))
         c[i:j, j:] = c[j:, i:j].T
         corner = c[i:j, i:j]
-        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+        np.copyto(corner, corner.T.copy(), where=UPPER[: j - i, : j - i])
 
 
 BLOCK_ROWS = 256  # of a triangle that are expanded at a time

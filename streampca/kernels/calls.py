@@ -32,7 +32,27 @@ def _bed_table() -> Array:
     return np.asarray(copies[(byte >> (2 * np.arange(4))) & 3])
 
 
+def _geno_table() -> Array:
+    """(256, 4) int8: the four calls in a byte of a packed .geno, the first in the highest bits."""
+    copies = np.array([0, 1, 2, -1], dtype=np.int8)
+    byte = np.arange(256)[:, None]
+    return np.asarray(copies[(byte >> (2 * np.arange(4)[::-1])) & 3])
+
+
 BED_TABLE = _bed_table()
+GENO_TABLE = _geno_table()
+NO_DIGIT = -2
+
+
+def _digit_table() -> Array:
+    """(256,) int8: the call of a character of EIGENSTRAT's .geno; NO_DIGIT of any other."""
+    calls = np.full(256, NO_DIGIT, np.int8)
+    for digit, call in ((b"0", 0), (b"1", 1), (b"2", 2), (b"9", -1)):
+        calls[digit[0]] = call
+    return calls
+
+
+DIGIT_TABLE = _digit_table()
 
 
 @_compile
@@ -49,6 +69,20 @@ def unpack_bed(packed: Array, table: Array, out: Array) -> None:
             out[j, 4 * b + 3] = four[3]
         for i in range(4 * whole, n):
             out[j, i] = table[packed[j, whole], i - 4 * whole]
+
+
+@_compile
+def unpack_digits(text: Array, table: Array, out: Array) -> Any:
+    """Characters to int8: text (m, at least n) uint8 -> out (m, n). Whether any is no call."""
+    m, n = out.shape
+    lowest: Any = np.int8(0)
+    for j in range(m):
+        row, calls = text[j], out[j]
+        for i in range(n):
+            call = table[row[i]]
+            calls[i] = call
+            lowest = np.int8(min(lowest, call))
+    return lowest == NO_DIGIT
 
 
 @_compile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -201,6 +202,17 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     return ColumnStats(count, missing, weight, mean, m2, low, high, rest)
 
 
+def column_means(values: Array) -> Array:
+    """(columns,) the means that :func:`column_stats` finds without a mask, to the bit."""
+    n, p = values.shape
+    shift, total = provisional_mean(values, None), np.zeros(p)
+    for rows, cols, step in groups(pieces(n, p, 8)):
+        d = values[rows, cols] - shift[cols]
+        for one in by_piece(d, step):
+            total[cols] = added_in_order(total[cols], one.sum(axis=1))
+    return np.asarray(shift + total / max(n, 1))
+
+
 def reciprocal(scale: Array) -> Array:
     """(p,) 1 / scale, 0 where the scale is 0 (an excluded column)."""
     return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
@@ -290,6 +302,8 @@ CONFIDENCE = 6.0  # |E v| exceeds 6 root mean squares of PROBES values in 6 of a
 SHORT = 32  # terms that are added one after the other
 CACHED_NBYTES = 512 * 1024  # of a panel that is multiplied twice; at least one run
 CHAIN = 512  # most terms that a BLAS kernel adds one after the other
+FEW_PROBED = 1024  # rows of H up to which SciPy's special functions are not loaded: as float32, the
+# normal numbers of the standard library are the same
 AT_ONCE = 8  # panels that threads multiply before their products are added
 PANEL = 128  # least terms between two roundings of its result to memory
 
@@ -300,7 +314,12 @@ def probe_vectors(m: int) -> Array:
     with np.errstate(over="ignore"):
         x = (np.arange(m * PROBES, dtype=np.uint64) + np.uint64(1 << 40)) * GOLDEN
     uniform = ((mixed(x) >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
-    vectors = scipy.special.ndtri(uniform).reshape(m, PROBES).astype(np.float32)
+    if m <= FEW_PROBED:
+        quantile = statistics.NormalDist().inv_cdf
+        normal = np.fromiter(map(quantile, uniform.tolist()), np.float64, len(uniform))
+    else:
+        normal = scipy.special.ndtri(uniform)
+    vectors = normal.reshape(m, PROBES).astype(np.float32)
     vectors.flags.writeable = False
     return np.asarray(vectors)
 

@@ -12,6 +12,7 @@ from streampca.errors import FILL, InvalidTypeError, NonFiniteError, shorten
 from streampca.kernels import (
     Array,
     ColumnStats,
+    column_means,
     column_stats,
     computed_once,
     leading_rows,
@@ -329,6 +330,16 @@ class Block:
         if np.any(~finite & (stats.count > 0)):
             self._refuse_infinity(np.flatnonzero(~finite & (stats.count > 0)))
         return stats
+
+    def shift(self) -> tuple[Array, Array]:
+        """(columns,) means of :meth:`thinned`, and whether it holds an observed cell."""
+        few = self.thinned()
+        if isinstance(few.values, np.ndarray) and self.missing_value is None and few.hidden is None:
+            with np.errstate(invalid="ignore", over="ignore"):
+                mean = column_means(few.values)
+            if len(few.values) and np.isfinite(mean).all():
+                return mean, np.ones(len(mean), dtype=bool)
+        return few.stats.mean, few.stats.count > 0
 
     def thinned(self) -> Block:
         """About THIN_ROWS evenly spread rows of this block: enough for a shift near the mean.

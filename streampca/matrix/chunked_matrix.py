@@ -110,6 +110,10 @@ class ChunkedMatrix(ABC):
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         """How many stored chunks ``read(axis, start, stop)`` reads."""
 
+    def hard_calls(self) -> ChunkedMatrix:
+        """The calls 0, 1, 2 of a matrix of dosages of genotypes; any other matrix itself."""
+        return self
+
     def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
         """How many chunks are read when the blocks between edges, (m + 1,), are read in order.
 
@@ -145,6 +149,10 @@ class ChunkedMatrix(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """A digest of what is read and how: cheap, for every plan, without reading any value."""
+
+    def outline(self) -> tuple[Hashable, ...] | None:
+        """All that a plan depends on, but for the fingerprint; None where a plan is to be made."""
+        return None
 
     def content_stamp(self) -> str:
         """A digest that also changes when values change in place, as far as the source can tell.

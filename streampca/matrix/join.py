@@ -73,7 +73,9 @@ class JoinedMatrix(ChunkedMatrix):
         else:
             joint = AxisLabels.concat(axes)
         kept = parts[0].labels.axis(other)
-        labels = Labels(kept, joint) if joined else _one_kind(parts).with_axes(joint, kept)
+        labels = _one_kind(parts).with_axes(joint, kept)
+        if joined:
+            labels = Labels(kept, joint, attrs=_shared_attributes(parts))
         if variables:
             attrs_by_part = {
                 name: part.labels.attrs for name, part in zip(variables, parts, strict=True)
@@ -142,6 +144,12 @@ class JoinedMatrix(ChunkedMatrix):
         decoded = values.astype(self.dtype)
         decoded[values == part.missing_value] = np.nan
         return decoded
+
+    def hard_calls(self) -> ChunkedMatrix:
+        parts = [part.hard_calls() for part in self.parts]
+        if all(new is old for new, old in zip(parts, self.parts, strict=True)):
+            return self
+        return JoinedMatrix(parts, self.joined, list(self.labels.features.parts) or ())
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         every = [part.chunk_edges(axis) for part in self.parts]
@@ -305,6 +313,16 @@ def _one_kind(parts: Sequence[ChunkedMatrix]) -> Labels:
     first = parts[0].labels
     descriptions = {(part.labels.name, repr(part.labels.attrs)) for part in parts}
     return first if len(descriptions) == 1 else Labels(first.samples, first.features)
+
+
+def _shared_attributes(parts: Sequence[ChunkedMatrix]) -> dict[str, Any]:
+    """The attributes of the values that all parts have, such as units, or a ploidy."""
+    first, *others = [part.labels.attrs for part in parts]
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and repr(other[name]) == repr(value) for other in others)
+    }
 
 
 def _joint_preprocessing(parts: Sequence[ChunkedMatrix], joined: int) -> Preprocessing:

@@ -87,6 +87,12 @@ class SelectedMatrix(MatrixView):
             return np.concatenate([piece.T for piece in pieces]).T
         return np.concatenate(pieces, axis=axis)
 
+    def hard_calls(self) -> ChunkedMatrix:
+        base = self.base.hard_calls()
+        if base is self.base:
+            return self
+        return SelectedMatrix(base, *self.chosen, chosen_by=self.chosen_by)
+
     def column(self, axis: int, name: str) -> Any:
         chosen, found = self.chosen[axis], self.base.column(axis, name)
         if chosen is None or found is None:

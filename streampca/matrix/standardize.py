@@ -55,6 +55,8 @@ class Standardize:
     max_missing : columns with a larger share of missing cells are excluded.
     code_assumed : nobody said which number is missing, or how many copies a call has; counts that
         the assumption contradicts are refused.
+    counts : the values have to be allele counts, whatever the scale.
+    method : what expects them, for messages; "" = the scale of a fit.
     """
 
     center: bool = True
@@ -64,7 +66,8 @@ class Standardize:
     maf: float = 0.0
     max_missing: float = 1.0
     code_assumed: bool = False
-    fitted: bool = False
+    counts: bool = False
+    method: str = ""
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
@@ -141,7 +144,7 @@ class Standardize:
     @property
     def of_counts(self) -> bool:
         """Whether the values have to be allele counts."""
-        return self.scale in ALLELE_SCALES or self.code_assumed
+        return self.counts or self.scale in ALLELE_SCALES or self.code_assumed
 
     @classmethod
     def of_new_counts(
@@ -151,9 +154,12 @@ class Standardize:
 
         unstated : nothing says how many copies their calls have, or which number is missing.
         """
-        if not unstated and scale not in ALLELE_SCALES:
+        counts = ploidy is not None  # only fits of genotypes have one
+        if not (unstated or counts or scale in ALLELE_SCALES):
             return None
-        return cls(scale=scale, ploidy=ploidy or 2, fitted=True, code_assumed=unstated)
+        return cls(
+            scale=scale, ploidy=ploidy or 2, code_assumed=unstated, counts=counts, method="the fit"
+        )
 
     def refuse_block(self, block: Block, mean: Array | None = None) -> None:
         """As ``refuse_other_counts``; makes statistics only where the extremes are others.
@@ -163,7 +169,8 @@ class Standardize:
         values = block.values if isinstance(block.values, np.ndarray) else block.values.data
         if values.size:
             low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
-            if (low < 0 and low != block.missing_value) or high > self.ploidy:
+            unlike = low < 0 and not low == block.missing_value == -1  # others may lie above -9
+            if unlike or high > self.ploidy:
                 self.refuse_other_counts(block.stats)
             elif self.code_assumed and high < self.ploidy and mean is not None:
                 self._refuse_other_coding(replace(block.stats, mean=mean))
@@ -175,7 +182,7 @@ class Standardize:
         """
         if self.code_assumed:
             self._refuse_other_coding(stats)
-        if self.scale in ALLELE_SCALES:
+        if self.counts or self.scale in ALLELE_SCALES:
             self._refuse_other_than_counts(stats)
 
     def _refuse_other_than_counts(self, stats: ColumnStats) -> None:
@@ -186,18 +193,21 @@ class Standardize:
         if bad.size:
             first = int(bad[0])
             value = low[first] if low[first] < 0 else high[first]
-            expecting = "the fit" if self.fitted else f"scale={self.scale!r}"
-            other = "For other data: scale='std'."
-            repair = f"If that means missing: streampca.open(X, missing_value={value:g}). "
-            if np.nanmin(low) == -1 and np.nanmax(high) <= 1:
-                repair = f"Calls coded -1, 0, 1 are counts less 1: X + 1. {repair}"
-            elif not self.fitted and self.ploidy < value <= 8 and value == int(value):
-                repair += f"For another ploidy: GenotypePCA(ploidy={value:g}). "
+            lost = self.code_assumed and bool(np.any(stats.missing))
+            repair = coding_repair(np.min(low[seen]), np.max(high[seen]), self.ploidy, lost)
+            if not self.method:
+                if self.ploidy < value <= 8 and value == int(value):
+                    repair += f" For another ploidy: GenotypePCA(ploidy={value:g})."
+                repair += " For other data: PCA(scale='std')."
             raise InvalidInputError(
-                f"{expecting} expects allele counts from 0 to {self.ploidy}; "
+                f"{self.method or self._fit} expects allele counts from 0 to {self.ploidy}; "
                 f"{shorten([f'column {j} of the block' for j in bad[:3]], len(bad))} hold others "
-                f"(such as {value:g}). {repair}{'' if self.fitted else other}".rstrip()
+                f"(such as {value:g}). {repair}"
             )
+
+    @property
+    def _fit(self) -> str:
+        return f"scale={self.scale!r}" if self.scale in ALLELE_SCALES else "GenotypePCA"
 
     def _refuse_other_coding(self, stats: ColumnStats) -> None:
         """Refuse calls none of which has all copies, where chance would have given some.
@@ -212,12 +222,37 @@ class Standardize:
         calls, lost = float(stats.count.sum()), float(stats.missing.sum())
         if expected < (3.0 if lost > 0.1 * (calls + lost) else 15.0):  # exp(-15) = 3e-7
             return
+        minus = lost > 0 or np.any(stats.minimum[seen] < 0)
+        fit = self.method in ("", "the fit")
+        haploid = " Haploid calls: GenotypePCA(ploidy=1)." if fit else ""
         raise InvalidInputError(
-            f"none of {calls:.0f} calls is {self.ploidy}, where about {expected:.0f} are expected, "
-            f"and {lost:.0f} are missing (of integers, -1, as nothing says what it is). "
-            "Calls coded -1, 0, 1 are counts less 1: X + 1. Haploid calls: "
-            "GenotypePCA(ploidy=1). If -1 is missing: streampca.open(X, missing_value=-1)"
+            f"none of {calls:.0f} calls is {self.ploidy}, where about {expected:.0f} are expected "
+            f"if they have {self.ploidy} copies of an allele"
+            + (f", and {lost:.0f} are missing. {MINUS_ONE}" if minus else ".")
+            + f"{haploid} If {'-1 is missing' if minus else 'they have'}: "
+            "streampca.open(X, missing_value=-1)"
         )
+
+
+MINUS_ONE = "Calls coded -1, 0, 1 are counts less 1: X + 1."
+
+
+def coding_repair(low: float, high: float, ploidy: int, assumed: bool = False) -> str:
+    """What to do about calls from ``low`` to ``high`` that are no counts from 0 to ``ploidy``.
+
+    assumed : some calls are -1, which was taken for missing.
+    """
+    if low == -1 and high <= 1:
+        return f"{MINUS_ONE} If -1 means missing: streampca.open(X, missing_value=-1)."
+    if low >= 1 and high == ploidy + 1:
+        return f"Calls coded 1 to {high:g} are counts plus 1: X - 1."
+    codes = [value for value in (low, high) if not 0 <= value <= ploidy]
+    if assumed:
+        codes.insert(0, -1.0)
+    if len(codes) == 1:
+        return f"If that means missing: streampca.open(X, missing_value={codes[0]:g})."
+    several = f"[{', '.join(f'{code:g}' for code in codes)}]"
+    return f"If all of these mean missing: X = np.where(np.isin(X, {several}), np.nan, X)."
 
 
 def weighted_divisors(scale: Array | None, weights: Array) -> Array:

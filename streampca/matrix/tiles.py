@@ -27,6 +27,8 @@ TILE_NBYTES = 4 * 1024 * 1024  # of a tile: large enough for BLAS, small in the 
 # least streamed rows of a tile: with fewer, updating a large symmetric accumulator costs more in
 # memory traffic than in arithmetic
 TILE_LENGTH = 512
+LONG_ROW = 64  # columns from which a BLAS call for each few rows costs less than NumPy's loops
+LINE = 2048  # entries of several shorter rows that one loop of NumPy takes
 # of a piece of whole columns: calls for fewer cost more than they save
 COLUMNS_NBYTES = 1024 * 1024
 THIN_LENGTH = 64  # the same for products with a few columns, which are read once per tile
@@ -129,11 +131,13 @@ class _Standard:
 
     rest : rounding error of the shift, or None. A float32 center of 1e4 is off by 1e-3, and without
     the rest no column would sum to zero.
+    repeated : the shift of several short rows, one after another; None where rows are long.
     """
 
     shift: Array | None
     rest: Array | None
     factor: Array | None
+    repeated: Array | None = None
 
     @classmethod
     def of(cls, center: Array | None, scale: Array | None, dtype: np.dtype[Any]) -> _Standard:
@@ -143,7 +147,9 @@ class _Standard:
             return cls(None, None, factor)
         shift = np.asarray(center, dtype=dtype)
         rest = (center - shift).astype(dtype)
-        return cls(shift, rest if rest.any() else None, factor)
+        repeats = LINE // len(shift) if 0 < len(shift) < LONG_ROW else 0
+        repeated = np.tile(shift, repeats) if repeats else None
+        return cls(shift, rest if rest.any() else None, factor, repeated)
 
     def put(self, x: Array, columns: slice, out: Array) -> None:
         """Centre and scale a piece of those columns."""
@@ -151,12 +157,22 @@ class _Standard:
             if self.shift is None:
                 np.copyto(out, x, casting="unsafe")
             else:
-                shift = self.shift[columns]
-                np.subtract(x, shift, out=out, dtype=out.dtype, casting="unsafe")
+                _subtract(x, self.shift[columns], self.repeated, out)
             if self.rest is not None:
                 out -= self.rest[columns]
             if self.factor is not None:
                 out *= self.factor[columns]
+
+
+def _subtract(x: Array, shift: Array, repeated: Array | None, out: Array) -> None:
+    """out = x - shift.  repeated : the shift of several rows: NumPy's loops over them are long."""
+    done = 0
+    if repeated is not None and x.flags.c_contiguous and out.flags.c_contiguous:
+        wide = len(x) * len(shift) // len(repeated), len(repeated)
+        done = wide[0] * wide[1] // len(shift)
+        lines, room = x[:done].reshape(wide), out[:done].reshape(wide)
+        np.subtract(lines, repeated, out=room, dtype=out.dtype, casting="unsafe")
+    np.subtract(x[done:], shift, out=out[done:], dtype=out.dtype, casting="unsafe")
 
 
 @dataclass
@@ -323,11 +339,14 @@ def _sums_of_rows(z: Array) -> Array:
     if runs < 2:
         return np.asarray(np.add.reduce(z, axis=1))
     whole = SUM_LENGTH * runs
+    rest = np.add.reduce(z[:, whole:], axis=1)
+    if cols >= LONG_ROW:
+        each_run = z[:, :whole].reshape(count, runs, SUM_LENGTH, cols)
+        partial = np.matmul(np.ones(SUM_LENGTH, z.dtype), each_run)
+        return np.asarray(np.add.reduce(partial, axis=1, dtype=np.float64) + rest)
     partial = np.add.reduce(z[:, :whole].reshape(count, SUM_LENGTH, runs * cols), axis=1)
     lines = np.ascontiguousarray(partial.reshape(count, runs, cols).transpose(0, 2, 1))
-    return np.asarray(
-        np.add.reduce(lines, axis=2, dtype=np.float64) + np.add.reduce(z[:, whole:], axis=1)
-    )
+    return np.asarray(np.add.reduce(lines, axis=2, dtype=np.float64) + rest)
 
 
 def _sums_of_columns(z: Array) -> Array:

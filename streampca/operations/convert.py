@@ -13,6 +13,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, regular_edges
+from streampca.operations.convert_vcf import convert_vcf, vcf_files
 from streampca.passes import (
     Candidate,
     PassCost,
@@ -28,7 +29,8 @@ from streampca.passes import (
 )
 from streampca.passes.records import Map
 from streampca.sources import as_matrix
-from streampca.sources.genotypes.allele_counts import PLOIDY
+from streampca.sources.genotypes.allele_counts import MISSING_CALL, PLOIDY
+from streampca.sources.genotypes.vcf_zarr import GENOTYPES
 from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink
 from streampca.store.places import refuse_inside
 
@@ -69,7 +71,9 @@ def convert(
     """Write a matrix as a Zarr v3 group that ``streampca.open`` reads fastest.
 
     source : anything that ``streampca.open`` takes or returns. Genotypes (PLINK, VCF Zarr, int8
-        Zarr) stay int8 calls with their missing code; other numbers keep their dtype.
+        Zarr) stay int8 calls with their missing code; other numbers keep their dtype. The path of a
+        VCF or BCF, or of several of different variants, becomes a VCF Zarr with all of its fields,
+        by vcf2zarr of bio2zarr: see ``operations.convert_vcf``.
     samples_major : store samples x features; False: features x samples.
     overwrite : replace the output of an earlier conversion; nothing else is ever replaced.
     resume : continue an unfinished conversion of the same source.
@@ -93,6 +97,13 @@ def convert(
     """
     path = os.fspath(path)
     begun = time.perf_counter()
+    if files := vcf_files(source):
+        if not samples_major:
+            raise InvalidInputError("samples_major=False: a VCF Zarr is variants x samples")
+        shape, stored, seconds = convert_vcf(
+            files, path, overwrite=overwrite, memory_limit=memory_limit, progress=bool(progress)
+        )
+        return Conversion(path, GENOTYPES, shape, stored, MISSING_CALL, 0, 0, seconds, None)
     matrix = as_matrix(source)
     refuse_inside(path, list(matrix.paths()), "the output")
     if matrix.sparse and _dims(matrix)[1] != "variant":

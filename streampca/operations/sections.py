@@ -112,10 +112,20 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
         "multiallelic": Entry(
             TEXT,
-            "variants of more than two alleles in a VCF Zarr",
+            "variants of more than two alleles of genotypes",
             "error",
             choices=("error", "drop"),
         ),
+        "dosages": Entry(
+            ("boolean",), "of genotypes: dosages, or calls (default: as PLINK 2, dosages if stored)"
+        ),
+        "reference_allele": Entry(
+            TEXT,
+            "of a BGEN, which of two alleles is the reference; the other one is counted",
+            choices=("first", "last"),
+        ),
+        "sample_file": Entry(TEXT, "of a BGEN, its .sample; of an EIGENSTRAT, its .ind"),
+        "variant_file": Entry(TEXT, "of an EIGENSTRAT or PACKEDANCESTRYMAP, its .snp"),
         "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
         "index": Entry(TEXT, "of a table, the column with the names of the samples"),
         "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),

@@ -25,6 +25,7 @@ from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassS
 from streampca.passes.settings import all_threads, limited_threads, single_threaded_blas
 
 Recall = Callable[[PassPlan, Pass, Callable[[], PassResult]], PassResult]
+SHARED_FLOPS = 1e9  # of a fit at once from which threads help: to start and wake them takes longer
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,16 @@ def execute(
     with limited_threads(running.threads), ExitStack() as stack:
         execution = Execution.begun(plan, matrix, running)
         if execution.at_once:
-            stack.enter_context(all_threads())
+            shared = plan.flops >= SHARED_FLOPS
+            stack.enter_context(all_threads() if shared else single_threaded_blas())
         answer = _answer(planned, execution, recall)
         while (then := planned.then) is not None and _doubt(answer):
             planned, execution.plan = then, then.plan
             execution.first_pass = len(execution.costs)
             answer = _answer(planned, execution, recall)
         execution.finished()
-        warn_of_excess(plan, execution.memory)
+        if not execution.at_once:  # which needs no more room than the array took
+            warn_of_excess(plan, execution.memory)
     return Outcome(answer, plan, execution.costs, execution.memory)
 
 

@@ -187,6 +187,8 @@ LIBRARY_NBYTES = {  # each without the libraries that it needs
     "h5py": 20 * MiB,  # 11 measured; 18 where the package was loaded on first use
     "numba": 56 * MiB,  # 54 measured
     "sparse": 8 * MiB,  # 7 measured, without Numba, which it loads
+    "pgenlib": 2 * MiB,  # 1 measured
+    "cyvcf2": 10 * MiB,  # 5 measured, 7 with what it parses
     "sklearn": 116 * MiB,  # its text: 49 measured, 111 with pandas, loaded if it is installed
 }
 WORKER_NBYTES = 56 * MiB  # distributed, its server and connections, in a worker of a cluster
@@ -234,7 +236,6 @@ MODULES = {"dask": "dask.array", "sklearn": "sklearn.feature_extraction.text"}
 SOLVING = (  # modules that any fit needs
     "scipy.linalg.cython_blas",
     "scipy.linalg.cython_lapack",
-    "scipy.special",
     "scipy.sparse",
 )
 

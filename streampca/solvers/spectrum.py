@@ -93,6 +93,9 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     return whole if k is None else whole.head(k)
 
 
+FEW_ROWS = 256  # of a matrix that is copied rather than looked at row by row
+
+
 def by_band(m: int, count: int) -> bool:
     """Whether ``count`` of m eigenpairs are found by way of a band."""
     return m >= LEAST_BANDED and SHARE_BANDED * count <= m
@@ -158,6 +161,9 @@ def svd_of_r(r: Array) -> Spectrum:
 
 def _sum_of_squares(lower: Array) -> float:
     """Squared Frobenius norm of a symmetric matrix given by its lower triangle."""
+    if len(lower) <= FEW_ROWS:
+        below, diagonal = np.tril(lower, -1), np.diagonal(lower)
+        return 2.0 * float(np.vdot(below, below)) + float(diagonal @ diagonal)
     total = 0.0
     for i, row in enumerate(lower):
         total += 2.0 * float(row[:i] @ row[:i]) + float(row[i]) ** 2

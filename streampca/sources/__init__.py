@@ -9,7 +9,8 @@ arrays are lazy, inside xarray too.
 
 **Extras.** NetCDF needs `pip install 'streampca[netcdf]'`, `.h5ad` needs `streampca[h5ad]` (never
 the package anndata), Parquet, Arrow and text need `streampca[tables]`, object storage needs
-`streampca[obstore]`, Icechunk needs `streampca[icechunk]`.
+`streampca[obstore]`, Icechunk needs `streampca[icechunk]`, PGEN needs `streampca[pgen]`, VCF and
+BCF need `streampca[vcf]`.
 
 **Images.** A folder or pattern of pgm, png, jpg or tiff files (`streampca[images]`) is a matrix of
 images x pixels; sub-folders are labels. `open_images(..., resize=(112, 92), mode="grey")` makes

@@ -5,7 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +21,9 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.names import difference, reordered_numbers
+from streampca.paths import without_braces
 from streampca.sources.genotypes.variants import refuse_shared_variants
 from streampca.sources.tables.row_names import named_rows
 
@@ -60,6 +63,11 @@ def join_files(
     if join is None:
         twice = "" if unlike or not apart else _twice(parts) if named else _calls(parts)
         if apart and (unlike or twice):
+            if named and all(part.labels.features.dims == ("variant",) for part in parts):
+                raise SourceError(
+                    f"{apart}. Files of genotypes that are opened together need the same samples "
+                    "in the same order: plink2 --indiv-sort file IDS writes them in that of a list"
+                )
             raise (SourceError if named else InvalidInputError)(
                 f"{apart}. {'' if unlike else twice}{unlike}, so that they are not more samples of "
                 "one table either. Say which is meant: join='samples' or join='features'"
@@ -114,10 +122,21 @@ def _difference(paths: Sequence[str], parts: Sequence[ChunkedMatrix], axis: int)
     """The first difference between the labels of an axis; "" where they are the same."""
     first, kind = parts[0], ("sample", "feature")[axis]
     for path, part in zip(paths[1:], parts[1:], strict=True):
-        where = difference(first.labels.axis(axis), part.labels.axis(axis), kind)
-        if where:
+        one, other = first.labels.axis(axis), part.labels.axis(axis)
+        if where := difference(one, other, kind) or _other_family(one, other):
             return f"{paths[0]} and {path} differ: {where}"
     return ""
+
+
+def _other_family(one: AxisLabels, other: AxisLabels) -> str:
+    """The first sample of the same id in another family; "" where there is none."""
+    if "family" not in one.extra or "family" not in other.extra:
+        return ""
+    mine, theirs = (np.asarray(axis.extra["family"]) for axis in (one, other))
+    if not len(apart := np.flatnonzero(mine != theirs)):
+        return ""
+    i = int(apart[0])
+    return f"sample {i} ({one.name(i)}) is of family {mine[i]} in one and {theirs[i]} in the other"
 
 
 def other_field(paths: Sequence[str], parts: Sequence[ChunkedMatrix], names: Sequence[str]) -> str:
@@ -156,13 +175,14 @@ def _twice(parts: Sequence[ChunkedMatrix]) -> str:
 
 
 def expand(sources: str | Sequence[str]) -> list[str]:
-    """Paths of a list or a glob pattern. Raises SourceError where nothing matches.
+    """Paths of a list or a glob pattern; "{1..22}" and "{1,X}" stand for names, as in a shell.
 
+    Raises SourceError where nothing matches.
     Warns IncompleteSourceWarning where the files of a pattern are numbered, with a few left out.
     """
     listed = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     paths: list[str] = []
-    for source in map(os.fspath, listed):
+    for source in chain.from_iterable(without_braces(os.fspath(one)) for one in listed):
         if not glob.has_magic(source) or os.path.exists(source):
             paths.append(source)
         elif found := sorted(glob.glob(source), key=_natural):
@@ -201,9 +221,10 @@ def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:
 
 
 def _natural(path: str) -> list[tuple[int, str]]:
-    """A sort key that puts chr2 before chr10."""
+    """A sort key that puts chr2 before chr10, and chrX after all numbers."""
     digits = "".join(c if c.isdigit() else " " for c in Path(path).name).split()
-    return [*((int(d), "") for d in digits), (0, path)]
+    numbers = [(int(d), "") for d in digits] or [(sys.maxsize, "")]
+    return [*numbers, (0, path)]
 
 
 def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> ChunkedMatrix:

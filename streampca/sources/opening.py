@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import glob
 import math
 import numbers
 import os
@@ -27,15 +26,15 @@ from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
 from streampca.paths import (
     PARQUET,
-    PLINK,
     TEXTS,
     check_readable,
+    is_pattern,
     paths_end,
     plain_errors,
     refuse_special,
 )
 from streampca.sources.dask.lazy import LazyReader, is_dask_frame
-from streampca.sources.genotypes.plink import open_plink
+from streampca.sources.genotypes.formats import SUFFIXES, format_of
 from streampca.sources.genotypes.vcf_zarr import GENOTYPES, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.images import are_images, open_images
 from streampca.sources.joining import expand, join_files
@@ -70,6 +69,7 @@ from streampca.sources.zarr.reader import ZarrReader
 from streampca.sources.zarr.stores import is_repository, metadata_errors
 
 TABULAR = ("columns", "index", "categorical", *TEXT_OPTIONS)  # options of tables
+OF_ONE_FORMAT = ("reference_allele", "sample_file", "variant_file")  # of some formats of genotypes
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXTS)
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
@@ -84,6 +84,10 @@ def open(
     missing_value: float | None = None,
     missing_chunks: str = "error",
     multiallelic: str = "error",
+    dosages: bool | None = None,
+    reference_allele: str | None = None,
+    sample_file: str | None = None,
+    variant_file: str | None = None,
     branch: str | None = None,
     tag: str | None = None,
     snapshot: str | None = None,
@@ -109,8 +113,9 @@ def open(
         AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
         ``.mtx``; images (a folder of them, see ``open_images``); Parquet (a file, a folder), Arrow
         or text (``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.data``; ``.gz``, ``.bz2``, ``.xz``
-        too); an AnnData in memory; PLINK 1 filesets by the path of a ``.bed``; a list of paths or a
-        pattern (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
+        too); an AnnData in memory; genotypes (``.bed``, ``.pgen``, ``.bgen``, ``.vcf.gz``,
+        ``.bcf``, ``.geno``); a list of paths or a pattern (``chr*.bed``, ``chr{1..22}.pgen``,
+        ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
         (one with ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array
         (any graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
@@ -125,7 +130,16 @@ def open(
     missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value;
         "mask" reads missing cells, which ``missing=`` of the model decides about (integers need a
         ``missing_value`` for that).
-    multiallelic : variants of more than two alleles in a VCF Zarr: "error", or "drop".
+    multiallelic : variants of more than two alleles of genotypes: "error", or "drop".
+    dosages : of genotypes, True reads expected copies of the counted allele, float32 from 0 to 2
+        and NaN where missing; False reads calls, int8. None: what PLINK 2 takes from that format,
+        dosages where any are stored. Kinship and LD pruning take the calls in any case.
+    reference_allele : of a BGEN, which of two alleles is the reference, "first" (the default, as in
+        UK Biobank) or "last" (of ``plink2 --export bgen-1.2`` without ref-first). The other one is
+        counted.
+    sample_file, variant_file : of a BGEN, its ``.sample``; of an EIGENSTRAT or PACKEDANCESTRYMAP,
+        its ``.ind`` and ``.snp``. Default: those of the same name next to it; for a BGEN, else the
+        identifiers within.
     branch, tag, snapshot : of an Icechunk repository, at most one. The same snapshot is read
         throughout, even if others commit meanwhile. For a local repository, which is recognised,
         the default is the head of "main"; for an ``s3://`` URL one is required.
@@ -169,7 +183,9 @@ def open(
     if is_path := isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
     images = not paths_end(source, (".zarr",)) and are_images(source)
-    paths = None if images or paths_end(source, PLINK) else _several_paths(source)
+    genotypes = format_of(source) if not images and paths_end(source, SUFFIXES) else None
+    together = images or (genotypes is not None and genotypes.joins)
+    paths = None if together else _several_paths(source)
     table = None if images else table_of(source, paths, options)
     if table is None and paths is not None:
         parts = [open(path, variable=variable, **options) for path in paths]
@@ -179,8 +195,8 @@ def open(
     if isinstance(source, ChunkedMatrix):
         if variable is not None or dim is not None:
             raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
-        return with_code(source, missing_value)
-    if is_path and not (images or table or paths_end(source, PLINK)):
+        return with_code(_as_wanted(source, dosages), missing_value)
+    if is_path and not (images or table or genotypes):
         path, which = os.fspath(source), {"branch": branch, "tag": tag, "snapshot": snapshot}
         if any(which.values()) or is_repository(path):
             return _open_repository(path, which, options, variable)
@@ -193,14 +209,27 @@ def open(
     if feature_types is not None or isinstance(matrix.annotations, (TenxColumns, AnnDataColumns)):
         shown = hide_secrets(str(source)) if is_path else f"a {type(source).__name__}"
         matrix = of_feature_types(matrix, feature_types, shown)
-    return matrix
+    return _as_wanted(matrix, dosages, hide_secrets(os.fspath(source)) if is_path else "")
+
+
+def _as_wanted(matrix: ChunkedMatrix, dosages: bool | None, path: str = "") -> ChunkedMatrix:
+    """The matrix, or its calls. Raises InvalidInputError where dosages are wanted without any."""
+    if dosages is None:
+        return matrix
+    calls = matrix.hard_calls()
+    if dosages and calls is matrix:
+        raise InvalidInputError(
+            f"dosages=True: {path or 'this matrix'} holds values that are not read as dosages of "
+            "genotypes; leave dosages out"
+        )
+    return matrix if dosages else calls
 
 
 def _of_one(source: Any, variable: str | None, options: dict[str, Any]) -> ChunkedMatrix:
     """The matrix of one file, store or object."""
     dim, missing_value = options["dim"], options["missing_value"]
-    if paths_end(source, PLINK):
-        matrix = open_plink(source)
+    if paths_end(source, SUFFIXES) and (genotypes := format_of(source)) is not None:
+        matrix = genotypes.open(source, options)
     elif isinstance(source, (str, os.PathLike)):
         matrix = _of_path(os.fspath(source), variable, options)
     elif isinstance(source, zarr.Array | zarr.Group):
@@ -260,7 +289,11 @@ def _of_node(
             node = up_to_date(node, node[GENOTYPES], source)
             multiallelic = options["multiallelic"]
             return open_vcf_zarr(
-                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
+                node,
+                source,
+                dosages=options["dosages"],
+                multiallelic=multiallelic,
+                missing_chunks=missing_chunks,
             )
     return from_zarr(node, variable, dim, missing_chunks, options["missing_value"], source)
 
@@ -320,8 +353,7 @@ def _several_paths(source: Any) -> list[str] | None:
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = os.fspath(source)
-    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
-    return expand(path) if pattern else None
+    return expand(path) if is_pattern(path) else None
 
 
 # Tables: which sources are such, and what only they take.
@@ -362,7 +394,13 @@ def refuse_options(source: Any, options: dict[str, Any]) -> None:
         what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
         why = f"{hide_secrets(str(what))} is not a table (Parquet, Arrow, CSV, data frame)"
         raise InvalidInputError(f"{stated[0]}=: {why}; leave {stated[0]}= out")
-    files = isinstance(source, (str, os.PathLike, zarr.Group)) and not paths_end(source, PLINK)
+    kind = format_of(source) if paths_end(source, SUFFIXES) else None
+    for name in OF_ONE_FORMAT:
+        if options[name] is not None and (kind is None or name not in kind.takes):
+            raise InvalidInputError(
+                f"{name}=: {hide_secrets(str(source)):.200} takes none; leave {name}= out"
+            )
+    files = isinstance(source, (str, os.PathLike, zarr.Group)) and kind is None
     if options["group"] is not None and not files:
         raise InvalidInputError(f"group=: a {type(source).__name__} has none; leave group= out")
 

@@ -189,7 +189,8 @@ UNKNOWN = ""  # the label of a sample that the panel does not name; pictures dra
 def read_panel(
     path: str | os.PathLike[str], samples: AxisLabels, column: str | None = None
 ) -> list[str]:
-    """One label per sample (UNKNOWN for none), from a table with a header line, split at spaces.
+    """One label per sample (UNKNOWN for none), from a table with a header line, split at spaces, or
+    a .ind of EIGENSOFT.
 
     The table may list samples in any order, and others; a sample is found by its id (IID) in any
     of the first two columns, by FID and IID where families share ids.
@@ -198,6 +199,8 @@ def read_panel(
     Raises SourceError for an unreadable table, InvalidInputError where no sample is found.
     """
     rows = [line.split() for line in read_text(path).splitlines() if line.strip()]
+    if os.fspath(path).lower().endswith(".ind"):  # of EIGENSOFT, which has no header
+        rows.insert(0, ["IID", "sex", "population"])
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SourceError(f"{path}: expected a header and at least two columns")
     head = [name.lstrip("#") for name in rows[0]]
@@ -220,6 +223,10 @@ def read_panel(
             for cell in ids:
                 known.setdefault(cell, row[at])
     labels = [known.get(name, UNKNOWN) for name in wanted]
+    if not any(labels) and names is not None:  # convertf names individuals FID:IID
+        families = samples.extra["family"]
+        both = (f"{family}:{name}" for family, name in zip(families, names, strict=True))
+        labels = [known.get(name, UNKNOWN) for name in both]
     if not any(labels):
         raise InvalidInputError(
             f"{path} names none of the samples ({shorten(wanted[:3], len(wanted))})"

@@ -210,6 +210,7 @@ class Reader(ABC):
     computes: bool = False  # see ChunkedMatrix
 
     into_buffer = False  # whether ``read`` accepts a buffer for its result
+    plain = False  # whether it is an array in memory, in no chunks, that is read without a copy
 
     @abstractmethod
     def read(self, index: Index) -> np.ndarray[Any, Any]:
@@ -374,6 +375,13 @@ class StackedMatrix(ChunkedMatrix):
 
     def fingerprint(self) -> str:
         return self._digest(self.reader.fingerprint())
+
+    def outline(self) -> tuple[Hashable, ...] | None:
+        if not self.reader.plain or self.dims != ((0,), (1,)) or self.design is not None:
+            return None
+        labels = self.labels.samples.nbytes, self.labels.features.nbytes
+        held = self.given_nbytes, self.carried_nbytes, self.resident_nbytes
+        return self.shape, str(self.dtype), self.loads, *held, *labels, self.note
 
     def content_stamp(self) -> str:
         return self._digest(self.reader.content_stamp())

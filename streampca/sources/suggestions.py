@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 
-OPENED = tuple(
-    """
-    .bed .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
+from streampca.sources.genotypes.formats import CALLS
+
+OPENED = (
+    *CALLS,
+    *"""
+    .zarr .vcz .zarr.zip .nc .nc4 .h5ad .h5 .npy .npz .mtx .mtx.gz .parquet .feather .arrow
     .csv .tsv .csv.gz .hdf5
-    """.split()
+    """.split(),
 )
 CONVERSIONS = {
-    ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
-    ".bgen": "plink2 --bgen {path} ref-first --make-bed --out {stem}",
     ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
-    **{
-        suffix: "vcf2zarr convert {path} {stem}.vcz, or plink2 --vcf {path} --make-bed --out {stem}"
-        for suffix in (".vcf", ".vcf.gz", ".bcf")
-    },
+    **dict.fromkeys((".geno.gz", ".bed.gz"), "gunzip {path}, and the tables next to it"),
+    ".ancestrymapgeno": "convertf with outputformat: PACKEDANCESTRYMAP",
 }
-JOINED = (".bed", ".zarr", ".vcz")  # several of these are opened as one, by a pattern
+JOINED = (*CALLS, ".zarr", ".vcz")  # several of these are opened as one, by a pattern
 SHOWN = 5  # names of a folder that a message repeats
 
 
@@ -30,7 +29,7 @@ def how_to_convert(path: str) -> str:
             stem = path[: -len(suffix)]
             made = command.format(path=path, stem=stem)
             return f"a {suffix} is not read directly; convert it: {made}"
-    known = ".bed, .nc, .npy, .npz, .h5, .h5ad, .mtx, .parquet, .feather or .csv"
+    known = f"{', '.join(CALLS)}, .nc, .npy, .npz, .h5, .h5ad, .mtx, .parquet, .feather or .csv"
     found = suggestion(os.path.splitext(path)[0])
     return f"not a format that streampca opens; expected a Zarr directory, {known}{found}"
 

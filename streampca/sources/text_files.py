@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from shlex import quote
 
 from streampca.errors import InvalidInputError, SourceError
@@ -42,6 +44,34 @@ def read_text(path: str | os.PathLike[str]) -> str:
         f"{shown}, line {line}: byte 0x{data[wrong]:02x} is not text in {marked or UTF8}. Write it "
         f"again, such as: iconv -f {encoding} -t utf-8 {quote(shown)} > {quote(shown + '.utf8')}"
     )
+
+
+def refuse_other_text(path: str | os.PathLike[str]) -> None:
+    """Raise SourceError for a file that is no UTF-8, or whose lines end as nobody's do any more.
+
+    For files that are read as bytes, once these are not what was expected.
+    """
+    read_text(path)
+    shown = os.fspath(path)
+    with open(path, "rb") as file:
+        start = file.read(1 << 16)
+    name = next((name for mark, name in MARKS.items() if start.startswith(mark)), "")
+    change = f"iconv -f {name} -t utf-8 {quote(shown)}" if name else ""
+    if not name and b"\r" in start and b"\n" not in start:
+        name, change = "text with the line ends of old Macs", f"tr '\\r' '\\n' < {quote(shown)}"
+    if name:
+        raise SourceError(f"{shown} is {name}. Write it again: {change} > {quote(shown + '.utf8')}")
+
+
+@contextmanager
+def utf8(path: str | os.PathLike[str], compressed: bool = False) -> Iterator[None]:
+    """Raises SourceError, as ``read_text``, where bytes of this file are no UTF-8."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        if not compressed:
+            read_text(path)
+        raise SourceError(f"{os.fspath(path)} holds text that is not in {UTF8}") from None
 
 
 def marked(path: str | os.PathLike[str]) -> int:

@@ -10,6 +10,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -166,12 +167,11 @@ def find_array(get: Get, known: Iterable[str], name: str) -> StoredArray:
     files = {path for path in known if path.startswith(folder)}
     if folder + METADATA not in files:
         raise _absent(folder + METADATA)
-    whole = parse(get(folder + METADATA, MOST_METADATA), folder + METADATA)
-    dtype = dtype_of(whole)
-    shape: Any = None if dtype is None else whole.get("shape")
-    chunks: Any = None if dtype is None else _chunk_shape(whole)
-    if dtype is None or not fits(shape, chunks):
+    text = get(folder + METADATA, MOST_METADATA)
+    if (known_as := _of_metadata(text)) is None:
+        parse(text, folder + METADATA)  # raises where that is what is wrong
         raise DamagedSourceError(f"{folder}{METADATA} is not of an array as streampca writes them")
+    dtype, shape, chunks = known_as
     number = (-(-shape[0] // chunks[0]) if shape else 1) if math.prod(shape) else 0
     if number > len(files):
         raise _absent(f"{folder}c/{len(files)}")
@@ -180,6 +180,19 @@ def find_array(get: Get, known: Iterable[str], name: str) -> StoredArray:
     if missing := [file for file in wanted if file not in files]:
         raise _absent(missing[0])
     return StoredArray(dtype, tuple(shape), tuple(chunks), wanted)
+
+
+@lru_cache(maxsize=64)  # the arrays of a model have few shapes
+def _of_metadata(text: bytes) -> tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]] | None:
+    """(dtype, shape, chunks) in a ``zarr.json``; None if streampca does not write such arrays."""
+    try:
+        whole = parse(text, METADATA)
+    except SourceError:
+        return None
+    dtype = dtype_of(whole)
+    shape: Any = None if dtype is None else whole.get("shape")
+    chunks: Any = None if dtype is None else _chunk_shape(whole)
+    return (dtype, tuple(shape), tuple(chunks)) if dtype and fits(shape, chunks) else None
 
 
 def _chunk_shape(whole: Any) -> Any:

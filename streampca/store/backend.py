@@ -255,9 +255,9 @@ def remove_folder(backend: LocalBackend, name: str) -> None:
     shutil.rmtree(backend.path(name), ignore_errors=True)
 
 
-def fsync(path: Path) -> None:
+def fsync(path: str | os.PathLike[str]) -> None:
     """Flush a file, or a directory if the system can. Raises OSError."""
-    if not OPENS_FOLDERS and path.is_dir():
+    if not OPENS_FOLDERS and os.path.isdir(path):
         return
     handle = os.open(path, os.O_RDONLY if OPENS_FOLDERS else os.O_RDWR | BINARY)
     try:

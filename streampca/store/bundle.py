@@ -119,19 +119,21 @@ def write_bundle(
     if target.exists() and not is_bundle(target):
         raise OccupiedError(f"{target} exists and is not a streampca bundle; choose another")
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(unfinished_name(str(target)))
+    staged = unfinished_name(str(target))
     try:
         with writing(target):
-            write_files(lambda name, data: _write(staged / name, data), arrays, document)
-            for folder in [p for p in staged.rglob("*") if p.is_dir()] + [staged]:
+            folders = {staged}
+            put = lambda name, data: _write(os.path.join(staged, name), data, folders)  # noqa: E731
+            write_files(put, arrays, document)
+            for folder in folders:
                 _fsync(folder)
         if target.exists():
-            exchange(staged, target)
+            exchange(Path(staged), target)
         else:
-            staged.rename(target)
+            os.rename(staged, target)
         _fsync(target.parent)
     finally:
-        discard(str(staged))
+        discard(staged)
     return target
 
 
@@ -222,9 +224,17 @@ def is_bundle(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / INDEX).is_file()
 
 
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+def _write(path: str, data: bytes, folders: set[str]) -> None:
+    """Write a file, and flush it.  folders : that are there; those that are made are added."""
+    folder, made = os.path.dirname(path), []
+    while folder not in folders:
+        made.append(folder)
+        folder = os.path.dirname(folder)
+    for folder in reversed(made):
+        os.mkdir(folder)
+        folders.add(folder)
+    with open(path, "wb", 0) as file:
+        file.write(data)
     _fsync(path)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import lru_cache
 from typing import Any
 
 import google_crc32c
@@ -52,6 +53,7 @@ def is_plain(dtype: np.dtype[Any]) -> bool:
     return dtype.name in NUMBERS
 
 
+@lru_cache(maxsize=256)  # arrays of one model have few shapes
 def metadata_of(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """``zarr.json``, as Zarr writes it."""
     order = {"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {}

@@ -13,7 +13,7 @@ import streampca
 from streampca import GenotypePCA
 from streampca.cli.commands import main
 from streampca.embedding.filters import filtered, parse_filters
-from streampca.errors import InvalidInputError, SourceError
+from streampca.errors import CallCodingWarning, InvalidInputError, SourceError
 from streampca.operations.convert import convert
 from tests.genotypes import random_calls, write_plink, write_vcf_zarr
 
@@ -198,3 +198,134 @@ def test_dimensions_whose_names_put_the_samples_second_are_asked_about(tmp_path)
                 call(form)
         fit = GenotypePCA(2).fit(streampca.open(form, dim="samples"))
         np.testing.assert_allclose(fit.eigenvalues_, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", ["std", None])
+def test_a_code_of_missing_calls_is_refused_under_every_scale(scale):
+    calls = random_calls(n=40, p=60, missing=0.05)
+    want = GenotypePCA(2, scale=scale).fit(calls)
+    for wrong in (9, -9, 3):
+        coded = np.where(calls < 0, wrong, calls)
+        for values in (coded, coded.astype(float), coded.astype(np.int8)):
+            with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+                GenotypePCA(2, scale=scale).fit(values)
+            with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+                want.transform(values)
+        right = GenotypePCA(2, scale=scale).fit(streampca.open(coded, missing_value=wrong))
+        np.testing.assert_allclose(right.eigenvalues_, want.eigenvalues_, rtol=1e-6)
+    both = np.where(calls < 0, np.where(np.arange(60) % 2, 9, -1), calls)
+    with pytest.raises(InvalidInputError, match=r"np.where\(np.isin\(X, \[-1, 9\]\), np.nan, X\)"):
+        GenotypePCA(2, scale=scale).fit(both)
+    mended = np.where(np.isin(both, [-1, 9]), np.nan, both)
+    found = GenotypePCA(2, scale=scale).fit(mended).eigenvalues_
+    np.testing.assert_allclose(found, want.eigenvalues_, rtol=1e-6)
+    nines = streampca.open(np.where(calls < 0, -9, calls - 1), missing_value=-9)
+    with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+        want.transform(nines)  # -1 lies between the code and the counts
+
+
+def test_calls_coded_one_to_three_are_refused_with_the_line_that_counts():
+    calls = random_calls(n=40, p=60, missing=0.0)
+    for use in (GenotypePCA(2).fit, streampca.kinship, streampca.prune_ld):
+        with pytest.raises(InvalidInputError, match=r"counts plus 1: X - 1"):
+            use(calls + 1)
+
+
+@pytest.mark.parametrize("solver", ["gram", "scatter"])
+def test_calls_of_samples_that_are_only_scored_are_judged_too(solver):
+    calls = random_calls(n=40, p=60, missing=0.0)
+    calls[35, 7] = 9
+    samples = [f"s{i}" for i in range(40)]
+    table = pd.DataFrame(calls, index=samples)
+    with pytest.raises(InvalidInputError, match=r"open\(X, missing_value=9\)"):
+        GenotypePCA(2, solver=solver, fit_samples=samples[:30]).fit(table)
+
+
+@pytest.mark.parametrize("use", [streampca.kinship, streampca.prune_ld])
+def test_kinship_and_pruning_read_codings_as_a_fit_does(use):
+    calls = random_calls(n=40, p=60, missing=0.05)
+    want = use(streampca.open(calls, missing_value=-1))
+
+    def same(found):
+        for name in ("kinship", "kept"):
+            np.testing.assert_array_equal(getattr(found, name, 0), getattr(want, name, 0))
+
+    same(use(calls))  # -1 among integers, as in a fit
+    same(use(np.where(calls < 0, np.nan, calls)))
+    for wrong in (9, -9, 3):
+        coded = np.where(calls < 0, wrong, calls)
+        with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+            use(coded)
+        same(use(coded, missing_value=wrong))
+    full = np.maximum(calls, 0)
+    for dtype in (np.int8, np.int64, float):
+        with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+            use((full - 1).astype(dtype))
+    with pytest.raises(InvalidInputError, match=r"np.rint\(X\)"):
+        use(full / 2)
+
+
+@pytest.mark.parametrize("solver", ["gram", "scatter"])
+def test_haploid_calls_are_refused_by_every_scale_of_counts(solver):
+    haploid = random_calls(n=40, p=60, missing=0.0) > 0
+    models = [streampca.PCA(2, scale="hwe", solver=solver)]
+    models += [GenotypePCA(2, scale=scale, solver=solver) for scale in ("std", None)]
+    for values in (haploid.astype(np.int8), haploid.astype(float)):
+        for model in models:
+            with pytest.raises(InvalidInputError, match=r"GenotypePCA\(ploidy=1\)"):
+                model.fit(values)
+
+
+def test_kinship_refuses_haploid_calls_in_an_array():
+    haploid = random_calls(n=40, p=60, missing=0.0) > 0
+    for values in (haploid, haploid.astype(np.uint8), haploid.astype(float)):
+        with pytest.raises(InvalidInputError, match="if they have 2 copies"):
+            streampca.kinship(values)
+
+
+def test_calls_without_a_heterozygote_are_warned_of_with_the_line_that_scales_them():
+    calls = random_calls(n=40, p=60, missing=0.03)
+    inbred = np.where(calls > 0, 2, calls)
+    for solver in ("gram", "scatter", "randomized"):
+        with pytest.warns(CallCodingWarning, match=r"GenotypePCA\(ploidy=1\)"):
+            twice = GenotypePCA(2, solver=solver).fit(inbred).eigenvalues_
+    _, values = eigenvalues(inbred // 2, 1, 2)
+    right = GenotypePCA(2, ploidy=1).fit(inbred // 2).eigenvalues_
+    np.testing.assert_allclose(right, values, rtol=1e-5)
+    np.testing.assert_allclose(twice, 2 * values, rtol=1e-5)
+    with pytest.warns(CallCodingWarning, match="none of the calls is heterozygous"):
+        streampca.kinship(inbred)
+
+
+def test_projections_judge_the_coding_of_new_samples_in_arrays():
+    calls = random_calls(n=40, p=80, missing=0.05)
+    variants = {"counted_allele": ["G"] * 80, "other_allele": ["A"] * 80}
+    coords = {name: ("variant", values) for name, values in variants.items()}
+    coords |= {"variant": [f"rs{j}" for j in range(80)], "sample": [f"n{i}" for i in range(40)]}
+
+    def table(values):
+        return xarray.DataArray(values, dims=("sample", "variant"), coords=coords)
+
+    model = GenotypePCA(2).fit(table(calls))
+    want = streampca.project_samples(model, table(np.where(calls < 0, np.nan, calls))).scores
+    for form in (calls, calls.astype(np.int64)):  # -1 among integers, as in a fit
+        np.testing.assert_allclose(streampca.project_samples(model, table(form)).scores, want)
+    for wrong in (9, -9, 3):
+        with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+            streampca.project_samples(model, table(np.where(calls < 0, wrong, calls)))
+    full = np.maximum(calls, 0)
+    for form in (full - 1, full - 1.0):
+        with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+            streampca.project_samples(model, table(form))
+    with pytest.raises(InvalidInputError, match="if they have 2 copies"):
+        streampca.project_samples(model, table((full > 0).astype(float)))
+
+
+@pytest.mark.parametrize("scale", ["hwe", None])
+def test_a_relationship_matrix_is_of_counts(scale):
+    calls = random_calls(n=40, p=60, missing=0.05)
+    for wrong in (9, -9, 3):
+        with pytest.raises(InvalidInputError, match=rf"open\(X, missing_value={wrong}\)"):
+            streampca.grm(np.where(calls < 0, wrong, calls), scale=scale)
+    with pytest.raises(InvalidInputError, match=r"counts less 1: X \+ 1"):
+        streampca.grm(np.maximum(calls, 0) - 1, scale=scale)

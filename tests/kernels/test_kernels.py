@@ -60,6 +60,12 @@ def test_rank_k_update(dtype: str, rows: bool, m: int) -> None:
         check_rank_k_update(dtype, rows, m, k)
 
 
+@pytest.mark.parametrize("k", [599, 600, 700])  # about as many terms as rows
+def test_rank_k_update_of_many_columns(k: int) -> None:
+    check_rank_k_update("float32", True, 600, k)
+    check_rank_k_update("float64", False, 600, k)
+
+
 def check_rank_k_update(dtype: str, rows: bool, m: int, k: int) -> None:
     z = np.random.default_rng(k).normal(size=(k, m) if rows else (m, k)).astype(dtype)
     kept = z.copy()
@@ -323,6 +329,23 @@ def check_column_stats(dtype: str, n: int, p: int, masked: bool | str, weighted:
         assert got.shape == (p,), name
         assert got.dtype == (np.int64 if name in ("count", "missing") else np.float64), name
         assert np.allclose(got, value.astype(np.float64), rtol=1e-12, atol=1e-9), name
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32", "float64"])
+@pytest.mark.parametrize(("n", "p"), [(1, 3), (65, 7), (5000, 20), (300, 4000)])
+def test_means_alone_are_those_of_the_statistics_to_the_bit(dtype: str, n: int, p: int) -> None:
+    x = (20 * np.random.default_rng(n).standard_normal((n, p)) + 50).astype(dtype)
+    for part in (x, x[::2, 1:]):
+        stats = kernels.column_stats(part, None, None)
+        np.testing.assert_array_equal(kernels.columns.column_means(part), stats.mean)
+
+
+def test_probe_vectors_are_the_same_by_either_library() -> None:
+    few = kernels.columns.FEW_PROBED
+    whole = kernels.probe_vectors(few + 1)
+    np.testing.assert_array_equal(kernels.probe_vectors(few), whole[:few])
+    assert abs(whole.mean()) < 0.05
+    assert abs(whole.std() - 1.0) < 0.05
 
 
 def test_column_stats_of_part_of_an_array() -> None:

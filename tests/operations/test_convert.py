@@ -21,6 +21,7 @@ from genotypes import (
     sample_names,
     variant_names,
     write_calls,
+    write_pgen,
     write_plink,
     write_vcf_zarr,
 )
@@ -73,6 +74,7 @@ def cut_after(blocks):
 SOURCES = {
     "bed": lambda folder, calls: write_plink(folder / "b", calls, families=["f"] * len(calls)),
     "vcf": lambda folder, calls: write_vcf_zarr(folder / "v.vcz", calls),
+    "pgen": lambda folder, calls: write_pgen(folder / "p", calls, families=["f"] * len(calls)),
     "by variant": lambda folder, calls: streampca.open(
         write_calls(folder / "pv", calls, True), dim=1, missing_value=-1
     ),

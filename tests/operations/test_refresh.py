@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
+from genotypes import write_pgen
 
 import streampca
 from streampca.cli import main
@@ -536,15 +537,37 @@ def test_sources_without_a_ledger_go_by_their_files(kind: str, tmp_path: Path) -
     assert nightly.store.verify() == {}
 
 
+def test_a_pgen_goes_by_its_files(tmp_path: Path) -> None:
+    """Also by its tables: other samples are another source."""
+    pytest.importorskip("pgenlib")
+    nightly = Nightly(tmp_path)
+    nightly.entries["source"] = {"path": str(write_file(tmp_path, "pgen", seed=0))}
+    nightly.entries["model"] = {"kind": "GenotypePCA", "n_components": 3}
+    assert nightly.run().how == "full"
+    assert nightly.run().status == "unchanged"
+    write_file(tmp_path, "pgen", seed=1)
+    done = nightly.run()
+    assert (done.status, done.how) == ("published", "full")
+    psam = tmp_path / "x.psam"
+    psam.write_text(psam.read_text().replace("s1\t", "other\t"))
+    assert nightly.run().status == "published"
+    nightly.entries["source"]["dosages"] = False
+    assert nightly.run().status == "published"
+    assert nightly.run().status == "unchanged"
+
+
 def write_file(folder: Path, kind: str, seed: int) -> Path:
     """50 rows of data in a file of this kind."""
-    path = folder / f"x.{dict(npy='npy', netcdf='nc', plink='bed')[kind]}"
+    path = folder / f"x.{dict(npy='npy', netcdf='nc', plink='bed', pgen='pgen')[kind]}"
     if kind == "npy":
         np.save(path, data(50, seed))
     if kind == "netcdf":
         xarray.DataArray(data(50, seed), dims=("t", "x"), name="v").to_netcdf(
             path, engine="h5netcdf"
         )
+    if kind == "pgen":
+        calls = np.random.default_rng(seed).integers(0, 3, (50, 40))
+        write_pgen(folder / "x", calls, dosages=calls * 0.97)
     if kind == "plink":
         calls = np.random.default_rng(seed).integers(0, 3, (50, 40))
         codes = np.array([0b11, 0b10, 0b00])[2 - calls].T  # A1/A1 is 00

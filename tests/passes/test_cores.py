@@ -137,6 +137,15 @@ def test_small_accumulators_have_a_lane_for_each_thread(started: set[str], threa
     assert of_kind(started, "reader") == (0 if threads == 1 else 1)  # all readers are called 0
 
 
+@pytest.mark.parametrize("shape", [(2000, 100), (20_000, 20), (60, 3000)])
+def test_what_takes_milliseconds_starts_no_thread(
+    started: set[str], shape: tuple[int, int]
+) -> None:
+    with limited_threads(4):
+        PCA(3, progress=False).fit(np.random.default_rng(0).standard_normal(shape))
+    assert started == set()
+
+
 def test_large_accumulators_are_two_and_helped(started: set[str]) -> None:
     x = np.random.default_rng(0).integers(0, 3, (2300, 4000)).astype(np.int8)
     with limited_threads(5):

@@ -29,7 +29,7 @@ def message(path: Any) -> str:
         (("matrix.mtx.gz", "barcodes.tsv.gz"), "Use streampca.open('{folder}/matrix.mtx.gz')"),
         (("part-0.parquet",), "{folder}/part-0.parquet: not readable"),
         (("x.csv", "readme.txt"), "Use streampca.open('{folder}/x.csv')"),
-        (("calls.vcf.gz",), "vcf2zarr convert {folder}/calls.vcf.gz"),
+        (("calls.vcf.gz",), "Use streampca.open('{folder}/calls.vcf.gz')"),
         ((), "the folder is empty"),
         (("notes.txt",), "the folder holds notes.txt"),
         (tuple(f"{i}.txt" for i in range(9)), "0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 4 more"),

@@ -34,3 +34,15 @@ def test_what_is_no_panel(tmp_path) -> None:
     path.write_text("sample pop\na X\n")
     with pytest.raises(InvalidInputError, match="no column 'group'"):
         read_panel(path, SAMPLES, "group")
+
+
+def test_an_ind_of_eigensoft_is_a_panel(tmp_path) -> None:
+    path = tmp_path / "x.ind"
+    path.write_text("  a M X\n  c F Y\n")
+    assert read_panel(path, SAMPLES) == ["X", UNKNOWN, "Y"]
+    assert read_panel(path, SAMPLES, "sex") == ["M", UNKNOWN, "F"]
+    path.write_text("f:a M X\nf:b F Y\n")  # convertf with familynames
+    ids = np.array(["a", "b", "c"])
+    extra = {"family": np.array(["f"] * 3), "individual": ids}
+    families = AxisLabels(("sample",), (3,), {"sample": ids}, extra=extra)
+    assert read_panel(path, families) == ["X", "Y", UNKNOWN]

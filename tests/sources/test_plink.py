@@ -198,7 +198,7 @@ def test_filesets_that_do_not_belong_together(tmp_path):
         streampca.open([paths[0], f"{tmp_path}/other.bed"])
     people = [*sample_names(6)[:5], "z"]
     write_plink(tmp_path / "other", calls, ids=variant_names(9, 100), samples=people)
-    with pytest.raises(SourceError, match="sample 6 is s5 in one and z in the other"):
+    with pytest.raises(SourceError, match="sample 6 is s5:s5 in one and z:z in the other"):
         streampca.open([paths[0], f"{tmp_path}/other.bed"])
     write_plink(tmp_path / "same", calls)
     with pytest.raises(InvalidInputError, match="3 variants lie in two of the files"):
@@ -315,19 +315,10 @@ def test_nothing_is_written_where_a_source_is_refused(bed, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("x.pgen", "plink2 --pfile .*x --make-bed"),
-        ("x.bgen", r"plink2 --bgen .*x\.bgen ref-first"),
-        ("x.vcf.gz", r"vcf2zarr convert .*x\.vcf\.gz .*x\.vcz"),
-        ("x.ped", "plink1.9 --file"),
-    ],
-)
-def test_other_genotype_formats_get_the_command_that_converts_them(tmp_path, name, command):
-    (tmp_path / name).write_bytes(b"\x6c\x1b\x10")
-    with pytest.raises(SourceError, match=command):
-        streampca.open(tmp_path / name)
+def test_a_ped_gets_the_command_that_converts_it(tmp_path):
+    (tmp_path / "x.ped").touch()
+    with pytest.raises(SourceError, match=r"plink1\.9 --file .*x --make-bed"):
+        streampca.open(tmp_path / "x.ped")
 
 
 def test_a_matrix_that_was_opened_takes_a_missing_code_once(tmp_path):

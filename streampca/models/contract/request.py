@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize
+from streampca.matrix import ALLELE_SCALES, AxisLabels, ChunkedMatrix, Standardize
 from streampca.matrix.alignment import names_of
 from streampca.matrix.places import root_cosine_of_latitude
 from streampca.models.side_data.by_name import Find, named_column, weights_along, with_columns
@@ -20,6 +20,7 @@ from streampca.models.side_data.design import Design
 from streampca.models.side_data.row_weights import as_counts, refuse_few, split
 from streampca.passes.rates import Rates
 from streampca.solvers import check_n_components
+from streampca.sources.genotypes.allele_counts import copies_are_unstated
 from streampca.sources.tables.row_names import rows_named_as
 
 
@@ -259,7 +260,7 @@ class Request:
     def bound(self, **found: Any) -> Self:
         """This request with values that are now known or drawn; it is not checked again.
 
-        found : ``side`` or ``random_state``.
+        found : ``side``, ``random_state`` or ``standardize``.
         """
         made = copy.copy(self)
         for name, value in found.items():
@@ -322,6 +323,10 @@ class Request:
         if side.sample_weight is not None:
             refuse_few(side.sample_weight, self.ddof, f"ddof={self.ddof}")
         self.divisor(side.count(matrix.shape[0]))
+        if self.scale in ALLELE_SCALES:
+            unstated = copies_are_unstated(matrix)
+            counts = replace(self.standardize, code_assumed=unstated)
+            return self.bound(side=side, standardize=counts)
         return self.bound(side=side)
 
     def divisor(self, weight: float) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from streampca.accumulators import (
@@ -20,6 +21,7 @@ from streampca.models.decompose.routes import ALIASES
 from streampca.passes import (
     Candidate,
     PassResult,
+    Plan,
     Planned,
     choose,
     larger,
@@ -117,6 +119,10 @@ class StateRequest(Request):
             )
 
 
+KNOWN = 16  # plans that are kept
+_known: dict[Hashable, tuple[Candidate[PassResult], Plan]] = {}
+
+
 def choose_append(
     matrix: ChunkedMatrix,
     request: StateRequest,
@@ -126,9 +132,32 @@ def choose_append(
 ) -> Planned[PassResult]:
     """The pass that adds rows to the state of an ``IncrementalPCA``, planned with its solver.
 
+    A plan for an array in memory serves the next batch of the same kind.
+
     weights : of the rows.
     held : whether there is a state of earlier rows, held in memory together with the new one.
     """
+    outline = matrix.outline() if weights is None else None
+    if outline is None:
+        return _chosen(matrix, request, accumulator, held, weights)
+    limit = parse_nbytes(request.memory_limit or setting("memory-limit"))
+    asked = request.state, request.max_rows, request.batch_size, request.missing, request.center
+    key = outline, held, limit, asked, repr(request.n_components)
+    if key in _known:
+        candidate, plan = _known[key]
+        source = matrix.fingerprint()[:16]
+        return Planned(candidate, replace(plan, source=source), matrix)
+    planned = _chosen(matrix, request, accumulator, held, weights)
+    if len(_known) >= KNOWN:
+        _known.clear()
+    _known[key] = planned.candidate, planned.plan
+    return planned
+
+
+def _chosen(
+    matrix: ChunkedMatrix, request: StateRequest, accumulator: Accumulator, held: bool, weights: Any
+) -> Planned[PassResult]:
+    """:func:`choose_append`, planned anew."""
     n, p = matrix.shape
     state = accumulator.projected_nbytes(matrix.shape, 8)
     spec = pass_spec(

@@ -11,80 +11,37 @@ Husson 2012, "Handling missing values in exploratory multivariate data analysis 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.completion.completion import ways_to_complete
-from streampca.models.completion.impute import HardImpute
-from streampca.models.completion.request import CompletionRequest, completion_request
-from streampca.models.completion.result import CompletedDecomposition, result_of, warn_of_completion
-from streampca.models.completion.trace import Sweep
 from streampca.models.contract import shared_parameters as shared
 from streampca.models.contract.estimator import WeighsSamples, attach
 from streampca.models.contract.linear import LinearModel
-from streampca.models.contract.parameters import RunningParameters, parameter
+from streampca.models.contract.parameters import parameter
 from streampca.models.contract.preprocessing import warn_of_counts
 from streampca.models.contract.registry import estimator
-from streampca.models.contract.request import (
-    Request,
-    degrees_of_freedom,
-    iteration_limits,
-    no_tolerance,
-)
+from streampca.models.contract.request import Request, iteration_limits, no_tolerance
 from streampca.models.decompose.assemble import assemble
 from streampca.models.decompose.empty_samples import ScoresEmptySamples
 from streampca.models.decompose.routes import WarmStart, pca_candidates, quick_candidates
 from streampca.models.results.decomposition import Decomposition
 from streampca.passes import Candidate, Outcome
 
+if TYPE_CHECKING:
+    from streampca.models.completion.impute import HardImpute
+    from streampca.models.completion.trace import Sweep
+
 IMPUTE = "impute"
 GENES = ("var",)  # the axis of the features of an AnnData, and of the terms of texts
-COMPLETING = 60  # passes of a completion that nobody bounds
-SHARED_WITH_PCA = (*RunningParameters.parameters, "scale", "weights", "random_state")
 
 
-def completion_of(pca: Any) -> HardImpute:
-    """The completion that a PCA with these parameters is. Raises InvalidInputError."""
-    k = pca.n_components
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise InvalidInputError(
-            f"missing='impute' with n_components={k!r}; expected a number: what is put into the "
-            "holes depends on it. HardImpute([1, 2, 3], validation=0.05) helps to choose one"
-        )
-    refused = {
-        "whiten=True": pca.whiten,
-        "warm_start=True": pca.warm_start,
-        "components=False": not pca.components,
-        "center=False": not pca.center,
-        "remove=": pca.remove is not None,
-        f"solver={pca._solver!r}": pca._solver != "auto",
-    }
-    for setting in (setting for setting, is_set in refused.items() if is_set):
-        raise InvalidInputError(
-            f"{setting} does not go with missing='impute'; use missing='mean', or leave it out"
-        )
-    tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
-    max_passes = max_passes if is_bounded(pca.max_passes, pca.iterated_power) else COMPLETING
-    shared_with_pca = {name: getattr(pca, name) for name in SHARED_WITH_PCA}
-    return HardImpute(k, center="fitted", tol=tol, max_passes=max_passes, **shared_with_pca)
+def completing() -> Any:
+    """What only ``missing="impute"`` needs: a module that loads with the first such fit."""
+    from streampca.models.pca import completing
 
-
-def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> Decomposition:
-    """The result of a completion as that of a PCA with these parameters."""
-    freedom = degrees_of_freedom(result.weight, ddof)
-    again = (result.weight - result.ddof) / freedom
-    return replace(
-        result,
-        explained_variance=result.explained_variance * again,
-        total_variance=result.total_variance * again,
-        ddof=ddof,
-        settings=dict(parameters),
-    )
+    return completing
 
 
 def is_bounded(max_passes: int | None, iterated_power: Any) -> bool:
@@ -193,17 +150,15 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     def _opened(self, X: Any, dim: Any) -> Any:
         if self.missing == IMPUTE:
-            return completion_of(self)._opened(X, dim)
+            return completing().completion_of(self)._opened(X, dim)
         return super()._opened(X, dim)
 
-    def _request(
-        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
-    ) -> Request | CompletionRequest:
+    def _request(self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0) -> Any:
         """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
         request = iterated(self, self._solver, self.iterated_power, random_state=seed)
         if self.missing == IMPUTE:
             replace(request, missing="mean").check(matrix.shape)
-            return completion_request(completion_of(self), matrix, sample_weight, seed)
+            return completing().request_of(self, matrix, sample_weight, seed)
         if self.remove is not None and not self.center:
             raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
         return request.with_side_data(
@@ -211,15 +166,15 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
         )
 
     def _candidates(self, matrix: ChunkedMatrix, request: Any) -> list[Candidate[Any]]:
-        if isinstance(request, CompletionRequest):
-            return ways_to_complete(self, matrix, request)
+        if self.missing == IMPUTE:
+            return completing().ways_to_complete(self, matrix, request)
         return pca_candidates(matrix, request)
 
     def _quick(self, matrix: ChunkedMatrix, request: Any) -> list[Candidate[Any]]:
-        return quick_candidates(matrix, request) if isinstance(request, Request) else []
+        return [] if self.missing == IMPUTE else quick_candidates(matrix, request)
 
-    def _remark(self, matrix: ChunkedMatrix, request: Request | CompletionRequest) -> None:
-        if isinstance(request, Request) and request.center and matrix.labels.features.dims == GENES:
+    def _remark(self, matrix: ChunkedMatrix, request: Any) -> None:
+        if self.missing != IMPUTE and request.center and matrix.labels.features.dims == GENES:
             warn_of_counts(matrix)
 
     def _warm_start(self, matrix: ChunkedMatrix, request: Request) -> WarmStart | None:
@@ -231,12 +186,12 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
         return self._kept
 
     def _result(self, matrix: ChunkedMatrix, request: Any, done: Outcome[Any]) -> Decomposition:
-        if isinstance(request, CompletionRequest):
+        if self.missing == IMPUTE:
             self.gap_ = None
-            warn_of_completion(done.answer)
-            described = self._described(matrix, done)
             settings = self.stored_params() | self._resolved(request.seed)
-            return as_pca(result_of(done.answer, matrix, described)[0], self.ddof, settings)
+            described = self._described(matrix, done)
+            result: Decomposition = completing().pca_of(self, matrix, done, described, settings)
+            return result
         self.gap_ = done.answer.gap
         described = self._described(matrix, done, **self._resolved(request.random_state))
         return assemble(done.answer, request, described)
@@ -252,9 +207,10 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     def trace_(self) -> list[Sweep]:
         """Objective and change of every sweep, after ``missing="impute"``. Raises AttributeError
         after another fit."""
-        if not isinstance(result := self._fitted(), CompletedDecomposition):
+        if not isinstance(result := self._fitted(), completing().CompletedDecomposition):
             raise AttributeError("a fit without missing='impute' makes no sweeps")
-        return result.trace
+        trace: list[Sweep] = result.trace
+        return trace
 
     def impute(
         self,
@@ -277,7 +233,7 @@ class PCA(ScoresEmptySamples, WeighsSamples, LinearModel):
         return self._completing().impute(X, dim=dim, out=out, overwrite=overwrite)
 
     def _completing(self) -> HardImpute:
-        model: HardImpute = attach(completion_of(self), self._fitted())
+        model: HardImpute = attach(completing().completion_of(self), self._fitted())
         model.dim_ = self.dim_
         return model
 

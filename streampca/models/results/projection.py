@@ -224,6 +224,8 @@ class ScoresOfAllSamples(Accumulator):
 
     def update(self, block: Block) -> None:
         self._check(block)
+        if self.standardize.of_counts:
+            self.standardize.refuse_block(block)
         fitted = block.take_rows(self.rows)
         weights = block.arrays.get("feature_weights")
         scaling = self.standardize.resolve(fitted.stats, fitted.eps, weights)

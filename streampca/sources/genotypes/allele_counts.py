@@ -53,11 +53,6 @@ def code_is_assumed(matrix: ChunkedMatrix) -> bool:
     return matrix.labels.attrs.get(ASSUMED) is True
 
 
-def coding_is_assumed(matrix: ChunkedMatrix, counts: bool) -> bool:
-    """Whether nothing says what the calls mean.  counts : they have to be counts of alleles."""
-    return copies_are_unstated(matrix) if counts else code_is_assumed(matrix)
-
-
 def copies_are_unstated(matrix: ChunkedMatrix) -> bool:
     """Whether nothing says how many copies a call has: neither the source nor a missing code."""
     stated = matrix.missing_value is not None or PLOIDY in matrix.labels.attrs

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import IncompleteSourceWarning, SourceError, shorten, warn_caller
-from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount, select
-from streampca.matrix.columns import Text, join
-from streampca.paths import BINARY, read_fully
+from streampca.errors import SourceError
+from streampca.matrix import ChunkedMatrix, Labels, select
+from streampca.matrix.columns import join
 from streampca.sources.genotypes.allele_counts import DIPLOID, MISSING_CALL, PLOIDY
-from streampca.sources.genotypes.plink_tables import Bim, read_bim, read_fam, room_for_hashes
+from streampca.sources.genotypes.plink_tables import (
+    VariantTable,
+    read_bim,
+    read_fam,
+    room_for_hashes,
+)
+from streampca.sources.genotypes.two_bits import TwoBitReader
 from streampca.sources.genotypes.variants import (
     refuse_shared_variants,
     sample_labels,
     variant_labels,
+    warn_of_ignored,
 )
 from streampca.sources.joining import expand
-from streampca.sources.local_files import FileLocation
-from streampca.sources.stacked import Index, Reader, StackedMatrix, Tally, ThreadBuffers, room_for
+from streampca.sources.stacked import StackedMatrix
 
 # PLINK 1 .bed files: two bits per call, variant-major, read by position and not mapped.
 
@@ -32,78 +35,16 @@ MAGIC = b"\x6c\x1b"
 PROBED = 256  # variants whose padding is checked, in all files together
 
 
-class BedReader(Reader):
+class BedReader(TwoBitReader):
     """Calls of variants x samples from one or more .bed files, concatenated."""
 
-    loads = ("numba",)
-    into_buffer = True
-    dtype = np.dtype(np.int8)
+    table = "BED_TABLE"
 
     def __init__(self, paths: Sequence[str], variants: Sequence[int], n_samples: int) -> None:
-        self.files = [os.path.abspath(path) for path in paths]
-        self.offsets = np.cumsum([0, *variants])
-        self.shape = (int(self.offsets[-1]), n_samples)
-        self.stride = -(-n_samples // 4)
+        super().__init__(paths, variants, n_samples, len(MAGIC) + 1, -(-n_samples // 4))
         for path, count in zip(self.files, variants, strict=True):
             _check_bed(path, count, self.stride)
             _check_padding(path, count, n_samples, max(16, PROBED // len(paths)))
-        self.tally, self.buffers = Tally(), ThreadBuffers()
-
-    def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
-        from streampca.kernels.calls import BED_TABLE, unpack_bed
-
-        start, stop = index[0].start, index[0].stop
-        m, n = stop - start, self.shape[1]
-        calls = room_for((m, n), self.dtype, buffer)
-        for path, first, last, at in self._runs(start, stop):
-            packed = self._packed(path, first, last)
-            unpack_bed(packed, BED_TABLE, calls[at : at + last - first])
-        self.tally.add(ReadCount(1, m * n, m * self.stride))
-        return calls[:, index[1]]
-
-    def _runs(self, start: int, stop: int) -> Iterator[tuple[str, int, int, int]]:
-        """(file, first and last variant within it, position in the result) of a range."""
-        for path, (low, high) in zip(self.files, pairwise(self.offsets.tolist()), strict=True):
-            first, last = max(start, low), min(stop, high)
-            if first < last:
-                yield path, first - low, last - low, first - start
-
-    def _packed(self, path: str, first: int, last: int) -> np.ndarray[Any, Any]:
-        """(variants, stride) packed bytes, in a buffer that this thread reuses."""
-        size = (last - first) * self.stride
-        packed: Any = self.buffers.take("packed", size)
-        place = len(MAGIC) + 1 + first * self.stride
-        try:
-            file = os.open(path, os.O_RDONLY | BINARY)
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror or error}") from None
-        try:
-            done = read_fully(file, memoryview(packed), place)
-        finally:
-            os.close(file)
-        if done < size:
-            raise SourceError(f"{path} ends {size - done} bytes before variant {last - 1} does")
-        return np.asarray(packed.reshape(last - first, self.stride))
-
-    def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
-        return None if dim == 0 else np.array([0, self.shape[1]])
-
-    def scratch_nbytes(self, index: Index) -> int:
-        return int((index[0].stop - index[0].start) * self.stride)
-
-    def fingerprint(self) -> str:
-        text: list[Any] = [self.shape]
-        for path in self.files:
-            stat = os.stat(path)
-            text += [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
-        return hashlib.sha256(repr(text).encode()).hexdigest()
-
-    def content_stamp(self) -> str:
-        stats = [(os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in self.paths()]
-        return hashlib.sha256(f"{self.fingerprint()} {stats}".encode()).hexdigest()
-
-    def locations(self) -> tuple[Location, ...]:
-        return tuple(map(FileLocation, self.files))  # labels are read by the client alone
 
     def paths(self) -> tuple[str, ...]:
         sets = [Fileset.of(os.path.realpath(path)) for path in self.files]
@@ -204,7 +145,7 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
         _check_same_samples(family, read_fam(other.file("fam")), filesets[0], other)
     samples = sample_labels(*family)
     paths = [fileset.file("bim") for fileset in filesets]
-    tables, counts = list[Bim](), list[int]()
+    tables, counts = list[VariantTable](), list[int]()
     hashes = room_for_hashes(paths) if len(paths) > 1 else None
     for path in paths:
         tables.append(read_bim(path, None if hashes is None else hashes[sum(counts) :]))
@@ -220,7 +161,8 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
         return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
     position = np.asarray(columns[2])
     kept = np.flatnonzero(position >= 0)
-    _warn_of_ignored(columns[1], position, filesets)
+    where = f"{filesets[0].stem}.bim" + (" and others" if filesets[1:] else "")
+    warn_of_ignored(columns[1], position, where)
     variants = variant_labels(*(np.asarray(column)[kept] for column in columns))
     left = np.diff(np.searchsorted(kept, reader.offsets)).tolist()
     if len(left) > 1:
@@ -233,19 +175,6 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     return matrix
 
 
-def _warn_of_ignored(names: Text, position: np.ndarray[Any, Any], filesets: list[Fileset]) -> None:
-    """Warn of variants with a negative position. Raises SourceError where all are."""
-    ignored = np.flatnonzero(position < 0)
-    where = f"{filesets[0].stem}.bim" + (" and others" if filesets[1:] else "")
-    if len(ignored) == len(position):
-        raise SourceError(f"{where}: all {len(position)} positions are negative: nothing is left")
-    warn_caller(
-        f"{where}: {len(ignored)} of {len(position)} variants have a negative position and are "
-        f"left out, as PLINK does: {shorten([str(names[i]) for i in ignored[:4]], len(ignored))}",
-        IncompleteSourceWarning,
-    )
-
-
 def _check_same_samples(
     first: tuple[Any, ...], second: tuple[Any, ...], one: Fileset, other: Fileset
 ) -> None:
@@ -254,7 +183,8 @@ def _check_same_samples(
         where = f"{len(first[1])} and {len(second[1])} samples"
         if same:
             at = int(np.flatnonzero((first[0] != second[0]) | (first[1] != second[1]))[0])
-            where = f"sample {at + 1} is {first[1][at]} in one and {second[1][at]} in the other"
+            names = [f"{each[0][at]}:{each[1][at]}" for each in (first, second)]
+            where = f"sample {at + 1} is {names[0]} in one and {names[1]} in the other"
         raise SourceError(
             f"{one.stem}.fam and {other.stem}.fam differ: {where}. Filesets that are opened "
             "together need the same samples in the same order."

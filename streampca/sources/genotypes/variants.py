@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, shorten
+from streampca.errors import (
+    IncompleteSourceWarning,
+    InvalidInputError,
+    SourceError,
+    shorten,
+    warn_caller,
+)
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import (
     Column,
@@ -88,6 +94,18 @@ def _named(names: Text, chromosome: Text, position: Any, counted: Text, other: T
     return names
 
 
+def warn_of_ignored(names: Any, position: Text, where: str) -> None:
+    """Warn of variants with a negative position. Raises SourceError where all are."""
+    ignored = np.flatnonzero(position < 0)
+    if len(ignored) == len(position):
+        raise SourceError(f"{where}: all {len(position)} positions are negative: nothing is left")
+    warn_caller(
+        f"{where}: {len(ignored)} of {len(position)} variants have a negative position and are "
+        f"left out, as PLINK does: {shorten([str(names[i]) for i in ignored[:4]], len(ignored))}",
+        IncompleteSourceWarning,
+    )
+
+
 def plain_chromosome(names: Text) -> Text:
     """Chromosomes as stored, without "chr": their codes depend on the species."""
     distinct, codes = numbered(as_text(names))
@@ -100,6 +118,8 @@ def chromosome_name(name: str, n_autosomes: int | None = HUMAN) -> str:
     n_autosomes : N. The codes N + 1 to N + 4 are X, Y, XY and MT; None: numbers stay numbers.
     """
     plain = _without_prefix(name).upper()
+    if plain in ("0X", "0Y", "0M"):  # of two characters each, as UK Biobank writes them
+        plain = plain[1]
     if not (plain.isascii() and plain.isdecimal()):
         return "MT" if plain == "M" else plain
     number = int(plain)

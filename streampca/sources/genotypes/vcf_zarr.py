@@ -3,7 +3,7 @@
 Values are copies of the first alternate allele, -1 where a call is missing. After ``plink2 --vcf
 --make-bed`` the first allele of the .bim (A1), whose copies a .bed holds, is the alternate one:
 the same calls through a .bed are the same numbers. A haploid call counts twice, as there, also
-where all are haploid.
+where all are haploid. A half call, such as ./1, is missing, as of plink2 --vcf-half-call missing.
 Source: VCF Zarr specification 0.4: call_genotype, call_genotype_mask, missing and fill values.
 """
 
@@ -94,19 +94,33 @@ class VcfZarrReader(Reader):
 
     def _sum(self, segment: Index, out: np.ndarray[Any, Any]) -> int:
         """Sum the alleles of stored variants into the first rows of ``out``; the number of rows."""
+        rows = self._rows(segment[0])
+        self._count(segment, rows, self._stored("calls", segment, rows, self.genotypes), out)
+        return len(rows)
+
+    def _rows(self, part: slice) -> np.ndarray[Any, Any]:
+        """(m,) numbers of the stored variants of a range that are not left out."""
+        if self._kept is None:
+            return np.arange(part.start, part.stop)
+        low, high = np.searchsorted(self._kept, [part.start, part.stop])
+        return self._kept[low:high]
+
+    def _stored(
+        self, name: str, segment: Index, rows: np.ndarray[Any, Any], reader: ZarrReader
+    ) -> np.ndarray[Any, Any]:
+        """(m, samples, ...) stored values of these variants, in C order."""
+        values = np.ascontiguousarray(self._alleles(name, segment, reader))
+        return values if len(rows) == len(values) else values[rows - segment[0].start]
+
+    def _count(
+        self, segment: Index, rows: Any, calls: np.ndarray[Any, Any], out: np.ndarray[Any, Any]
+    ) -> None:
+        """Sum the alleles (m, samples, ploidy) into the first rows of ``out``, int8."""
         from streampca.kernels.calls import UNEVEN, sum_alleles
 
-        rows = np.arange(segment[0].start, segment[0].stop)
-        calls = np.ascontiguousarray(self._alleles("calls", segment, self.genotypes))
         masked = None
         if self.mask is not None:
-            masked = np.ascontiguousarray(self._alleles("mask", segment, self.mask)).view(np.uint8)
-        if self._kept is not None:
-            low, high = np.searchsorted(self._kept, [segment[0].start, segment[0].stop])
-            if high - low < len(rows):
-                picked = self._kept[low:high] - rows[0]
-                rows, calls = rows[picked], calls[picked]
-                masked = None if masked is None else masked[picked]
+            masked = self._stored("mask", segment, rows, self.mask).view(np.uint8)
         highest = sum_alleles(calls, masked, out[: len(rows)])
         if highest == UNEVEN:
             raise SourceError(
@@ -120,7 +134,6 @@ class VcfZarrReader(Reader):
                 f"{self.genotypes.place}: stored variant {bad} (from 0) has calls of an allele "
                 "that variant_allele does not list. Convert the VCF again."
             )
-        return len(rows)
 
     def _alleles(self, name: str, segment: Index, reader: ZarrReader) -> np.ndarray[Any, Any]:
         """Stored values, in a reusable buffer of this thread if the reader accepts one."""
@@ -139,7 +152,7 @@ class VcfZarrReader(Reader):
         count = 0
         for segment in self._segments(index):
             for reader in self._readers:
-                parts = zip(segment, reader.unit, strict=True)
+                parts = zip(segment, reader.unit, strict=False)  # dosages may have two dimensions
                 count += int(np.prod([-(-s.stop // unit) - s.start // unit for s, unit in parts]))
         return count
 
@@ -194,11 +207,30 @@ def is_vcf_zarr(node: Any) -> bool:
     return isinstance(node, zarr.Group) and GENOTYPES in node
 
 
+def stored_layout(path: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """(samples, variants) of a VCF Zarr, and of its chunks; None of anything else."""
+    try:
+        node: Any = zarr.open_group(path, mode="r")
+    except (OSError, ValueError):  # of Zarr, for something else
+        return None
+    if not is_vcf_zarr(node):
+        return None
+    shape, chunks = node[GENOTYPES].shape, node[GENOTYPES].chunks
+    return (shape[1], shape[0]), (chunks[1], chunks[0])
+
+
 def open_vcf_zarr(
-    group: Any, source: str, *, multiallelic: str = "error", missing_chunks: str = "error"
+    group: Any,
+    source: str,
+    *,
+    dosages: bool | None = None,
+    multiallelic: str = "error",
+    missing_chunks: str = "error",
 ) -> StackedMatrix:
     """A VCF Zarr group as samples x variants, int8 copies of the first ALT, -1 = missing.
 
+    dosages : True: float32 of ``call_DS``, and the call where a cell has none, as ``plink2 --vcf
+        ... dosage=DS``. None and False: calls.
     multiallelic : "error" refuses variants of more than two alleles, "drop" excludes them: copies
         of one alternate allele do not distinguish another from the reference.
     missing_chunks : as ``streampca.open``. Absent chunks of ``call_genotype_mask`` are its fill
@@ -229,7 +261,13 @@ def open_vcf_zarr(
     samples = sample_labels(None, as_text(whole(group["sample_id"])))
     attrs = {PLOIDY: max(reader.ploidy, DIPLOID)}
     labels = Labels(samples, _variant_labels(group, alleles, kept), attrs=attrs)
-    matrix = VcfZarrMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
+    matrix: StackedMatrix
+    if dosages:
+        from streampca.sources.genotypes.vcf_zarr_dosages import with_dosages
+
+        matrix = with_dosages(reader, group, labels, name, missing_chunks)
+    else:
+        matrix = VcfZarrMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
     if several.size:
         matrix.multiallelic = len(several)
         matrix.note = (

@@ -32,6 +32,8 @@ SAMPLED_NBYTES = 1 << 16
 class ArrayReader(Reader):
     """An array in memory.  loads : libraries of the object that holds it."""
 
+    plain = True
+
     def __init__(self, array: np.ndarray[Any, Any], loads: tuple[str, ...] = ()) -> None:
         self.array, self.loads = array, loads
         self.given_nbytes, self.carried_nbytes = resident_part(array), array.nbytes
@@ -107,6 +109,8 @@ class MaskedReader(ArrayReader):
     holds. Integers keep their dtype; booleans are read as uint8. Blocks are copies; the whole array
     is never copied.
     """
+
+    plain = False
 
     def __init__(self, array: Array, mask: Array, missing_value: float | None = None) -> None:
         """array, mask : of one shape; True = missing.  missing_value : the code to use, if any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from streampca.errors import (
     NotFittedError,
     SourceError,
 )
+from streampca.models.pca import incremental_state
 from streampca.models.pca.incremental_state import StateRequest, choose_append
 from streampca.store import read_bundle, write_bundle
 from tests.models.invariants import check_invariants
@@ -333,6 +335,45 @@ def test_the_plan_of_an_append_counts_the_state_that_is_held(X):
     solving = [sum(plan.memory["solver"].values()) for plan in (first, later)]
     assert solving[0] >= state  # whose unused triangle is the room for work
     assert solving[1] >= 2 * state  # the old state, and the new one that joins it
+
+
+def test_a_plan_serves_further_batches_of_its_kind_alone(monkeypatch):
+    rng, made = np.random.default_rng(0), []
+    chosen = incremental_state._chosen
+    monkeypatch.setattr(incremental_state, "_known", {})
+    monkeypatch.setattr(incremental_state, "_chosen", lambda *a: made.append(a) or chosen(*a))
+
+    def plan(x, held=True, weights=None, **parameters):
+        request = StateRequest.of(IncrementalPCA(**{"n_components": 1, **parameters}))
+        x = streampca.open(x)
+        before = len(made)
+        found = choose_append(x, request, request.blank(), held=held, weights=weights).plan
+        assert found == chosen(x, request, request.blank(), held, weights).plan
+        return len(made) - before
+
+    x = rng.standard_normal((50, 6))
+    assert (plan(x), plan(x[::-1]), plan(np.asfortranarray(x))) == (1, 0, 0)
+    others = [
+        {"x": x[:49]},
+        {"x": x[:, :5]},
+        {"x": x.astype("f4")},
+        {"x": np.ma.masked_array(x, x > 2)},
+        {"x": da.from_array(x)},
+        {"x": pd.DataFrame(x)},
+        {"x": x, "held": False},
+        {"x": x, "weights": np.ones(50)},
+        {"x": x, "n_components": 1.0},
+        {"x": x, "n_components": 2},
+        {"x": x, "memory_limit": "1GiB"},
+        {"x": x, "state": "tsqr"},
+        {"x": x, "batch_size": 7},
+        {"x": x, "missing": "mean"},
+        {"x": x, "center": False},
+    ]
+    assert [plan(**other) for other in others] == [1] * len(others)
+    assert plan(x) == 0
+    with dask.config.set({"streampca.memory-limit": "1MiB"}), pytest.raises(MemoryLimitError):
+        plan(x)
 
 
 def test_mismatched_models_do_not_merge(X):
