@@ -9,6 +9,8 @@ streampca plot models/geno --kind scores --panel populations.txt -o scores.png
 streampca project models/geno new.bed -o new.tsv --shrinkage oadp
 streampca prune x.bed --ld-r2 0.2 --ld-window 500 -o kept.txt
 streampca relate x.bed --king-cutoff 0.0884 --make-king-table -o x  # .kin0, .king.cutoff.in.id
+streampca relate x.bed --make-grm-bin -o x  # .grm.bin, .grm.N.bin, .grm.id
+streampca fit x.bed --pca-extract kept.txt --king-cutoff 0.0884 -k 10 --out x  # in one read
 streampca convert x.bed -o x.zarr
 ```
 
@@ -19,6 +21,8 @@ model.tracy_widom_  # EIGENSOFT's significance of each component
 model.fit_transform("x.bed")  # scores; eigenvectors_, frequencies_, result_.missing_by_sample, ...
 model.result_.to_xarray()  # all of it, labelled
 found = streampca.kinship("x.bed")  # found.kinship, found.related("first"), found.unrelated(0.0884)
+streampca.relatives("x.bed", "x.kin0")  # related pairs, also where n x n does not fit
+streampca.grm("x.bed").relationship  # as plink2 --make-grm-bin
 streampca.project_samples(model, "new.bed")  # alleles matched, swapped, holes solved for
 ```
 
@@ -52,6 +56,19 @@ third .0442); `unrelated(cutoff)` is PLINK's greedy rule. The command `relate` w
 plink2's to every printed digit, with two exceptions: variants on chromosome 0 do not count here,
 and alpha 3.5 counts a rare variant in NSNP where one of two samples has no call and the other two
 copies of the rare allele.
+
+**One read.** `GenotypePCA(kinship=True)`, on the command line `--king-cutoff`, `--king-table-filter`
+or `--make-king-table` with `fit`, counts kinship of all samples in the read of the fit: over all
+variants that pass the filters, while the components are of those that `--ld-r2` or `--pca-extract`
+leaves. Both are those of a read of their own. Where counts of all pairs do not fit into memory,
+`relatives` and `relate` take the samples in strips, a pass for each, and write the same table;
+`--checkpoint` keeps what is done.
+
+**Relationship.** `grm` and `relate --make-grm-bin` give plink2's matrix: values to 1e-6, numbers of
+variants and ids to the byte; `cov` and `meanimpute` as there. `missing="pairwise"` (`--missing
+pairwise`) takes the components of that matrix, as plink2's `--pca` without `meanimpute`:
+monomorphic variants count. It need not be positive semidefinite; the certificate is of its
+eigenpairs. Loadings are then unit columns that are not quite orthogonal.
 
 **Tables.** `fit_samples` fits on unrelated samples and scores everyone in the same two passes; the
 column FITTED (1 or 0) of the `.eigenvec`, and `result_.fitted`, say who was fitted. `--freq` writes
