@@ -57,8 +57,8 @@ plink2's to every printed digit, with two exceptions: variants on chromosome 0 d
 and alpha 3.5 counts a rare variant in NSNP where one of two samples has no call and the other two
 copies of the rare allele.
 
-**One read.** `GenotypePCA(kinship=True)`, on the command line `--king-cutoff`, `--king-table-filter`
-or `--make-king-table` with `fit`, counts kinship of all samples in the read of the fit: over all
+**One read.** `GenotypePCA(kinship=True)`, and `fit` with `--king-cutoff`, `--king-table-filter`
+or `--make-king-table`, count kinship of all samples in the read of the fit: over all
 variants that pass the filters, while the components are of those that `--ld-r2` or `--pca-extract`
 leaves. Both are those of a read of their own. Where counts of all pairs do not fit into memory,
 `relatives` and `relate` take the samples in strips, a pass for each, and write the same table;
