@@ -226,8 +226,6 @@ def relatives(
         running=Running(memory_limit, scheduler, progress, checkpoint),
     )
     pairs, n_variants = done.answer
-    if not n_variants:
-        raise none_left(settings, done.n_read)
     return Relatives(pairs=pairs, least=smallest, n_variants=n_variants, **done.described)
 
 
@@ -340,7 +338,8 @@ def _in_strips(
                 after = number - 1 if saved.folder is not None else None
                 done = yield Pass(planned.candidate.passes[number - 1], after=after)
                 counts = done.accumulators.pop(PAIRS)
-                n_variants = counts.n_variants
+                if not (n_variants := counts.n_variants):
+                    raise none_left(counts.wanted, matrix.shape[1])
                 rows = _rows(counts, first, last, samples)
             else:
                 pairs, n_variants = strip

@@ -131,7 +131,7 @@ def sum_over_pairs(
     return PairSums(done.answer, matrix.shape[1], described)
 
 
-def none_left(settings: PairSettings, n_variants: int) -> InvalidInputError:
+def none_left(settings: PairSettings | Standardize, n_variants: int) -> InvalidInputError:
     """The error where the filters leave no variant."""
     return InvalidInputError(
         f"maf={settings.maf:g} and max_missing={settings.max_missing:g} leave none of "
