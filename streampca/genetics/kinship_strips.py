@@ -218,7 +218,7 @@ def relatives(
     done = sum_over_pairs(
         X,
         settings,
-        lambda *asked: plan_relatives(*asked, written=wanted),
+        lambda matrix, variants, limit: plan_relatives(matrix, variants, limit, wanted),
         "kinship",
         hard_calls=True,
         dim=dim,
@@ -369,8 +369,8 @@ def _rows(counts: Any, first: int, last: int, samples: AxisLabels) -> Iterator[S
 
 def no_pairs(samples: AxisLabels) -> SamplePairs:
     """None of them."""
-    numbers: Any = np.zeros((5, 0), np.int64)
-    return SamplePairs(*numbers, np.zeros(0), samples)
+    empty = np.zeros(0, np.int64)
+    return SamplePairs(empty, empty, empty, empty, empty, np.zeros(0), samples)
 
 
 def joined_pairs(some: list[SamplePairs]) -> SamplePairs:
