@@ -37,13 +37,26 @@ from streampca.genetics.kinship_result import (
 from streampca.genetics.pair_passes import AUTOSOMES, PairSettings, none_left, sum_over_pairs
 from streampca.kernels import Array, each
 from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize, select
-from streampca.passes import Candidate, Pass, PassSpec, Planned, Running, Steps, choose, pass_spec
+from streampca.passes import (
+    Candidate,
+    Pass,
+    PassSpec,
+    Planned,
+    Running,
+    Steps,
+    choose,
+    parse_nbytes,
+    pass_spec,
+)
+from streampca.passes.candidates import DEFAULT_BUDGET
 from streampca.store import is_bundle, read_bundle, remove_bundle, write_bundle
 from streampca.store.bundle import whole_file
 
 SHARES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # 1 / of n^2 pairs
 THIRD = DEGREES["third"]
 ARRAYS = [one.name for one in fields(SamplePairs) if one.name != "samples"]
+PAIR_NBYTES = 40  # of the counts of a pair in a strip, folded and in one lane
+TRIED = 8  # shares, from the first that may fit
 PAIR_VARIANTS = 1e11  # that a core counts in a second
 
 
@@ -262,28 +275,36 @@ def plan_relatives(
     """
     n, p = matrix.shape
     refuse_many(p)
-    candidates: list[Candidate[Any]] = []
-    if whole:
-        one: Any = whole_kinship(matrix, wanted)
-        solver = partial(_in_strips, matrix=matrix, bounds=[0, n], written=written)
-        candidates.append(replace(one, solve=solver))
+    room = parse_nbytes(memory_limit) or DEFAULT_BUDGET
+    likely = [one for one in shares if PAIR_NBYTES * n * n / one <= room] or [shares[-1]]
+    strips = partial(_strip_candidates, matrix, wanted, written, likely[:TRIED])
+    if not whole:
+        return choose(matrix, "kinship", strips(), memory_limit)
+    one: Any = whole_kinship(matrix, wanted)
+    solver = partial(_in_strips, matrix=matrix, bounds=[0, n], written=written)
+    otherwise = strips if n > 2 else None  # of two samples there is one pair
+    return choose(matrix, "kinship", [replace(one, solve=solver)], memory_limit, otherwise)
+
+
+def _strip_candidates(
+    matrix: ChunkedMatrix, wanted: Standardize, written: Wanted, shares: Sequence[int]
+) -> list[Candidate[Any]]:
+    """A candidate for each share."""
+    (n, p), candidates = matrix.shape, []
     for share in shares:
         bounds = strip_bounds(n, share)
-        count = len(bounds) - 1
-        if count < 2:
-            continue
         specs = [_strip_pass(matrix, wanted, a, b, k) for k, (a, b) in _numbered(bounds)]
         hours = n * n * p / PAIR_VARIANTS / 3600
         reason = (
-            f"calls as bits, counted for every pair, by {count} strips of samples: a pass over the "
-            f"variants for each; about {hours:.2g} hours of one core"
+            f"calls as bits, counted for every pair, by {len(specs)} strips of samples: a pass "
+            f"over the variants for each; about {hours:.2g} hours of one core"
         )
         held = {"counts of pairs": max(one.total_nbytes for one in specs)}
         solver = partial(_in_strips, matrix=matrix, bounds=bounds, written=written)
         candidates.append(
             Candidate("bit counts by strips", reason, tuple(specs), held, solve=solver)
         )
-    return choose(matrix, "kinship", candidates, memory_limit)
+    return candidates
 
 
 def strip_bounds(n: int, share: int) -> list[int]:
