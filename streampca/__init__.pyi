@@ -12,6 +12,8 @@ from streampca.genetics.filters import VariantFilter as VariantFilter
 from streampca.genetics.genotype_pca import GenotypePCA as GenotypePCA
 from streampca.genetics.kinship import kinship as kinship
 from streampca.genetics.kinship_result import Kinship as Kinship
+from streampca.genetics.kinship_strips import Relatives as Relatives
+from streampca.genetics.kinship_strips import relatives as relatives
 from streampca.genetics.ld_pruning import prune_ld as prune_ld
 from streampca.genetics.pc_relate import AdjustedKinship as AdjustedKinship
 from streampca.genetics.pc_relate import pc_relate as pc_relate

@@ -37,7 +37,7 @@ def test_every_option_that_an_answer_names_is_ours():
         "--memory 4000",
         "--score w.txt",
         "--mac=5",
-        "--king-cutoff 0.1",
+        "--grm-cutoff 0.1",
         "--autosome",
         "--missing --out y",
         "--haps x.haps",

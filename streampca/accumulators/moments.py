@@ -117,17 +117,23 @@ def combine(a: ColumnStats, b: ColumnStats) -> ColumnStats:
 
 
 class RowMissing(Accumulator):
-    """Number of missing cells of each sample over the features seen."""
+    """Number of missing cells of each sample over the features seen.
+
+    part : of the blocks, which a map makes; None counts them whole.
+    """
 
     axis = 1
+    settings = ("part",)
     fields = ("missing", "n_features")
 
-    def __init__(self) -> None:
+    def __init__(self, *, part: str | None = None) -> None:
+        self.part = part
         self.missing: Any = None  # (n,) int64
         self.n_features = 0
 
     def update(self, block: Any) -> None:
         self._check(block)
+        block = block.part(self.part)
         self._check_width(self.missing, block.shape[0])
         lost = block.row_missing
         self.missing = lost.copy() if self.missing is None else self.missing + lost

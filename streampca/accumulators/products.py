@@ -39,17 +39,21 @@ class Gram(Accumulator):
     standardize : how columns are centred and scaled (:class:`streampca.matrix.Standardize`).
     missing : "raise", or "mean" (a hole is 0 after centring). A column without any observation
         contributes nothing. The side input "feature_weights" weights the features.
+    part : of the blocks, which a map makes; None sums them whole.
     The rounding error of the sums is measured (:mod:`streampca.kernels.columns`): :meth:`rounding`.
     """
 
     axis = 1
     reuses = "_product"
-    settings = ("standardize", "missing")
+    settings = ("standardize", "missing", "part")
     fields = ("g", "z_probe", "n_features", "n_used", "probed")
 
-    def __init__(self, *, standardize: Any, missing: str = "raise") -> None:
+    def __init__(
+        self, *, standardize: Any, missing: str = "raise", part: str | None = None
+    ) -> None:
         self.standardize = standardize
         self.missing = missing
+        self.part = part
         self.g: Any = None  # (n, n) float64, lower: sum of z z'
         self.z_probe: Any = None  # (n,) Z h, with h of kernels.probe
         self.n_features = 0
@@ -60,6 +64,7 @@ class Gram(Accumulator):
 
     def update(self, block: Any) -> None:
         self._check(block)
+        block = block.part(self.part)
         n = block.shape[0]
         self._check_width(self.g if self.g is not None else self._product, n)
         stats = block.stats

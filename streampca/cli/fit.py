@@ -164,9 +164,10 @@ OF_PCA: dict[str, Spelling] = {
     "ddof": {},
     "missing": {
         "default": None,
-        "choices": ("raise", "mean", "impute"),
-        "help": "treatment of missing cells (default raise; genotypes: always the mean of the "
-        "variant); impute: predict them from the components",
+        "choices": ("raise", "mean", "impute", "pairwise"),
+        "help": "treatment of missing cells (default raise; genotypes: the mean of the variant, "
+        "or pairwise as plink2 --pca: means over variants that both of two samples have); impute: "
+        "predict them from the components",
     },
     "solver": {"choices": SOLVERS, "help": "default auto: the cheapest that fits"},
     "tol": {
@@ -259,8 +260,12 @@ def run_fit(arguments: argparse.Namespace) -> int:
     written = write_labelled(model, matrix, arguments) if chosen is None else []
     written += [] if chosen is None else write_outputs(model, chosen, arguments)
     counts = {} if chosen is None else chosen.left_out(model.result_)
-    text = "\n".join([text, *([left_out(counts)] if counts else [])])
-    more = {"left_out": counts} if counts else {}
+    related = getattr(model, "kinship_", None)
+    lines = [left_out(counts)] if counts else []
+    lines += [] if related is None else [f"kinship    {related}"]
+    text = "\n".join([text, *lines])
+    more: dict[str, Any] = {"left_out": counts} if counts else {}
+    more |= {} if related is None else {"kinship": related.to_dict()}
     written = [arguments.output, arguments.scores, *written]
     print_fit(arguments, lambda: summary(model) | more, text, *written)
     return 0

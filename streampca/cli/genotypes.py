@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.fields import Spelling, add_fields
+from streampca.cli.king_tables import king_options, king_wanted
 from streampca.cli.options import (
     OF_SOURCES,
     components_wanted,
@@ -85,6 +86,16 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         help="first prune for linkage, after --mind, --geno and --maf; each step takes a pass",
     )
     pruning_options(group)
+    group.add_argument(
+        "--pca-extract",
+        metavar="FILE",
+        help="variants for the components alone, such as those that prune kept: kinship counts all",
+    )
+    king_options(
+        group,
+        "kinship is counted in the read of the fit, over all variants that pass "
+        "the filters, also those that --ld-r2 and --pca-extract leave out; needs --out",
+    )
     _table_options(group)
     parser.set_defaults(only_genotypes={one.dest: one.default for one in group._group_actions})
 
@@ -199,7 +210,8 @@ def check_missing(wanted: str | None) -> None:
     if wanted in ("raise", "impute"):
         raise InvalidInputError(
             f"--missing {wanted}: a missing genotype counts as its variant's mean; leave out "
-            "--missing"
+            "--missing, or take means over the variants that both of two samples have: "
+            "--missing pairwise"
         )
 
 
@@ -219,10 +231,15 @@ def genotype_model(
     values = {name: getattr(arguments, name) for name in taken}
     values["n_components"] = components_wanted(arguments, chosen.matrix if judged else matrix)
     values["scale"] = scale_wanted(arguments, "hwe")
+    values["missing"] = arguments.missing or "mean"
     if chosen.partition is not None:
         values["unrelated"] = chosen.partition
     every = VariantFilter(chromosomes="all", n_autosomes=arguments.n_autosomes)
-    return streampca.GenotypePCA(**values, variants=every, **settings_of_run(arguments))
+    fitted = every if chosen.fitted is None else replace(every, extract=chosen.fitted)
+    kinship = every if king_wanted(arguments) else None
+    return streampca.GenotypePCA(
+        **values, variants=fitted, kinship=kinship, **settings_of_run(arguments)
+    )
 
 
 # -- commands of their own ------------------------------------------------------------------------

@@ -71,7 +71,7 @@ ANSWERS = {
     ),
     "streampca relate x.bed -o x --king-cutoff 0.0884 writes x.king.cutoff.in.id, on which "
     "to fit: --fit-samples x.king.cutoff.in.id (all are scored), or --keep": (
-        "king-cutoff; king-cutoff-table; rel-cutoff; grm-cutoff"
+        "king-cutoff-table; rel-cutoff; grm-cutoff"
     ),
     "not needed: ids are those of the .fam": "double-id; const-fid; id-delim",
     "not needed: sex is not used": "update-sex; allow-no-sex",
@@ -84,9 +84,7 @@ ANSWERS = {
     "streampca project model x.bed -o x.tsv scores samples on a fit; --allele-wts writes loadings "
     "for plink2 --score; --scores ZARR takes the scores of a fit": "score; score-list",
     "streampca relate x.bed -o x --make-king-table writes the table x.kin0; the matrix is "
-    "streampca.kinship('x.bed').kinship in Python": (
-        "make-king; make-king-table; king-table-filter; king-table-subset"
-    ),
+    "streampca.kinship('x.bed').kinship in Python": ("make-king; king-table-subset"),
     "--freq lists every variant": "write-snplist",
     "--out lists every sample": "write-samples",
     "not here; streampca convert writes Zarr": "make-bed; make-pgen; make-bpgen; recode; export",

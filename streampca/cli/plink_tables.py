@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 import streampca
+from streampca.cli.king_tables import KingTables, king_wanted
 from streampca.cli.selection import Selection
 from streampca.errors import InvalidInputError
 from streampca.genetics.genotype_result import used_variants
@@ -34,7 +35,11 @@ def tables(arguments: argparse.Namespace) -> list[str]:
         "missing_counts": (".smiss", ".vmiss"),
         "allele_wts": (".eigenvec.allele", ".acount"),
     }
+    if arguments.pca_extract and arguments.ld_r2 is not None:
+        raise InvalidInputError("--pca-extract and --ld-r2 both choose variants; leave one out")
     if not arguments.out:
+        if king_wanted(arguments):
+            raise InvalidInputError("tables of kinship begin with the prefix of --out: add --out x")
         if option := next((one for one in endings if getattr(arguments, one)), None):
             option, suffix = option.replace("_", "-"), endings[option][0]
             raise InvalidInputError(f"--{option} writes PREFIX{suffix}: add --out PREFIX")
@@ -46,7 +51,9 @@ def tables(arguments: argparse.Namespace) -> list[str]:
         )
     pruned = [] if arguments.ld_r2 is None else [".prune.in"]
     more = [one for option, some in endings.items() if getattr(arguments, option) for one in some]
-    return [f"{arguments.out}{suffix}" for suffix in (".eigenvec", ".eigenval", *more, *pruned)]
+    ends = (".eigenvec", ".eigenval", *more, *pruned)
+    king = KingTables.wanted(arguments, arguments.out, default=False).paths
+    return [*(f"{arguments.out}{suffix}" for suffix in ends), *king]
 
 
 def zarr_outputs(arguments: argparse.Namespace) -> list[str]:
@@ -61,6 +68,9 @@ def write_outputs(
     result, may = model.result_, arguments.overwrite
     variants, who = result.labels.features, identifiers(result.labels.samples)
     counted = (result.frequency_column, result.observed_alleles)
+    if model.kinship_ is not None:
+        king = KingTables.wanted(arguments, arguments.out, default=False)
+        king.write(model.kinship_, arguments.out, may)
     for path in (written := tables(arguments)):
         if path.endswith(".eigenvec"):
             unit = arguments.eigenvec_values == "eigenvectors"
@@ -93,6 +103,6 @@ def write_outputs(
             weights = partial(allele_weights, result, columns=loadings)
             used = used_variants(result)
             write_allele_weights(path, variants, used, weights, result.n_components, may)
-        elif chosen.pruning is not None:
+        elif path.endswith(".prune.in") and chosen.pruning is not None:
             chosen.pruning.write(path, may)
     return [*written, *zarr_outputs(arguments)]

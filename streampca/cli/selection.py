@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import streampca
+from streampca.cli.king_tables import king_wanted
 from streampca.cli.options import settings_of_run
 from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
@@ -44,6 +45,8 @@ class Selection:
     called : after --mind, --geno and --maf, if these came before a pruning.
     partition : of the samples by --unrelated auto, if that came before a pruning.
     before : plans and costs of these passes and of the pruning.
+    fitted : (variants,) True for those of the matrix that are fitted, or their ids in a file, where
+        kinship is counted over more; None = all.
     """
 
     matrix: ChunkedMatrix
@@ -54,6 +57,7 @@ class Selection:
     pruning: LDPruning | None = None
     partition: SamplePartition | None = None
     before: tuple[tuple[Plan, PassCost], ...] = ()
+    fitted: Any = None
 
     def left_out(self, result: Any) -> dict[str, dict[str, int]]:
         """Numbers of variants and samples that were used, and left out by cause.
@@ -76,7 +80,8 @@ class Selection:
             )
         if self.multiallelic:
             counts["multiallelic"] = self.multiallelic
-        lists = self.source[1] - self.listed[1] - self.multiallelic
+        listed = self.listed[1] if self.pruning is not None else result.n_features
+        lists = self.source[1] - listed - self.multiallelic
         variants = {"source": self.source[1], "lists": lists, **counts}
         return {
             "variants": {**variants, "used": result.n_features_used},
@@ -127,7 +132,8 @@ def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
     )
     if getattr(arguments, "allele_wts", False):
         refuse_repeated_ids(listed.labels.features, "a table of loadings (--allele-wts)")
-    return Selection(listed, (samples, variants + dropped), listed.shape, dropped)
+    fitted = getattr(arguments, "pca_extract", None)
+    return Selection(listed, (samples, variants + dropped), listed.shape, dropped, fitted=fitted)
 
 
 def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> PruningRules:
@@ -163,15 +169,19 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
     pruning = prune_ld(judged, **asdict(rules), **running)
     if not len(pruning.kept):
         raise InvalidInputError(f"LD pruning leaves none of {called.shape[1]} variants")
-    matrix = select(called, features=pruning.kept)
     before += [*pruning.before, (pruning.plan, pruning.cost)]
+    fitted = None
+    if king_wanted(arguments):  # of all that are called, in the read of the fit
+        fitted = np.zeros(called.shape[1], np.bool_)
+        fitted[pruning.kept] = True
     return replace(
         chosen,
-        matrix=matrix,
+        matrix=called if fitted is not None else select(called, features=pruning.kept),
         called=called.shape,
         pruning=pruning,
         partition=partition,
         before=tuple(before),
+        fitted=fitted,
     )
 
 

@@ -11,6 +11,8 @@ streampca prune x.bed --ld-r2 0.2 --ld-window 500 -o kept.txt
 streampca relate x.bed --king-cutoff 0.0884 --make-king-table -o x  # .kin0, .king.cutoff.in.id
 streampca fit x.bed --unrelated auto --ld-r2 0.2 --maf 0.01 -k 10 -o models/air --out tables/air
 streampca relate x.bed --pc-relate models/air -k 4 -o x  # x.pcrelate.kin0 and .inbreeding
+streampca relate x.bed --make-grm-bin -o x  # .grm.bin, .grm.N.bin, .grm.id
+streampca fit x.bed --pca-extract kept.txt --king-cutoff 0.0884 -k 10 --out x  # in one read
 streampca convert x.bed -o x.zarr
 ```
 
@@ -23,6 +25,8 @@ model.result_.to_xarray()  # all of it, labelled
 found = streampca.kinship("x.bed")  # found.kinship, found.related("first"), found.unrelated(0.0884)
 air = streampca.GenotypePCA(10, unrelated="auto").fit("x.bed")  # air.result_.fitted (n,)
 streampca.pc_relate("x.bed", air, n_components=4)  # .kinship, .inbreeding, .related("first")
+streampca.relatives("x.bed", "x.kin0")  # related pairs, also where n x n does not fit
+streampca.grm("x.bed").relationship  # as plink2 --make-grm-bin
 streampca.project_samples(model, "new.bed")  # alleles matched, swapped, holes solved for
 ```
 
@@ -79,6 +83,19 @@ ratio is too low, by 1 / 2n for unrelated pairs of n fitted samples; by default 
 140 first-degree pairs of admixed samples came out at .249 +- .006 where KING had .245 +- .012, and
 28,000 unrelated pairs at .000 +- .004 where KING had -.039 +- .042 (20,000 variants). The
 partition can be made again by it: `pcair_partition(adjusted, divergence=kinship(X))`.
+
+**One read.** `GenotypePCA(kinship=True)`, and `fit` with `--king-cutoff`, `--king-table-filter`
+or `--make-king-table`, count kinship of all samples in the read of the fit: over all
+variants that pass the filters, while the components are of those that `--ld-r2` or `--pca-extract`
+leaves. Both are those of a read of their own. Where counts of all pairs do not fit into memory,
+`relatives` and `relate` take the samples in strips, a pass for each, and write the same table;
+`--checkpoint` keeps what is done.
+
+**Relationship.** `grm` and `relate --make-grm-bin` give plink2's matrix: values to 1e-6, numbers of
+variants and ids to the byte; `cov` and `meanimpute` as there. `missing="pairwise"` (`--missing
+pairwise`) takes the components of that matrix, as plink2's `--pca` without `meanimpute`:
+monomorphic variants count. It need not be positive semidefinite; the certificate is of its
+eigenpairs. Loadings are then unit columns that are not quite orthogonal.
 
 **Tables.** `fit_samples` fits on unrelated samples and scores everyone in the same two passes; the
 column FITTED (1 or 0) of the `.eigenvec`, and `result_.fitted`, say who was fitted. `--freq` writes

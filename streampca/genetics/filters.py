@@ -122,7 +122,8 @@ class VariantFilter:
         are PLINK's: with 22, "23" and "X" name one chromosome, "24" and "Y", "25" and "XY", "26"
         and "MT", however the source spells them. "autosomes" are 1 to ``n_autosomes`` and, as in
         plink2's --pca, the pseudo-autosomal XY, PAR1 and PAR2; "0", no known place, is none.
-    extract, exclude : variant ids to keep, to leave out: a sequence, or a file of them.
+    extract, exclude : variants to keep, to leave out: a sequence of ids, a file of them, or a
+        boolean array (p,) over the variants of the source.
     regions, exclude_regions : "6:25,000,000-34,000,000" or "chr6"; both ends included.
     exclude_long_range_ld : None, or the genome build, 37 or 38.
 
@@ -256,7 +257,13 @@ def _parsed(region: str, n_autosomes: int | None) -> tuple[str, tuple[int, int] 
 
 
 def _among_ids(labels: AxisLabels, names: Names, option: str) -> Array:
-    """(p,) True for the named variants."""
+    """(p,) True for the named variants.  names : or that itself, a boolean array."""
+    if isinstance(names, np.ndarray) and names.dtype == np.bool_:
+        if names.shape != (len(labels),):
+            raise InvalidInputError(
+                f"{option}: an array of {names.shape} booleans for {len(labels)} variants"
+            )
+        return names
     ids, wanted = names_of(labels), read_names(names)
     chosen = is_among(ids, wanted)
     warn_of_absent(wanted, [ids[chosen]], option)

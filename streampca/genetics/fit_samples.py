@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import FeatureProjection, RowMissing
+from streampca.accumulators import RowMissing
 from streampca.errors import InvalidInputError
 from streampca.genetics.counts import SAMPLES, share_of, well_called_samples
 from streampca.genetics.filters import VariantFilter, filter_genotypes
@@ -19,9 +18,7 @@ from streampca.genetics.pair_passes import PairSettings, refuse_pairs
 from streampca.genetics.pcair import SamplePartition, pcair_partition
 from streampca.genetics.sample_scores import oadp_scores
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Block, ChunkedMatrix, select
-from streampca.models.results.projection import Projection
-from streampca.models.results.row_maps import RowPasses
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.passes import (
     Candidate,
     Pass,
@@ -29,7 +26,6 @@ from streampca.passes import (
     Planned,
     Steps,
     choose,
-    easier_axis,
     pass_spec,
     single_threaded_blas,
 )
@@ -182,38 +178,3 @@ def without_shrinkage(result: Any, squares: Array) -> Array:
     with single_threaded_blas():
         scores[others] = oadp_scores(result.singular_values, projected, residual)
     return scores
-
-
-# Scores of all samples, where the solver does not give them on its way.
-
-
-@dataclass(frozen=True)
-class ScoresAndHoles:
-    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
-
-    projection: Projection
-
-    def __call__(self, block: Block) -> Array:
-        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
-
-    @property
-    def width(self) -> int:
-        """k + 1."""
-        return len(self.projection.components) + 1
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Scratch of the projection and of the joined columns."""
-        beside = self.projection.scratch_nbytes(matrix)
-        return lambda length: beside(length) + 8 * self.width * length
-
-
-def project_all(projection: Projection, passes: RowPasses) -> tuple[Array, Array]:
-    """(scores, missing calls) of all samples, by a pass of their own."""
-    if easier_axis(passes.matrix) == 1:
-        operands, settings = projection.operands()
-        parts: Mapping[str, Any] = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
-        done = passes.fold("transform", 1, parts, operands)
-        return done["scores"].projected(), done["rows"].counts()
-    both = ScoresAndHoles(projection)
-    values = passes.mapped("transform", both).in_memory(both.width)
-    return values[:, :-1].copy(), values[:, -1].astype(np.int64)

@@ -6,12 +6,14 @@ The request of such a fit, and the estimator.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
+from streampca.genetics.all_scores import project_all
 from streampca.genetics.counts import SAMPLES, counting_samples, well_called_samples
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.fit_warnings import (
@@ -32,12 +34,10 @@ from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import Request, iteration_limits
 from streampca.models.decompose.assemble import Fitted, assemble
-from streampca.models.decompose.gram import Cohort, GramOutputs
+from streampca.models.decompose.gram_outputs import Cohort, GramOutputs
 from streampca.models.decompose.routes import pca_candidates
-from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.linear_result import COMPONENTS
-from streampca.models.results.projection import Projection
-from streampca.models.results.row_maps import RowOptions, RowPasses
+from streampca.models.results.row_maps import RowOptions
 from streampca.models.rows.new_rows import LazyRows
 from streampca.passes import Candidate, Outcome, Planned
 from streampca.solvers import Spectrum, TracyWidom
@@ -50,6 +50,8 @@ from streampca.sources.genotypes.allele_counts import (
 from streampca.store import labelled_rows
 
 if TYPE_CHECKING:
+    from streampca.genetics.joint_read import JointRead
+    from streampca.genetics.kinship_result import Kinship
     from streampca.genetics.pcair import SamplePartition
 
 
@@ -96,7 +98,7 @@ class GenotypeRequest(Request):
 
     def stored(self) -> dict[str, Any]:
         """The settings that are kept with a result, in addition to those of the estimator."""
-        fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
+        fixed = {"whiten": False, "center": True, "ddof": 1}
         paths = {"loadings": self.outputs.loadings, "relationship": self.outputs.relationship}
         drawn = {"random_state": self.random_state, "exact_first": True}
         return fixed | paths | drawn | {"unrelated": self.divided}
@@ -116,7 +118,8 @@ class GenotypePCA(LinearModel):
     tracy_widom_, n_features_used_, ``result_.dropped`` (all missing), ``.constant``
     (monomorphic), ``.filtered`` (rare or ill-called), ``.missing`` (p,),
     ``.missing_by_sample`` (n,) of all samples, in all features given, ``.relatives`` (m, 2) fitted
-    samples of kinship .177 or more and ``.relatives_kinship`` (m,), certificate_, plan_, cost_.
+    samples of kinship .177 or more and ``.relatives_kinship`` (m,), certificate_, plan_, cost_,
+    kinship_ where ``kinship`` asked for it.
 
     Cost
     ----
@@ -170,6 +173,16 @@ class GenotypePCA(LinearModel):
         needs_data=True,
         meaning="""a :class:`VariantFilter`: chromosomes (autosomes by default), ids, regions,
             long-range LD.""",
+    )
+    kinship: VariantFilter | bool | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="""also count KING-robust kinship of all samples in the read of the Gram matrix, as
+            :func:`streampca.kinship`, over the variants of this filter that pass ``maf`` and
+            ``max_missing`` (True: the autosomes): all variants, where ``variants`` are those
+            that LD pruning leaves. It is in ``kinship_``, and is not saved with the model.
+            The solver is then "gram".""",
     )
     keep: Names | None = parameter(
         default=None,
@@ -231,6 +244,17 @@ class GenotypePCA(LinearModel):
         meaning="""path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship`` (n,
             n) of the fitted samples, with their labels. The solver is then "gram".""",
     )
+    missing: str = parameter(
+        default="mean",
+        choices=("mean", "pairwise"),
+        meaning="""of calls. "mean": one holds its variant's mean, as in smartpca and plink2's
+            ``--pca meanimpute``. "pairwise": the relationship of two samples is the mean over the
+            variants that both have, as in plink2's ``--pca`` and :func:`streampca.grm`, monomorphic
+            ones counted. That matrix need not be positive semidefinite; what is certified are its
+            eigenpairs. Components are then unit columns Z'u that are not quite orthogonal, and
+            ``transform`` shrinks samples with missing calls, also fitted ones, where
+            ``project_samples`` does not. The solver is then "gram".""",
+    )
     solver: str = parameter(
         default="auto",
         meaning="""as in :class:`PCA`; "auto" iterates only where the exact solver does not fit.""",
@@ -241,39 +265,59 @@ class GenotypePCA(LinearModel):
     rates: Any = shared.RATES
 
     whiten = False
-    missing = "mean"
+    kinship_: Kinship | None = None
 
     # -- fitting --------------------------------------------------------------------------------
 
-    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix:
+    def _opened(self, X: Any, dim: Any) -> ChunkedMatrix | JointRead:
         """The samples and variants to use, before any call is read."""
         matrix = with_missing_calls(super()._opened(X, dim))
+        if self.kinship is not None and self.kinship is not False:
+            from streampca.genetics.joint_read import JointRead
+
+            return JointRead.of(matrix, self.variants, self.kinship, self.keep, self.exclude)
         return filter_genotypes(matrix, self.variants, self.keep, self.exclude)
 
-    def _preparation(self, opened: ChunkedMatrix) -> Planned[Any] | None:
+    def _preparation(self, opened: ChunkedMatrix | JointRead) -> Planned[Any] | None:
         """The passes that count the calls of samples, and the kinship that the fit needs."""
         limit = self.max_sample_missing
         if self._finds_unrelated:
+            if not isinstance(opened, ChunkedMatrix):
+                raise InvalidInputError(
+                    "unrelated='auto' counts kinship before the fit, and kinship= in its read; "
+                    "leave kinship= out, and call streampca.kinship(X) for the table"
+                )
             from streampca.genetics.fit_samples import finding_unrelated
 
             return finding_unrelated(self, opened)
-        return None if limit == 1.0 else counting_samples(opened, limit, self.memory_limit)
+        if limit == 1.0:
+            return None
+        return counting_samples(_read(opened), limit, self.memory_limit)
 
     @property
     def _finds_unrelated(self) -> bool:
         return isinstance(self.unrelated, str) and self.unrelated == "auto"
 
-    def _prepared(self, opened: ChunkedMatrix, answer: Any) -> tuple[ChunkedMatrix, dict[str, Any]]:
+    def _prepared(
+        self, opened: Any, answer: Any
+    ) -> tuple[ChunkedMatrix | JointRead, dict[str, Any]]:
         if self._finds_unrelated:
             return answer.matrix, {"partition": answer.partition}
         lost = answer[SAMPLES].counts()
-        kept = well_called_samples(opened, lost, self.max_sample_missing)
-        return select(opened, samples=kept), {}
+        kept = well_called_samples(_read(opened), lost, self.max_sample_missing)
+        one = isinstance(opened, ChunkedMatrix)
+        return (select(opened, samples=kept) if one else opened.with_samples(kept)), {}
 
     def _bound(
-        self, opened: ChunkedMatrix, *, seed: int = 0, partition: SamplePartition | None = None
+        self,
+        opened: ChunkedMatrix | JointRead,
+        *,
+        seed: int = 0,
+        partition: SamplePartition | None = None,
     ) -> tuple[ChunkedMatrix, Any]:
         """The samples to fit, and what is asked of them; all of them are scored."""
+        joint = opened
+        opened = opened if isinstance(opened, ChunkedMatrix) else opened.of_fit
         fitted, cohort, divided = opened, None, None
         if self.fit_samples is not None or self.unrelated is not None:
             from streampca.genetics.fit_samples import samples_to_fit
@@ -291,6 +335,10 @@ class GenotypePCA(LinearModel):
                 "shrinkage= corrects scores of samples that are not fitted; add unrelated='auto' "
                 "or fit_samples="
             )
+        same_read = None
+        if not isinstance(joint, ChunkedMatrix):
+            some = None if cohort is None else cohort.rows
+            same_read = joint.same_read(some, self.maf, self.max_missing)
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
         refuse_other_ploidy(opened, self.ploidy)
         request = GenotypeRequest.of(
@@ -300,7 +348,14 @@ class GenotypePCA(LinearModel):
             exact_first=True,
             random_state=seed,
             code_assumed=copies_are_unstated(opened),
-            outputs=GramOutputs.at(self.loadings, self.relationship, cohort),
+            missing="mean",
+            outputs=GramOutputs.at(
+                self.loadings,
+                self.relationship,
+                cohort=cohort,
+                same_read=same_read,
+                joint=self._joint(fitted),
+            ),
             divided=divided,
         )
         request.check(fitted.shape)
@@ -330,6 +385,7 @@ class GenotypePCA(LinearModel):
             fitted_rows = None if outputs.cohort is None else outputs.cohort.rows
             described |= found.among(fitted_rows)
         result = assemble(done.answer, request, described, GenotypeComponents)
+        self.kinship_ = self._kinship(done.answer.others, described)
         if outputs.cohort is not None:
             fitted = np.zeros(everyone.shape[0], np.bool_)
             fitted[outputs.cohort.rows] = True
@@ -339,7 +395,8 @@ class GenotypePCA(LinearModel):
 
                 result = replace(result, scores=without_shrinkage(result, done.answer.squares))
         if result.scores is None or len(result.scores) < everyone.shape[0]:
-            scores, holes = self._project_all(result, everyone)
+            options, running = self._options(everyone), self._running_once
+            scores, holes = project_all(result, everyone, options, running)
             result = replace(result, scores=scores, missing_by_sample=holes)
         held = result.components
         columns: Any = None if held is None else held.T
@@ -350,6 +407,24 @@ class GenotypePCA(LinearModel):
         if copies_are_unstated(everyone):
             warn_of_inbred(result, self.scale)
         return result
+
+    def _joint(self, matrix: ChunkedMatrix) -> Any:
+        """What counts the calls that two samples share, where means are over these."""
+        if self.missing == "mean":
+            return None
+        if self.missing != "pairwise":
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'mean' or 'pairwise'")
+        from streampca.genetics.joint_calls import JointCalls
+
+        return JointCalls.of(self.maf, self.max_missing, copies_are_unstated(matrix))
+
+    def _kinship(self, sums: Mapping[str, Any], described: Mapping[str, Any]) -> Kinship | None:
+        """The kinship that the fit counted, if it was asked."""
+        if not sums:
+            return None
+        from streampca.genetics.joint_read import kinship_of
+
+        return kinship_of(sums, described)
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:  # type: ignore[override]
         """Fit, and the scores of all samples, (n, k): no further pass."""
@@ -363,19 +438,6 @@ class GenotypePCA(LinearModel):
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
         code = super()._missing_code(dtype)
         return MISSING_CALL if code is None and dtype.kind == "i" else code
-
-    def _project_all(
-        self, result: PrincipalComponents, everyone: ChunkedMatrix
-    ) -> tuple[Array, Array]:
-        """(scores, missing calls) of all samples by a pass of their own, where the solver does not
-        give them on its way."""
-        from streampca.genetics.fit_samples import project_all
-
-        projection = Projection.of(result, RowOptions(missing="mean"))
-        if result.n_samples == everyone.shape[0]:
-            projection = replace(projection, counts=None)  # the fit has looked at these calls
-        options, running = self._options(everyone), self._running_once
-        return project_all(projection, RowPasses(everyone, options, running, result.kept_nbytes))
 
     # -- results --------------------------------------------------------------------------------
 
@@ -409,3 +471,8 @@ class GenotypePCA(LinearModel):
     def tracy_widom_(self) -> TracyWidom:
         """Significance of each component (EIGENSOFT's test)."""
         return self._fitted().tracy_widom()
+
+
+def _read(opened: ChunkedMatrix | JointRead) -> ChunkedMatrix:
+    """All that is read."""
+    return opened if isinstance(opened, ChunkedMatrix) else opened.matrix

@@ -21,21 +21,32 @@ class JointCalls(Accumulator):
 
     wanted : which variants count, by frequencies and missing calls; those of one allele do.
     pairwise : False counts the variants alone, as if no call were missing.
+    part : of the blocks, which a map makes; None counts them whole.
     ``lost_both`` stays None while no call is missing.
     """
 
     axis = 1
-    settings = ("wanted", "pairwise")
+    settings = ("wanted", "pairwise", "part")
     fields = ("lost_both", "n_variants", "n_samples")
 
-    def __init__(self, *, wanted: Standardize = EVERY, pairwise: bool = True) -> None:
-        self.wanted, self.pairwise = wanted, pairwise
+    def __init__(
+        self, *, wanted: Standardize = EVERY, pairwise: bool = True, part: str | None = None
+    ) -> None:
+        self.wanted, self.pairwise, self.part = wanted, pairwise, part
         self.lost_both: Any = None  # (n, n) int32, lower: variants missing in both
         self.n_variants = 0
         self.n_samples = 0
 
+    @classmethod
+    def of(cls, maf: float, max_missing: float, assumed: bool) -> Self:
+        """Of the variants that pass these filters.  assumed : that nothing says how calls are
+        coded."""
+        wanted = Standardize(scale="hwe", maf=maf, max_missing=max_missing, code_assumed=assumed)
+        return cls(wanted=wanted)
+
     def update(self, block: Any) -> None:
         self._check(block)
+        block = block.part(self.part)
         self._check_samples(block.shape[0])
         kept = np.ones(block.length, np.bool_)
         if self.wanted.filters:

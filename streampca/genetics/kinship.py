@@ -114,18 +114,21 @@ def plan_kinship(
 
     Raises MemoryLimitError if it does not fit, InvalidInputError for too many variants.
     """
+    refuse_many(matrix.shape[1])
+    return choose(matrix, "kinship", [whole_kinship(matrix, wanted)], memory_limit)
+
+
+def whole_kinship(matrix: ChunkedMatrix, wanted: Standardize) -> Candidate[PassResult]:
+    """All pairs in one pass."""
     spec = pairs_pass(matrix, wanted)
     reason = "one pass over features; calls as bits, counted for every pair, exact"
     held = {"counts of pairs": spec.total_nbytes}
-    candidate: Candidate[PassResult] = Candidate("bit counts", reason, (spec,), held)
-    return choose(matrix, "kinship", [candidate], memory_limit)
+    return Candidate("bit counts", reason, (spec,), held)
 
 
 def pairs_pass(matrix: ChunkedMatrix, wanted: Standardize) -> PassSpec:
     """The pass that counts.  wanted : as :class:`KinshipCounts`."""
     n, p = matrix.shape
-    if p > MOST_VARIANTS:
-        raise InvalidInputError(f"{p} variants; kinship counts at most {MOST_VARIANTS}")
     counts = KinshipCounts(wanted=wanted)
     spec = pass_spec(PAIRS, matrix, 1, {PAIRS: counts}, flops=n * n * p / 16)
     if matrix.sparse:  # blocks are expanded
@@ -136,3 +139,9 @@ def pairs_pass(matrix: ChunkedMatrix, wanted: Standardize) -> PassSpec:
             ),
         )
     return spec
+
+
+def refuse_many(n_variants: int) -> None:
+    """Raise InvalidInputError for more variants than int32 counts hold."""
+    if n_variants > MOST_VARIANTS:
+        raise InvalidInputError(f"{n_variants} variants; kinship counts at most {MOST_VARIANTS}")

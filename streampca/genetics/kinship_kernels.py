@@ -38,6 +38,20 @@ def _planes(bits: Array, n_variants: int, planes: Array) -> None:
             planes[LOST, i, words - 1] &= (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
 
 
+@_compile
+def lay_calls(x: Array, code: int, out: Array) -> int:
+    """Copy calls x (m, n) to int8, -1 = missing; returns the number of invalid cells."""
+    m, n = x.shape
+    invalid = 0
+    for k in range(m):
+        for i in range(n):
+            v = np.int32(x[k, i])
+            seen = v != code
+            invalid += seen & ((v < 0) | (v > 2))
+            out[k, i] = np.int8(v) if seen else np.int8(-1)
+    return invalid
+
+
 def sample_planes(calls: Array, code: int) -> tuple[Array, int]:
     """(planes (4, n, words) uint64, cells that are neither 0, 1, 2 nor missing).
 
@@ -60,21 +74,23 @@ def count_set(plane: Array, counts: Array) -> None:
 
 
 @_compile
-def count_pairs(planes: Array, first: int, last: int, shared: Array) -> None:
-    """Add to ``shared`` (n, n) int32, for samples i in [first, last) and all j < i: variants
-    heterozygous in both at [i, j], opposite homozygotes at [j, i]."""
+def count_pairs(
+    planes: Array, first: int, last: int, begin: int, het_het: Array, unlike: Array
+) -> None:
+    """Add for samples i in [first, last) and all j < i: variants heterozygous in both, het_het
+    int32 at [i - begin, j], and opposite homozygotes, unlike at [i - begin, j]."""
     words = planes.shape[2]
     for left in range(0, last, ROWS):
         for i in range(first, last):
             h, o, c = planes[HET, i], planes[HOM, i], planes[COUNTED, i]
             for j in range(left, min(left + ROWS, i)):
                 h2, o2, c2 = planes[HET, j], planes[HOM, j], planes[COUNTED, j]
-                both, unlike = np.uint64(0), np.uint64(0)
+                both, other = np.uint64(0), np.uint64(0)
                 for w in range(words):
                     both += set_bits(h[w] & h2[w])
-                    unlike += set_bits(o[w] & o2[w] & (c[w] ^ c2[w]))
-                shared[i, j] += np.int32(both)
-                shared[j, i] += np.int32(unlike)
+                    other += set_bits(o[w] & o2[w] & (c[w] ^ c2[w]))
+                het_het[i - begin, j] += np.int32(both)
+                unlike[i - begin, j] += np.int32(other)
 
 
 @_compile
@@ -114,6 +130,28 @@ def count_lost(
         if held:
             _flush(lost_het, j, het)
             _flush(lost_both, j, both)
+
+
+@_compile
+def count_lost_het(x: Array, lost: Array, first: int, last: int, lost_het: Array) -> None:
+    """As ``count_lost``, for samples i of which x (m, h) holds the calls, without ``lost_both``."""
+    n = x.shape[1]
+    het = np.zeros(n, np.uint8)
+    for j in range(first, last):
+        held = 0
+        for w in range(lost.shape[1]):
+            word = lost[j, w]
+            while word:
+                row = x[64 * w + np.int64(set_bits(~word & (word - np.uint64(1))))]
+                word &= word - np.uint64(1)
+                for i in range(n):
+                    het[i] += np.uint8(row[i] == 1)
+                held += 1
+                if held == FULL:
+                    _flush(lost_het, j, het)
+                    held = 0
+        if held:
+            _flush(lost_het, j, het)
 
 
 # Calls that both have: the missing ones of each sample, 64 variants to a word, the words of all

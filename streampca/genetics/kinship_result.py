@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,6 +20,7 @@ from streampca.store import check_fields, check_shapes, read_bundle, understood,
 
 DEGREES = {"duplicate": 0.354, "first": 0.177, "second": 0.0884, "third": 0.0442}
 SECOND = DEGREES["second"]
+COUNTED = ("NSNP", "HETHET", "IBS0", "KINSHIP")  # columns of PLINK's tables
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,37 +148,17 @@ class PairwiseKinship:
         return Path(path)
 
     def _lines(self, least: float | None) -> Iterator[str]:
-        ids = [name for name, _ in identifiers(self.samples)]
-        heading = [f"{name}{number}" for number in (1, 2) for name in ids]
-        columns = [*heading, *self.pairs_of(0).numbers()]
-        yield "#" + "\t".join(columns) + "\n"
-        line = "\t".join(["{}", "{}", "{}", *["{:.6g}"] * (len(columns) - len(heading) - 1)]) + "\n"
-        who = self._names()
-        for i, name in enumerate(who):
-            pairs = self.pairs_of(i)
-            if least is not None:
-                pairs = pairs.where(~(pairs.kinship < least))
-            nsnp, *numbers = pairs.numbers().values()
-            partners = [who[j] for j in pairs.second.tolist()]
-            values = [nsnp.tolist(), *(six_digits(one).tolist() for one in numbers)]
-            yield from map(line.format, repeat(name), partners, *values)
+        yield heading(self.samples, self.pairs_of(0).numbers())
+        who = names_in_tables(self.samples)
+        for i in range(len(who)):
+            yield from lines_of_pairs(self.pairs_of(i), least, who)
 
     def write_cutoff(
         self, prefix: str | os.PathLike[str], cutoff: float | str = SECOND, overwrite: bool = True
     ) -> tuple[Path, Path]:
         """Write the ids that :meth:`unrelated` keeps and leaves out, as ``plink2 --king-cutoff``:
         PREFIX.king.cutoff.in.id and PREFIX.king.cutoff.out.id."""
-        kept, who = self.unrelated(cutoff), self._names()
-        head = "#" + "\t".join(name for name, _ in identifiers(self.samples)) + "\n"
-        written = cutoff_paths(prefix)
-        for path, wanted in zip(written, (kept, ~kept), strict=True):
-            lines = (f"{who[i]}\n" for i in np.flatnonzero(wanted).tolist())
-            write_lines(path, (line for some in ([head], lines) for line in some), overwrite)
-        return written
-
-    def _names(self) -> list[str]:
-        """FID and IID of each sample, as in a table."""
-        return ["\t".join(map(str, one)) for one in zip(*(c for _, c in identifiers(self.samples)))]
+        return write_cutoff(prefix, self.samples, self.unrelated(cutoff), overwrite)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to a directory: arrays with checksums and JSON, whole or not at all."""
@@ -275,6 +255,7 @@ class Kinship(PairwiseKinship):
     @classmethod
     def of(cls, counts: Any, described: Mapping[str, Any]) -> Kinship:
         """From :class:`KinshipCounts`.  described : the other fields."""
+        counts.settle()
         return cls(**{name: getattr(counts, name) for name in counts.fields}, **described)
 
     @property
@@ -300,16 +281,38 @@ class Kinship(PairwiseKinship):
 
     def pairs_of(self, i: int) -> SamplePairs:
         """The pairs of sample i and each sample before it."""
-        hethet, ibs0 = self.shared[i, :i].astype(np.int64), self.shared[:i, i].astype(np.int64)
-        mine, theirs = self.het[i] - hethet, self.het[:i] - hethet  # het in one, hom in the other
-        nsnp = self.n_variants - self.lost[i] - self.lost[:i]
+        lost: tuple[Array, Array, Array] | None = None
         if self.lost_het is not None and self.lost_both is not None:
-            mine, theirs = mine - self.lost_het[:i, i], theirs - self.lost_het[i, :i]
-            nsnp = nsnp + self.lost_both[i, :i]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            phi = 0.5 - (4 * ibs0 + mine + theirs) / (4 * (hethet + np.minimum(mine, theirs)))
-        before = np.arange(i)
-        return SamplePairs(np.full(i, i), before, nsnp, hethet, ibs0, phi, self.samples)
+            lost = self.lost_het[:i, i], self.lost_het[i, :i], self.lost_both[i, :i]
+        shared = self.shared[i, :i], self.shared[:i, i]
+        return pairs_of_counts(i, *shared, self.het, self.lost, lost, self.n_variants, self.samples)
+
+
+def pairs_of_counts(
+    i: int,
+    het_het: Array,
+    unlike: Array,
+    het: Array,
+    lost: Array,
+    lost_of: tuple[Array, Array, Array] | None,
+    n_variants: int,
+    samples: AxisLabels,
+) -> SamplePairs:
+    """The pairs of sample i and each sample before it, from their counts (i,).
+
+    het_het, unlike : heterozygous in both, opposite homozygotes.
+    het, lost : heterozygous and missing calls of each sample.
+    lost_of : missing in the other and heterozygous in i, missing in i and heterozygous in the
+        other, missing in both; None where no call is missing.
+    """
+    hethet, ibs0 = het_het.astype(np.int64), unlike.astype(np.int64)
+    mine, theirs = het[i] - hethet, het[:i] - hethet  # het in one, hom in the other
+    nsnp = n_variants - lost[i] - lost[:i]
+    if lost_of is not None:
+        mine, theirs, nsnp = mine - lost_of[0], theirs - lost_of[1], nsnp + lost_of[2]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        phi = 0.5 - (4 * ibs0 + mine + theirs) / (4 * (hethet + np.minimum(mine, theirs)))
+    return SamplePairs(np.full(i, i), np.arange(i), nsnp, hethet, ibs0, phi, samples)
 
 
 def without_relatives(first: Array, second: Array, n: int) -> Array:
@@ -333,6 +336,41 @@ def without_relatives(first: Array, second: Array, n: int) -> Array:
         relatives[dropped].clear()
         degree[dropped], kept[dropped] = 0, False
     return kept
+
+
+def heading(samples: AxisLabels, columns: Iterable[str] = COUNTED) -> str:
+    """The first line of a table of pairs."""
+    ids = [name for name, _ in identifiers(samples)]
+    return "#" + "\t".join([*(f"{name}{k}" for k in (1, 2) for name in ids), *columns]) + "\n"
+
+
+def names_in_tables(samples: AxisLabels) -> list[str]:
+    """FID and IID of each sample, as in a table."""
+    return ["\t".join(map(str, one)) for one in zip(*(c for _, c in identifiers(samples)))]
+
+
+def lines_of_pairs(pairs: SamplePairs, least: float | None, who: list[str]) -> Iterator[str]:
+    """Lines of a table.  least : as :meth:`Kinship.write_table`.  who : names of all samples."""
+    if least is not None:
+        pairs = pairs.where(~(pairs.kinship < least))
+    nsnp, *numbers = pairs.numbers().values()
+    line = "\t".join(["{}", "{}", "{}", *["{:.6g}"] * len(numbers)]) + "\n"
+    first, second = ([who[i] for i in one.tolist()] for one in (pairs.first, pairs.second))
+    values = (six_digits(one).tolist() for one in numbers)
+    yield from map(line.format, first, second, nsnp.tolist(), *values)
+
+
+def write_cutoff(
+    prefix: str | os.PathLike[str], samples: AxisLabels, kept: Array, overwrite: bool
+) -> tuple[Path, Path]:
+    """PREFIX.king.cutoff.in.id and .out.id.  kept : (n,) True for those of the first."""
+    who = names_in_tables(samples)
+    head = "#" + "\t".join(name for name, _ in identifiers(samples)) + "\n"
+    written = cutoff_paths(prefix)
+    for path, wanted in zip(written, (kept, ~kept), strict=True):
+        lines = (f"{who[i]}\n" for i in np.flatnonzero(wanted).tolist())
+        write_lines(path, (line for some in ([head], lines) for line in some), overwrite)
+    return written
 
 
 def cutoff_paths(prefix: str | os.PathLike[str]) -> tuple[Path, Path]:

@@ -56,14 +56,21 @@ class PairSettings:
 
 @dataclass(frozen=True)
 class PairSums:
-    """Sums for all pairs, by name, and what describes them.
+    """The answer of a pass over all pairs, and what describes it.
 
+    n_read : variants that were read.
     described : samples, settings, provenance and plan, as a result takes them.
     """
 
-    sums: dict[str, Any]
+    answer: Any
     n_read: int
     described: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sums(self) -> dict[str, Any]:
+        """The sums, by name, where they are the answer."""
+        sums: dict[str, Any] = self.answer.accumulators
+        return sums
 
 
 PlanPairs = Callable[[ChunkedMatrix, Standardize, "int | str | None"], Planned[Any]]
@@ -121,10 +128,10 @@ def sum_over_pairs(
         "provenance": provenance(costs, matrix.fingerprint(), done.memory),
         "plan": done.plan.after(*(one for one, _ in before)).to_dict(),
     }
-    return PairSums(done.answer.accumulators, matrix.shape[1], described)
+    return PairSums(done.answer, matrix.shape[1], described)
 
 
-def none_left(settings: PairSettings, n_variants: int) -> InvalidInputError:
+def none_left(settings: PairSettings | Standardize, n_variants: int) -> InvalidInputError:
     """The error where the filters leave no variant."""
     return InvalidInputError(
         f"maf={settings.maf:g} and max_missing={settings.max_missing:g} leave none of "

@@ -217,6 +217,25 @@ class Block:
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name]
 
+    def part(self, name: str | None) -> Block:
+        """This block, or the part of it that a map made under this name."""
+        return self if name is None else self.arrays[name]
+
+    def take_columns(self, columns: Array, start: int) -> Block:
+        """A block of the features with these numbers, (m,), in the layout of this; streamed ones.
+
+        start : the place of the first among those that are taken of all blocks.
+        """
+        values = self.values
+        by_feature = isinstance(values, np.ndarray) and not values.flags.c_contiguous
+        if len(columns) < self.length:
+            values = np.take(values.T, columns, axis=0).T if by_feature else values[:, columns]
+        hidden = None if self.hidden is None else self.hidden[:, columns]
+        stop = start + len(columns)
+        return replace(
+            self, values=values, hidden=hidden, start=start, stop=stop, arrays={}, labels=None
+        )
+
     @property
     def coded(self) -> bool:
         """Whether cells that hold a number may be missing."""

@@ -8,7 +8,7 @@ from streampca.store.checked import check_fields, check_shapes, understood
 from streampca.store.labelled import LabelledSink, labelled_rows, labelled_vector, read_labelled
 from streampca.store.matrix_group import GroupLayout, GroupSink, open_group_sink
 from streampca.store.places import occupied
-from streampca.store.sinks import ColumnsSink, MemorySink, PanelSink, Sink, ZarrSink
+from streampca.store.sinks import ColumnsSink, MemorySink, PanelSink, PartSink, Sink, ZarrSink
 
 __all__ = [
     "CHUNK_ENTRIES",
@@ -23,6 +23,7 @@ __all__ = [
     "MemorySink",
     "ObjectBackend",
     "PanelSink",
+    "PartSink",
     "Sink",
     "StoredRows",
     "ZarrSink",

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,6 +105,31 @@ class MemorySink(Sink):
 
     def held(self) -> Array:
         return self.values
+
+
+class PartSink(Sink):
+    """A sink of a part of the rows that are streamed.
+
+    place : of a streamed row, how many rows of the part come before it.
+    """
+
+    def __init__(self, sink: Sink, place: Callable[[int], int]) -> None:
+        self.sink, self.place = sink, place
+
+    def write(self, start: int, values: Array) -> None:
+        self.sink.write(self.place(start), values)
+
+    def concurrent(self, edges: Array) -> bool:
+        return False
+
+    def nbytes_in_memory(self) -> int:
+        return self.sink.nbytes_in_memory()
+
+    def concurrent_threads(self, edges: Array) -> bool:
+        return self.sink.concurrent_threads(np.array([self.place(int(one)) for one in edges]))
+
+    def held(self) -> Array | None:
+        return self.sink.held()
 
 
 class ColumnsSink(MemorySink):

@@ -148,7 +148,7 @@ def sgkit(folder: Path, python: str) -> list[str]:
 
 
 def timed(command: list[str], limit: float) -> dict[str, Any]:
-    """Wall seconds and peak resident memory of a whole command, killed after ``limit`` seconds.
+    """Wall and CPU seconds and peak memory of a whole command, killed after ``limit`` seconds.
 
     Also the passes, where it reports itself as our ``--json`` does.
     """
@@ -161,6 +161,7 @@ def timed(command: list[str], limit: float) -> dict[str, Any]:
         late = not watch.is_alive()
         watch.cancel()
         row: dict[str, Any] = {"seconds": time.perf_counter() - begun}
+        row["cpu_seconds"] = usage.ru_utime + usage.ru_stime
         row["peak_mb"] = usage.ru_maxrss * 1024 / 1e6
         if late:
             row["error"] = f"still running after {limit:g} s ({row['peak_mb']:.0f} MB); killed"
@@ -169,7 +170,7 @@ def timed(command: list[str], limit: float) -> dict[str, Any]:
             row["error"] = (said.read().strip().splitlines() or ["no output"])[-1][:150]
         printed.seek(0)
         if (text := printed.read()).startswith("{"):
-            row["passes"] = json.loads(text)["measured"]["passes"]
+            row["passes"] = json.loads(text).get("measured", {"passes": 1})["passes"]
     return row
 
 

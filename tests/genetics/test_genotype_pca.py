@@ -209,7 +209,7 @@ def test_fit_on_some_score_all(solver: str) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_all_are_scored_by_a_pass_of_samples_or_of_features(axis, monkeypatch) -> None:
-    monkeypatch.setattr("streampca.genetics.fit_samples.easier_axis", lambda matrix: axis)
+    monkeypatch.setattr("streampca.genetics.all_scores.easier_axis", lambda matrix: axis)
     calls = simulated(p=300, missing=0.02)
     calls[:, 5] = 1
     chosen = [f"s{i}" for i in range(40)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -144,6 +144,7 @@ class Fitted:
     squares: Array | None = None  # (everyone,) of standardised values, where they were asked for
     missing_by_sample: Array | None = None  # (n,)
     relatives: Any = None  # pairs of samples that are too close, where they were looked for
+    others: Mapping[str, Any] = field(default_factory=dict)  # further sums of the same read
     doubt: str = ""  # what an iterative solver could not certify, as text
 
 

@@ -1,20 +1,17 @@
-"""PCA through the n x n Gram matrix of streamed features, and what else the fit writes."""
+"""PCA through the n x n Gram matrix of streamed features."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import Accumulator, Gram, RowMissing
-from streampca.errors import InvalidInputError, OccupiedError
 from streampca.kernels import Array
 from streampca.matrix import (
-    AxisLabels,
     Block,
     ChunkedMatrix,
     Column,
@@ -41,118 +38,18 @@ from streampca.models.decompose.eigenproblem import (
     solve_sample_space,
     vectors_nbytes,
 )
-from streampca.models.results.linear_result import COMPONENTS
-from streampca.models.results.projection import FeatureLoadings, ScoresOfAllSamples
+from streampca.models.decompose.gram_outputs import (
+    GramOutputs,
+    components_sink,
+    lengths_of_images,
+    mean_over_pairs,
+    streamed_nbytes,
+    with_others,
+    write_relationship,
+)
+from streampca.models.results.projection import FeatureLoadings
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Steps, larger, pass_spec
-from streampca.store import ColumnsSink, LabelledSink, MemorySink, labelled_vector, occupied
-from streampca.store.chunks import writing_nbytes
-from streampca.store.sinks import CHUNK_NBYTES, chunk_for
-
-RELATIONSHIP = "relationship"  # the name of the array
-Path = str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Samples that are scored in addition to the fitted ones.
-
-    everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
-    residuals : whether the squares of everyone's values are summed, too.
-    """
-
-    everyone: ChunkedMatrix
-    rows: Array
-    residuals: bool = False
-
-    def sums(self, standardize: Standardize) -> dict[str, Accumulator]:
-        """What the pass for the loadings sums of all samples."""
-        scores = ScoresOfAllSamples(
-            standardize=standardize, rows=self.rows, residuals=self.residuals
-        )
-        return {"scores": scores, "rows": RowMissing()}
-
-
-@dataclass(frozen=True)
-class GramOutputs:
-    """What the fit makes of the Gram matrix on its way.
-
-    loadings, relationship : paths of new Zarr groups for components and relationship matrix.
-    cohort : all samples, where some are fitted and all are scored in the pass for the loadings.
-    """
-
-    loadings: str | None = None
-    relationship: str | None = None
-    cohort: Cohort | None = None
-
-    @classmethod
-    def at(cls, loadings: Path | None, relationship: Path | None, cohort: Cohort | None) -> Self:
-        """The same, of paths of any kind."""
-        v, grm = (None if one is None else os.fspath(one) for one in (loadings, relationship))
-        return cls(v, grm, cohort)
-
-    def refuse_occupied(self) -> None:
-        """Refuse outputs that exist, or that share a path, before reading."""
-        named = {"loadings": self.loadings, "relationship": self.relationship}
-        paths = {name: path for name, path in named.items() if path is not None}
-        for name, path in paths.items():
-            if occupied(path):
-                raise OccupiedError(f"{name}: {path} exists already; remove it or name another")
-        if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
-            raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")
-
-
-def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> LabelledSink:
-    """The relationship matrix ZZ'/M as a Zarr group, M features used; in place when finished.
-
-    ``relationship`` (sample, sample_2) float32, beside the samples' names and families.
-    """
-    n = len(lower)
-    labels = {"sample": samples.columns("sample")}
-    if "sample" in labels["sample"]:
-        labels["sample_2"] = {"sample_2": labels["sample"]["sample"]}
-    about = {"n_features_used": n_used}
-    sink = LabelledSink(
-        path, RELATIONSHIP, (n, n), ("sample", "sample_2"), labels, attributes=about
-    )
-    for start in range(0, n, sink.chunk):
-        stop = min(start + sink.chunk, n)
-        rows = np.empty((stop - start, n))
-        rows[:, :stop] = np.tril(lower[start:stop, :stop], start)
-        rows[:, start:stop] += np.tril(lower[start:stop, start:stop], -1).T
-        rows[:, stop:] = lower[stop:, start:stop].T
-        sink.write(start, (rows / max(n_used, 1)).astype(np.float32))
-    return sink
-
-
-def components_sink(
-    path: str, rank: int, variance: Array, matrix: ChunkedMatrix, edges: Array
-) -> LabelledSink:
-    """The sink of components, block by block: (p, k) in the working dtype of the matrix.
-
-    ``components`` (feature, component), unit columns, 0 in those after the rank; beside it the
-    features' labels and ``explained_variance``; the pass adds the statistics of the features.
-    edges : block boundaries of the pass that writes them.
-    """
-    p, k = matrix.shape[1], len(variance)
-    dim = "-".join(matrix.labels.features.dims)
-    dtype = work_dtype(matrix.dtype)
-    return LabelledSink(
-        path,
-        COMPONENTS,
-        (p, k),
-        (dim, "component"),
-        {dim: matrix.labels.features.columns(dim), "component": {"component": np.arange(1, k + 1)}},
-        dtype,
-        chunk_for(edges, max(1, CHUNK_NBYTES // (k * dtype.itemsize))),
-        {"component": {"explained_variance": variance}},
-        {"rank": rank},
-    )
-
-
-def streamed_nbytes(k: int, itemsize: int, length: int) -> int:
-    """Scratch of writing blocks of that length: in the stored dtype, and what Zarr holds."""
-    return k * itemsize * length + writing_nbytes(min(CHUNK_NBYTES, k * itemsize * length))
-
+from streampca.store import ColumnsSink, LabelledSink, MemorySink, PartSink, labelled_vector
 
 NOTHING_ELSE = GramOutputs()
 
@@ -164,14 +61,22 @@ def gram_candidates(
     n, p = matrix.shape
     k, cohort = kept_count(matrix, request), outputs.cohort
     standardize = request.standardize
-    sums: dict[str, Accumulator] = {"gram": Gram(standardize=standardize, missing=request.missing)}
+    others = outputs.same_read
+    part = None if others is None else others.fitted
+    gram = Gram(standardize=standardize, missing=request.missing, part=part)
+    sums: dict[str, Accumulator] = {"gram": gram}
     if request.missing == "mean" and (cohort is None or not request.components):
-        sums["rows"] = RowMissing()
+        sums["rows"] = RowMissing(part=part)
+    if outputs.joint is not None:
+        sums["joint"] = outputs.joint.blank(part=part)
     solve, flops = eigh_cost(n, request, k)
     streamed = outputs.loadings is not None
     held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, request)}
     first = pass_spec("gram", matrix, 1, sums, flops=float(p) * n * n, kept=held)
+    if others is not None:
+        first = with_others(first, others)
     reason = "one pass over features; n x n Gram, then eigh"
+    more = 0 if others is None else others.nbytes()
     loadings: PassSpec | None = None
     if request.components:
         rows = n if cohort is None else cohort.everyone.shape[0]
@@ -193,7 +98,7 @@ def gram_candidates(
             0,
             scratch=scratch,
             accumulators=scoring,
-            kept_nbytes=0 if cohort is None else 4 * k * rows * 8,
+            kept_nbytes=(0 if cohort is None else 4 * k * rows * 8) + more,
             kept=held | components | {"eigenvectors and scores": vectors},
             flops=(2.0 if cohort is None else 4.0) * rows * p * k,
         )
@@ -201,14 +106,15 @@ def gram_candidates(
         reason += f"; a second pass for the components{to} (components=False saves it)"
     if (basis := request.side.basis) is not None:
         matrix = matrix.without(basis)
-    first = replace(first, matrix=matrix)
+    first = replace(first, matrix=matrix if others is None else others.matrix)
     passes: tuple[PassSpec, ...] = (first,)
     if loadings is not None:
         loadings = replace(loadings, matrix=matrix if cohort is None else cohort.everyone)
         passes += (loadings,)
     solving = {"Gram matrix": first.total_nbytes} | solve
     if request.components and not streamed:  # the Gram matrix is freed before they are completed
-        solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
+        components = {"components": k * p * 8, "features of no use": 16 * p, "kept arrays": more}
+        solving = larger(solving, components)
     terms = {**solving, **held, "scores": 2 * n * k * 8}
     solver = partial(
         gram_by_features,
@@ -236,20 +142,19 @@ def gram_by_features(
     """
     cohort, streamed = outputs.cohort, outputs.loadings
     weight = request.side.count(matrix.shape[0])
+    others = outputs.same_read
     statistics = FeatureStatistics.of(matrix, request, 1.0)
+    if others is not None:
+        statistics = replace(statistics, part=others.fitted)
     sinks = _first_sinks(matrix, statistics if streamed is None else None)
     known: dict[str, Any] = {"statistics": statistics, "removed": found}
     maps = {name: known[name] for name in sinks}
-    first = (yield Pass(spec, maps=maps, sinks=sinks)).accumulators
-    gram = first.pop("gram")
-    if outputs.relationship is not None:
-        samples = matrix.labels.samples
-        written = write_relationship(outputs.relationship, gram.lower(), gram.n_used, samples)
-    probed = gram.rounding()
-    if request.center:
-        remove_mean(gram.lower(), gram.z_probe, request.side.sample_weight)
-    space = solve_sample_space(gram.lower(), gram.z_probe, request, matrix, gram.n_used, probed)
-    del gram  # n x n
+    written_first = sinks
+    if others is not None:
+        maps = {**others.parts, **maps}
+        written_first = {name: PartSink(sink, others.place) for name, sink in sinks.items()}
+    first = (yield Pass(spec, maps=maps, sinks=written_first)).accumulators
+    space, lengths, written = _solved(first, matrix, request, outputs)
     divisor = request.divisor(weight)
     second: dict[str, Any] = {}
     rows = None if cohort is None else cohort.rows
@@ -262,7 +167,7 @@ def gram_by_features(
         sink = components_sink(streamed, space.rank, variance, matrix, edges)
         # in this order: the last one moves the finished group to its path
         written_to = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
-        wanted = _loadings(loadings, request, space, written_to, rows, statistics)
+        wanted = _loadings(loadings, request, space, lengths, written_to, rows, statistics)
         second = (yield wanted).accumulators
         summary = statistics.stored(streamed)
     else:
@@ -271,21 +176,44 @@ def gram_by_features(
         if loadings is not None:
             components = np.empty((space.k, matrix.shape[1]))
             held = {"loadings": RowsSink(components.T, 0)}
-            second = (yield _loadings(loadings, request, space, held, rows)).accumulators
+            second = (yield _loadings(loadings, request, space, lengths, held, rows)).accumulators
             components = finish_components(components, space.rank, summary, request.center)
     if "removed" in sinks:
         summary = summary.without(sinks["removed"].values.T)
     fitted = fitted_from_samples(space, summary, matrix, request, 1)
     fitted.components, fitted.streamed = components, streamed is not None
+    fitted.others = {name: first[name] for name in (others.sums if others else ())}
     counts = second.get("rows", first.get("rows"))
     if request.missing == "mean" and counts is not None:
         fitted.missing_by_sample = counts.counts()
     if cohort is not None and "scores" in second:
         fitted.scores, fitted.squares = second["scores"].scores, second["scores"].squares
         fitted.scores[cohort.rows] = space.u * space.s
-    if outputs.relationship is not None:  # not before: after an interruption the path must be free
+    if written is not None:  # not before: after an interruption the path must be free
         written.finish()
     return fitted
+
+
+def _solved(
+    first: dict[str, Any], matrix: ChunkedMatrix, request: Request, outputs: GramOutputs
+) -> tuple[SampleSpace, Array, LabelledSink | None]:
+    """(the eigenproblem solved, the lengths (k,) of Z'u, the relationship matrix if it is written).
+
+    first : sums of the first pass, from which those are taken that are not needed any more.
+    """
+    gram, joint = first.pop("gram"), first.pop("joint", None)
+    lower, used, written = gram.lower(), gram.n_used, None
+    samples = matrix.labels.samples
+    probed = gram.rounding()
+    if joint is not None:
+        probed = probed * mean_over_pairs(lower, joint, used, samples)
+    if outputs.relationship is not None:
+        written = write_relationship(outputs.relationship, lower, used, samples)
+    if request.center and joint is None:
+        remove_mean(lower, gram.z_probe, request.side.sample_weight)
+    space = solve_sample_space(lower, gram.z_probe, request, matrix, used, probed)
+    lengths = space.s if joint is None else lengths_of_images(lower, joint, used, space.u)
+    return space, lengths, written
 
 
 def _first_sinks(matrix: ChunkedMatrix, statistics: FeatureStatistics | None) -> dict[str, Any]:
@@ -302,15 +230,17 @@ def _loadings(
     spec: PassSpec,
     request: Request,
     space: SampleSpace,
+    lengths: Array,
     sinks: dict[str, Any],
     rows: Array | None,
     statistics: FeatureStatistics | None = None,
 ) -> Pass:
-    """The second pass.  rows : of the fitted samples, where blocks hold more.
+    """The second pass.
 
+    lengths : (k,) of Z'u.  rows : of the fitted samples, where blocks hold more.
     Components beyond the numerical rank are 0 here; in memory they are completed afterwards.
     """
-    real = np.where(np.arange(space.k) < space.rank, space.s, np.inf)
+    real = np.where(np.arange(space.k) < space.rank, lengths, np.inf)
     loadings = FeatureLoadings(request.standardize, rows)
     return Pass(
         spec,
@@ -344,6 +274,7 @@ class FeatureStatistics:
 
     eps : resolution of the stored values.  divisor : of the sums of squares.
     rows : numbers of the samples that are fitted, where blocks hold more; None = all.
+    part : of the blocks, where they hold more features too.
     """
 
     standardize: Standardize
@@ -351,6 +282,7 @@ class FeatureStatistics:
     divisor: float
     weighted: bool
     rows: Array | None = None
+    part: str | None = None
 
     @classmethod
     def of(
@@ -399,6 +331,7 @@ class FeatureStatistics:
         )
 
     def __call__(self, block: Block) -> Array:
+        block = block.part(self.part)
         block = block if self.rows is None else block.take_rows(self.rows)
         stats = block.stats
         weights = block.arrays.get("feature_weights")

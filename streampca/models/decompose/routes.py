@@ -20,7 +20,8 @@ from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import Fitted
 from streampca.models.decompose.eigenproblem import with_kept_sums
-from streampca.models.decompose.gram import GramOutputs, gram_candidates
+from streampca.models.decompose.gram import gram_candidates
+from streampca.models.decompose.gram_outputs import GramOutputs
 from streampca.models.decompose.krylov import krylov_candidates
 from streampca.models.decompose.panels import panel_candidates
 from streampca.models.decompose.scatter import scatter_candidates, tsqr_candidates
@@ -41,8 +42,8 @@ class Need(Enum):
         "which streams features"
     )
     MATRIX_OF_SAMPLES = (
-        "relationship=, loadings= and shrinkage= need the matrix of the samples, which "
-        "solver={solver!r} does not form; use solver='gram'"
+        "relationship=, loadings=, kinship=, shrinkage= and missing='pairwise' need the matrix of "
+        "the samples, which solver={solver!r} does not form; use solver='gram'"
     )
     NUMBER_OF_COMPONENTS = (
         "solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
@@ -169,7 +170,7 @@ def _needs(request: Request, outputs: GramOutputs) -> Iterator[Need]:
         yield Need.DESIGN_IN_HOLES
     cohort = outputs.cohort
     residuals = cohort is not None and cohort.residuals
-    if outputs.relationship is not None or outputs.loadings is not None or residuals:
+    if outputs != GramOutputs(cohort=cohort) or residuals:
         yield Need.MATRIX_OF_SAMPLES
     if not request.count:
         yield Need.NUMBER_OF_COMPONENTS
