@@ -9,17 +9,17 @@ from tests import house
 LIMITS = {
     "files entered by PCA": 39,
     "files entered by HardImpute": 45,
-    "files entered by GenotypePCA": 52,
+    "files entered by GenotypePCA": 55,
     "longest file": 500,
     "functions, 90th percentile": 18,
     "longest function": 59,
     "settings dicts in signatures": 0,
     "settings read by name": 0,
-    "saved settings read by name": 8,
+    "saved settings read by name": 9,
     "Request.check in one fit": 1,
     "Standardize.__post_init__ in one fit": 1,
-    "files": 402,
-    "lines of code": 64920,
+    "files": 432,
+    "lines of code": 69800,
     "import cycles": 0,
 }
 

@@ -209,7 +209,7 @@ def open(
     if feature_types is not None or isinstance(matrix.annotations, (TenxColumns, AnnDataColumns)):
         shown = hide_secrets(str(source)) if is_path else f"a {type(source).__name__}"
         matrix = of_feature_types(matrix, feature_types, shown)
-    return _as_wanted(matrix, dosages, hide_secrets(os.fspath(source)) if is_path else "")
+    return _as_wanted(matrix, dosages, os.fspath(source) if is_path else "")
 
 
 def _as_wanted(matrix: ChunkedMatrix, dosages: bool | None, path: str = "") -> ChunkedMatrix:
@@ -219,7 +219,7 @@ def _as_wanted(matrix: ChunkedMatrix, dosages: bool | None, path: str = "") -> C
     calls = matrix.hard_calls()
     if dosages and calls is matrix:
         raise InvalidInputError(
-            f"dosages=True: {path or 'this matrix'} holds values that are not read as dosages of "
+            f"dosages=True: {hide_secrets(path) or 'this matrix'} holds values that are not read as dosages of "
             "genotypes; leave dosages out"
         )
     return matrix if dosages else calls

@@ -15,6 +15,7 @@ from streampca.errors import InvalidInputError
 from tests.genetics.test_kinship import families
 from tests.genotypes import write_plink
 
+pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.RelatedSamplesWarning")
 EVEN = [f"s{i}" for i in range(0, 60, 2)]
 EVERY = streampca.VariantFilter(chromosomes="all")
 
@@ -115,7 +116,9 @@ def test_interrupted_and_resumed(bed, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_read_together_is_refused(bed):
-    with pytest.raises(InvalidInputError, match="kinship= and missing='pairwise' need the matrix"):
+    with pytest.raises(
+        InvalidInputError, match="kinship=, shrinkage= and missing='pairwise' need the matrix"
+    ):
         streampca.GenotypePCA(3, kinship=True, solver="randomized").fit(bed)
     with pytest.raises(InvalidInputError, match="kinship needs at least 2 samples"):
         streampca.GenotypePCA(1, kinship=True, keep=["s1"]).fit(bed)

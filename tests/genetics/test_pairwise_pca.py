@@ -17,6 +17,7 @@ from streampca.sources.genotypes.simulate import GenotypeRecipe
 from tests.genetics.test_relationship import oracle
 from tests.genotypes import random_calls, write_plink
 
+pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.RelatedSamplesWarning")
 PAIRWISE = {"missing": "pairwise", "progress": False}
 
 

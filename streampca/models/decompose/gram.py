@@ -79,29 +79,7 @@ def gram_candidates(
     more = 0 if others is None else others.nbytes()
     loadings: PassSpec | None = None
     if request.components:
-        rows = n if cohort is None else cohort.everyone.shape[0]
-        vectors = vectors_nbytes(matrix, request, k)
-        components = {} if streamed else {"components": k * p * 8}
-        scoring: dict[str, Accumulator] = {}
-        if cohort is not None:
-            scoring = cohort.sums(standardize)
-        itemsize = work_dtype(matrix.dtype).itemsize
-
-        def scratch(length: int) -> int:
-            written = streamed_nbytes(k, itemsize, length) if streamed else 0
-            return k * (rows + 2 * length) * 8 + written
-
-        loadings = PassSpec(
-            "loadings",
-            1,
-            0,
-            0,
-            scratch=scratch,
-            accumulators=scoring,
-            kept_nbytes=(0 if cohort is None else 4 * k * rows * 8) + more,
-            kept=held | components | {"eigenvectors and scores": vectors},
-            flops=(2.0 if cohort is None else 4.0) * rows * p * k,
-        )
+        loadings = _loadings_pass(matrix, request, outputs, held, more)
         to = " to Zarr" if streamed else ""
         reason += f"; a second pass for the components{to} (components=False saves it)"
     if (basis := request.side.basis) is not None:
@@ -125,6 +103,37 @@ def gram_candidates(
         loadings=loadings,
     )
     return [Candidate("gram", reason, passes, terms, flops, solve=solver)]
+
+
+def _loadings_pass(
+    matrix: ChunkedMatrix,
+    request: Request,
+    outputs: GramOutputs,
+    held: Mapping[str, int],
+    more: int,
+) -> PassSpec:
+    """The pass for the components.  held, more : bytes that are kept from the pass before."""
+    (n, p), k, cohort = matrix.shape, kept_count(matrix, request), outputs.cohort
+    rows = n if cohort is None else cohort.everyone.shape[0]
+    vectors, streamed = vectors_nbytes(matrix, request, k), outputs.loadings is not None
+    components = {} if streamed else {"components": k * p * 8}
+    itemsize = work_dtype(matrix.dtype).itemsize
+
+    def scratch(length: int) -> int:
+        written = streamed_nbytes(k, itemsize, length) if streamed else 0
+        return k * (rows + 2 * length) * 8 + written
+
+    return PassSpec(
+        "loadings",
+        1,
+        0,
+        0,
+        scratch=scratch,
+        accumulators={} if cohort is None else cohort.sums(request.standardize),
+        kept_nbytes=(0 if cohort is None else 4 * k * rows * 8) + more,
+        kept={**held, **components, "eigenvectors and scores": vectors},
+        flops=(2.0 if cohort is None else 4.0) * rows * p * k,
+    )
 
 
 def gram_by_features(

@@ -73,8 +73,8 @@ def pca_of(
     matrix: ChunkedMatrix,
     done: Outcome[Any],
     described: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    parameters: Mapping[str, Any],
 ) -> Decomposition:
     """The result of a PCA that completed a matrix. Warns of what did not converge."""
     warn_of_completion(done.answer)
-    return as_pca(result_of(done.answer, matrix, dict(described))[0], pca.ddof, settings)
+    return as_pca(result_of(done.answer, matrix, dict(described))[0], pca.ddof, parameters)
