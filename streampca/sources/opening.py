@@ -219,8 +219,8 @@ def _as_wanted(matrix: ChunkedMatrix, dosages: bool | None, path: str = "") -> C
     calls = matrix.hard_calls()
     if dosages and calls is matrix:
         raise InvalidInputError(
-            f"dosages=True: {hide_secrets(path) or 'this matrix'} holds values that are not read as dosages of "
-            "genotypes; leave dosages out"
+            f"dosages=True: {hide_secrets(path) or 'this matrix'} holds values that are not read "
+            "as dosages of genotypes; leave dosages out"
         )
     return matrix if dosages else calls
 
