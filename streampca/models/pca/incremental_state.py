@@ -155,11 +155,7 @@ def choose_append(
 
 
 def _chosen(
-    matrix: ChunkedMatrix,
-    request: StateRequest,
-    accumulator: Accumulator,
-    held: bool,
-    weights: Any,
+    matrix: ChunkedMatrix, request: StateRequest, accumulator: Accumulator, held: bool, weights: Any
 ) -> Planned[PassResult]:
     """:func:`choose_append`, planned anew."""
     n, p = matrix.shape
