@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import threading
 from types import TracebackType
@@ -21,7 +22,7 @@ from streampca.model_store.history import now
 from streampca.model_store.stored_version import new_id
 from streampca.operations.outcome import REFUSED, Outcome, seconds_since
 from streampca.passes import Advance, resolve
-from streampca.store import open_backend
+from streampca.store import STAGED, open_backend
 
 FOLDER, NAME = ".runs", "last.json"
 BEAT = 30.0  # seconds between two signs of life
@@ -44,6 +45,8 @@ class RunNote:
         self._beats = threading.Thread(target=self._beat, daemon=True, name="streampca-beat")
 
     def __enter__(self) -> RunNote:
+        with contextlib.suppress(OSError):  # what a run left that was killed as it wrote
+            shutil.rmtree(os.path.join(self.place.rstrip("/") + FOLDER, STAGED))
         self.note = last_run(self.place)
         self.note["run"] = {
             "id": new_id(),

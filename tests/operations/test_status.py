@@ -236,3 +236,99 @@ def test_a_warning_comes_before_an_error(tmp_path: Path) -> None:
     entries = Nightly(tmp_path).entries
     with pytest.raises(ConfigError, match="more than error_after"):
         check_job(entries | {"freshness": {"warn_after": "3d", "error_after": "2d"}}, "job")
+
+
+class Told:
+    """A job to which things happen, and what status must say of it."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.job, self.rng = Nightly(folder, freshness=WINDOWS), np.random.default_rng(seed)
+        self.place = Path(self.job.place)
+        self.written = self.taken = 100  # rows that were committed; rows of the last success
+        self.versions: list[int] = []  # samples of each version
+        self.stack: list[int] = []  # promoted versions
+        self.age, self.state = 0.0, "never"  # hours since the last success; of the last run
+        self.gone = False
+
+    def append(self) -> None:
+        if not self.gone:
+            streampca.append(self.job.place, data(7, self.written))
+            self.written += 7
+
+    def run(self) -> None:
+        if self.gone:
+            with pytest.raises(SourceError):
+                self.job.run()
+            self.state = "failed"
+            return
+        found = self.job.run()
+        self.state, self.age = "ended", 0.0
+        if found.status == "published":
+            self.versions.append(self.written)
+            self.stack.append(len(self.versions))
+
+    def die(self) -> None:
+        """As a run that is killed: it notes no end."""
+        runs.RunNote(self.job.entries["store"]).__enter__()._ended.set()
+        path = Path(self.job.entries["store"] + runs.FOLDER) / runs.NAME
+        note = json.loads(path.read_text())
+        note["run"]["pid"] = 2**22 + 5  # more than there are
+        path.write_text(json.dumps(note))
+        self.state = "died"
+
+    def hide(self) -> None:
+        away = self.place.with_name("away")
+        (away if self.gone else self.place).rename(self.place if self.gone else away)
+        self.gone = not self.gone
+
+    def rollback(self) -> None:
+        if len(self.stack) > 1:
+            self.job.store.rollback()
+            self.stack.pop()
+
+    def wait(self) -> None:
+        if self.versions:
+            self.age += (hours := float(self.rng.choice([3, 20, 40])))
+            path = Path(self.job.entries["store"] + runs.FOLDER) / runs.NAME
+            note = json.loads(path.read_text())
+            then = datetime.datetime.fromisoformat(note["success"]["time"])
+            note["success"]["time"] = (then - datetime.timedelta(hours=hours)).isoformat()
+            path.write_text(json.dumps(note))
+
+    def check(self) -> None:
+        found = told(self.job)
+        assert found.run["state"] == {"failed": "ended"}.get(self.state, self.state)
+        served = self.stack[-1] if self.stack else None
+        assert (found.served or {}).get("version") == served
+        expected = {"error"} if served is None or self.age > 50 else set()
+        expected |= {"warn"} if self.state in ("failed", "died") or 26 < self.age <= 50 else set()
+        expected |= {"unknown"} if self.gone else set()
+        assert levels(found) == expected, found
+        if not self.gone:
+            assert found.source["samples"] == self.written
+            # a version that was rolled back holds these rows already
+            new = self.versions and self.written not in self.versions[self.stack[-1] - 1 :]
+            rows = self.written - (self.versions[served - 1] if served else 0)
+            assert found.source["waiting"] == (rows if new or not self.versions else 0)
+
+
+def history(folder: Path, seed: int, events: int) -> None:
+    one = Told(folder, seed)
+    happenings = (one.append, one.run, one.run, one.die, one.hide, one.rollback, one.wait)
+    for _ in range(events):
+        happenings[one.rng.integers(len(happenings))]()
+        one.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_status_is_true_in_a_random_history(tmp_path: Path, seed: int) -> None:
+    history(tmp_path, seed, 12)
+
+
+@pytest.mark.soak
+def test_status_is_true_in_a_thousand_random_histories(tmp_path: Path) -> None:
+    for seed in range(1000):
+        (folder := tmp_path / str(seed)).mkdir()
+        history(folder, seed, 12)
+        shutil.rmtree(folder)
