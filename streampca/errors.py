@@ -308,3 +308,34 @@ def nearest(name: object, known: Iterable[str]) -> str:
     names = {one.lower(): one for one in known}
     found = difflib.get_close_matches(str(name).lower(), names, 1)
     return f"; did you mean {names[found[0]]}?" if found else ""
+
+
+# Exit codes of commands, as in sysexits.h: 65 unusable data or settings, 66 no such input, 69 not
+# enough memory, a missing package or no workers, 70 a bug of streampca, 73 an output cannot be
+# written, 74 reading or writing failed, 75 another process was first: try again later, 78 an
+# unusable job file; and 79 a job lags behind its source, with --fail-behind
+NO_MEMORY, FAULT, FAILED, STOPPED = 69, 70, 74, 130
+TERMINATED = 143  # 128 + SIGTERM
+EXIT: tuple[tuple[type[BaseException], int], ...] = (
+    (OutputError, 73),
+    (ConfigError, 78),
+    (BusyError, 75),
+    (ChangingSourceError, 75),
+    (DamagedSourceError, 65),
+    (MemoryLimitError, NO_MEMORY),
+    (ClusterError, 69),
+    (NoAnswerError, FAILED),
+    (SourceError, 66),
+    (MissingDependencyError, 69),
+    (StreamPCAError, 65),
+    (KeyboardInterrupt, STOPPED),
+    (SystemExit, TERMINATED),
+    (OSError, FAILED),
+    (MemoryError, NO_MEMORY),
+    (BaseException, FAULT),
+)
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of a command that ends with this error."""
+    return next(code for kind, code in EXIT if isinstance(error, kind))

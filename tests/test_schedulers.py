@@ -12,8 +12,17 @@ from typing import Any
 
 import yaml
 
-from streampca.cli.commands import EXIT, FAILED, FAULT, TERMINATED, build_parser
-from streampca.errors import BusyError, ConfigError, DamagedSourceError, SourceError
+from streampca.cli.commands import build_parser
+from streampca.errors import (
+    EXIT,
+    FAILED,
+    FAULT,
+    TERMINATED,
+    BusyError,
+    ConfigError,
+    DamagedSourceError,
+    SourceError,
+)
 from streampca.operations.outcome import EXIT as OUTCOMES
 from streampca.operations.outcome import REFUSED
 

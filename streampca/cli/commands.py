@@ -20,18 +20,10 @@ from streampca.cli.messages import as_options
 from streampca.cli.plink_options import as_ours, plink_answer
 from streampca.cli.terminal import RED, YELLOW, announced, printable_output
 from streampca.errors import (
-    BusyError,
-    ChangingSourceError,
-    ClusterError,
-    ConfigError,
-    DamagedSourceError,
+    TERMINATED,
     InvalidInputError,
-    MemoryLimitError,
-    MissingDependencyError,
-    NoAnswerError,
-    OutputError,
-    SourceError,
     StreamPCAError,
+    exit_code,
     hide_secrets,
     nearest,
     printable_name,
@@ -63,6 +55,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "demo": ("demo", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
     "refresh": ("config", "update a model store from its source, by a job file"),
+    "status": ("status", "what a job serves, how old that is, and whether anyone should look"),
     "config": ("config", "check a job file, or print the schema of one"),
     "calibrate": ("calibrate", "measure the speeds of this machine, for plans with --rates"),
     "completion": ("completion", "what bash, zsh or fish offers after Tab"),
@@ -120,6 +113,7 @@ EXAMPLES = {  # command -> lines of its --help
     "demo": ["demo"],
     "models": ["models list models/nightly", "models rollback models/nightly"],
     "refresh": ["refresh configs/nightly.yaml --dry-run"],
+    "status": ["status configs/nightly.yaml", "status --all configs/ --json"],
     "config": ["config check configs/nightly.yaml"],
     "calibrate": ["calibrate -o rates.json"],
     "completion": ["completion bash"],
@@ -206,10 +200,6 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
 
 # The entry point.
 
-# Exit codes as in sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory,
-# a missing package or no workers, 70 a bug of streampca, 73 an output cannot be written, 74 reading
-# or writing failed, 75 another process was first: try again later, 78 an unusable job file;
-# and 79 a job lags behind its source, with --fail-behind
 OUTPUTS = (
     "output",
     "out",
@@ -221,22 +211,7 @@ OUTPUTS = (
     "checkpoint",
     "scratch",
 )
-NO_MEMORY, FAULT, FAILED = 69, 70, 74
-TERMINATED = 143  # 128 + SIGTERM
 TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a traceback
-EXIT = (
-    (OutputError, 73),
-    (ConfigError, 78),
-    (BusyError, 75),
-    (ChangingSourceError, 75),
-    (DamagedSourceError, 65),
-    (MemoryLimitError, NO_MEMORY),
-    (ClusterError, 69),
-    (NoAnswerError, FAILED),
-    (SourceError, 66),
-    (MissingDependencyError, 69),
-    (StreamPCAError, 65),
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -288,18 +263,18 @@ def _main(argv: Sequence[str] | None) -> int:
         raise
     except StreamPCAError as error:
         _say(error if parser is None else as_options(str(error), parser), error)
-        return next(code for kind, code in EXIT if isinstance(error, kind))
-    except KeyboardInterrupt:
+        return exit_code(error)
+    except KeyboardInterrupt as stop:
         print("streampca: stopped", file=sys.stderr)
-        return 130
+        return exit_code(stop)
     except BrokenPipeError:
         return 0
     except OSError as error:
         _say(error)
-        return FAILED
+        return exit_code(error)
     except MemoryError as error:
         _say(str(error) or "there is not enough memory; set --memory-limit")
-        return NO_MEMORY
+        return exit_code(error)
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
@@ -307,7 +282,7 @@ def _main(argv: Sequence[str] | None) -> int:
             f"{type(error).__name__}: {error}. This is a fault of streampca: please report it, "
             f"with what {TRACEBACK}=1 shows"
         )
-        return FAULT
+        return exit_code(error)
 
 
 def _say(error: BaseException | str, noted: BaseException | None = None) -> None:

@@ -102,6 +102,15 @@ dies between leaves none, never those of another model, and the next refresh, or
 `rollback`, puts them there. Readers that need model and scores at every moment take both from the
 store. Scores of a refresh are written to disk, not to object storage.
 
+**Status.** `streampca status nightly.yaml` looks when it is asked, so that a job that never ran, or
+never ended, alarms too. It says which version is served and how old it is, how many samples
+the source holds, how many wait for the next run and how many no writer vouches for, how the last
+run ended or whether it goes on (its process, its last sign of life, its progress), the last success
+and failure, and what to type next. It exits with 0 fresh, 1 warn, 2 error, 3 cannot tell, by the
+windows of `freshness:`; `--all configs/` takes every job of a folder, `--json` and `--oneline` are
+for monitors. A run notes its beginning, a sign of life every 30 seconds, and its end in
+`<store>.runs`.
+
 **Running it.** One job at a time holds a lock. Without locks (object stores) the log decides, and
 one version is made of one state of the data. A refresh that is terminated leaves a checkpoint and
 exits with 143; the next goes on there (`--no-resume` begins anew) and repeats at most one

@@ -23,7 +23,7 @@ from streampca.genetics.filters import VariantFilter
 from streampca.models.contract.registry import all_kinds, kind_named
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
-from streampca.operations.sections import OPTIONAL, SECTIONS, Entry, wrong
+from streampca.operations.sections import OPTIONAL, SECTIONS, Entry, seconds_of, wrong
 from streampca.operations.yaml_files import Origin, read_yaml
 from streampca.store.places import FILES, refuse_inside
 
@@ -121,6 +121,7 @@ class Job:
     scheduler: str | None = None
     gate: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
+    freshness: dict[str, Any] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
 
     def estimator(self, **running: Any) -> Any:
@@ -305,8 +306,17 @@ def _scores(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     return checked
 
 
+def _freshness(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """Check the section ``freshness``: a warning comes before an error."""
+    checked = _section("freshness", entries, origin)
+    if len(checked) == 2 and seconds_of(checked["warn_after"]) > seconds_of(checked["error_after"]):
+        raise ConfigError(f"{origin.at('freshness.warn_after')}: it is more than error_after")
+    return checked
+
+
 CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
     "model": _model,
     "cluster": check_cluster,
     "scores": _scores,
+    "freshness": _freshness,
 }  # sections with a check of their own

@@ -33,6 +33,7 @@ from streampca.operations.outcome import (
     behind_since,
     note_behind,
 )
+from streampca.operations.runs import RunNote
 from streampca.operations.scores import Made, Scores, explained, sweep_places
 from streampca.operations.state import (
     State,
@@ -77,7 +78,8 @@ def refresh(
     chunks changed, it reads the spans of rows that contain them, if their sums were kept. Every
     other change is a full fit. If nothing changed, nothing is published. A version that the gate
     refuses stays as a candidate and is not computed again. An interrupted pass leaves its state in
-    ``<store>.work``; at most the work of one checkpoint interval is lost.
+    ``<store>.work``; at most the work of one checkpoint interval is lost. What a run did is noted
+    in ``<store>.runs``, for ``streampca status``.
 
     Raises BusyError if another job holds the lock or was first; ChangingSourceError if the source
     changed twice while it was read; DamagedSourceError if old chunks are gone.
@@ -88,11 +90,16 @@ def refresh(
         outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
         outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
     else:
-        with full_disk_noted(job.store, job.scores.get("path")), only_one(job.store):
+        with (
+            full_disk_noted(job.store, job.scores.get("path")),
+            only_one(job.store),
+            RunNote(job.store, progress) as note,
+        ):
             if not resume:
                 WorkFolder(job.store).clear()
-            outcome = _tried(job, verify, progress, accept_source)
+            outcome = _tried(job, verify, note, accept_source)
             outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
+            note.done(outcome)
     outcome.seconds = round(time.perf_counter() - begun, 3)
     return outcome
 

@@ -5,6 +5,7 @@ Job files are checked by this table, ``streampca config schema`` prints it, and 
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import math
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ class Entry:
     place: bool = False  # a path or URL
     scheduler: bool = False  # the address of a scheduler
     nbytes: bool = False  # a number of bytes, or e.g. "512MiB"
+    duration: bool = False  # seconds, or e.g. "26h"
     also: tuple[Any, ...] = ()  # accepted values besides addresses or bytes
     inner: Mapping[str, Entry] | None = None  # the entries of an object; None allows any
 
@@ -170,6 +172,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             TEXT, "which rows are scored with the new model", "all", choices=("all", "new")
         ),
     },
+    "freshness": {  # for streampca status: since the last run that took all rows it could vouch for
+        "warn_after": Entry(("string", "number"), "a time, e.g. 26h", duration=True),
+        "error_after": Entry(("string", "number"), "a time, e.g. 50h", duration=True),
+    },
     "cluster": {
         "address": Entry(
             TEXT, "a running Dask scheduler: tcp://host:port or tls://host:port", scheduler=True
@@ -199,7 +205,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "worker_timeout": Entry(NUMBER, "seconds that a pass waits for a first worker", above=0),
     },
 }
-OPTIONAL = ("gate", "scores", "cluster")
+OPTIONAL = ("gate", "scores", "freshness", "cluster")
 
 
 # What an entry may hold.
@@ -230,10 +236,27 @@ def wrong(entry: Entry, value: Any) -> str:
             parse_nbytes(value)
         except InvalidInputError:
             return "expected bytes, such as 512MiB or 2GB" + _also(entry.also)
+    if entry.duration:
+        try:
+            seconds_of(value)
+        except InvalidInputError as error:
+            return str(error)
     if entry.place:
         found = [_bad_place(one) for one in (value if isinstance(value, list) else [value])]
         return next((why for why in found if why), "")
     return ""
+
+
+def seconds_of(value: Any) -> float:
+    """Seconds of a number, or of a text such as 90s, 30m, 26h, 2d. Raises InvalidInputError."""
+    number, factor = value, 1.0
+    if isinstance(value, str):
+        factor = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}.get(value.strip()[-1:], 0.0)
+        number = value.strip()[:-1]
+    with contextlib.suppress(TypeError, ValueError):
+        if (seconds := float(number) * factor) > 0 and math.isfinite(seconds):
+            return seconds
+    raise InvalidInputError("expected a time, such as 90s, 30m, 26h or 2d")
 
 
 def _bad_place(place: Any) -> str:

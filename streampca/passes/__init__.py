@@ -70,7 +70,7 @@ from streampca.passes.candidates import (
 from streampca.passes.cluster.clients import cluster_class, find_client, is_client, started
 from streampca.passes.cluster.worker_memory import check_workers
 from streampca.passes.execute import Outcome, execute, one_pass, run, small_pass, with_arrays
-from streampca.passes.execution import Advance, Execution, Running, client_for
+from streampca.passes.execution import Advance, Execution, Running, client_for, resolve
 from streampca.passes.memory import MemoryUse, in_memory, parse_nbytes, size
 from streampca.passes.plan import Plan, larger
 from streampca.passes.rates import Rates
@@ -120,6 +120,7 @@ __all__ = [
     "only_pass",
     "parse_nbytes",
     "pass_spec",
+    "resolve",
     "run",
     "setting",
     "single_threaded_blas",

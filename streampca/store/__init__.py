@@ -2,7 +2,14 @@
 
 from streampca.store.anndata import CHUNK_ENTRIES, CompressedGroupSink
 from streampca.store.array_files import StoredRows
-from streampca.store.backend import Backend, Listed, LocalBackend, ObjectBackend, open_backend
+from streampca.store.backend import (
+    STAGED,
+    Backend,
+    Listed,
+    LocalBackend,
+    ObjectBackend,
+    open_backend,
+)
 from streampca.store.bundle import is_bundle, read_bundle, remove_bundle, write_bundle
 from streampca.store.checked import check_fields, check_shapes, understood
 from streampca.store.labelled import LabelledSink, labelled_rows, labelled_vector, read_labelled
@@ -12,6 +19,7 @@ from streampca.store.sinks import ColumnsSink, MemorySink, PanelSink, PartSink, 
 
 __all__ = [
     "CHUNK_ENTRIES",
+    "STAGED",
     "Backend",
     "ColumnsSink",
     "CompressedGroupSink",

@@ -74,7 +74,7 @@ class Job:
     def left(self) -> set[str]:
         """What lies beside the outputs, and what lies in the store beside its versions."""
         beside = {one.name for one in self.folder.iterdir()} - {"x.zarr", "models", "job.yaml"}
-        beside -= {"models.lock"} | {
+        beside -= {"models.lock", "models.runs"} | {
             self.name.replace("{version}", str(n + 1)) for n in range(len(self.store.versions()))
         }
         folders = {one.name for one in (self.folder / "models" / "versions").iterdir()}
@@ -252,6 +252,7 @@ def test_gc_removes_the_scores_of_dropped_versions_and_nothing_else(tmp_path: Pa
         "x.zarr",
         "models",
         "models.lock",
+        "models.runs",
         "job.yaml",
         mine.name,
         "taken",

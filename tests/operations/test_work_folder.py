@@ -60,7 +60,8 @@ def test_a_folder_that_is_not_ours_is_refused_and_kept(
     for dry_run in (True, False):
         with pytest.raises(InvalidInputError, match=r"models\.work was not made by streampca"):
             refresh(check_job(entries, "job"), dry_run=dry_run, resume=resume)
-    after = set(tmp_path.rglob("*")) - {tmp_path / "models.lock"}
+    ours = {tmp_path / "models.lock", *(runs := tmp_path / "models.runs").rglob("*"), runs}
+    after = set(tmp_path.rglob("*")) - ours
     assert sorted(after) == before
 
 
@@ -73,7 +74,7 @@ def test_ours_is_used_and_removed(kind: str, entries: dict[str, Any], tmp_path: 
     else:
         folder.mkdir()
     assert refresh(check_job(entries, "job")).status == "published"
-    assert {one.name for one in tmp_path.iterdir()} == {"x", "models", "models.lock"}
+    assert {one.name for one in tmp_path.iterdir()} == {"x", "models", "models.lock", "models.runs"}
 
 
 @pytest.mark.parametrize("which", ["store", "scores"])

@@ -1,0 +1,162 @@
+"""What the last run of a job did: noted when it begins, every half minute, and when it ends.
+
+The note lies in ``<store>.runs``: it is there before the store is, and outlives its versions.
+A run that dies notes no end: whoever reads the note finds that out from its process, or from the
+age of its last sign of life.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import threading
+from types import TracebackType
+from typing import Any
+
+from streampca.errors import StreamPCAError, exit_code, hide_secrets
+from streampca.matrix.labels import json_of
+from streampca.model_store.history import now
+from streampca.model_store.stored_version import new_id
+from streampca.operations.outcome import REFUSED, Outcome, seconds_since
+from streampca.passes import Advance, resolve
+from streampca.store import STAGED, open_backend
+
+FOLDER, NAME = ".runs", "last.json"
+BEAT = 30.0  # seconds between two signs of life
+PATIENCE = 4 * BEAT  # seconds without one after which a run has ended, or does not answer
+NEVER, RUNNING, SILENT, DIED, ENDED = "never", "running", "silent", "died", "ended"
+FAILED = "failed"  # how a run ended that raised an error
+
+
+class RunNote:
+    """A context in which a run of a job is noted, and the callback of its progress.
+
+    place : of the model store.  progress : of the caller, which is called as well.
+    Notes never fail a run: where they cannot be written, there are none.
+    """
+
+    def __init__(self, place: str, progress: Any = None) -> None:
+        self.place, self.inner = place, resolve(progress)
+        self.note: dict[str, Any] = {}
+        self._ended, self._writing = threading.Event(), threading.Lock()
+        self._beats = threading.Thread(target=self._beat, daemon=True, name="streampca-beat")
+
+    def __enter__(self) -> RunNote:
+        with contextlib.suppress(OSError):  # what a run left that was killed as it wrote
+            shutil.rmtree(os.path.join(self.place.rstrip("/") + FOLDER, STAGED))
+        self.note = last_run(self.place)
+        self.note["run"] = {
+            "id": new_id(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "begun": now(),
+            "beat": now(),
+            "progress": "",
+        }
+        self._write()
+        self._beats.start()
+        return self
+
+    def __call__(self, advance: Advance) -> None:
+        self.note["run"]["progress"] = str(advance)
+        if self.inner is not None:
+            self.inner(advance)
+
+    def done(self, outcome: Outcome) -> None:
+        """Note how the run has ended."""
+        run = self.note["run"]
+        run |= {"ended": now(), "status": outcome.status, "why": outcome.gate or outcome.why}
+        if outcome.status == REFUSED:
+            self._fail(outcome.exit_code, outcome.gate, REFUSED)
+        else:
+            self.note["success"] = {
+                "time": run["ended"],
+                "version": outcome.served,
+                "samples": outcome.samples,
+            }
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._beats.ident is not None:
+            self._beats.join()
+        if error is not None:
+            stopped = isinstance(error, (KeyboardInterrupt, SystemExit))
+            why = "it was terminated" if stopped else hide_secrets(str(error)) or repr(error)
+            self.note["run"] |= {"ended": now(), "status": FAILED, "why": why}
+            self._fail(exit_code(error), why, type(error).__name__)
+        self._write()
+
+    def _fail(self, code: int, why: str, kind: str) -> None:
+        time = self.note["run"]["ended"]
+        self.note["failure"] = {"time": time, "why": why, "exit": code, "kind": kind}
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT):
+            self.note["run"]["beat"] = now()
+            self._write()
+
+    def _write(self) -> None:
+        with self._writing, contextlib.suppress(OSError, StreamPCAError):
+            open_backend(self.place.rstrip("/") + FOLDER).put(NAME, json_of(self.note).encode())
+
+
+def last_run(place: str) -> dict[str, Any]:
+    """What was noted: "run", "success" and "failure", each a dict, as far as there were any.
+
+    place : of the model store. A note that is malformed counts as none.
+    """
+    try:
+        noted = json.loads(open_backend(place.rstrip("/") + FOLDER).get(NAME) or b"{}")
+        kept = {}
+        for name, time in (("run", "begun"), ("success", "time"), ("failure", "time")):
+            if isinstance(one := noted.get(name), dict):
+                seconds_since(one[time])
+                kept[name] = one
+    except (OSError, StreamPCAError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+    return kept
+
+
+def state_of(run: dict[str, Any] | None) -> str:
+    """Whether a noted run goes on: one of NEVER, RUNNING, SILENT, DIED, ENDED.
+
+    On its own host the process decides. On another one only its signs of life are seen.
+    """
+    if run is None:
+        return NEVER
+    if "ended" in run:
+        return ENDED
+    here = run.get("host") == socket.gethostname()
+    if here and not _is_alive(run.get("pid")):
+        return DIED
+    quiet = seconds_since(str(run.get("beat") or run["begun"])) > PATIENCE
+    return RUNNING if not quiet else SILENT if here else DIED
+
+
+def _is_alive(pid: Any) -> bool:
+    if type(pid) is not int or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # the process of another user
+        return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended, and its parent has not asked how."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] == [b"Z"]
+    except OSError:
+        return False

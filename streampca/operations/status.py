@@ -1,0 +1,188 @@
+"""What a job serves and whether anyone should look, asked of the world when it is asked.
+
+Nothing here depends on the job having ended, or run at all: a job that never ended is seen by its
+last sign of life, and one that does not run any more by the age of its last success.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from streampca.errors import StreamPCAError, hide_secrets
+from streampca.matrix.labels import json_of
+from streampca.model_store.model_store import ModelStore
+from streampca.operations import runs
+from streampca.operations.config import Job
+from streampca.operations.outcome import REFUSED, UNCHANGED, seconds_since
+from streampca.operations.refresh import refresh
+from streampca.operations.sections import seconds_of
+
+FRESH, WARN, ERROR, UNKNOWN = "fresh", "warn", "error", "unknown"
+EXIT = {FRESH: 0, WARN: 1, ERROR: 2, UNKNOWN: 3}  # as plugins of Nagios
+WORST = (ERROR, UNKNOWN, WARN, FRESH)
+STRETCHES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (0.0, "s"))
+
+
+@dataclass
+class Status:
+    """What is true of a job now.
+
+    level : "fresh", "warn", "error" or "unknown", the worst of ``reasons``: pairs (level, text).
+    served : number, id, published, age (seconds) and samples of the served version; or None.
+    source : samples there, of which ``waiting`` are for the next run and ``behind`` cannot be
+        vouched for; or ``error``.
+    run : what was noted of the last run, and its ``state``: "never", "running", "silent" (its
+        process is there and gives no sign of life), "died" or "ended".
+    success, failure : the last ones; None if none was noted.
+    next : what to do, a line that can be typed; "" for nothing.
+    free_bytes : left on the disk of the store; None for an object store.
+    """
+
+    job: str
+    store: str
+    served: dict[str, Any] | None = None
+    source: dict[str, Any] = field(default_factory=dict)
+    run: dict[str, Any] = field(default_factory=dict)
+    success: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
+    reasons: list[tuple[str, str]] = field(default_factory=list)
+    next: str = ""
+    free_bytes: int | None = None
+
+    @property
+    def level(self) -> str:
+        """The worst level of the reasons."""
+        found = {level for level, _ in self.reasons} | {FRESH}
+        return next(level for level in WORST if level in found)
+
+    @property
+    def exit_code(self) -> int:
+        """0 fresh, 1 warn, 2 error, 3 unknown."""
+        return EXIT[self.level]
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json_of({"level": self.level, **vars(self), "exit": self.exit_code})
+
+    def add(self, level: str, text: str) -> None:
+        """Add a reason."""
+        self.reasons.append((level, hide_secrets(text)))
+
+
+def status(job: Job, path: str = "") -> Status:
+    """The status of a job.  path : of its file, for messages.
+
+    Cost: the log and one manifest of the store, and what a dry run of a refresh reads of the
+    source: its chunks are listed, and those whose length or time differ are read.
+    """
+    found = Status(path, job.store)
+    noted = runs.last_run(job.store)
+    found.success, found.failure = noted.get("success"), noted.get("failure")
+    found.run = {"state": runs.state_of(noted.get("run")), **noted.get("run", {})}
+    _look_at_store(job, found)
+    _look_at_run(found)
+    _look_at_source(job, found)
+    _look_at_ages(job, found)
+    if "://" not in job.store:
+        found.free_bytes = shutil.disk_usage(_there(job.store)).free
+    return found
+
+
+def _look_at_store(job: Job, found: Status) -> None:
+    """Which version is served, and whether its record is whole."""
+    try:
+        store = ModelStore(job.store)
+        if not store.exists():
+            found.add(ERROR, "no version was ever published")
+            return
+        history = store.history()
+        if history.damage or history.unsure:
+            found.add(WARN, f"the log is damaged: streampca models verify {job.store} --mend")
+        version = store.find(history=history)
+        found.served = {
+            "version": version.number,
+            "id": version.id,
+            "published": version.entry.time,
+            "age": seconds_since(version.entry.time),
+            "samples": version.record.get("samples"),
+        }
+    except (StreamPCAError, OSError) as error:
+        found.add(ERROR, f"the served version cannot be read: {error}")
+        found.next = f"streampca models verify {job.store}"
+
+
+def _look_at_run(found: Status) -> None:
+    """How the last run ended, or whether it goes on."""
+    run, state = found.run, found.run["state"]
+    place = f"process {run.get('pid')} on {run.get('host')}, begun {run.get('begun')}"
+    if state == runs.DIED:
+        found.add(WARN, f"the last run died: {place}")
+    elif state == runs.SILENT:
+        found.add(WARN, f"the run gives no sign of life since {run.get('beat')}: {place}")
+    elif state == runs.ENDED and run.get("status") == runs.FAILED:
+        found.add(WARN, f"the last run failed: {run.get('why')}")
+    elif state == runs.ENDED and run.get("status") == REFUSED:
+        found.add(WARN, f"the gate refused the last version: {run.get('why')}")
+    if found.next or not found.job:
+        return
+    if state in (runs.DIED, runs.ENDED) and found.reasons:
+        found.next = f"streampca refresh {found.job}"
+    if state == runs.ENDED and run.get("status") == REFUSED:
+        found.next = f"streampca models list {found.store}"
+
+
+def _look_at_source(job: Job, found: Status) -> None:
+    """What the next run would find."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            there = refresh(job, dry_run=True)
+    except (StreamPCAError, OSError) as error:
+        found.source = {"error": hide_secrets(str(error))}
+        found.add(UNKNOWN, f"what the source holds cannot be told: {error}")
+        return
+    waiting = 0 if there.status == UNCHANGED else there.new_samples
+    found.source = {
+        "samples": there.samples + there.behind,
+        "change": there.change,
+        "waiting": waiting,
+        "behind": there.behind,
+        "behind_since": there.behind_since,
+        "note": there.note,
+    }
+
+
+def _look_at_ages(job: Job, found: Status) -> None:
+    """Whether what is served, or what waits, is older than the job allows."""
+    windows = [(ERROR, job.freshness.get("error_after")), (WARN, job.freshness.get("warn_after"))]
+    last = (found.success or {}).get("time") or (found.served or {}).get("published", "")
+    for since, what in ((last, "the last success was"), (found.source.get("behind_since"), "")):
+        age = seconds_since(since or "")
+        if age < 0:
+            found.add(WARN, f"{since} lies in the future: a clock is wrong")
+        for level, window in windows:
+            if since and window is not None and age > seconds_of(window):
+                ago = f"{stretch(age)} ago, and {window} are allowed"
+                behind = f"{found.source.get('behind')} samples are not taken, the first seen {ago}"
+                found.add(level, f"{what} {ago}" if what else f"{behind}: {found.source['note']}")
+                break
+
+
+def stretch(seconds: float) -> str:
+    """A time in words: "5 min", "26 h", "3 d"."""
+    for size, unit in STRETCHES:
+        if seconds >= 2 * size:
+            return f"{seconds / (size or 1):.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _there(place: str) -> str:
+    """The nearest folder of a path that exists."""
+    folder = os.path.abspath(place)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
