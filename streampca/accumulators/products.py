@@ -23,7 +23,6 @@ from streampca.kernels import (
     probed_product,
     rank_k_update,
     symmetrize,
-    update_nbytes,
     zeros,
 )
 
@@ -115,9 +114,6 @@ class Gram(Accumulator):
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         n = shape[0]
         return n * n * itemsize + (1 + 2 * PROBES) * n * 8
-
-    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        return update_nbytes(shape[0])
 
     # -- results ----------------------------------------------------------------------------
 

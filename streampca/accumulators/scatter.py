@@ -32,7 +32,6 @@ from streampca.kernels import (
     rank_k_update,
     rank_one_update,
     symmetrize,
-    update_nbytes,
     zeros,
 )
 from streampca.kernels.columns import line_keys
@@ -341,9 +340,6 @@ class Scatter(Accumulator):
         p = shape[1]
         return p * p * (8 if p <= NARROW else itemsize) + (6 + 2 * PROBES) * p * 8
 
-    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        return update_nbytes(shape[1])
-
     def state(self) -> dict[str, Array]:
         """As of any accumulator; above the diagonal of ``s`` are zeros, however it was summed."""
         state = super().state()
@@ -408,4 +404,4 @@ class FoldScatter(Scatter):
         super().update(replace(block.take_rows(rows), start=0, stop=len(rows)))
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        return super().scratch_nbytes(shape, block_length) + 8 * block_length * shape[1]  # a copy
+        return 8 * block_length * shape[1]  # a copy of the rows of a fold

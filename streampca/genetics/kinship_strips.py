@@ -136,6 +136,15 @@ class Relatives:
 
     pairs : those whose kinship is at least ``least``.  n_variants : that counted.
     samples : labels.  settings, provenance, plan : as :class:`Kinship`.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> calls = np.random.default_rng(0).integers(0, 3, size=(4, 500)).astype("int8")
+    >>> calls[3] = calls[0]  # a duplicate
+    >>> found = streampca.relatives(calls)
+    >>> found.related("first").second.tolist(), found.unrelated().tolist()
+    ([0], [True, True, True, False])
     """
 
     pairs: SamplePairs

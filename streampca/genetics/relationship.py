@@ -72,7 +72,7 @@ def grm(
     >>> calls = np.random.default_rng(0).integers(0, 3, size=(4, 500)).astype("int8")
     >>> calls[3] = calls[0]  # a duplicate
     >>> found = streampca.grm(calls)
-    >>> found.relationship.shape, found.relationship[3, 0] == found.relationship[0, 0]
+    >>> found.relationship.shape, bool(found.relationship[3, 0] == found.relationship[0, 0])
     ((4, 4), True)
     """
     if missing not in MISSING:
@@ -133,6 +133,13 @@ class Relationship:
         missing, or missing calls are taken at the mean.
     n_variants : that count.  samples : labels.
     settings : of :func:`grm`.  provenance : source, cost and versions.  plan : what was run.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> found = streampca.grm(np.random.default_rng(0).integers(0, 3, size=(3, 200)).astype("int8"))
+    >>> found.shared(2).tolist(), found.to_dict()["samples"]
+    ([200, 200, 200], 3)
     """
 
     relationship: Array

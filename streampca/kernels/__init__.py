@@ -12,7 +12,6 @@ from streampca.kernels.blas import (
     rank_one_update,
     symmetrize,
     triangular_factor,
-    update_nbytes,
     zeros,
 )
 from streampca.kernels.columns import (
@@ -84,6 +83,5 @@ __all__ = [
     "sums_at",
     "symmetrize",
     "triangular_factor",
-    "update_nbytes",
     "zeros",
 ]

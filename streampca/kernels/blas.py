@@ -47,8 +47,8 @@ _CTYPES: dict[str, Any] = {"s": ctypes.c_float, "d": ctypes.c_double}
 
 # NumPy's product of a matrix with its transpose, a symmetric update too, takes less than SciPy's
 # ssyrk of this triangle where there are no fewer terms than rows of c: half the time for 20 rows,
-# nine tenths for 1000.
-FEW = 1024  # rows: the product takes as much memory as c
+# eight tenths for 600. The product takes as much memory as c: more rows would need it in plans.
+FEW = 512  # rows
 PART = 768  # rows of the squares of a symmetric matrix that threads update
 
 
@@ -78,11 +78,6 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
         return
     z = z.T if rows else z
     each(partial(_update_part, c, z), _parts_of_triangle(len(c)))
-
-
-def update_nbytes(m: int) -> int:
-    """Bytes of the product in :func:`rank_k_update`, where it is larger than what plans round."""
-    return 8 * m * m if FEW // 2 < m <= FEW else 0
 
 
 def _parts_of_triangle(n: int) -> list[tuple[slice, slice]]:

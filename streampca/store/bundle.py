@@ -233,7 +233,7 @@ def _write(path: str, data: bytes, folders: set[str]) -> None:
     for folder in reversed(made):
         os.mkdir(folder)
         folders.add(folder)
-    with open(path, "wb", 0) as file:
+    with open(path, "wb") as file:  # buffered: a raw file takes a part of the data without a word
         file.write(data)
     _fsync(path)
 
