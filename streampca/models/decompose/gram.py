@@ -91,8 +91,8 @@ def gram_candidates(
         passes += (loadings,)
     solving = {"Gram matrix": first.total_nbytes} | solve
     if request.components and not streamed:  # the Gram matrix is freed before they are completed
-        components = {"components": k * p * 8, "features of no use": 16 * p, "kept arrays": more}
-        solving = larger(solving, components)
+        components = {"components": k * p * 8, "features of no use": 16 * p}
+        solving = larger(solving, components | ({"kept arrays": more} if more else {}))
     terms = {**solving, **held, "scores": 2 * n * k * 8}
     solver = partial(
         gram_by_features,
