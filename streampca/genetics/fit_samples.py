@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from streampca.passes import (
 )
 from streampca.sources.genotypes.allele_counts import DIPLOID
 
+if TYPE_CHECKING:
+    from streampca.genetics.joint_read import JointRead
+
 AUTO = "auto"
 
 
@@ -42,15 +45,15 @@ class WellCalled:
     partition : of these samples.
     """
 
-    matrix: ChunkedMatrix
+    matrix: ChunkedMatrix | JointRead
     partition: SamplePartition
 
 
-def finding_unrelated(model: Any, opened: ChunkedMatrix) -> Planned[WellCalled]:
+def finding_unrelated(model: Any, opened: ChunkedMatrix | JointRead) -> Planned[WellCalled]:
     """The passes that find unrelated samples, planned: calls by sample, then kinship of all pairs.
 
     model : the :class:`GenotypePCA`.
-    opened : what is fitted. Of its variants the autosomes count for kinship, if they pass ``maf``
+    opened : what is read. Of its variants the autosomes count for kinship, if they pass ``maf``
         and ``max_missing`` by the calls of all samples.
     Raises InvalidInputError where kinship is not defined, MemoryLimitError.
     """
@@ -60,13 +63,13 @@ def finding_unrelated(model: Any, opened: ChunkedMatrix) -> Planned[WellCalled]:
             "name the samples to fit, unrelated='unrelated.txt'"
         )
     settings = PairSettings(maf=model.maf, max_missing=model.max_missing)
-    some = VariantFilter(n_autosomes=model.variants.n_autosomes)
-    autosomes = filter_genotypes(opened.hard_calls(), some)
+    some, read = VariantFilter(n_autosomes=model.variants.n_autosomes), _read(opened)
+    autosomes = filter_genotypes(read.hard_calls(), some)
     refuse_pairs(autosomes, METHOD)
     wanted = settings.wanted(autosomes, METHOD)
     counting: PassSpec | None = None
     if share_of(model.max_sample_missing) < 1.0:
-        counting = pass_spec(SAMPLES, opened, 1, {SAMPLES: RowMissing()})
+        counting = pass_spec(SAMPLES, read, 1, {SAMPLES: RowMissing()})
     pairs = replace(pairs_pass(autosomes, wanted), matrix=autosomes)
     limit = model.max_sample_missing
     find = partial(
@@ -75,13 +78,13 @@ def finding_unrelated(model: Any, opened: ChunkedMatrix) -> Planned[WellCalled]:
     passes = (pairs,) if counting is None else (counting, pairs)
     held = {"counts of pairs": pairs.total_nbytes}
     candidate = Candidate("king", "kinship of all pairs, then PC-AiR", passes, held, solve=find)
-    return choose(opened, "unrelated samples", [candidate], model.memory_limit)
+    return choose(read, "unrelated samples", [candidate], model.memory_limit)
 
 
 def _find(
     planned: Planned[Any],
     *,
-    opened: ChunkedMatrix,
+    opened: ChunkedMatrix | JointRead,
     counting: PassSpec | None,
     pairs: PassSpec,
     limit: float,
@@ -92,14 +95,21 @@ def _find(
     assert autosomes is not None
     if counting is not None:
         lost = (yield Pass(counting))[SAMPLES].counts()
-        kept = well_called_samples(opened, lost, limit)
+        kept = well_called_samples(_read(opened), lost, limit)
         if not kept.all():
-            opened, autosomes = select(opened, samples=kept), select(autosomes, samples=kept)
+            one = isinstance(opened, ChunkedMatrix)
+            opened = select(opened, samples=kept) if one else opened.with_samples(kept)
+            autosomes = select(autosomes, samples=kept)
             refuse_pairs(autosomes, METHOD)
     counts = (yield Pass(pairs, matrix=autosomes))[PAIRS]
     described = {"samples": autosomes.labels.samples}
     king = counted_kinship(counts, settings, autosomes.shape[1], described)
     return WellCalled(opened, pcair_partition(king))
+
+
+def _read(opened: ChunkedMatrix | JointRead) -> ChunkedMatrix:
+    """All that is read."""
+    return opened if isinstance(opened, ChunkedMatrix) else opened.matrix
 
 
 def samples_to_fit(

@@ -282,11 +282,6 @@ class GenotypePCA(LinearModel):
         """The passes that count the calls of samples, and the kinship that the fit needs."""
         limit = self.max_sample_missing
         if self._finds_unrelated:
-            if not isinstance(opened, ChunkedMatrix):
-                raise InvalidInputError(
-                    "unrelated='auto' counts kinship before the fit, and kinship= in its read; "
-                    "leave kinship= out, and call streampca.kinship(X) for the table"
-                )
             from streampca.genetics.fit_samples import finding_unrelated
 
             return finding_unrelated(self, opened)

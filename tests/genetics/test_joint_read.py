@@ -11,7 +11,7 @@ import pytest
 
 import streampca
 from streampca.cli.commands import main
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, UncertainKinshipWarning
 from tests.genetics.test_kinship import families
 from tests.genotypes import write_plink
 
@@ -152,3 +152,21 @@ def test_the_command_writes_both_kinds_of_tables(bed, tmp_path, capsys):
     assert "add --out" in capsys.readouterr().err
     assert main(["fit", bed, *words, "--pca-extract", kept, "--out", f"{out}3"]) == 65
     assert "leave one out" in capsys.readouterr().err
+
+
+def test_unrelated_samples_are_fitted_in_the_read_that_counts_kinship(bed: str) -> None:
+    """As alone: the partition, the scores of all, and the kinship."""
+    settings: dict[str, Any] = {"unrelated": "auto", "progress": False, "max_sample_missing": 0.2}
+    some = streampca.VariantFilter(extract=third)
+    with pytest.warns(UncertainKinshipWarning):
+        joint = streampca.GenotypePCA(3, variants=some, kinship=True, **settings).fit(bed)
+    king = streampca.kinship(bed, max_sample_missing=0.2)
+    same_kinship(joint.kinship_, king)
+    with pytest.warns(UncertainKinshipWarning):
+        parts = streampca.pcair_partition(king)
+    np.testing.assert_array_equal(joint.result_.fitted, parts.unrelated)
+    alone = streampca.GenotypePCA(
+        3, variants=some, unrelated=parts, progress=False, max_sample_missing=0.2
+    )
+    alone.fit(bed)
+    np.testing.assert_allclose(joint.scores_, alone.scores_, rtol=0, atol=1e-4)  # float32 sums
