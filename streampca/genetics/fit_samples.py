@@ -45,7 +45,7 @@ class WellCalled:
     partition : of these samples.
     """
 
-    matrix: ChunkedMatrix | JointRead
+    matrix: Any  # ChunkedMatrix, or JointRead
     partition: SamplePartition
 
 
@@ -97,8 +97,10 @@ def _find(
         lost = (yield Pass(counting))[SAMPLES].counts()
         kept = well_called_samples(_read(opened), lost, limit)
         if not kept.all():
-            one = isinstance(opened, ChunkedMatrix)
-            opened = select(opened, samples=kept) if one else opened.with_samples(kept)
+            if isinstance(opened, ChunkedMatrix):
+                opened = select(opened, samples=kept)
+            else:
+                opened = opened.with_samples(kept)
             autosomes = select(autosomes, samples=kept)
             refuse_pairs(autosomes, METHOD)
     counts = (yield Pass(pairs, matrix=autosomes))[PAIRS]
