@@ -235,6 +235,7 @@ def test_commands_take_a_geno_as_a_bed(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::streampca.errors.RelatedSamplesWarning")
 def test_hapmap3_from_its_geno_is_hapmap3_from_its_bed(shared_data, tmp_path):
     bed = streampca.open(shared_data / "hapmap3" / "data.bed")
     calls, features = bed.read(1, 0, bed.shape[1]), bed.labels.features
