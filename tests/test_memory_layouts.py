@@ -402,6 +402,7 @@ SHOWN = (
     "tall float64, largest gap",
     "Zarr v2",
     "PLINK .pgen",
+    "BCF",
     "data frame",
     "polars",
     "Dask data frame",
