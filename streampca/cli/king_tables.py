@@ -6,7 +6,13 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from streampca.genetics.kinship_result import DEGREES, Kinship, cutoff_paths, kinship_threshold
+from streampca.genetics.kinship_result import (
+    DEGREES,
+    Kinship,
+    cutoff_paths,
+    kinship_threshold,
+    write_cutoff,
+)
 
 NAMED = ", ".join(f"{name} ({least:g})" for name, least in DEGREES.items())
 
@@ -77,13 +83,20 @@ class KingTables:
         self, found: Kinship, prefix: str, overwrite: bool
     ) -> tuple[dict[str, Any], list[str]]:
         """Write them. Returns a summary, and its lines."""
-        whole, lines = found.to_dict(), [str(found)]
         if self.table is not None:
             found.write_table(self.table, self.least, overwrite)
+        return self.write_lists(found, prefix, overwrite)
+
+    def write_lists(
+        self, found: Any, prefix: str, overwrite: bool
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Write the lists alone.  found : kinship, or the related pairs. Returns as ``write``."""
+        whole, lines = found.to_dict(), [str(found)]
         if self.cutoff is not None:
-            found.write_cutoff(prefix, self.cutoff, overwrite)
-            whole["unrelated"] = int(found.unrelated(self.cutoff).sum())
-            lines.append(self.remaining(whole["unrelated"]))
+            kept = found.unrelated(self.cutoff)
+            write_cutoff(prefix, found.samples, kept, overwrite)
+            whole["unrelated"] = count = int(kept.sum())
+            lines.append(f"{count} samples remain, no two of a kinship above {self.cutoff}")
         return whole, lines
 
     @property
@@ -93,10 +106,6 @@ class KingTables:
         return (
             least if self.cutoff is None else min(least, kinship_threshold(self.cutoff, "cutoff"))
         )
-
-    def remaining(self, count: int) -> str:
-        """A line on the samples without relatives."""
-        return f"{count} samples remain, no two of a kinship above {self.cutoff}"
 
 
 def _threshold(text: str) -> float | str:

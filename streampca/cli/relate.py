@@ -24,7 +24,6 @@ from streampca.cli.selection import SHARES, choose
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter
-from streampca.genetics.kinship_result import write_cutoff
 from streampca.genetics.relationship import grm_paths
 from streampca.matrix import ChunkedMatrix
 
@@ -119,12 +118,7 @@ def run_relate(arguments: argparse.Namespace) -> int:
             checkpoint=arguments.checkpoint,
             **settings,
         )
-        whole, lines = found.to_dict(), [str(found)]
-        if king.cutoff is not None:
-            kept = found.unrelated(king.cutoff)
-            write_cutoff(prefix, found.samples, kept, arguments.overwrite)
-            whole["unrelated"] = int(kept.sum())
-            lines.append(king.remaining(whole["unrelated"]))
+        whole, lines = king.write_lists(found, prefix, arguments.overwrite)
     if grm is not None:
         modifiers: dict[str, Any] = dict(MODIFIERS[one] for one in grm)
         related = streampca.grm(matrix, **modifiers, **settings)

@@ -86,6 +86,18 @@ def well_called(
     return matrix
 
 
+def all_read(opened: Any) -> ChunkedMatrix:
+    """The matrix itself, or all that a :class:`JointRead` reads."""
+    return opened if isinstance(opened, ChunkedMatrix) else opened.matrix
+
+
+def of_samples(opened: Any, kept: Array) -> Any:
+    """Some of the samples of a matrix, or of a :class:`JointRead`.  kept : (n,) True."""
+    if isinstance(opened, ChunkedMatrix):
+        return select(opened, samples=kept)
+    return opened.with_samples(kept)
+
+
 def well_called_samples(matrix: ChunkedMatrix, lost: Array, limit: float) -> Array:
     """(n,) True for the samples of which at most this share of the calls is missing.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.accumulators import RowMissing
 from streampca.errors import InvalidInputError
-from streampca.genetics.counts import SAMPLES, share_of, well_called_samples
+from streampca.genetics.counts import SAMPLES, all_read, of_samples, share_of, well_called_samples
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.id_lists import Names, sample_mask
 from streampca.genetics.kinship import METHOD, PAIRS, counted_kinship, pairs_pass
@@ -63,7 +63,7 @@ def finding_unrelated(model: Any, opened: ChunkedMatrix | JointRead) -> Planned[
             "name the samples to fit, unrelated='unrelated.txt'"
         )
     settings = PairSettings(maf=model.maf, max_missing=model.max_missing)
-    some, read = VariantFilter(n_autosomes=model.variants.n_autosomes), _read(opened)
+    some, read = VariantFilter(n_autosomes=model.variants.n_autosomes), all_read(opened)
     autosomes = filter_genotypes(read.hard_calls(), some)
     refuse_pairs(autosomes, METHOD)
     wanted = settings.wanted(autosomes, METHOD)
@@ -95,23 +95,14 @@ def _find(
     assert autosomes is not None
     if counting is not None:
         lost = (yield Pass(counting))[SAMPLES].counts()
-        kept = well_called_samples(_read(opened), lost, limit)
+        kept = well_called_samples(all_read(opened), lost, limit)
         if not kept.all():
-            if isinstance(opened, ChunkedMatrix):
-                opened = select(opened, samples=kept)
-            else:
-                opened = opened.with_samples(kept)
-            autosomes = select(autosomes, samples=kept)
+            opened, autosomes = of_samples(opened, kept), select(autosomes, samples=kept)
             refuse_pairs(autosomes, METHOD)
     counts = (yield Pass(pairs, matrix=autosomes))[PAIRS]
     described = {"samples": autosomes.labels.samples}
     king = counted_kinship(counts, settings, autosomes.shape[1], described)
     return WellCalled(opened, pcair_partition(king))
-
-
-def _read(opened: ChunkedMatrix | JointRead) -> ChunkedMatrix:
-    """All that is read."""
-    return opened if isinstance(opened, ChunkedMatrix) else opened.matrix
 
 
 def samples_to_fit(

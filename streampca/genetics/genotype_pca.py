@@ -14,7 +14,13 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.genetics.all_scores import project_all
-from streampca.genetics.counts import SAMPLES, counting_samples, well_called_samples
+from streampca.genetics.counts import (
+    SAMPLES,
+    all_read,
+    counting_samples,
+    of_samples,
+    well_called_samples,
+)
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.fit_warnings import (
     Relatives,
@@ -287,7 +293,7 @@ class GenotypePCA(LinearModel):
             return finding_unrelated(self, opened)
         if limit == 1.0:
             return None
-        return counting_samples(_read(opened), limit, self.memory_limit)
+        return counting_samples(all_read(opened), limit, self.memory_limit)
 
     @property
     def _finds_unrelated(self) -> bool:
@@ -299,9 +305,8 @@ class GenotypePCA(LinearModel):
         if self._finds_unrelated:
             return answer.matrix, {"partition": answer.partition}
         lost = answer[SAMPLES].counts()
-        kept = well_called_samples(_read(opened), lost, self.max_sample_missing)
-        one = isinstance(opened, ChunkedMatrix)
-        return (select(opened, samples=kept) if one else opened.with_samples(kept)), {}
+        kept = well_called_samples(all_read(opened), lost, self.max_sample_missing)
+        return of_samples(opened, kept), {}
 
     def _bound(
         self,
@@ -466,8 +471,3 @@ class GenotypePCA(LinearModel):
     def tracy_widom_(self) -> TracyWidom:
         """Significance of each component (EIGENSOFT's test)."""
         return self._fitted().tracy_widom()
-
-
-def _read(opened: ChunkedMatrix | JointRead) -> ChunkedMatrix:
-    """All that is read."""
-    return opened if isinstance(opened, ChunkedMatrix) else opened.matrix

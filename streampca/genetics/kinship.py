@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from streampca.errors import CallCodingWarning, InvalidInputError, warn_caller
@@ -130,15 +129,7 @@ def pairs_pass(matrix: ChunkedMatrix, wanted: Standardize) -> PassSpec:
     """The pass that counts.  wanted : as :class:`KinshipCounts`."""
     n, p = matrix.shape
     counts = KinshipCounts(wanted=wanted)
-    spec = pass_spec(PAIRS, matrix, 1, {PAIRS: counts}, flops=n * n * p / 16)
-    if matrix.sparse:  # blocks are expanded
-        spec = replace(
-            spec,
-            scratch=lambda length: (
-                counts.scratch_nbytes((n, p), length) + n * length * matrix.dtype.itemsize
-            ),
-        )
-    return spec
+    return pass_spec(PAIRS, matrix, 1, {PAIRS: counts}, True, flops=n * n * p / 16)
 
 
 def refuse_many(n_variants: int) -> None:

@@ -339,14 +339,8 @@ def _strip_pass(
     read = matrix if wanted.filters else select(matrix, samples=np.arange(last))
     counts = StripCounts(wanted=wanted, first=first, last=last)
     flops = p * (last - first) * (last + first) / 16
-    spec = pass_spec(f"strip {number}", read, 1, {PAIRS: counts}, flops=flops)
-    expanded = matrix.dtype.itemsize if matrix.sparse else 0
-    scratch = partial(_scratch, spec=spec, nbytes=read.shape[0] * expanded)
-    return replace(spec, matrix=read, scratch=scratch)
-
-
-def _scratch(length: int, spec: PassSpec, nbytes: int) -> int:
-    return spec.scratch(length) + length * nbytes
+    spec = pass_spec(f"strip {number}", read, 1, {PAIRS: counts}, True, flops=flops)
+    return replace(spec, matrix=read)
 
 
 def _in_strips(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -208,12 +208,10 @@ def _planned(
         matrix,
         1,
         {ADJUSTED: sums},
+        True,
         flops=2.5 * n * n * p,
         kept_nbytes=predictor.nbytes + basis.nbytes,
     )
-    if matrix.sparse:  # blocks are expanded
-        dense = n * matrix.dtype.itemsize
-        spec = replace(spec, scratch=lambda m: sums.scratch_nbytes((n, p), m) + dense * m)
     solve = partial(with_arrays, arrays={"operands": {"predictor": predictor, "basis": basis}})
     reason = "one pass over features; products of residuals and of deviations, float64"
     held = {"sums of pairs": spec.total_nbytes}

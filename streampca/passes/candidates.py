@@ -409,9 +409,13 @@ def pass_spec(
     matrix: ChunkedMatrix,
     axis: int,
     accumulators: Mapping[str, Accumulator],
+    expanded: Any = False,
     **more: Any,
 ) -> PassSpec:
-    """A PassSpec with empty accumulators, and the memory that they will take."""
+    """A PassSpec with empty accumulators, and the memory that they will take.
+
+    expanded : they expand the blocks of a sparse matrix.
+    """
     itemsize = work_dtype(matrix.dtype).itemsize
     if matrix.sparse and more.get("stored"):
         itemsize = 8  # products of stored entries are float64
@@ -429,8 +433,11 @@ def pass_spec(
     span = (shape[0], seen) if axis else (seen, shape[1])
     partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators.values())
 
+    dense = shape[1 - axis] * matrix.dtype.itemsize if expanded and matrix.sparse else 0
+
     def scratch(length: int) -> int:
-        return max((a.scratch_nbytes(shape, length) for a in accumulators.values()), default=0)
+        own = max((a.scratch_nbytes(shape, length) for a in accumulators.values()), default=0)
+        return own + dense * length
 
     return PassSpec(name, axis, total, partial, scratch, accumulators, **more)
 
