@@ -218,6 +218,8 @@ class Scatter(Accumulator):
                 self._add_rank_one(part.total, -1.0 / part.weight)
                 self._add_drift(part.total / part.weight, part.mean_error, part.weight)
             link = self.weight * part.weight / joint
+            if np.any((delta != 0.0) & (link * delta**2 == 0.0) & (link > 0)):
+                self.varies = 1
             self._add_rank_one(delta, link)
             self._add_drift(delta, self.mean_error + part.mean_error, link)
         self.slack += FOLDING * float(np.diagonal(self.s).max(initial=0.0))

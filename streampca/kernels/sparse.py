@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streampca.kernels.blas import Array
-from streampca.kernels.columns import ColumnStats, add_exactly
+from streampca.kernels.columns import VARIES, ColumnStats, add_exactly
 from streampca.kernels.compiled import compiled
 from streampca.kernels.registers import (
     VECTOR_NBYTES,
@@ -308,5 +308,7 @@ def sparse_stats(
     mean, rest = add_exactly(mean, offset)
     low = np.where(zeros > 0, np.minimum(low, 0.0), low)
     high = np.where(zeros > 0, np.maximum(high, 0.0), high)
+    if weights is None:
+        m2[(m2 == 0.0) & (high > low)] = VARIES
     count = np.rint(stored + zeros).astype(np.int64)
     return ColumnStats(count, np.rint(holes).astype(np.int64), weight, mean, m2, low, high, rest)

@@ -102,13 +102,17 @@ class Certificate:
         )
 
 
-def of_products(certificate: Certificate, spectrum: Spectrum, work: np.dtype[Any]) -> Certificate:
+def of_products(
+    certificate: Certificate, spectrum: Spectrum, work: np.dtype[Any], hidden: float = 0.0
+) -> Certificate:
     """The certificate of components Z'u / s that were computed in the dtype ``work``.
 
     Each entry is a sum whose terms may all round in the same direction (:data:`ALIKE`).
+    hidden : sum of squares of means that are subtracted after float64 products.
     """
     values = np.maximum(spectrum.values[: len(certificate.angle_bound)], 1e-300)
     share = ALIKE * float(np.finfo(work).eps) * np.sqrt(spectrum.total / values)
+    share = share + hidden_rounding(hidden, values) / values
     return replace(certificate, angle_bound=np.minimum(certificate.angle_bound + share, np.pi / 2))
 
 
@@ -348,6 +352,15 @@ def entry_rounding(work: np.dtype[Any]) -> float:
     The measured error of the sums does not include it. It dominates where sums are short.
     """
     return 2.0 * float(np.finfo(work).eps)
+
+
+def hidden_rounding(hidden: float, value: Any) -> Any:
+    """Rounding of S v, for v of an eigenvalue, if means are subtracted after the products.
+
+    So it is with the stored entries of a sparse matrix. Large means hide small deviations.
+    hidden : sum of squares of the means, over all cells.
+    """
+    return ALIKE * float(np.finfo(np.float64).eps) * np.sqrt(hidden) * np.sqrt(value)
 
 
 def product_floor(

@@ -45,7 +45,8 @@ def as_zarr(x: Array, folder: str) -> Any:
     import zarr
 
     chunks = tuple(-(-side // 3) for side in x.shape)
-    zarr.create_array(f"{folder}/x.zarr", data=x, chunks=chunks)
+    whole = {"write_empty_chunks": True}
+    zarr.create_array(f"{folder}/x.zarr", data=x, chunks=chunks, config=whole)
     return f"{folder}/x.zarr"
 
 
@@ -81,8 +82,9 @@ def with_bounds(model: Any, n: int) -> tuple[Any, ...]:
     values, bound = model.singular_values_, model.certificate_
     divisor = max(n - int(model.result_.settings.get("ddof", 0)), 1)
     squares = bound.variance_bound * divisor
-    near = values - np.sqrt(np.maximum(values**2 - squares, 0.0))
-    return values, model.components_, (near, bound.angle_bound)
+    below = values - np.sqrt(np.maximum(values**2 - squares, 0.0))
+    above = np.sqrt(values**2 + squares) - values
+    return values, model.components_, (np.maximum(below, above), bound.angle_bound)
 
 
 def _ours() -> dict[str, Fit]:

@@ -88,9 +88,9 @@ def drifting() -> Array:
     return x
 
 
-def giant_row(place: int, dtype: str) -> Array:
-    x = spread(601, 8, 3).astype(dtype)
-    x[place] *= 2.0**20
+def giant_row(place: int, dtype: str, p: int = 8, times: int = 20) -> Array:
+    x = spread(601, p, 3).astype(dtype)
+    x[place] *= 2.0**times
     return x
 
 
@@ -151,16 +151,16 @@ def graded_rows() -> Array:
 # -- counts and other types --------------------------------------------------------
 
 
-def zero_inflated(ordered: bool = False) -> Array:
-    """(2000, 10) float32 counts, nine of ten 0, columns of very different sizes."""
-    drawn = integers(2000, 10, 12)
-    counts = np.where(drawn > 300, (drawn - 299) * (1 + np.arange(10)) ** 3 // 100, 0)
+def zero_inflated(n: int, p: int, ordered: bool = False) -> Array:
+    """(n, p) float32 counts, nine of ten 0, columns of very different sizes."""
+    drawn = integers(n, p, 12)
+    counts = np.where(drawn > 300, (drawn - 299) * (1 + np.arange(p)) ** 3 // 100, 0)
     return (np.sort(counts, axis=0) if ordered else counts).astype(np.float32)
 
 
-def sorted_rows(dtype: str) -> Array:
+def sorted_rows(dtype: str, n: int = 2000, p: int = 6) -> Array:
     """Rows in the order of their sizes: neighbours are nearly equal."""
-    x = spread(2000, 6, 13) + 500.0
+    x = spread(n, p, 13) + 500.0
     return x[np.lexsort((x[:, 0], np.abs(x).sum(axis=1)))].astype(dtype)
 
 
@@ -218,9 +218,15 @@ CASES: dict[str, Case] = {
     "Hilbert": Case(hilbert, 10, "condition 2e16"),
     "rank 3": Case(deficient, 5, "more components are asked than there are"),
     "repeated": Case(repeated, 4, "each row 40 times, each column twice"),
-    "zero-inflated": Case(zero_inflated, 4, "float32 counts, nine of ten 0"),
-    "zero-inflated, sorted": Case(lambda: zero_inflated(True), 4, "the same, columns sorted"),
+    "zero-inflated": Case(lambda: zero_inflated(2000, 10), 4, "float32 counts, nine of ten 0"),
+    "zero-inflated, sorted": Case(lambda: zero_inflated(2000, 10, True), 4, "the same, columns sorted"),
     "sorted rows": Case(lambda: sorted_rows("f4"), 3, "float32, neighbours are nearly equal"),
+    "40 columns, offset": Case(lambda: offset("f4", 1e6, 40), 4, "float32, means of 100 deviations"),
+    "40 columns, counts": Case(lambda: zero_inflated(1000, 40), 4, "as before, sums in float32"),
+    "40 columns, sorted": Case(lambda: sorted_rows("f4", 1000, 40), 4, "as before"),
+    "40 columns, giant row": Case(lambda: giant_row(-1, "f4", 40, 8), 3, "float32, 256 times as large"),
+    "40 rows, offset": Case(lambda: offset("f4", 1e6, 240, 40), 3, "float32, means of 10 deviations"),
+    "40 rows, counts": Case(lambda: zero_inflated(40, 240), 3, "as before"),
     "one cell": Case(one_cell, 2, "all others are 0"),
     "huge": Case(lambda: np.ldexp(spread(200, 6, 20), 488), 3, "numbers of 1e150"),
     "near overflow": Case(lambda: np.ldexp(spread(200, 6, 20), 1005), 3, "numbers of 1e306"),
