@@ -92,6 +92,7 @@ class Moments(Accumulator):
         return restored
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the solver checks for overflow
 def combine(a: ColumnStats, b: ColumnStats) -> ColumnStats:
     """Statistics of two disjoint sets of rows (Chan, Golub, LeVeque 1983)."""
     weight = a.weight + b.weight

@@ -304,7 +304,8 @@ def sparse_stats(
     _second(data, indices, by_feature, indptr, code, w, moments)
     left = moments[:, 1] - zero_weight * mean
     offset = left / safe
-    m2 = np.maximum(moments[:, 2] + zero_weight * mean**2 - left * offset, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # the solver checks for overflow
+        m2 = np.maximum(moments[:, 2] + zero_weight * mean**2 - left * offset, 0.0)
     mean, rest = add_exactly(mean, offset)
     low = np.where(zeros > 0, np.minimum(low, 0.0), low)
     high = np.where(zeros > 0, np.maximum(high, 0.0), high)

@@ -1,7 +1,7 @@
 """The fits of the tables: ours by each solver and source, and those of peers.
 
 A fit takes a NumPy matrix (n, p) and k, and returns singular values (k,) and right singular vectors
-(k, p); one that knows how far it may be off returns bounds too (:func:`tests.conformance.judge.judged`).
+(k, p); ours also the bounds of their certificates (:func:`tests.conformance.judge.judged`).
 Singular values are those of the centred matrix, or, of a truncated SVD, of the matrix as it is.
 """
 
@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,7 +150,10 @@ def by_scanpy(sparse: bool, options: dict[str, Any], x: Array, k: int) -> tuple[
 
 def _peers() -> dict[str, Fit]:
     seed = {"random_state": 0}
-    found = {"NumPy svd(X - mean)": Fit(partial(by_numpy, True)), "NumPy svd(X)": Fit(partial(by_numpy, False), False)}
+    found = {
+        "NumPy svd(X - mean)": Fit(partial(by_numpy, True)),
+        "NumPy svd(X)": Fit(partial(by_numpy, False), False),
+    }
     for solver in ("auto", "full", "covariance_eigh", "arpack", "randomized"):
         fit = partial(by_scikit_learn, "PCA", {"svd_solver": solver} | seed)
         found[f"scikit-learn PCA {solver}"] = Fit(fit)
@@ -159,10 +161,10 @@ def _peers() -> dict[str, Fit]:
     for solver in ("randomized", "arpack"):
         fit = partial(by_scikit_learn, "TruncatedSVD", {"algorithm": solver} | seed)
         found[f"scikit-learn TruncatedSVD {solver}"] = Fit(fit, False)
+    for solver in ("auto", "full", "randomized"):
+        fit = partial(by_dask_ml, "PCA", {"svd_solver": solver} | seed)
+        found[f"dask-ml PCA {solver}"] = Fit(fit)
     for solver in ("tsqr", "randomized"):
-        name = "full" if solver == "tsqr" else solver
-        fit = partial(by_dask_ml, "PCA", {"svd_solver": name} | seed)
-        found[f"dask-ml PCA {name}"] = Fit(fit)
         fit = partial(by_dask_ml, "TruncatedSVD", {"algorithm": solver} | seed)
         found[f"dask-ml TruncatedSVD {solver}"] = Fit(fit, False)
     found["dask-ml IncrementalPCA"] = Fit(partial(by_dask_ml, "IncrementalPCA", {}))

@@ -60,8 +60,10 @@ def exact(x: Array, centred: bool) -> tuple[list[Any], Any, int]:
         return [mp.mpf(0)] * min(n, p), mp.matrix(p, 0), 0
     largest, mp.dps = max(abs(value) for value in gram.ravel()), 2 * DIGITS
     while True:
-        values, vectors = mp.eigsy(mp.matrix((gram.tolist())) / largest)
-        if values[len(values) - rank] > values[len(values) - 1] * mp.mpf(10) ** (DIGITS + 10 - mp.dps):
+        values, vectors = mp.eigsy(mp.matrix(gram.tolist()) / largest)
+        if values[len(values) - rank] > values[len(values) - 1] * mp.mpf(10) ** (
+            DIGITS + 10 - mp.dps
+        ):
             break
         mp.dps *= 2
     order = range(len(values) - 1, len(values) - 1 - rank, -1)
@@ -95,7 +97,7 @@ def answer(case: Case, x: Array, centred: bool) -> Truth:
         agree(values, *case.closed)
     unit = int(mp.floor(mp.log(values[0], 2))) + 1 if values[0] else 0
     scaled = np.array([pair(value / mp.mpf(2) ** unit) for value in values]).T
-    alike = spaces(scaled[0] / (scaled[0, 0] or 1.0), p, tolerance(x))
+    alike = spaces(scaled[0] / (scaled[0, 0] or 1.0), p, tolerance(x, float(values[0])))
     c = min(rank, next(end for _, end, _ in alike if end >= min(case.k, n, p)))
     vectors = np.array([[pair(right[i, j]) for i in range(p)] for j in range(c)]).reshape(c, p, 2)
     return Truth(unit, scaled, vectors.transpose(2, 0, 1))

@@ -2,9 +2,11 @@
 
 Singular values are as near as can be within ``max(n, p, 32) eps`` of the largest one, the rounding
 of a backward stable algorithm (and the tolerance of ``numpy.linalg.matrix_rank``), where eps is
-that of float32 if float32 holds every number of the matrix's type, else that of float64. The largest
-one is that of the centred matrix: it is possible to subtract means without losing what they hide.
-Directions are so within twice that over their distance to the next singular value; those that are
+that of float32 if float32 holds every number of the matrix's type, else that of float64; among
+subnormal numbers an entry may also be rounded to the nearest of them. The largest one is that of
+the centred matrix: means can be subtracted without losing what they hide.
+
+Directions are so within twice that over their distance to the next singular value. Those that are
 not determined to half a radian are judged together, as the space that they span.
 """
 
@@ -27,10 +29,11 @@ LEAST = 32  # dimension that rounding is counted for, at least
 TURNED = 0.5  # radians by which rounding may turn a direction that is judged alone
 
 
-def tolerance(x: Array) -> float:
+def tolerance(x: Array, largest: float) -> float:
     """The rounding of a backward stable algorithm, relative to the largest singular value."""
-    work = "f4" if np.can_cast(x.dtype, np.float32) else "f8"
-    return max(*x.shape, LEAST) * float(np.finfo(work).eps)
+    work = np.finfo("f4" if np.can_cast(x.dtype, np.float32) else "f8")
+    underflow = np.sqrt(x.size) * float(work.smallest_subnormal) / (largest or 1.0)
+    return max(*x.shape, LEAST) * float(work.eps) + float(underflow)
 
 
 @cache
@@ -74,6 +77,11 @@ class Truth:
         unit, at, m, c, p = index[name]["centred" if centred else "as it is"]
         values, vectors = np.split(numbers[at : at + 2 * (m + c * p)], [2 * m])
         return cls(unit, values.reshape(2, m), vectors.reshape(2, c, p))
+
+    @property
+    def largest(self) -> float:
+        """The first value."""
+        return float(np.ldexp(self.values[0, 0], self.unit))
 
     @property
     def relative(self) -> Array:

@@ -207,10 +207,18 @@ CASES: dict[str, Case] = {
     "last row giant": Case(lambda: giant_row(-1, "f8"), 3, "a last row a million times as large"),
     "giant row float32": Case(lambda: giant_row(300, "f4"), 3, "a row a million times as large"),
     "constant columns": Case(constant_columns, 4, "a third of the columns is constant"),
-    "equal values": Case(lambda: from_values(64, EQUAL), 5, "values of multiplicity 3, 2, 3", (64, EQUAL)),
-    "nearly equal": Case(lambda: from_values(64, NEAR), 4, "values equal to 1e-9 and 1e-6", (64, NEAR)),
-    "flat tail": Case(flat_tail, 8, "252 values within 2 %", (512, flat_values()), lambda: hadamard(256) / 16.0),
-    "graded": Case(lambda: from_values(128, GRADED), 7, "values over 12 decades, in pairs", (128, GRADED)),
+    "equal values": Case(
+        lambda: from_values(64, EQUAL), 5, "values of multiplicity 3, 2, 3", (64, EQUAL)
+    ),
+    "nearly equal": Case(
+        lambda: from_values(64, NEAR), 4, "values equal to 1e-9 and 1e-6", (64, NEAR)
+    ),
+    "flat tail": Case(
+        flat_tail, 8, "252 values within 2 %", (512, flat_values()), lambda: hadamard(256) / 16.0
+    ),
+    "graded": Case(
+        lambda: from_values(128, GRADED), 7, "values over 12 decades, in pairs", (128, GRADED)
+    ),
     "graded columns": Case(graded_columns, 7, "columns over 36 decades"),
     "graded rows": Case(graded_rows, 4, "rows over 90 decades"),
     "Laeuchli": Case(laeuchli, 4, "a row of ones above 1e-9 times the identity"),
@@ -219,13 +227,21 @@ CASES: dict[str, Case] = {
     "rank 3": Case(deficient, 5, "more components are asked than there are"),
     "repeated": Case(repeated, 4, "each row 40 times, each column twice"),
     "zero-inflated": Case(lambda: zero_inflated(2000, 10), 4, "float32 counts, nine of ten 0"),
-    "zero-inflated, sorted": Case(lambda: zero_inflated(2000, 10, True), 4, "the same, columns sorted"),
+    "zero-inflated, sorted": Case(
+        lambda: zero_inflated(2000, 10, True), 4, "the same, columns sorted"
+    ),
     "sorted rows": Case(lambda: sorted_rows("f4"), 3, "float32, neighbours are nearly equal"),
-    "40 columns, offset": Case(lambda: offset("f4", 1e6, 40), 4, "float32, means of 100 deviations"),
+    "40 columns, offset": Case(
+        lambda: offset("f4", 1e6, 40), 4, "float32, means of 100 deviations"
+    ),
     "40 columns, counts": Case(lambda: zero_inflated(1000, 40), 4, "as before, sums in float32"),
     "40 columns, sorted": Case(lambda: sorted_rows("f4", 1000, 40), 4, "as before"),
-    "40 columns, giant row": Case(lambda: giant_row(-1, "f4", 40, 8), 3, "float32, 256 times as large"),
-    "40 rows, offset": Case(lambda: offset("f4", 1e6, 240, 40), 3, "float32, means of 10 deviations"),
+    "40 columns, giant row": Case(
+        lambda: giant_row(-1, "f4", 40, 8), 3, "float32, 256 times as large"
+    ),
+    "40 rows, offset": Case(
+        lambda: offset("f4", 1e6, 240, 40), 3, "float32, means of 10 deviations"
+    ),
     "40 rows, counts": Case(lambda: zero_inflated(40, 240), 3, "as before"),
     "one cell": Case(one_cell, 2, "all others are 0"),
     "huge": Case(lambda: np.ldexp(spread(200, 6, 20), 488), 3, "numbers of 1e150"),
@@ -234,7 +250,9 @@ CASES: dict[str, Case] = {
     "subnormal": Case(lambda: np.ldexp(spread(200, 6, 20), -1070), 3, "numbers of 1e-319"),
     "huge float32": Case(lambda: np.ldexp(spread(200, 6, 20), 100).astype("f4"), 3, "of 1e33"),
     "tiny float32": Case(lambda: np.ldexp(spread(200, 6, 20), -100).astype("f4"), 3, "of 1e-27"),
-    "subnormal float32": Case(lambda: np.ldexp(spread(200, 6, 20), -147).astype("f4"), 3, "of 1e-41"),
+    "subnormal float32": Case(
+        lambda: np.ldexp(spread(200, 6, 20), -147).astype("f4"), 3, "of 1e-41"
+    ),
     "past 2^53": Case(lambda: beyond_float64(2**55), 3, "odd int64 of about 2^55"),
     "past 2^62": Case(lambda: beyond_float64(2**62), 3, "odd int64 of about 2^62"),
     "int8 calls": Case(lambda: calls(400, 12), 3, "0, 1, 2"),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streampca.errors import (
+    RESCALE,
     AccuracyWarning,
     DominantFeatureWarning,
     DroppedFeaturesWarning,
@@ -194,7 +195,7 @@ def assemble(
     )
 
 
-OVERFLOWED = "sums of squares overflowed the working precision; rescale the columns, X * 1e-100"
+OVERFLOWED = f"sums of squares overflowed the working precision; {RESCALE}"
 
 
 def refuse_lost_squares(fitted: Fitted) -> None:
@@ -213,7 +214,7 @@ def refuse_lost_squares(fitted: Fitted) -> None:
     if 0.0 < largest < limits.tiny / limits.eps:
         raise NonFiniteError(
             f"squares of these values are too small for {work} (their sums reach {largest:.1g}); "
-            "rescale the columns, X * 1e100, or convert with X.astype('float64')"
+            f"{RESCALE}, or, of float32, convert with X.astype('float64')"
         )
 
 

@@ -248,6 +248,7 @@ class _Iteration:
             still = still | (self.scaling.scale == 0.0)
         return np.asarray((self.stats.count > 0) & ~still)
 
+    @np.errstate(over="ignore", invalid="ignore")  # the solver checks for overflow
     def _total(self, live: Array) -> float:
         """Trace of the scatter of the standardised matrix."""
         m2 = self.stats.m2
