@@ -37,29 +37,36 @@ import numpy as np
 
 from tests.benchmarks.measure import record, recordable
 from tests.conformance.fits import OURS, PEERS, Fit
-from tests.conformance.judge import Errors, Truth, Verdict, judged, matrix_of, tolerance
+from tests.conformance.judge import WORDS, Errors, Truth, Verdict, judged, matrix_of, tolerance
 from tests.conformance.matrices import CASES
 
 TABLE = Path(__file__).with_name("table.json")
-WORDS = ("pass", "limit", "refuses", "wrong")
 QUIET = (DeprecationWarning, FutureWarning, ResourceWarning, ImportWarning)  # of other things
 LONGEST = 100  # letters of an error
 
 
-def tried(fit: Fit, name: str) -> tuple[Verdict, Errors | None]:
-    """What a fit makes of a case. Raises ImportError where its package is not installed."""
-    x, k = matrix_of(name), CASES[name].k
+def called(fit: Fit, name: str) -> tuple[tuple[Any, ...], set[str]]:
+    """What a fit returns for a case, and what it warns of."""
     with warnings.catch_warnings(record=True) as warned, np.errstate(all="warn"):
         warnings.simplefilter("always")
-        try:
-            answer = fit.fit(x, k)
-        except ImportError:
-            raise
-        except Exception as error:  # whatever a peer raises
-            return Verdict("refuses", f"{type(error).__name__}: {error}"), None
-    told = [str(one.message) for one in warned if not issubclass(one.category, QUIET)]
-    true = Truth.of(name, fit.centred)
-    return judged(answer, told, true, k, tolerance(x, true.largest))
+        answer = fit.fit(matrix_of(name), CASES[name].k)
+    return answer, {str(one.message) for one in warned if not issubclass(one.category, QUIET)}
+
+
+def tried(fit: Fit, name: str) -> tuple[Verdict, Errors | None]:
+    """What a fit makes of a case. Raises ImportError where its package is not installed.
+
+    What it warns of in any case, the easiest too, says nothing.
+    """
+    try:
+        answer, told = called(fit, name)
+    except ImportError:
+        raise
+    except Exception as error:  # whatever a peer raises
+        return Verdict("refuses", f"{type(error).__name__}: {error}"), None
+    told = told and told - called(fit, "plain")[1]
+    true, x = Truth.of(name, fit.centred), matrix_of(name)
+    return judged(answer, told, true, CASES[name].k, tolerance(x, true.largest))
 
 
 def line(name: str, verdict: Verdict, errors: Errors | None) -> str:

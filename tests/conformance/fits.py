@@ -95,8 +95,8 @@ def _ours() -> dict[str, Fit]:
             for words, source in sources.items():
                 if not words or solver in ("auto", "randomized"):
                     fit = partial(ours, model, source, {"solver": solver})
-                    found[f"{model} {solver}{words}"] = Fit(fit, model == "PCA")
-    return found | {"IncrementalPCA": Fit(in_batches)}
+                    found[f"streampca {model} {solver}{words}"] = Fit(fit, model == "PCA")
+    return found | {"streampca IncrementalPCA": Fit(in_batches)}
 
 
 OURS = _ours()
@@ -132,7 +132,8 @@ def by_xeofs(options: dict[str, Any], x: Array, k: int) -> tuple[Any, ...]:
     import xarray
     import xeofs
 
-    model = xeofs.single.EOF(n_modes=k, **options).fit(xarray.DataArray(x, dims=("t", "x")), "t")
+    places = {"t": np.arange(len(x)), "x": np.arange(x.shape[1])}
+    model = xeofs.single.EOF(n_modes=k, **options).fit(xarray.DataArray(x, places), "t")
     vectors = model.components(normalized=True).transpose("mode", "x").values
     return model.singular_values().values, vectors
 

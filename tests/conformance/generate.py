@@ -9,25 +9,16 @@ values are, it agrees to 50 digits. Two float64 numbers hold 32 digits of each.
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from mpmath import mp
 
 from tests.conformance.judge import ANSWERS, Truth, digest, spaces, tolerance
-from tests.conformance.matrices import CASES, Array, Case
+from tests.conformance.matrices import CASES, Array, Case, as_integers
 
 DIGITS = 50
 PRIME = 2**521 - 1
-
-
-def as_integers(x: Array) -> tuple[Any, int]:
-    """(n, p) Python integers, and what they are divided by."""
-    ratios = [[Fraction(value) for value in row] for row in x.tolist()]
-    below = max(value.denominator for row in ratios for value in row)
-    whole = [[int(value * below) for value in row] for row in ratios]
-    return np.array(whole, dtype=object).reshape(x.shape), below
 
 
 def rank_of(gram: Any) -> int:

@@ -26,6 +26,7 @@ from tests.conformance.matrices import CASES, Array
 
 ANSWERS = Path(__file__).with_name("answers.npz")
 LEAST = 32  # dimension that rounding is counted for, at least
+WORDS = ("pass", "limit", "refuses", "wrong")  # of verdicts
 TURNED = 0.5  # radians by which rounding may turn a direction that is judged alone
 
 
@@ -140,14 +141,14 @@ class Errors:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``pass``; ``limit`` or ``refuses``, with what the fit says; ``wrong``, with what is wrong."""
+    """One of :data:`WORDS`, and what is far from the truth, or what the error says."""
 
     word: str
     why: str = ""
 
 
 def judged(
-    answer: tuple[Any, ...], warned: list[str], truth: Truth, k: int, rounding: float
+    answer: tuple[Any, ...], warned: set[str], truth: Truth, k: int, rounding: float
 ) -> tuple[Verdict, Errors | None]:
     """The verdict on (values, vectors) or (values, vectors, bounds), and how far it is.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,14 @@ def from_values(n: int, values: Array, first: int = 1) -> Array:
 
 def powers(p: int, step: int) -> Array:
     return np.ldexp(1.0, -step * np.arange(p))
+
+
+def as_integers(x: Array) -> tuple[Any, int]:
+    """(n, p) Python integers, and what they are divided by."""
+    ratios = [[Fraction(value) for value in row] for row in x.tolist()]
+    below = max(value.denominator for row in ratios for value in row)
+    whole = [[int(value * below) for value in row] for row in ratios]
+    return np.array(whole, dtype=object).reshape(x.shape), below
 
 
 # -- offsets -----------------------------------------------------------------------
