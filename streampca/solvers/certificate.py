@@ -15,6 +15,8 @@ from streampca.solvers.spectrum import Spectrum
 SAFETY = 3.0  # Ritz bounds and the floor are about equal to the true error: tripled
 LARGEST = 0.5  # largest sine of an iteration that is reported: of others the condition is unsafe
 ALIKE = 18.0  # relative error of a sum of equal terms, in eps
+AFTER_ONE = 256.0  # of equal small terms after a large one: a BLAS adds up to 512 in turn
+MOST = 0.125  # of the squares of a vector in one entry: its term is large beside all others
 UNDETERMINED = 1.0  # radians: a component whose angle has only a larger bound may point anywhere
 MARGIN = 2.0  # residuals by which the largest remaining eigenvalue may exceed its Ritz value
 
@@ -107,11 +109,16 @@ def of_products(
 ) -> Certificate:
     """The certificate of components Z'u / s that were computed in the dtype ``work``.
 
-    Each entry is a sum whose terms may all round in the same direction (:data:`ALIKE`).
+    Each entry is a sum whose terms may all round in the same direction (:data:`ALIKE`), more so
+    after a term that is most of it (:data:`AFTER_ONE`).
+    spectrum : its vectors are u.
     hidden : sum of squares of means that are subtracted after float64 products.
     """
-    values = np.maximum(spectrum.values[: len(certificate.angle_bound)], 1e-300)
-    share = ALIKE * float(np.finfo(work).eps) * np.sqrt(spectrum.total / values)
+    k = len(certificate.angle_bound)
+    values = np.maximum(spectrum.values[:k], 1e-300)
+    largest = np.max(spectrum.vectors[:, :k] ** 2, axis=0, initial=0.0)
+    alike = np.where(largest > MOST, AFTER_ONE, ALIKE)
+    share = alike * float(np.finfo(work).eps) * np.sqrt(spectrum.total / values)
     share = share + hidden_rounding(hidden, values) / values
     return replace(certificate, angle_bound=np.minimum(certificate.angle_bound + share, np.pi / 2))
 

@@ -96,7 +96,8 @@ def _ours() -> dict[str, Fit]:
                 if not words or solver in ("auto", "randomized"):
                     fit = partial(ours, model, source, {"solver": solver})
                     found[f"streampca {model} {solver}{words}"] = Fit(fit, model == "PCA")
-    return found | {"streampca IncrementalPCA": Fit(in_batches)}
+    sketch = Fit(partial(ours, "PCA", in_memory, {"solver": "sketch"}))
+    return found | {"streampca PCA sketch": sketch, "streampca IncrementalPCA": Fit(in_batches)}
 
 
 OURS = _ours()
