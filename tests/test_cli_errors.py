@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import streampca
 from streampca import errors
 from streampca.cli import main
 from streampca.cli.commands import build_parser
@@ -56,10 +56,78 @@ def test_every_command_fails_in_json(
             continue
         code = main([*name.split(), *WORDS.get(name, words_of(leaf)), "--json"])
         said = capsys.readouterr()
-        assert code > 0, name
         line = json.loads(said.out)
         assert set(line) == FIELDS, name
-        assert (line["exit"], line["command"]) == (code, name)
+        assert code == line["exit"] > 2, name
+        assert line["command"] == name
         assert line["kind"] in KINDS
         assert len(line["run"]) == 36
         assert said.err.startswith("streampca: "), name
+
+
+def test_words_that_name_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["--json"],
+        ["models", "--json"],
+        ["fit", "--model", "--json"],
+        ["fti", "--json"],
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+        line = json.loads(capsys.readouterr().out)
+        assert (line["kind"], line["exit"]) == ("usage", 2)
+    assert main(["fit", "x.npy", "--model", "no-such", "--json"]) == 65
+    assert json.loads(capsys.readouterr().out)["kind"] == "invalid_input"
+    with pytest.raises(SystemExit):
+        main(["fit", "--no-such-option"])
+    assert capsys.readouterr().out == ""
+
+
+def test_every_error_has_a_kind_of_its_own() -> None:
+    own = {
+        one
+        for one in vars(errors).values()
+        if inspect.isclass(one) and issubclass(one, errors.StreamPCAError)
+    }
+    assert own <= {kind for kind, _, _ in errors.EXIT}
+    words = [word for _, _, word in errors.EXIT]
+    assert len({*words}) == len(words)
+    for kind, code, word in errors.EXIT:
+        assert word in KINDS or kind is errors.StreamPCAError
+        assert f"{code} " in KINDS
+        if issubclass(kind, errors.StreamPCAError):  # no row above takes it away
+            assert (errors.exit_code(kind()), errors.error_kind(kind())) == (code, word)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (RuntimeError("what?"), "fault", 70),
+        (KeyboardInterrupt(), "interrupted", 130),
+        (SystemExit(143), "terminated", 143),
+        (MemoryError(), "memory", 69),
+        (OSError(28, "No space left on device", "s3://user:secret@host/x"), "system", 74),
+    ],
+)
+def test_what_no_command_expects(
+    error: BaseException,
+    kind: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(streampca, "open", fail)
+    words = ["fit", "x.zarr", "--checkpoint", "kept", "--json"]
+    if kind == "terminated":
+        with pytest.raises(SystemExit):
+            main(words)
+    else:
+        assert main(words) == code
+    out = capsys.readouterr().out
+    line = json.loads(out)
+    assert (line["kind"], line["exit"]) == (kind, code)
+    assert "secret" not in out
+    assert [*map(type, line["notes"])] == [str] * (kind == "terminated")

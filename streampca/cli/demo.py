@@ -46,7 +46,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
                 f"{recipe.missing:.1%} missing ({size(recipe.samples * recipe.variants)} as int8)",
                 flush=True,
             )
-        writing = _writing if progress and sys.stderr.isatty() else None
+        writing = _writing if progress else None
         limit = arguments.memory_limit
         done = genotype_demo(folder, recipe, memory_limit=limit, progress=progress, writing=writing)
     folder.mkdir(parents=True, exist_ok=True)

@@ -317,9 +317,18 @@ def _freshness(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     return checked
 
 
+def _logging(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """Check the section ``logging``: a local file."""
+    checked = _section("logging", entries, origin)
+    if "://" in checked.get("file", ""):
+        raise ConfigError(f"{origin.at('logging.file')}: logs are written to disk; give a path")
+    return checked
+
+
 CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
     "model": _model,
     "cluster": check_cluster,
     "scores": _scores,
     "freshness": _freshness,
+    "logging": _logging,
 }  # sections with a check of their own

@@ -200,6 +200,7 @@ class _Run:
         Scores(self.job).check_place(self.base.count + 1)
         work = Work(self.job, found, self.current, self.old, change, versions=versions)
         outcome.how, outcome.why = work.how(why)
+        logger.info("does %s: %s", outcome.how, outcome.why, extra={"how": outcome.how})
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
             outcome.status = PLANNED

@@ -76,6 +76,10 @@ class RunNote:
         if self.inner is not None:
             self.inner(advance)
 
+    def __bool__(self) -> bool:
+        """Whether progress is shown as well."""
+        return self.inner is not None
+
     def __deepcopy__(self, memo: Any) -> RunNote:
         return self  # the copy of an estimator reports to the same run
 
