@@ -217,9 +217,11 @@ def certify_ritz(
     rounding = np.zeros(len(values)) if rounding is None else rounding / unit
     values, residual = values / unit, residual / unit
     total, floor, divisor = total / unit, floor / unit, divisor / unit
-    left = max(total - float(np.sum(values)), 0.0)
+    unsure = rounding + relative * values  # a large value that is rounded up hides small ones
+    traces = np.maximum(total - np.cumsum(values - unsure), 0.0)
+    left = float(traces[-1])
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
-    rests = _rests(values, residual, total, mature)
+    rests = _rests(values, residual, traces, mature)
     squares = np.cumsum((residual**2)[::-1])[::-1]
     outside = np.hypot(rests.min(initial=np.inf), np.sqrt(np.append(squares, 0.0)[1:]))
     taken = np.minimum(rests, outside)  # norm of C on a residual
@@ -295,14 +297,14 @@ class _Deviation:
         return np.where(np.isfinite(self.inside), np.hypot(outside, 2.0 * self.inside), np.inf)
 
 
-def _rests(values: Array, residual: Array, total: float, mature: int | None) -> Array:
+def _rests(values: Array, residual: Array, traces: Array, mature: int | None) -> Array:
     """(d,) bounds on the largest eigenvalue outside the span of the s leading Ritz vectors.
 
     Half of all Ritz values, or a quarter of those that a restart kept, have not converged enough:
     there the bound is the trace.
+    traces : (d,) of the matrix without these vectors, at most.
     """
-    d = len(values)
-    traces = np.maximum(total - np.cumsum(values), 0.0)
+    d, traces = len(values), traces.copy()
     trusted = max(0, d - max(4, d // 2) if mature is None else mature - max(4, mature // 4))
     last = d if mature is None else trusted + 1
     largest = np.maximum.accumulate((values + MARGIN * residual)[:last][::-1])[::-1]
