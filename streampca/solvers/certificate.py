@@ -178,6 +178,7 @@ def certify_ritz(
     multiplied: Array | None = None,
     rounding: Array | None = None,
     mature: int | None = None,
+    noise: float = 0.0,
 ) -> Certificate:
     """A certificate for the k leading of d Ritz pairs (d,), from their residual norms.
 
@@ -210,6 +211,7 @@ def certify_ritz(
     rounding : (d,) bounds of the error of S x, which also turns x towards its neighbours.
     mature : pairs that a restart kept. Those after them grow from few products, their residuals
         tell nothing of the largest values, and they are not used.
+    noise : of products with any vector. Values below it do not tell what was missed.
     Source: Lehmann 1963, "Optimale Eigenwerteinschliessungen"; Parlett 1998, "The Symmetric
     Eigenvalue Problem", sections 10.5 and 11.7.
     """
@@ -221,7 +223,8 @@ def certify_ritz(
     traces = np.maximum(total - np.cumsum(values - unsure), 0.0)
     left = float(traces[-1])
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
-    rests = _rests(values, residual, traces, mature)
+    reach = np.where(values < noise / unit, np.maximum(residual, noise / unit), residual)
+    rests = _rests(values + MARGIN * reach, traces, mature)
     squares = np.cumsum((residual**2)[::-1])[::-1]
     outside = np.hypot(rests.min(initial=np.inf), np.sqrt(np.append(squares, 0.0)[1:]))
     taken = np.minimum(rests, outside)  # norm of C on a residual
@@ -297,17 +300,18 @@ class _Deviation:
         return np.where(np.isfinite(self.inside), np.hypot(outside, 2.0 * self.inside), np.inf)
 
 
-def _rests(values: Array, residual: Array, traces: Array, mature: int | None) -> Array:
+def _rests(reached: Array, traces: Array, mature: int | None) -> Array:
     """(d,) bounds on the largest eigenvalue outside the span of the s leading Ritz vectors.
 
     Half of all Ritz values, or a quarter of those that a restart kept, have not converged enough:
     there the bound is the trace.
+    reached : (d,) what the eigenvalues near the Ritz values are at most.
     traces : (d,) of the matrix without these vectors, at most.
     """
-    d, traces = len(values), traces.copy()
+    d, traces = len(reached), traces.copy()
     trusted = max(0, d - max(4, d // 2) if mature is None else mature - max(4, mature // 4))
     last = d if mature is None else trusted + 1
-    largest = np.maximum.accumulate((values + MARGIN * residual)[:last][::-1])[::-1]
+    largest = np.maximum.accumulate(reached[:last][::-1])[::-1]
     traces[:trusted] = np.minimum(traces[:trusted], largest[1 : trusted + 1])
     return traces
 

@@ -83,6 +83,7 @@ class Judge:
             multiplied,
             ritz.rounding,
             mature,
+            floor,
         )
         nothing = ritz.values[:k] <= 10.0 * level[:k]
         certified = (certificate.angle_bound <= self.tol) | nothing
