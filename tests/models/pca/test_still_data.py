@@ -139,19 +139,16 @@ def test_values_of_any_size_are_right_or_refused(power, dtype, solver, wide) -> 
 
 
 @pytest.mark.parametrize("solver", ["auto", "gram", "randomized"])
-@pytest.mark.parametrize("layout", ["constant", "varying", "step", "sparse", "sparse step"])
-@each("size", [1e200, 1e-200, 1e-319])
+@pytest.mark.parametrize("layout", ["constant", "varying", "step", "sparse step"])
+@each("size", [1e200, 1e-319])
 def test_squares_are_lost_by_no_model_and_no_layout(size, layout, solver) -> None:
     """And the line of the message repairs it. (A step is between two blocks.)"""
     x = size * np.arange(1.0, 7.0) * np.ones((40, 1))
     if layout != "constant":
         x[:20] *= 0.0 if "step" in layout else np.arange(20.0)[:, None]
-    data = scipy.sparse.csr_array(x) if "sparse" in layout else x
-    blocks = dask.array.from_array(x, chunks=(20, 6))
+    data = dask.array.from_array(x, chunks=(20, 6)) if "step" in layout else x
     if layout == "sparse step":
-        data = blocks.map_blocks(scipy.sparse.csr_matrix)
-    elif layout == "step":
-        data = blocks
+        data = data.map_blocks(scipy.sparse.csr_matrix)
     svd = streampca.TruncatedSVD(2, solver=solver)
     assert _refused(svd, data)
     exact = np.linalg.norm(x / abs(x).max())
