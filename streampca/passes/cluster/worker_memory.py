@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from streampca.errors import MemoryLimitError
+from streampca.errors import MemoryLimitError, MemoryPlanWarning, warn_caller
 from streampca.kernels import give_back
 from streampca.passes import memory
-from streampca.passes.cluster.calls import call_seconds, identities
-from streampca.passes.cluster.workers import ask_each, await_worker, refuse_other_versions, unheard
+from streampca.passes.cluster.calls import call_seconds, identities, threads
+from streampca.passes.cluster.versions import ask_each, refuse_other_versions, unheard
+from streampca.passes.cluster.workers import await_worker
 from streampca.passes.memory import WORKER_NBYTES, as_limit, code_nbytes, imports, size
 from streampca.passes.plan import Plan
 from streampca.passes.records import KEPT, PassPlan
@@ -33,6 +34,7 @@ class AtRest:
 
 
 _known: WeakKeyDictionary[Any, dict[str, AtRest]] = WeakKeyDictionary()  # client -> worker -> last
+_warned: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # client -> workers left out
 
 
 def check_workers(client: Any, plan: Plan) -> None:
@@ -62,25 +64,52 @@ def _limited(client: Any) -> dict[str, Any]:
 def _check_all(
     plan: Plan, workers: Mapping[str, Mapping[str, Any]], measured: Mapping[str, AtRest]
 ) -> None:
-    for each in plan.sequence:
-        for address, worker in workers.items():
-            _check(each, address, worker, measured.get(address, AtRest()))
+    for address, worker in workers.items():
+        if lack := _lack(plan, address, worker, measured.get(address, AtRest())):
+            raise MemoryLimitError(lack)
 
 
-def _check(plan: Plan, address: str, worker: Mapping[str, Any], rest: AtRest) -> None:
+def too_small(client: Any, plan: Plan) -> set[str]:
+    """The workers that joined since :func:`check_workers`, and lack the memory that a plan needs.
+
+    Warns of new ones. Raises MemoryLimitError if no others are left.
+    """
+    known, warned = _known.get(client, {}), _warned.setdefault(client, set())
+    found = {}
+    for address, worker in _limited(client).items():
+        if lack := _lack(plan, address, worker, known.get(address, AtRest())):
+            found[address] = lack
+    if found and not set(threads(client)) - set(found):
+        raise MemoryLimitError(min(found.values()))
+    for address in sorted(found.keys() - warned):
+        warn_caller(f"{found[address]} It is left out of this work.", MemoryPlanWarning)
+    warned |= set(found)
+    return set(found)
+
+
+def need(plan: Plan, lanes: int, rest: AtRest) -> int:
+    """Bytes that a worker of so many threads needs for a plan, and for those that may follow it."""
+    return max(
+        max(_code(each), rest.held)
+        + max((_spans(each, one, lanes) for one in each.passes), default=0)
+        for each in plan.sequence
+    )
+
+
+def _lack(plan: Plan, address: str, worker: Mapping[str, Any], rest: AtRest) -> str:
+    """Why a worker is too small for a plan, and what would do; "" if it is not."""
     limit, lanes = int(worker["memory_limit"]), worker["nthreads"]
-    code = max(_code(plan), rest.held)
-    spans = max((_spans(plan, one, lanes) for one in plan.passes), default=0)
-    if code + spans <= limit * rest.pause:
-        return
+    needed = need(plan, lanes, rest)
+    if needed <= limit * rest.pause:
+        return ""
     pauses = ""
     if rest.pause < 1:
         pauses = f", takes no more tasks above {size(int(limit * rest.pause))} of it"
     holds = f", holds {size(rest.held)} before the first block" if rest.held else ""
-    enough = as_limit(int((code + spans) / rest.pause), up=True)
-    raise MemoryLimitError(
+    enough = as_limit(int(needed / rest.pause), up=True)
+    return (
         f"worker {address} may use {size(limit)}{pauses}{holds}, and the plan needs "
-        f"{size(code + spans)} on its {lanes} threads: a memory limit of {enough} would do. Start "
+        f"{size(needed)} on its {lanes} threads: a memory limit of {enough} would do. Start "
         "workers with fewer threads or more memory, or set memory_limit to look for a smaller plan."
     )
 
@@ -92,8 +121,8 @@ def memory_used_where_room(client: Any, plan: Plan, name: str) -> dict[str, int]
     found = {}
     for address, worker in identities(client).items():
         limit, rest = worker.get("memory_limit"), measured.get(address, AtRest())
-        need = max(_code(plan), rest.held) + _spans(plan, planned, worker["nthreads"], total=True)
-        if not limit or need <= limit * rest.pause:
+        room = max(_code(plan), rest.held) + _spans(plan, planned, worker["nthreads"], total=True)
+        if not limit or room <= limit * rest.pause:
             found[address] = int(worker.get("metrics", {}).get("memory", 0))
     return found
 

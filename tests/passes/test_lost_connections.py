@@ -1,0 +1,164 @@
+"""A client loses its network, or its scheduler, for a while: the pass goes on, or ends in time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from pass_matrices import Sum, ToyMatrix, by_hand, run, same_bits, toy_plan, wild
+
+from streampca.errors import ClusterError, NoWorkerWarning
+from streampca.passes import Advance
+
+
+def shut(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+
+
+class Relay:
+    """An address of this host that passes bytes on to a scheduler, unless it is cut off."""
+
+    def __init__(self, there: tuple[str, int]) -> None:
+        self.there = there
+        self.up, self.frozen = True, threading.Event()
+        self.frozen.set()  # it is not
+        self.near: list[socket.socket] = []
+        self.far: list[socket.socket] = []
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.door.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                near, _ = self.door.accept()
+            except OSError:
+                return
+            if not self.up:
+                near.close()
+                continue
+            far = socket.create_connection(self.there)
+            self.near.append(near)
+            self.far.append(far)
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
+
+    def _copy(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while content := one.recv(1 << 16):
+                self.frozen.wait()
+                other.sendall(content)
+        except OSError:
+            pass
+        if one in self.near or other in self.near:
+            shut(one)
+            shut(other)
+
+    def cut(self, frozen: float = 0.0, half: float = 0.0) -> None:
+        """No connection any more.  frozen : seconds before that in which nothing arrives.
+        half : seconds for which the scheduler does not notice.
+        """
+        self.frozen.clear()
+        time.sleep(frozen)
+        self.up = False
+        for one in self.near:
+            shut(one)
+        threading.Timer(half, lambda far=tuple(self.far): [shut(one) for one in far]).start()
+        self.near.clear()
+        self.far.clear()
+        self.frozen.set()
+
+    def mend(self) -> None:
+        self.up = True
+
+
+@pytest.fixture
+def relay() -> Iterator[Relay]:
+    """To the scheduler of two workers of this process."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=False,
+        memory_limit=0,
+        protocol="tcp://",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    ) as cluster:
+        host, port = cluster.scheduler_address.removeprefix("tcp://").split(":")
+        one = Relay((host, int(port)))
+        yield one
+        one.cut()
+        one.door.close()
+
+
+def summed(scheduler: Any, **more: Any) -> bytes:
+    matrix = ToyMatrix(wild(200, 3), sleep=0.0 if scheduler == "threads" else 0.05)
+    done = run(
+        toy_plan(matrix, step=10, span=2),
+        matrix,
+        accumulators={"s": Sum()},
+        operands={"q": np.ones(3)},
+        execution=by_hand(scheduler=scheduler, **more),
+    )
+    return done["s"].state()
+
+
+@pytest.mark.filterwarnings("ignore")  # of distributed, whose connections break
+@pytest.mark.parametrize(
+    ("own", "frozen", "half", "gone"),
+    [
+        (False, 0.5, 0.0, 0.8),
+        pytest.param(True, 0.0, 0.8, 0.4, marks=pytest.mark.slow),
+        pytest.param(False, 0.0, 0.0, 61.0, marks=pytest.mark.soak),
+        pytest.param(True, 25.0, 70.0, 36.0, marks=pytest.mark.soak),
+    ],
+)
+def test_a_client_without_network_for_a_while(
+    relay: Relay, own: bool, frozen: float, half: float, gone: float, no_kept_clients: None
+) -> None:
+    """Also for longer than the client would look for its scheduler by itself."""
+    from distributed import Client
+
+    here = summed("threads")
+    done: list[float] = []
+
+    def cut(advance: Advance) -> None:
+        if not done and advance.blocks_done >= 6:
+            done.append(time.monotonic())
+            relay.cut(frozen, half)
+            threading.Timer(gone, relay.mend).start()
+
+    client = None if own else Client(relay.address, set_as_default=False, timeout=0.4)
+    with (
+        dask.config.set({"streampca.pause-timeout": min(60.0, 3.0 * gone)}),
+        pytest.warns(NoWorkerWarning, match="the connection to the scheduler at"),
+    ):
+        there = summed(client or relay.address, progress=cut)
+    assert done
+    assert same_bits(here, there)
+    if client is not None:
+        assert client._timeout == 0.4
+        client.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_network_that_does_not_come_back(relay: Relay, no_kept_clients: None) -> None:
+    def cut(advance: Advance) -> None:
+        if relay.up:
+            relay.cut()
+
+    with (
+        dask.config.set({"streampca.pause-timeout": 0.2}),
+        pytest.raises(ClusterError, match=f"scheduler is lost: {relay.address} does not answer"),
+    ):
+        summed(relay.address, progress=cut)
