@@ -38,18 +38,42 @@ Run = Callable[[argparse.Namespace], int]
 
 def cluster_options(parser: Any) -> None:
     """Let a command accept the section. On the command line, --scheduler takes precedence."""
-    parser.set_defaults(cluster=None)
+    parser.add_argument(
+        "--cluster",
+        metavar="YAML",
+        help="start workers for this command, on this machine, in the queue of a site or on "
+        "Kubernetes: a file with a section cluster (configs/slurm.yaml), or with its entries alone",
+    )
 
 
 def on_cluster(run: Run) -> Run:
-    """The command, with the cluster of its options file, if any, as the scheduler."""
+    """The command, with the cluster of its options, if any, as the scheduler.
+
+    A plan is told by the workers of a running scheduler (``address``); it starts no cluster.
+    """
 
     def inside(arguments: argparse.Namespace) -> int:
-        cluster = arguments.cluster if arguments.scheduler is None else None
-        with started(cluster, arguments.scheduler) as arguments.scheduler:
+        cluster = _cluster_of(arguments)
+        plans = getattr(arguments, "plan", False)
+        there = None if plans and "address" not in cluster else cluster
+        with started(there, arguments.scheduler) as arguments.scheduler:
             return run(arguments)
 
     return inside
+
+
+def _cluster_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """The checked section of --cluster or of --config; {} without any."""
+    cluster = arguments.cluster or {}
+    if not isinstance(cluster, str):
+        return {} if arguments.scheduler is not None else cluster
+    if arguments.scheduler is not None:
+        raise InvalidInputError("--cluster and --scheduler both name a cluster; leave one out")
+    entries, origin = load_config(cluster)
+    if "cluster" not in entries:
+        lines = {f"cluster.{name}": line for name, line in origin.lines.items()}
+        entries, origin = {"cluster": entries}, Origin(origin.path, lines)
+    return check_cluster(entries["cluster"], origin)
 
 
 # Options from a YAML file: the names of the command line, which takes precedence.

@@ -124,7 +124,7 @@ def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
             "worker a is paused: 250 MiB of its 300 MiB of memory are in use",
             60,
         ),
-        ({"last_seen": 930.0}, "blocks 4 to 5 wait after 15 s: worker a is silent", 15),
+        ({"last_seen": 930.0}, "blocks 4 to 5 wait after 5 s: worker a is silent", 5),
         ({}, "blocks 4 to 5 were not done within 3600 s on worker a", 3600),
     ],
 )

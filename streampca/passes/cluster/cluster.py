@@ -4,19 +4,22 @@ What can fail, and how it is handled. One function sends a span again, ``Flight.
 span is given up by raising an exception, which :func:`run_on_cluster` handles.
 
 - No workers: wait up to ``worker-timeout``, warn after ``pause-timeout``, then raise ClusterError.
+  Where the cluster object says that none will come, those that ended are started again, once, and
+  then ClusterError comes at once. ``workers.nobody_comes``, ``workers.Wait``.
   Workers that are all silent or paused: a warning after ``pause-timeout``, ClusterError after three
   times that, both with their names; if one goes on, so does the pass. ``workers.Wait``.
 - A worker whose memory limit is less than the plan needs: MemoryLimitError as soon as the scheduler
-  knows of it, before it can pause or die. ``worker_memory.check_workers``.
+  knows of it, before it can pause or die. One that joins later gets no work.
+  ``worker_memory.check_workers``, ``worker_memory.too_small``.
 - The scheduler does not answer for ``pause-timeout`` (at least 5 s): ClusterError. No call to a
   cluster waits longer, whatever Dask's own time-outs are. ``calls.reply``, ``calls.answer_of``.
-- The connection to the scheduler is lost: a warning, and ClusterError if none comes within
-  ``pause-timeout``. If a scheduler starts anew at the address, the pass goes on with its workers.
-  The checkpoint stays, and the same fit resumes from it on a new cluster.
-  ``workers.await_scheduler``, ``checkpoint.Checkpoint``.
-- A worker without streampca, or with another version: refused before the first pass. One that
-  joins later gets no work, and what it was sent is sent again. ``versions.other_versions``,
-  ``Flight._version_to_blame``.
+- The connection to the scheduler is lost: a warning, and ClusterError if none comes within three
+  times ``pause-timeout``. If a scheduler starts anew at the address, the pass goes on with its
+  workers. The checkpoint stays, and the same fit resumes from it on a new cluster.
+  ``workers.await_scheduler``, ``workers.patient``, ``checkpoint.Checkpoint``.
+- A worker without streampca, or with another version of it or of what it computes with: refused
+  before the first pass. One that joins later gets no work, and what it was sent is sent again.
+  ``versions.other_versions``, ``Flight._version_to_blame``.
 - A worker that sees another store at the same path: ClusterError before it reads.
   ``parcel.confirm``.
 - A worker that lacks a module or memory: ClusterError or MemoryLimitError that names it, before

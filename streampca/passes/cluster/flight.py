@@ -36,7 +36,8 @@ from streampca.passes.settings import setting
 
 COUNT_SECONDS = 2.0  # between counts of the workers' threads: workers come and go
 SLOWER = 8.0  # a span may take this many times as long as the longest so far
-LOOK_SECONDS = 1.0  # between checks of the only worker that a span may go to
+LOOK_SECONDS = 1.0  # between checks of the only worker that a span may go to, or for a first one
+SELDOM_SECONDS = 5.0  # between checks of the others
 RETRY_SECONDS = 0.2  # between attempts to bring a span to the worker that merges
 
 
@@ -189,7 +190,8 @@ class Flight:
 
     def _look_after(self, patience: float) -> float:
         """Seconds between checks that the span's worker can still fold it."""
-        return patience / 4 if self.placement is None else min(LOOK_SECONDS, patience / 4)
+        often = self.placement is not None or self._worker.since is not None
+        return min(LOOK_SECONDS if often else SELDOM_SECONDS, patience / 4)
 
     def _move_stranded(self) -> None:
         """Send spans again whose workers are gone, perhaps together with the chunks they held."""

@@ -45,6 +45,60 @@ def check_workers(client: Any, plan: Plan) -> None:
     import the libraries of the plan. Raises MemoryLimitError, and ClusterError as ``await_worker``.
     """
     await_worker(client, seen=lambda: _check_all(plan, _limited(client), {}))
+    _measured(client, plan)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a worker takes of a plan.
+
+    held, planned : bytes in its memory before the first block (0: not known), and at most.
+    limit : of its memory, or None.
+    spans, nbytes : that it folds and reads in all passes, if all threads are as fast.
+    """
+
+    worker: str
+    threads: int
+    held: int
+    planned: int
+    limit: int | None
+    spans: int
+    all_spans: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        of = f" of its {size(self.limit)} (now {size(self.held)})" if self.limit else ""
+        return (
+            f"{self.worker}: {self.threads} thread{'s' if self.threads > 1 else ''}, up to "
+            f"{size(self.planned)} of memory{of}, about {self.spans} of {self.all_spans} spans, "
+            f"{size(self.nbytes)} to read"
+        )
+
+
+def shares(client: Any, plan: Plan) -> list[Share]:
+    """What each worker that is there takes of a plan. Waits for none, and reads no data.
+
+    Cost: workers import the libraries of the plan. Raises ClusterError for other versions, and
+    MemoryLimitError for a worker that is too small.
+    """
+    measured, workers = _measured(client, plan), identities(client)
+    lanes = max(1, sum(one["nthreads"] for one in workers.values()))
+    n_spans = sum(one.times * len(one.spans) for each in plan.sequence for one in each.passes)
+    found = []
+    for address, one in sorted(workers.items()):
+        rest, n = measured.get(address, AtRest()), int(one["nthreads"])
+        limit = int(one.get("memory_limit") or 0) or None
+        spans, nbytes = -(-n_spans * n // lanes), plan.nbytes * n // lanes
+        planned = need(plan, n, rest)
+        found.append(Share(address, n, rest.held, planned, limit, spans, n_spans, nbytes))
+    return found
+
+
+def _measured(client: Any, plan: Plan) -> dict[str, AtRest]:
+    """Worker -> its memory with the libraries of a plan, for workers with a limit.
+
+    Raises ClusterError for other versions, MemoryLimitError for a worker that is too small.
+    """
     refuse_other_versions(client)
     limited = _limited(client)
     heard = [address for address in limited if address not in unheard(client)]
@@ -54,6 +108,7 @@ def check_workers(client: Any, plan: Plan) -> None:
         measured = client.sync(_ask, client, heard, libraries)
         _known.setdefault(client, {}).update(measured)
     _check_all(plan, limited, measured)
+    return measured
 
 
 def _limited(client: Any) -> dict[str, Any]:
@@ -87,7 +142,7 @@ def too_small(client: Any, plan: Plan) -> set[str]:
     return set(found)
 
 
-def need(plan: Plan, lanes: int, rest: AtRest) -> int:
+def need(plan: Plan, lanes: int, rest: AtRest = AtRest()) -> int:
     """Bytes that a worker of so many threads needs for a plan, and for those that may follow it."""
     return max(
         max(_code(each), rest.held)
