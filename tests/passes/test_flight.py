@@ -142,6 +142,17 @@ def test_a_span_goes_to_another_worker(
     assert cluster.sent[-1] == (0, ["b"])  # nothing more of this pass goes there
 
 
+def test_a_worker_that_is_too_small_gets_no_span(monkeypatch: Any) -> None:
+    cluster = Cluster()
+    answering(cluster, monkeypatch)
+    monkeypatch.setattr(flight, "other_versions", lambda client, again=False: set())
+    one = Flight(cluster, cluster.send, too_small=lambda: {"a"})
+    assert one.has_room()
+    one.add(0, range(2))
+    assert cluster.sent == [(0, ["b"])]
+    assert one.usable() == ["b"]
+
+
 def test_a_worker_that_was_heard_of_is_left_alone(monkeypatch: Any) -> None:
     """And a span that is queued, or where others took as long, is waited for."""
     cluster = Cluster(a={"last_seen": 950.0})

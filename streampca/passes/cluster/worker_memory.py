@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from streampca.errors import MemoryLimitError, MemoryPlanWarning, warn_caller
 from streampca.kernels import give_back
 from streampca.passes import memory
-from streampca.passes.cluster.calls import call_seconds, identities, threads
+from streampca.passes.cluster.calls import call_seconds, identities
 from streampca.passes.cluster.versions import ask_each, refuse_other_versions, unheard
 from streampca.passes.cluster.workers import await_worker
 from streampca.passes.memory import WORKER_NBYTES, as_limit, code_nbytes, imports, size
@@ -130,11 +130,11 @@ def too_small(client: Any, plan: Plan) -> set[str]:
     Warns of new ones. Raises MemoryLimitError if no others are left.
     """
     known, warned = _known.get(client, {}), _warned.setdefault(client, set())
-    found = {}
-    for address, worker in _limited(client).items():
+    workers, found = identities(client), {}
+    for address, worker in workers.items():
         if lack := _lack(plan, address, worker, known.get(address, AtRest())):
             found[address] = lack
-    if found and not set(threads(client)) - set(found):
+    if found and len(found) == len(workers):
         raise MemoryLimitError(min(found.values()))
     for address in sorted(found.keys() - warned):
         warn_caller(f"{found[address]} It is left out of this work.", MemoryPlanWarning)
@@ -153,9 +153,10 @@ def need(plan: Plan, lanes: int, rest: AtRest = AtRest()) -> int:
 
 def _lack(plan: Plan, address: str, worker: Mapping[str, Any], rest: AtRest) -> str:
     """Why a worker is too small for a plan, and what would do; "" if it is not."""
-    limit, lanes = int(worker["memory_limit"]), worker["nthreads"]
-    needed = need(plan, lanes, rest)
-    if needed <= limit * rest.pause:
+    if not (limit := int(worker.get("memory_limit") or 0)):
+        return ""
+    lanes = worker["nthreads"]
+    if (needed := need(plan, lanes, rest)) <= limit * rest.pause:
         return ""
     pauses = ""
     if rest.pause < 1:
