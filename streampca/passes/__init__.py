@@ -54,7 +54,7 @@ Dask's dashboard names the tasks of a pass, such as `scatter_pass_1`.
 - The connection to the scheduler is lost (a network that is down, a scheduler that died): a
   warning, and `ClusterError` after 3 P. If a scheduler answers at the same address before, this one
   or a new one, the pass goes on from what was merged here. A `Client` looks for it so long during a
-  pass, whatever its `timeout` is.
+  pass, whatever its `timeout` is. Chunks of a persisted X go with the connection: `ClusterError`.
 - The scheduler is connected and does not answer for P (5 s at least): `ClusterError`.
 
 Partial sums are merged, in the order of the plan, on a worker that has room for the total. The

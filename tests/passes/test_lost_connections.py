@@ -16,6 +16,7 @@ from pass_matrices import Sum, ToyMatrix, by_hand, run, same_bits, toy_plan, wil
 
 from streampca.errors import ClusterError, NoWorkerWarning
 from streampca.passes import Advance
+from streampca.passes.cluster import clients
 
 
 def shut(one: socket.socket) -> None:
@@ -101,7 +102,7 @@ def relay() -> Iterator[Relay]:
         one.door.close()
 
 
-def summed(scheduler: Any, **more: Any) -> bytes:
+def summed(scheduler: Any, **more: Any) -> dict[str, Any]:
     matrix = ToyMatrix(wild(200, 3), sleep=0.0 if scheduler == "threads" else 0.05)
     done = run(
         toy_plan(matrix, step=10, span=2),
@@ -162,3 +163,16 @@ def test_a_network_that_does_not_come_back(relay: Relay, no_kept_clients: None) 
         pytest.raises(ClusterError, match=f"scheduler is lost: {relay.address} does not answer"),
     ):
         summed(relay.address, progress=cut)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_between_two_passes(relay: Relay, no_kept_clients: None) -> None:
+    here = summed("threads")
+    assert same_bits(here, summed(relay.address))
+    relay.cut()
+    (client,) = clients._clients.values()
+    while client.status == "running":
+        time.sleep(0.01)
+    threading.Timer(0.3, relay.mend).start()
+    with pytest.warns(NoWorkerWarning, match="the connection to the scheduler at"):
+        assert same_bits(here, summed(client))
