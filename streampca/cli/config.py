@@ -51,7 +51,7 @@ def cluster_options(parser: Any) -> None:
 def on_cluster(run: Run) -> Run:
     """The command, with the cluster of its options, if any, as the scheduler.
 
-    A plan is told by the workers of a running scheduler (``address``); it starts no cluster.
+    A plan asks the workers of a running scheduler (``address``), and starts no cluster.
     """
 
     def inside(arguments: argparse.Namespace) -> int:
@@ -71,11 +71,15 @@ def _cluster_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         return {} if arguments.scheduler is not None else cluster
     if arguments.scheduler is not None:
         raise InvalidInputError("--cluster and --scheduler both name a cluster; leave one out")
-    entries, origin = load_config(cluster)
-    if "cluster" not in entries:
-        lines = {f"cluster.{name}": line for name, line in origin.lines.items()}
-        entries, origin = {"cluster": entries}, Origin(origin.path, lines)
-    return check_cluster(entries["cluster"], origin)
+    return _cluster_in(*load_config(cluster))
+
+
+def _cluster_in(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """The checked section of a file that has it, or nothing but its entries."""
+    if "cluster" in entries:
+        return check_cluster(entries["cluster"], origin)
+    lines = {f"cluster.{name}": line for name, line in origin.lines.items()}
+    return check_cluster(entries, Origin(origin.path, lines))
 
 
 # Options from a YAML file: the names of the command line, which takes precedence.
@@ -262,6 +266,9 @@ def run_check(arguments: argparse.Namespace) -> int:
             job = check_job(entries, origin)
             _check_class(job.cluster, origin)
             what = f"a refresh of {shown(job.store)} by {job.model['kind']}"
+        elif entries.keys() & {"class", "address"}:
+            _check_class(_cluster_in(entries, origin), origin)
+            what = "workers for --cluster"
         else:
             command = _command_for(arguments.parsers, path)
             if isinstance(entries.get("cluster"), dict):

@@ -93,7 +93,7 @@ ANSWERS = {
     ),
     "not here; PLINK computes it": (
         "genome; het; hardy; fst; geno-counts; sample-counts; homozyg; "
-        "r2; r2-phased; r2-unphased; ld; clump; freqx; variant-score; vscore; cluster; mds-plot; "
+        "r2; r2-phased; r2-unphased; ld; clump; freqx; variant-score; vscore; mds-plot; "
         "output-chr; zst-level"
     ),
     # running

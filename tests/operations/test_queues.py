@@ -146,6 +146,8 @@ def test_one_file(
     np.save(source, np.random.default_rng(0).normal(size=(200, 4)))
     assert main(["plan", source, "-k", "2", "--cluster", file]) == 0
     assert "fake_clusters" not in sys.modules
+    assert main(["config", "check", file]) == (78 if "store" in text else 0)  # no whole job
+    sys.modules.pop("fake_clusters", None)
     assert main(["fit", source, "-k", "2", "--cluster", file]) == 0
     assert [one.told["queue"] for one in sys.modules.pop("fake_clusters").made] == ["night"]
     for words, more, code in (

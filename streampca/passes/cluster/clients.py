@@ -52,8 +52,8 @@ def connect(address: Any, seconds: float, security: Any = None, repair: str = ""
     try:
         if isinstance(address, str):
             _await_listener(address, seconds)
-            # if the listener is no scheduler, Dask may wait for its answer without end
-            client.start = partial(client.start, callback_timeout=seconds + PATIENCE)
+        # if the listener is no scheduler, Dask may wait for its answer without end
+        client.start = partial(client.start, callback_timeout=seconds + PATIENCE)
         longer = max(seconds, patience())  # for which it will look for a scheduler that it lost
         client.__init__(address, set_as_default=False, timeout=longer, security=security)
     except Exception as error:  # Dask raises anything if the listener is no scheduler
