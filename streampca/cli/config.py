@@ -55,7 +55,7 @@ def on_cluster(run: Run) -> Run:
     """
 
     def inside(arguments: argparse.Namespace) -> int:
-        cluster = _cluster_of(arguments)
+        cluster = arguments.cluster = _cluster_of(arguments)
         plans = getattr(arguments, "plan", False)
         there = None if plans and "address" not in cluster else cluster
         with started(there, arguments.scheduler) as arguments.scheduler:

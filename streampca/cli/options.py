@@ -90,8 +90,9 @@ def running_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.set_defaults(limited=limited_threads)
     parser.add_argument(
-        "--scheduler",
         "--client",
+        "--scheduler",
+        dest="scheduler",
         metavar="ADDRESS",
         help="a Dask scheduler, tcp://host:port. Where its workers are silent or paused, or it is "
         "lost, a pass waits 180 s (3 times streampca.pause-timeout of Dask's configuration); for a "
@@ -277,11 +278,13 @@ def print_planned(arguments: argparse.Namespace, plan: Any, *matrices: ChunkedMa
         print(json_of(plan.to_dict() | workers, sort_keys=True, indent=1))
         return
     print(plan)
+    least = f"a worker of 1 thread needs {size(need(plan, 1))}"
     if there is not None:
-        least = f"a worker of 1 thread needs {size(need(plan, 1))}"
         print(f"cluster   {address_of(client)}, {len(there)} workers there now; {least}")
         for one in there:
             print(f"worker    {one}")
+    elif client is None and arguments.cluster:
+        print(f"cluster   {arguments.cluster['class']}, which starts with the fit; {least}")
     for name in ("normalize_total", "highly_variable"):
         if getattr(arguments, name, None) is not None and not arguments.json:
             print(f"counts    a pass before these, for --{name.replace('_', '-')}")

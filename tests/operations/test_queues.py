@@ -145,6 +145,7 @@ def test_one_file(
     Path(file).write_text(text)
     np.save(source, np.random.default_rng(0).normal(size=(200, 4)))
     assert main(["plan", source, "-k", "2", "--cluster", file]) == 0
+    assert "cluster   fake_clusters.Fake, which starts with the fit" in capsys.readouterr().out
     assert "fake_clusters" not in sys.modules
     assert main(["config", "check", file]) == (78 if "store" in text else 0)  # no whole job
     sys.modules.pop("fake_clusters", None)

@@ -31,36 +31,31 @@ class Relay:
         self.there = there
         self.up, self.frozen = True, threading.Event()
         self.frozen.set()  # it is not
-        self.near: list[socket.socket] = []
-        self.far: list[socket.socket] = []
-        self.door = socket.create_server(("127.0.0.1", 0))
-        self.address = f"tcp://127.0.0.1:{self.door.getsockname()[1]}"
+        self.pairs = set[tuple[socket.socket, socket.socket]]()  # of the client, of the scheduler
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         while True:
             try:
-                near, _ = self.door.accept()
+                near, _ = self.listener.accept()
             except OSError:
                 return
             if not self.up:
                 near.close()
                 continue
             far = socket.create_connection(self.there)
-            self.near.append(near)
-            self.far.append(far)
+            self.pairs.add((near, far))
             for one, other in ((near, far), (far, near)):
                 threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
 
     def _copy(self, one: socket.socket, other: socket.socket) -> None:
-        try:
+        with one, contextlib.suppress(OSError):
             while content := one.recv(1 << 16):
                 self.frozen.wait()
                 other.sendall(content)
-        except OSError:
-            pass
-        if one in self.near or other in self.near:
-            shut(one)
+        if self.pairs & {(one, other), (other, one)}:  # not cut: one end has closed it
             shut(other)
 
     def cut(self, frozen: float = 0.0, half: float = 0.0) -> None:
@@ -70,11 +65,10 @@ class Relay:
         self.frozen.clear()
         time.sleep(frozen)
         self.up = False
-        for one in self.near:
-            shut(one)
-        threading.Timer(half, lambda far=tuple(self.far): [shut(one) for one in far]).start()
-        self.near.clear()
-        self.far.clear()
+        pairs, self.pairs = self.pairs, set()
+        for near, _ in pairs:
+            shut(near)
+        threading.Timer(half, lambda: [shut(far) for _, far in pairs]).start()
         self.frozen.set()
 
     def mend(self) -> None:
@@ -99,7 +93,7 @@ def relay() -> Iterator[Relay]:
         one = Relay((host, int(port)))
         yield one
         one.cut()
-        one.door.close()
+        one.listener.close()
 
 
 def summed(scheduler: Any, **more: Any) -> dict[str, Any]:

@@ -107,7 +107,7 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     "in a queue": ({"worker_spec": {"j": 1}, "workers": {"j": "running"}}, ""),
     "starts": ({"worker_spec": {"j": 1}, "workers": {}, "locked": True}, ""),
     "went": (
-        {"worker_spec": {"j": 1, "k": 1}, "workers": {"j": "closed"}},
+        {"worker_spec": {"j": 1, "k": 1}, "workers": {"j": "closed"}, "plan": [*"abcd"]},
         "all 2 workers or jobs",
     ),
     "half went": ({"worker_spec": {"j": 1, "k": 1}, "workers": {"j": "running"}}, ""),
@@ -125,8 +125,9 @@ def test_what_a_cluster_object_says(name: str) -> None:
     if "_adaptive" in said:
         maximum, state = said["_adaptive"]
         cluster._adaptive = SimpleNamespace(maximum=maximum, state=state)
-    found = nobody_comes(SimpleNamespace(cluster=cluster if said else None))
+    found, n_ended = nobody_comes(SimpleNamespace(cluster=cluster if said else None))
     assert words in found if words else found == ""
+    assert n_ended == len(said.get("plan", ""))
 
 
 @pytest.mark.parametrize("name", ["numpy", "Python"])

@@ -94,10 +94,10 @@ class Wait:
 
     def _look_for_workers(self, client: Any, waited: float) -> None:
         """Start workers again that have ended, once. Raises ClusterError where none will come."""
-        if waited < SURE_SECONDS or not (why := nobody_comes(client)):
+        why, n_ended = nobody_comes(client)
+        if not why or waited < SURE_SECONDS:
             return
-        cluster = client.cluster
-        if self._started or not getattr(cluster, "plan", ()):
+        if self._started or not n_ended:
             raise ClusterError(
                 f"the cluster has no worker, and none will come: {why}. Ask for some: workers: 2, "
                 "or adapt: {maximum: 2}, in a cluster section; cluster.scale(2) in Python. If "
@@ -105,10 +105,10 @@ class Wait:
             )
         self._started, self.since = True, time.monotonic()
         warn_caller(f"{why}; starting them again", NoWorkerWarning)
-        for name, one in list(cluster.workers.items()):
+        for name, one in list(client.cluster.workers.items()):
             if _status(one) in ENDED:  # Dask does so, lost-worker-timeout (15 s) after the end
-                cluster.workers.pop(name, None)
-        cluster.scale(len(cluster.plan))
+                client.cluster.workers.pop(name, None)
+        client.cluster.scale(n_ended)
 
     def for_silent(self, states: Mapping[str, str], what: str) -> None:
         """Warn at once of silent workers. Raises ClusterError after three times ``pause-timeout``.
@@ -132,8 +132,10 @@ class Wait:
 ENDED = ("closing", "closed", "failed")
 
 
-def nobody_comes(client: Any) -> str:
+def nobody_comes(client: Any) -> tuple[str, int]:
     """Why no worker will come, as the cluster object says; "" if some may, or if nobody knows.
+
+    And how many workers have ended that may be started again.
 
     A cluster that is known by its address alone says nothing. Nor does one whose site starts and
     ends workers (Kubernetes); one of Dask (``SpecCluster``: LocalCluster, those of dask-jobqueue)
@@ -141,23 +143,22 @@ def nobody_comes(client: Any) -> str:
     """
     cluster = getattr(client, "cluster", None)
     if cluster is None:
-        return ""
+        return "", 0
     if (status := _status(cluster)) in ENDED:
-        return f"the cluster is {status}"
+        return f"the cluster is {status}", 0
     adaptive = getattr(cluster, "_adaptive", None)
     if adaptive is not None and getattr(adaptive, "state", "running") in ("starting", "running"):
-        return "" if adaptive.maximum > 0 else "it is adaptive, with 0 workers at most"
+        return ("" if adaptive.maximum > 0 else "it is adaptive, with 0 workers at most"), 0
     requested = getattr(cluster, "worker_spec", None)
-    if requested is None:
-        return ""
     if not requested:
-        return "no worker is requested"
+        return ("" if requested is None else "no worker is requested"), 0
     there = [cluster.workers.get(name) for name in list(requested)]
     alive = any(one is not None and _status(one) not in ENDED for one in there)
     starting = getattr(cluster, "_lock", None)  # held while workers are started or ended
     if alive or (starting is not None and starting.locked()):
-        return ""
-    return f"all {len(requested)} workers or jobs that were requested have ended"
+        return "", 0
+    why = f"all {len(requested)} workers or jobs that were requested have ended"
+    return why, len(cluster.plan)  # a job may start several workers
 
 
 def _status(one: Any) -> str:
