@@ -13,7 +13,8 @@ from streampca.cli.config import JOBS_ONLY
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.operations.config import read_job
-from streampca.operations.status import EXIT, WORST, Status, status, stretch
+from streampca.operations.observers import check_places
+from streampca.operations.status import EXIT, WORST, Status, status, stretch, write_status
 from streampca.operations.yaml_files import read_yaml
 
 
@@ -23,6 +24,11 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.set_defaults(run=run_status)
     one.add_argument("job", nargs="*", metavar="CONFIG", help="job files: see configs/")
     one.add_argument("--all", metavar="FOLDER", dest="folder", help="every job file in a folder")
+    one.add_argument(
+        "--metrics",
+        action="store_true",
+        help="write the files that the jobs name as metrics:, with what is true now",
+    )
     form = one.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one line of JSON for each job")
     form.add_argument(
@@ -36,8 +42,15 @@ def run_status(arguments: argparse.Namespace) -> int:
     if not paths:
         raise InvalidInputError("no job file: streampca status JOB.yaml, or --all FOLDER")
     levels = set()
-    for path in paths:
-        found = status(read_job(path), path)
+    jobs = {path: read_job(path) for path in paths}
+    if arguments.metrics and not any(job.metrics for job in jobs.values()):
+        raise InvalidInputError(f"{paths[0]} names no file; add a line such as metrics: job.prom")
+    for path, job in jobs.items():
+        if arguments.metrics:
+            check_places(job)
+        found = status(job, path)
+        if arguments.metrics:
+            write_status(job, found)
         levels.add(found.level)
         if arguments.json:
             print(found.to_json())

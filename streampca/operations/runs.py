@@ -13,12 +13,14 @@ import os
 import shutil
 import socket
 import threading
+from time import perf_counter
 from types import TracebackType
 from typing import Any
 
 from streampca.errors import StreamPCAError, exit_code, hide_secrets
 from streampca.matrix.labels import json_of
 from streampca.model_store.history import now
+from streampca.operations import metrics
 from streampca.operations.outcome import REFUSED, Outcome, seconds_since
 from streampca.passes import Advance, resolve
 from streampca.run_context import in_run
@@ -35,12 +37,15 @@ class RunNote:
     """A context in which a run of a job is noted, and the callback of its progress.
 
     place : of the model store.  progress : of the caller, which is called as well.
+    retries : times that the run began again.  outcome : None until it has one.
     Notes never fail a run: where they cannot be written, there are none.
     """
 
     def __init__(self, place: str, progress: Any = None) -> None:
         self.place, self.inner = place, resolve(progress)
         self.note: dict[str, Any] = {}
+        self.outcome: Outcome | None = None
+        self.retries, self._begun = 0, perf_counter()
         self._ended, self._writing = threading.Event(), threading.Lock()
         self._beats = threading.Thread(target=self._beat, daemon=True, name="streampca-beat")
 
@@ -62,6 +67,7 @@ class RunNote:
 
     def done(self, outcome: Outcome) -> None:
         """Note how the run has ended."""
+        self.outcome, outcome.retries = outcome, self.retries
         run = self.note["run"]
         run |= {"ended": now(), "status": outcome.status, "why": outcome.gate or outcome.why}
         if outcome.status == REFUSED:
@@ -87,6 +93,10 @@ class RunNote:
             why = "it was terminated" if stopped else hide_secrets(str(error)) or repr(error)
             self.note["run"] |= {"ended": now(), "status": FAILED, "why": why}
             self._fail(exit_code(error), why, type(error).__name__)
+        if (end := self.outcome if error is None else error) is not None:
+            kept, seconds = self.note["metrics"], perf_counter() - self._begun
+            ended = self.note["run"]["ended"]
+            self.note["metrics"] = metrics.after(kept, end, ended, seconds, self.retries)
         self._write()
 
     def _fail(self, code: int, why: str, kind: str) -> None:
@@ -104,19 +114,19 @@ class RunNote:
 
 
 def last_run(place: str) -> dict[str, Any]:
-    """What was noted: "run", "success" and "failure", each a dict, as far as there were any.
+    """What was noted: "run", "success", "failure", each a dict, if there was any; "metrics".
 
     place : of the model store. A note that is malformed counts as none.
     """
     try:
         noted = json.loads(open_backend(place.rstrip("/") + FOLDER).get(NAME) or b"{}")
-        kept = {}
+        kept = {"metrics": metrics.well_formed(noted.get("metrics"))}
         for name, time in (("run", "begun"), ("success", "time"), ("failure", "time")):
             if isinstance(one := noted.get(name), dict):
                 seconds_since(one[time])
                 kept[name] = one
     except (OSError, StreamPCAError, ValueError, TypeError, KeyError, AttributeError):
-        return {}
+        return {"metrics": {}}
     return kept
 
 

@@ -17,6 +17,7 @@ from streampca.matrix.labels import json_of
 from streampca.model_store.model_store import ModelStore
 from streampca.operations import runs
 from streampca.operations.config import Job
+from streampca.operations.observers import write_metrics
 from streampca.operations.outcome import REFUSED, UNCHANGED, seconds_since
 from streampca.operations.refresh import refresh
 from streampca.operations.sections import seconds_of
@@ -90,6 +91,18 @@ def status(job: Job, path: str = "") -> Status:
     if "://" not in job.store:
         found.free_bytes = shutil.disk_usage(_there(job.store)).free
     return found
+
+
+def write_status(job: Job, found: Status) -> None:
+    """Write the metrics of a job with what is true now, whether it runs or not."""
+    now_true = {
+        "status": found.exit_code,
+        "served_version": found.served and found.served["version"],
+        "waiting_rows": found.source.get("waiting"),
+        "behind_rows": found.source.get("behind"),
+    }
+    known = {name: value for name, value in now_true.items() if value is not None}
+    write_metrics(job, known)
 
 
 def _look_at_store(job: Job, found: Status) -> None:
