@@ -169,7 +169,7 @@ def _datasets(job: Job, outcome: Outcome) -> tuple[list[Any], list[Any]]:
     number, outputs = {"version": {"datasetVersion": str(version.number)}}, []
     if outcome.status in (PUBLISHED, ALREADY):
         size = sum(one["nbytes"] for one in files.values())
-        counted = {"rowCount": record["components"], "size": size, "fileCount": len(files)}
+        counted = {"rowCount": record.get("components"), "size": size, "fileCount": len(files)}
         about = number | {"schema": {"fields": _fields(schema.get("model", {}))}}
         outputs.append(_dataset(job.store, about, outputFacets={"outputStatistics": counted}))
     if outcome.scores and outcome.scores.get("path"):

@@ -111,7 +111,8 @@ def refresh(
 def _tried(job: Job, verify: str | None, note: RunNote, accept: bool) -> Outcome:
     """One attempt, and another one if the source changed, or rows turned out to be blank."""
     limit, changed = None, False
-    for note.retries in range(TRIALS):
+    for trial in range(TRIALS):
+        note.retries = trial
         try:
             return _Run(job, verify, note, accept, limit).go()
         except ChangingSourceError:  # once more, with the present source
@@ -169,8 +170,8 @@ class _Run:
         outcome = Outcome(
             UNCHANGED,
             self.job.store,
-            change=change,
-            why=why,
+            change,
+            why,
             checked=self.mode,
             verified_bytes=read,
             previous=previous,
