@@ -122,6 +122,7 @@ class Job:
     gate: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     freshness: dict[str, Any] = field(default_factory=dict)
+    logging: dict[str, Any] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
     metrics: str | None = None
     lineage: dict[str, Any] = field(default_factory=dict)
@@ -174,8 +175,9 @@ def _check_places(checked: Mapping[str, Any], origin: Origin) -> None:
     paths = checked["source"]["path"]
     sources = [paths] if isinstance(paths, str) else list(paths)
     outputs = {"store": checked["store"], "metrics": checked.get("metrics")}
-    for section in ("scores", "lineage"):
-        outputs[f"{section}.path"] = checked.get(section, {}).get("path")
+    for entry in ("scores.path", "logging.file", "lineage.path"):
+        section, _, name = entry.partition(".")
+        outputs[entry] = checked.get(section, {}).get(name)
     for name, output in outputs.items():
         try:
             if output is not None:
@@ -319,6 +321,14 @@ def _freshness(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     return checked
 
 
+def _logging(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """Check the section ``logging``: a local file."""
+    checked = _section("logging", entries, origin)
+    if "://" in checked.get("file", ""):
+        raise ConfigError(f"{origin.at('logging.file')}: logs are written to disk; give a path")
+    return checked
+
+
 def _lineage(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     """Check the section ``lineage``: a file, an address of a server, or both."""
     checked = _section("lineage", entries, origin)
@@ -335,4 +345,5 @@ CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
     "scores": _scores,
     "freshness": _freshness,
     "lineage": _lineage,
+    "logging": _logging,
 }  # sections with a check of their own

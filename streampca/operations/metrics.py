@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streampca.errors import OutputError, exit_code
+from streampca.errors import OutputError, error_kind, exit_code
 from streampca.operations.outcome import ALREADY, PUBLISHED, REFUSED, UNCHANGED, Outcome
 from streampca.store.bundle import whole_file
 
@@ -100,7 +100,7 @@ def after(
 
 def ended(end: Outcome | BaseException, time: str) -> dict[str, Value]:
     """How and when a run ended, also one that another run kept from beginning."""
-    kind = type(end).__name__ if isinstance(end, BaseException) else end.status
+    kind = error_kind(end) if isinstance(end, BaseException) else end.status
     return {
         "last_end_timestamp_seconds": seconds_of_time(time),
         "last_exit_code": exit_code(end) if isinstance(end, BaseException) else end.exit_code,
@@ -141,10 +141,10 @@ def _add_outcome(new: dict[str, Value], outcome: Outcome) -> None:
         new["behind_since_timestamp_seconds"] = seconds_of_time(outcome.behind_since)
 
 
-def well_formed(kept: Any) -> dict[str, Value]:
+def well_formed(kept: Mapping[str, Any]) -> dict[str, Value]:
     """What of stored metrics is a number, or numbers by label."""
     found: dict[str, Value] = {}
-    for name, value in (kept if isinstance(kept, dict) else {}).items():
+    for name, value in kept.items():
         if all(map(is_number, value.values() if isinstance(value, dict) else [value])):
             found[name] = value
     return found

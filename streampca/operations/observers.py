@@ -80,18 +80,19 @@ def write_metrics(job: Job, more: Mapping[str, metrics.Value]) -> None:
     problem = ""
     for _ in range(LOOKS):
         note = last_run(job.store)
-        problem = _write(job, note | {"metrics": note["metrics"] | more})
+        problem = _write(job, note, more)
         if last_run(job.store) == note:
             break
     _warn(job, problem)
 
 
-def _write(job: Job, note: Mapping[str, Any]) -> str:
+def _write(job: Job, note: Mapping[str, Any], more: Mapping[str, metrics.Value] = {}) -> str:
     """Write the metrics of a job, if it asks for them. Returns why they cannot be, or ""."""
     if job.metrics is None:
         return ""
     state = state_of(note.get("run"))
-    found: dict[str, Any] = note["metrics"] | {"run_state": {x: int(x == state) for x in STATES}}
+    found: dict[str, Any] = {**note.get("metrics", {}), **more}
+    found["run_state"] = {one: int(one == state) for one in STATES}
     if "run" in note:
         found["last_start_timestamp_seconds"] = metrics.seconds_of_time(note["run"]["begun"])
     for name, window in job.freshness.items():  # warn_after, error_after

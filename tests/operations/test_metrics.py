@@ -129,7 +129,7 @@ def test_what_a_later_run_leaves_true(watched: Watched) -> None:
     with pytest.raises(SourceError):
         watched.run()
     found = watched.read()
-    assert (found["last_exit_code"], found["last_end_info"]) == (66, {"SourceError": 1})
+    assert (found["last_exit_code"], found["last_end_info"]) == (66, {"source": 1})
     assert (found["last_success_timestamp_seconds"], found["served_version"]) == (success, 1)
     assert found["runs_total"] == {"published": 1, "unchanged": 1, "refused": 1, "failed": 1}
 
@@ -172,7 +172,7 @@ def test_a_run_that_another_one_keeps_from_beginning(watched: Watched) -> None:
     with only_one(watched.entries["store"]), pytest.raises(BusyError):
         watched.run()
     found = watched.read()
-    assert (found["last_exit_code"], found["last_end_info"]) == (75, {"BusyError": 1})
+    assert (found["last_exit_code"], found["last_end_info"]) == (75, {"busy": 1})
     other = ("last_exit_code", "last_end_info", "last_end_timestamp_seconds")
     assert {k: v for k, v in found.items() if k not in other} == {
         k: v for k, v in before.items() if k not in other
