@@ -247,6 +247,7 @@ def test_recipes_run_where_their_library_is(library: str, tmp_path: Path) -> Non
         assert len(calls.read_text().split()) == 1 + again
 
 
+@pytest.mark.soak
 def test_the_cron_job_is_one_for_the_client_of_kubernetes() -> None:
     """It knows every entry, and each has the type that it expects."""
     client = pytest.importorskip("kubernetes.client")

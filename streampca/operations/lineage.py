@@ -14,6 +14,7 @@ import datetime
 import os
 import queue
 import threading
+import uuid
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import PurePath
@@ -103,7 +104,22 @@ class Lineage:
             self.problem = self.delivery.finish() or self.problem
         return self.problem and f"lineage {self.problem}"
 
-    def _emit(self, kind: str, inputs: Any, outputs: Any, more: Mapping[str, Any] = {}) -> None:
+    def end_dead(self, run: Any) -> None:
+        """An earlier run has died, as its note says: it has an end too.  run : its id."""
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            died = {"message": "the process died", "programmingLanguage": "python"}
+            facets = _facets(errorMessage=died)
+            inputs = [_dataset(one) for one in _paths(self.job)]
+            self._emit("FAIL", inputs, [], facets, run=str(uuid.UUID(run)))
+
+    def _emit(
+        self,
+        kind: str,
+        inputs: list[Any],
+        outputs: list[Any],
+        more: Mapping[str, Any] = {},
+        run: str = "",
+    ) -> None:
         ours = {"name": "streampca", "version": our_version()}
         job = {"processingType": "BATCH", "integration": "STREAMPCA", "jobType": "JOB"}
         event = {
@@ -111,7 +127,10 @@ class Lineage:
             "eventTime": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             "producer": _producer(),
             "schemaURL": EVENT,
-            "run": {"runId": self.run, "facets": {**_facets(processing_engine=ours), **more}},
+            "run": {
+                "runId": run or self.run,
+                "facets": {**_facets(processing_engine=ours), **more},
+            },
             "job": {
                 "namespace": self.job.lineage["namespace"],
                 "name": name_of(self.job),

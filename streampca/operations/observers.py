@@ -50,6 +50,10 @@ def observed(job: Job, progress: Any) -> Iterator[RunNote]:
         lineage.begin()
     try:
         with only_one(job.store):
+            if lineage is not None:
+                before = last_run(job.store).get("run")
+                if before is not None and state_of(before) == DIED:
+                    lineage.end_dead(before.get("id"))
             try:
                 with note:
                     _write(job, note.note)

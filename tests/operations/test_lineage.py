@@ -16,7 +16,7 @@ import pytest
 
 import streampca
 from streampca.errors import BusyError, ConfigError, SourceError, UnreportedRunWarning
-from streampca.operations import lineage
+from streampca.operations import lineage, runs
 from streampca.operations.config import check_job
 from streampca.operations.work_folder import only_one
 from tests.operations.test_refresh import Nightly, data
@@ -32,7 +32,7 @@ class Traced(Nightly):
         super().__init__(folder, lineage={"path": str(self.file), "namespace": "prod"}, **changes)
 
     def events(self) -> list[Any]:
-        """Those of the last run."""
+        """Those of the last run; each run before has its two as well."""
         events = [json.loads(line) for line in self.file.read_text().splitlines()]
         ids = [one["run"]["runId"] for one in events]
         assert all(ids.count(one) == 2 for one in ids)  # one START, one end
@@ -114,6 +114,27 @@ def test_other_ends(traced: Traced) -> None:
     ended = traced.events()[1]
     assert ended["eventType"] == "FAIL"
     assert "no such file" in ended["run"]["facets"]["errorMessage"]["message"]
+
+
+def test_a_run_that_died_gets_its_end_from_the_next(traced: Traced) -> None:
+    with pytest.MonkeyPatch.context() as patch:  # as if it were killed
+        patch.setattr(runs.RunNote, "__exit__", lambda self, *_: self._ended.set())
+        patch.setattr(lineage.Lineage, "end", lambda *_: "")
+        traced.run()
+    (begun,) = [json.loads(line) for line in traced.file.read_text().splitlines()]
+    path = Path(traced.entries["store"] + runs.FOLDER) / runs.NAME
+    note = json.loads(path.read_text())
+    assert note["run"]["id"] == begun["run"]["runId"]
+    note["run"]["pid"] = 2**22 + 5  # more than there are
+    path.write_text(json.dumps(note))
+    done = traced.run()
+    events = [json.loads(line) for line in traced.file.read_text().splitlines()]
+    ends = {one["run"]["runId"]: one["eventType"] for one in events if one["eventType"] != "START"}
+    assert ends == {begun["run"]["runId"]: "FAIL", done.run: "COMPLETE"}
+    note["run"]["id"] = "not an id"
+    path.write_text(json.dumps(note))
+    traced.run()
+    assert len(traced.file.read_text().splitlines()) == len(events) + 2
 
 
 def test_events_are_those_of_openlineage(tmp_path: Path) -> None:
