@@ -23,16 +23,20 @@ from streampca.errors import (
     exit_code,
 )
 from streampca.operations import runs
-from streampca.operations.config import check_job, read_job
-from streampca.operations.metrics import METRICS, PREFIX, exposition
-from streampca.operations.refresh import refresh
+from streampca.operations.config import check_job
+from streampca.operations.metrics import METRICS, PREFIX, exposition, seconds_of_time
 from streampca.operations.work_folder import only_one
 from tests.operations.test_refresh import Nightly, data
 from tests.operations.test_status import aged
 
-parser = pytest.importorskip("prometheus_client.parser")
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 ALERTS = Path(__file__).parents[2] / "configs" / "schedulers" / "alerts.yaml"
+
+
+def families(text: str) -> list[Any]:
+    """What the parser of Prometheus's own client makes of a file."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    return list(parser.text_string_to_metric_families(text))
 
 
 class Watched(Nightly):
@@ -46,8 +50,9 @@ class Watched(Nightly):
     def read(self) -> dict[str, Any]:
         """Name -> value; of a metric with a label, its values by label."""
         found: dict[str, Any] = {}
-        for family in parser.text_string_to_metric_families(self.file.read_text()):
+        for family in families(self.file.read_text()):
             for sample in family.samples:
+                assert sample.labels["store"] == self.entries["store"]
                 assert sample.timestamp is None
                 labels = {k: v for k, v in sample.labels.items() if k not in ("name", "store")}
                 name = sample.name.removeprefix(PREFIX)
@@ -81,7 +86,7 @@ def test_the_file_after_a_success(tmp_path: Path) -> None:
     assert done.planned_bytes > 0
     assert done.peak_bytes > 0
     note = runs.last_run(watched.entries["store"])
-    seconds = streampca.operations.metrics.seconds_of_time(note["success"]["time"])
+    seconds = seconds_of_time(note["success"]["time"])
     assert found == {
         "run_state": {"never": 0, "running": 0, "silent": 0, "died": 0, "ended": 1},
         "last_start_timestamp_seconds": pytest.approx(seconds, abs=60),
@@ -205,8 +210,7 @@ def test_status_writes_the_file_of_a_job_that_never_ends_or_never_ran(tmp_path: 
 
 def test_labels_may_hold_anything() -> None:
     labels = {"name": 'a"b\\n\nc\\', "store": "/srv/ü\udcff{},="}
-    families = parser.text_string_to_metric_families(exposition({"last_exit_code": 0}, labels))
-    (family,) = families
+    (family,) = families(exposition({"last_exit_code": 0}, labels))
     assert family.samples[0].labels == labels | {"store": "/srv/ü?{},="}
 
 
@@ -269,17 +273,3 @@ def test_promtool_accepts_the_file_and_the_alerts(watched: Watched) -> None:
     ):
         done = subprocess.run([PROMTOOL, *command], input=text, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_job_file_says_it_all(tmp_path: Path) -> None:
-    """Read, run, and read by the parser, as an operator would."""
-    watched = Watched(tmp_path)
-    (tmp_path / "nightly.yaml").write_text(yaml.safe_dump(watched.entries))
-    refresh(read_job(tmp_path / "nightly.yaml"))
-    (family,) = [
-        one
-        for one in parser.text_string_to_metric_families(watched.file.read_text())
-        if one.name == f"{PREFIX}served_version"
-    ]
-    assert family.samples[0].labels == {"name": "nightly", "store": watched.entries["store"]}
-    assert family.type == "gauge"
