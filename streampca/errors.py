@@ -254,11 +254,15 @@ class OtherVersionWarning(UserWarning):
 
 
 class MemoryPlanWarning(UserWarning):
-    """A fit with a ``memory_limit`` took more memory than planned."""
+    """A fit took more memory than planned within its limit, or a new worker has too little."""
 
 
 class PreprocessingWarning(UserWarning):
     """New rows have weights of their own, and those of the fit are not known."""
+
+
+class UnreportedRunWarning(UserWarning):
+    """The metrics or the lineage of a run could not be written or delivered."""
 
 
 class NoGapWarning(UserWarning):
