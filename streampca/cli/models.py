@@ -10,6 +10,7 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.info import describe, print_damage
+from streampca.cli.monitor import write_distances
 from streampca.cli.options import print_answer
 from streampca.cli.outputs import check_outputs
 from streampca.cli.terminal import shown
@@ -68,6 +69,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     export = add("export", run_export, "copy a model and its scores out of one version", "?")
     export.add_argument("--model", metavar="MODEL", help="save the model here")
     export.add_argument("--scores", metavar="ZARR", help="write the scores here")
+    export.add_argument(
+        "--distances", metavar="CSV|PARQUET|ZARR", help="write T2 and SPE of its rows here"
+    )
     export.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     diff = add("diff", run_diff, "how far a version lies from another (default: the promoted one)")
     diff.add_argument("version", help="the new one")
@@ -214,10 +218,16 @@ def run_gc(arguments: argparse.Namespace) -> int:
 
 def run_export(arguments: argparse.Namespace) -> int:
     """``streampca models export``: copy a model, its scores, or both, of the same version."""
-    if not (arguments.model or arguments.scores):
-        raise InvalidInputError("nothing to copy; add --model MODEL, --scores ZARR, or both")
+    wanted = [arguments.model, arguments.scores, arguments.distances]
+    if not any(wanted):
+        raise InvalidInputError(
+            "nothing to copy; add --model MODEL, --scores ZARR or --distances CSV"
+        )
     check_outputs(
-        models=[arguments.model], arrays=[arguments.scores], overwrite=arguments.overwrite
+        models=[arguments.model],
+        arrays=[arguments.scores],
+        scores=[arguments.distances],
+        overwrite=arguments.overwrite,
     )
     store = streampca.ModelStore(arguments.store)
     copy = partial(_copy, arguments)
@@ -231,20 +241,28 @@ def run_export(arguments: argparse.Namespace) -> int:
         "id": version.id,
         "model": arguments.model,
         "scores": arguments.scores,
+        "distances": arguments.distances,
     }
-    places = " and ".join(filter(None, (arguments.model, arguments.scores)))
+    places = " and ".join(filter(None, wanted))
     print_answer(arguments, whole, f"version {version.number} copied to {shown(places)}")
     return 0
 
 
 def _copy(arguments: argparse.Namespace, version: Any) -> Any:
     scores = version.scores() if arguments.scores else None  # before anything is written
+    distances = version.distances() if arguments.distances else None
     if arguments.model:
         version.result().save(arguments.model)
     if scores is not None:
         copy_rows(scores, arguments.scores, arguments.overwrite)
         source = {"number": version.number, "id": version.id}
         mark_written(arguments.scores, mark_of(version.result()), source)
+    if distances is not None:
+        arrays, document = distances
+        values = [arrays[name] for name in ("t2", "spe", "missing")]
+        limits = {name: float(one["value"]) for name, one in document["limits"].items()}
+        samples = version.result().labels.samples
+        write_distances(arguments.distances, values, limits, samples, arguments.overwrite)
     return version
 
 

@@ -18,6 +18,7 @@ from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.drift import align, compare
 from streampca.models.results.result import Result
 from streampca.models.side_data.feature_names import check_same_features
+from streampca.operations.monitoring import refusal_of_outliers
 
 JUMP = 20.0  # the default largest ratio of total variances, either way
 GONE = 0.3  # the default largest share of samples that may be gone
@@ -27,7 +28,7 @@ GONE = 0.3  # the default largest share of samples that may be gone
 class Facts:
     """What the gates judge by.
 
-    drift : from the promoted version, JSON-ready; None without one.
+    drift : from the promoted version, JSON-ready; None without one. "outliers" are of new rows.
     removed : share of the samples of the promoted version that the source no longer has.
     other_source : in what the source is another one; "" if it is not, or was accepted.
     """
@@ -65,7 +66,7 @@ def against(
 
 def refusal(gate: Mapping[str, float], facts: Facts) -> str:
     """Why the gates refuse a version, or ""."""
-    for judge in (_of_source, _of_removed_rows, _of_drift, _of_variance):
+    for judge in (_of_source, _of_removed_rows, _of_drift, _of_outliers, _of_variance):
         if why := judge(gate, facts):
             return why
     return ""
@@ -109,7 +110,7 @@ def _of_removed_rows(gate: Mapping[str, float], facts: Facts) -> str:
 
 def _of_drift(gate: Mapping[str, float], facts: Facts) -> str:
     """The limits that a job names."""
-    if facts.drift is None or not set(gate) - {"max_removed"}:
+    if facts.drift is None or not set(gate) - {"max_removed", "max_outliers"}:
         return ""
     if "not_comparable" in facts.drift:
         return f"cannot be compared with the promoted version: {facts.drift['not_comparable']}"
@@ -122,6 +123,10 @@ def _of_drift(gate: Mapping[str, float], facts: Facts) -> str:
         if found > limit:
             return f"{value.replace('_', ' ')} {found:.4g} is over gate.{name} {limit:g}"
     return ""
+
+
+def _of_outliers(gate: Mapping[str, float], facts: Facts) -> str:
+    return refusal_of_outliers(gate, (facts.drift or {}).get("outliers"))
 
 
 def _of_variance(gate: Mapping[str, float], facts: Facts) -> str:

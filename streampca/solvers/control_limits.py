@@ -46,7 +46,10 @@ class FittedSpectrum:
             return np.ones(len(self.kept))
         others, count = self.values, 1.0
         if others is None:  # so many equal ones have the same first and second powers
-            others, count = np.array([self.rest[1] / self.rest[0]]), self.rest[0] ** 2 / self.rest[1]
+            others, count = (
+                np.array([self.rest[1] / self.rest[0]]),
+                self.rest[0] ** 2 / self.rest[1],
+            )
         gap = self.kept[:, None] * (1.0 - 1j / np.sqrt(self.freedom)) - others
         pull = count * np.sum(others / gap, axis=1) / self.freedom
         return np.asarray(np.minimum(1.0 / np.abs(1.0 + pull) ** 2, 1.0))

@@ -1,9 +1,9 @@
-"""Rows watched by a fitted PCA: T^2, squared prediction error, their limits, and who is to blame."""
+"""Rows watched by a fitted PCA: T^2, prediction errors, their limits, and what features add."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from streampca.matrix import AxisLabels
 from streampca.matrix.labels import plain
 from streampca.matrix.select import select
 from streampca.models.contract.linear import decomposition_of, in_words
-from streampca.models.explore.row_distances import COLUMNS, RowDistances
+from streampca.models.explore.row_distances import COLUMNS, FeatureShares, RowDistances
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.row_maps import RowPasses
 from streampca.solvers.control_limits import FittedSpectrum, order_statistic, rest_of_moments
@@ -101,16 +101,26 @@ class Monitor:
     def contributions(self, row: int) -> Contributions:
         """What each feature adds to T^2 and to SPE of one row. Cost: reads the row again.
 
-        Source: :class:`~streampca.models.explore.row_distances.Contributions`.
+        Source: :class:`~streampca.models.explore.row_distances.FeatureShares`.
         """
-        whole, number = self.passes.matrix, np.array([range(len(self.t2))[row]])
-        one = select(whole, samples=number)
+        return self.contributions_of([row])[0]
+
+    def contributions_of(self, rows: Sequence[int]) -> list[Contributions]:
+        """The same for several rows, by one pass over these. Memory: 16 p bytes a row."""
+        if not len(rows):
+            return []
+        whole, wanted = self.passes.matrix, np.arange(len(self.t2))[np.asarray(rows, dtype=int)]
+        numbers, places = np.unique(wanted, return_inverse=True)
+        some = select(whole, samples=numbers)
         if whole.design is not None:
-            one = one.without(whole.design[number], whole.removed)
-        passes = RowPasses(one, self.passes.options, self.passes.running, self.passes.kept_nbytes)
-        rows = self.distances.contributions()
-        t2, spe = passes.mapped("contributions", rows).in_memory(rows.width).reshape(2, -1)
-        return Contributions(t2, spe, whole.labels.features)
+            some = some.without(whole.design[numbers], whole.removed)
+        made = FeatureShares(self.distances)
+        passes = RowPasses(some, self.passes.options, self.passes.running, self.passes.kept_nbytes)
+        values = passes.mapped("contributions", made).in_memory(made.width)
+        return [
+            Contributions(*values[place].reshape(2, -1), whole.labels.features)
+            for place in places.tolist()
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without the values of single rows but for the ten farthest."""
@@ -123,13 +133,18 @@ class Monitor:
             "limits": {name: plain(vars(one)) for name, one in self.limits.items()},
             "rows_with_missing_cells": int(np.count_nonzero(self.missing)),
             "outliers": [
-                {"row": i, "sample": self.samples.name(i), **self._values(i)}
+                {
+                    "row": i,
+                    "sample": self.samples.name(i),
+                    T2: float(self.t2[i]),
+                    SPE: float(self.spe[i]),
+                    "alarms": [
+                        name for name, on in zip((T2, SPE), self.alarms[i], strict=True) if on
+                    ],
+                }
                 for i in self.outliers()[:10].tolist()
             ],
         }
-
-    def _values(self, i: int) -> dict[str, float]:
-        return {T2: float(self.t2[i]), SPE: float(self.spe[i])}
 
     def __repr__(self) -> str:
         counts = np.count_nonzero(self.alarms, axis=0)
@@ -166,9 +181,10 @@ def monitor(
     limits : "normal", for Gaussian rows: of T^2 by F (new rows) or beta (of the fit), of SPE by
         moments of the spectrum; "empirical", the quantiles of the rows of the fit, for any
         distribution; "auto" is "empirical" where ``reference`` has 10 / alpha rows or more.
-    reference : the rows of the fit, another pass. Needed for "empirical", after a fit that iterated
-        (which does not know the squares of all variances), and of uncentred rows.
-        Limits of new rows leave each of them out in turn, to first order.
+    reference : the rows of the fit, another pass; or what this function returned for them. New
+        rows need it for "empirical", after a fit that iterated (which does not know the squares of
+        all variances), and after one without centring. Limits leave each of them out in turn, to
+        first order.
     dim, remove : as for ``transform``.
 
     Missing cells are refused where the model refuses them; else scores of a row are those expected
@@ -193,23 +209,40 @@ def monitor(
     >>> seen.outliers()[0], seen.contributions(7).top(1)[0][0]
     (np.int64(7), 'feature 5')
     """
-    result = _monitored(model)
+    result = monitored(model)
     _check(alpha, rows, limits, reference)
+    if not isinstance(reference, Monitor | None):
+        again = model._passes(model._matrix(reference, dim))
+        reference = _seen(again, RowDistances.of(result, again.options), "reference")
+    known = None if reference is None else (reference.t2, reference.spe)
+    if known is not None and result.n_samples and len(known[0]) != result.n_samples:
+        raise InvalidInputError(
+            f"reference has {len(known[0])} rows, and the fit had {result.n_samples}; expected the "
+            "rows of the fit"
+        )
     passes = model._passes(model._matrix(X, dim, remove))
-    distances = RowDistances.of(result, passes.options)
-    t2, spe, missing = _distances(passes, distances, "monitor")
-    known = None
-    if reference is not None:
-        again = model._passes(model._matrix(reference, dim, remove))
-        if result.n_samples and again.matrix.shape[0] != result.n_samples:
+    return watched(result, passes, alpha, rows, limits, known)
+
+
+def watched(
+    result: PrincipalComponents,
+    passes: RowPasses,
+    alpha: float,
+    rows: str,
+    limits: str = AUTO,
+    known: tuple[Array, Array] | None = None,
+) -> Monitor:
+    """As :func:`monitor`, of opened rows.  known : T^2 and SPE of the rows of the fit, or None."""
+    seen = _seen(passes, RowDistances.of(result, passes.options), "monitor")
+    if rows == FIT:
+        if result.n_samples and len(seen.t2) != result.n_samples:
             raise InvalidInputError(
-                f"reference has {again.matrix.shape[0]} rows, and the fit had {result.n_samples}; "
-                "expected the rows of the fit"
+                f"rows='fit', and X has {len(seen.t2)} rows where the fit had {result.n_samples}"
             )
-        known = _distances(again, RowDistances.of(result, again.options), "reference")
+        known = seen.t2, seen.spe
     floor = passes.eps * result.total_variance
     found = limits_of(result, alpha, rows, limits, known, floor)
-    return Monitor(t2, spe, missing, found, alpha, rows, passes, distances)
+    return replace(seen, limits=found, alpha=alpha, rows=rows)
 
 
 def limits_of(
@@ -226,6 +259,9 @@ def limits_of(
         for what rounding leaves where the components hold all of the variance.
     Raises InvalidInputError where they are not known without these.
     """
+    if known is not None:
+        defined = np.isfinite(known[0])  # not of rows without any cell
+        known = known[0][defined], known[1][defined]
     weight = next((w for w in (result.weight, result.n_samples) if w > 0), MANY)
     centred = result.feature_mean is None
     design = 0 if result.removal is None else len(result.removal.coefficients)
@@ -242,9 +278,8 @@ def limits_of(
     kept = result.explained_variance[:k] * unit
     one = FittedSpectrum(kept, rest, values, result.n_dimensions - k, freedom, leverage)
     made = _normal_limits(one, alpha, rows) if centred and limits != EMPIRICAL else None
-    if known is not None and (
-        made is None or (limits == AUTO and len(known[0]) * alpha >= ENOUGH)
-    ):
+    enough = known is not None and len(known[0]) * alpha >= ENOUGH
+    if known is not None and (made is None or (limits == AUTO and rows == NEW and enough)):
         made = _empirical_limits(one, alpha, rows, known[0] / unit, known[1])
     if made is None:
         raise InvalidInputError(
@@ -314,20 +349,17 @@ def _empirical_limits(
         shrunk = float(np.mean(one.shrinkage())) * (one.freedom - 1.0) / one.freedom
         t2, spe = shrunk * t2 / (left * (1.0 - one.leverage)), spe / left**2
         method += ", each left out"
-    return (
-        Limit(order_statistic(t2, alpha), method),
-        Limit(order_statistic(spe, alpha), method),
-    )
+    return (Limit(order_statistic(t2, alpha), method), Limit(order_statistic(spe, alpha), method))
 
 
-def _distances(passes: RowPasses, rows: RowDistances, name: str) -> tuple[Array, Array, Array]:
-    """T^2, SPE and missing cells of all rows: one pass."""
-    values = passes.table(name, rows)
+def _seen(passes: RowPasses, distances: RowDistances, name: str) -> Monitor:
+    """All rows, without limits: one pass."""
+    values = passes.table(name, distances)
     t2, spe, missing = (np.ascontiguousarray(values[:, i]) for i in range(len(COLUMNS)))
-    return t2, spe, missing.astype(np.int64)
+    return Monitor(t2, spe, missing.astype(np.int64), {}, np.nan, FIT, passes, distances)
 
 
-def _monitored(model: Any) -> PrincipalComponents:
+def monitored(model: Any) -> PrincipalComponents:
     """The result of a fitted PCA. Raises InvalidInputError for other models."""
     result = decomposition_of(model, "monitor(PCA(5).fit(X), new)")
     if not (isinstance(result, PrincipalComponents) and result.principal):
@@ -347,5 +379,5 @@ def _check(alpha: float, rows: str, limits: str, reference: Any) -> None:
     ):
         if value not in allowed:
             raise InvalidInputError(f"{name}={value!r}; expected one of {', '.join(allowed)}")
-    if limits == EMPIRICAL and reference is None:
+    if limits == EMPIRICAL and rows == NEW and reference is None:
         raise InvalidInputError("limits='empirical' needs reference=, the rows of the fit")

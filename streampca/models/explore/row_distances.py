@@ -31,7 +31,7 @@ class RowDistances(RowMap):
 
     T^2 is the sum of scores^2 / variance, over components within the rank. SPE is the squared norm
     of what they leave of a row, over the cells that the row has. The scores of a row with missing
-    cells are their expectation given the others, under probabilistic PCA. NaN where all are missing.
+    cells are expected from the others, under probabilistic PCA. NaN where all are missing.
 
     Where samples are streamed SPE is the norm of a residual; of sparse rows, and where features
     are streamed, a difference of two norms, right to 16 eps of the norm of the row.
@@ -153,13 +153,9 @@ class RowDistances(RowMap):
         self._fill(out, scores, _difference(norms, captured), lost)
         return out
 
-    def contributions(self) -> Contributions:
-        """The map from a row to what each feature adds to both."""
-        return Contributions(self)
-
 
 @dataclass(frozen=True)
-class Contributions(RowMap):
+class FeatureShares(RowMap):
     """(rows, 2 p): what every feature adds to T^2, then to SPE; NaN for missing cells.
 
     To T^2: z_j times the sum over components of t_a v_aj / variance_a; these add up to T^2, and
