@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -123,8 +123,8 @@ class FeatureProjection(Accumulator):
 
     axis = 1
     settings = ("components", "center", "scale", "missing", "absent", "width", "counts")
-    fields: tuple[str, ...] = ("scores", "norms")
-    work_dtype: Any = None  # of products; None: that of the block
+    fields: ClassVar[tuple[str, ...]] = ("scores", "norms")
+    work_dtype: ClassVar[Any] = None  # of products; None: that of the block
 
     def __init__(
         self,

@@ -19,7 +19,9 @@ from streampca.matrix.labels import json_of
 from streampca.model_store.history import History
 from streampca.model_store.model_store import Version
 from streampca.models.results.drift import compare
+from streampca.models.results.sampled_drift import sampled_drift
 from streampca.operations.scores import mark_of
+from streampca.sources.ledger import APPENDED
 from streampca.store.sinks import copy_rows, mark_written, marked, open_written
 
 Run = Callable[[argparse.Namespace], int]
@@ -272,12 +274,27 @@ def run_diff(arguments: argparse.Namespace) -> int:
     new: Any = store.find(arguments.version)
     old: Any = store.find(arguments.other)
     drift = compare(old.result(), new.result())
+    shared = _shared_rows(store, old, new) or _shared_rows(store, new, old)
+    sampled = sampled_drift(old.result(), new.result(), shared)
     changed = _changed(old.record.get("settings", {}), new.record.get("settings", {}))
     whole = {"old": old.number, "new": new.number, "settings": changed, **drift.to_dict()}
+    whole["sampled"] = sampled.to_dict()
     lines = [f"{name}: {before!r} became {now!r}" for name, (before, now) in changed.items()]
-    lines = [f"from version {old.number} to version {new.number}", *lines, str(drift)]
+    lines = [f"from version {old.number} to version {new.number}", *lines, str(drift), str(sampled)]
     print_answer(arguments, whole, "\n".join(lines))
     return 0
+
+
+def _shared_rows(store: streampca.ModelStore, old: Version, new: Version) -> int:
+    """Rows of the old version that the new one has: all if rows were appended alone, else 0."""
+    by_id = {one.id: one for one in store.versions()}
+    one: Any = new
+    while one is not None and one.id != old.id:
+        lineage = one.record.get("lineage", {})
+        if lineage.get("change") != APPENDED:
+            return 0
+        one = by_id.get(lineage.get("parent"))
+    return 0 if one is None else int(old.record.get("samples") or 0)
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, list[Any]]:

@@ -128,7 +128,8 @@ def write_distances(
     columns |= {"T2_alarm": ~(t2 <= limits[T2]), "SPE_alarm": ~(spe <= limits[SPE])}
     table = np.column_stack([one.astype(np.float64) for one in columns.values()])
     with scores_in(path, samples, overwrite) as (place, replaces):
-        sink = ZarrSink(place, *table.shape, dims=("sample", "statistic"), overwrite=replaces)
+        rows, width = table.shape
+        sink = ZarrSink(place, rows, width, dims=("sample", "statistic"), overwrite=replaces)
         sink.array.attrs[COLUMNS] = list(columns)
         sink.write(0, table)
         sink.finish()

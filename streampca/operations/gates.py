@@ -17,6 +17,7 @@ from streampca.errors import InvalidInputError
 from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.drift import align, compare
 from streampca.models.results.result import Result
+from streampca.models.results.sampled_drift import sampled_drift
 from streampca.models.side_data.feature_names import check_same_features
 from streampca.operations.monitoring import refusal_of_outliers
 
@@ -39,11 +40,12 @@ class Facts:
 
 
 def against(
-    old: Result | None, new: Result, error: float | None, how: str
+    old: Result | None, new: Result, error: float | None, how: str, shared: int = 0
 ) -> tuple[Result, dict[str, Any] | None]:
     """(the new result aligned to the old one, its drift in JSON-ready form).
 
     error : mean squared error of the new rows under the old result.  how : see ``align``.
+    shared : rows of the old result that the new one has too; "sampled" is what follows from them.
     """
     if old is None:
         return new, None
@@ -52,6 +54,7 @@ def against(
         return new, {"not_comparable": kinds}
     try:
         drift = compare(old, new).to_dict()
+        drift["sampled"] = sampled_drift(old, new, shared).to_dict()
         new = align(new, old, how)
     except InvalidInputError as problem:
         return new, {"not_comparable": str(problem)}

@@ -290,7 +290,8 @@ class _Run:
         """Fit, judge and publish."""
         model = self._model(found, outcome, work)
         old = None if self.current is None else self.current.result()
-        result, outcome.drift = against(old, model.result_, work.error, self.job.align)
+        shared = self._old_samples(found) if outcome.change == APPENDED else 0
+        result, outcome.drift = against(old, model.result_, work.error, self.job.align, shared)
         more = self._watch(result, found, outcome)
         facts = self._facts(old, result, found, outcome)
         outcome.gate = self._refusal(facts)

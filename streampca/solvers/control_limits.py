@@ -178,6 +178,13 @@ def quantile(powers: Array, alpha: float) -> float:
     return float(mean + np.sign(skew) * deviation * (point - h) / np.sqrt(2.0 * h))
 
 
+def exceedance(powers: Array, value: float) -> float:
+    """The probability that a sum of squares exceeds a value: the inverse of :func:`quantile`."""
+    mean, variance, third = powers[0], 2.0 * powers[1], 8.0 * powers[2]
+    h = 8.0 * variance**3 / third**2
+    return float(special.chdtrc(h, max(h + (value - mean) * np.sqrt(2.0 * h / variance), 0.0)))
+
+
 def order_statistic(values: Array, alpha: float) -> float:
     """The limit that a further value of the same distribution exceeds with probability alpha.
 

@@ -185,10 +185,8 @@ def with_rest_cubes(lower: Array, spectrum: Spectrum) -> Spectrum:
     rng = np.random.default_rng(0)
     for start in range(0, min(m, PROBES), TOGETHER):
         stop = min(start + TOGETHER, m)
-        if m <= PROBES:
-            w = np.eye(m)[:, start:stop]
-        else:
-            w = rng.integers(0, 2, (m, stop - start)) * 2.0 - 1.0
+        probes = rng.integers(0, 2, (m, stop - start)) * 2.0 - 1.0
+        w = np.eye(m)[:, start:stop] if m <= PROBES else probes
         w = w - v @ (v.T @ w)
         image = (lower_product(lower, w) - (v * values) @ (v.T @ w)) / unit
         total += float(np.vdot(image, lower_product(lower, image))) / unit

@@ -117,10 +117,9 @@ class Monitor:
         made = FeatureShares(self.distances)
         passes = RowPasses(some, self.passes.options, self.passes.running, self.passes.kept_nbytes)
         values = passes.mapped("contributions", made).in_memory(made.width)
-        return [
-            Contributions(*values[place].reshape(2, -1), whole.labels.features)
-            for place in places.tolist()
-        ]
+        t2, spe = np.hsplit(values[places], 2)
+        features = whole.labels.features
+        return [Contributions(*one, features) for one in zip(t2, spe, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without the values of single rows but for the ten farthest."""
