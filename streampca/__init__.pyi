@@ -38,6 +38,7 @@ from streampca.models.explore.anndata_results import write_anndata as write_annd
 from streampca.models.explore.intrinsic_dimension import intrinsic_dimension as intrinsic_dimension
 from streampca.models.explore.monitor import Monitor as Monitor
 from streampca.models.explore.monitor import monitor as monitor
+from streampca.models.explore.monitor import outliers as outliers
 from streampca.models.explore.r2_baselines import r2_baselines as r2_baselines
 from streampca.models.explore.random_projection import RandomProjection as RandomProjection
 from streampca.models.kernel.feature_maps import map_features as map_features

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_holes, refuse_sparse_holes
-from streampca.kernels import Array, row_pieces
+from streampca.kernels import Array, row_pieces, row_product
 from streampca.kernels.least_squares import pair_columns
 
 # The squared error of the first k components, for every k at once.
@@ -266,5 +266,6 @@ def missing_pairs(mask: Array, v: Array) -> tuple[Array, Array]:
     pairs = np.zeros((len(mask), k * (k + 1) // 2))
     for part in row_pieces(columns, 8 * pairs.shape[1], PAIRS_NBYTES):
         for some in row_pieces(len(mask), 8 * (part.stop - part.start), PAIRS_NBYTES):
-            pairs[some] += mask[some, part].astype(np.float64) @ pair_columns(v[:, part].T)
+            seen = mask[some, part].astype(np.float64)
+            pairs[some] += row_product(seen, pair_columns(v[:, part].T))
     return pairs, np.count_nonzero(mask, axis=1).astype(np.float64)

@@ -21,7 +21,8 @@ class FittedSpectrum:
 
     kept : (k,) variances of the components, of divisor ``freedom``, all above 0.
     rest : (3,) sums of the first, second and third powers of all other variances.
-    values : those others, or None where they are not known one by one.
+    values, counts : (m,) those others, and how many there are of each; or a few in their place.
+    scaling : mean square of a new standardised value, over that of the rows of the fit.
     dimensions : of the space that the components leave.
     freedom : degrees of freedom of the covariance, n - 1.
     leverage : what estimating the mean costs, 1 / n; 0 without centring.
@@ -29,10 +30,12 @@ class FittedSpectrum:
 
     kept: Array
     rest: Array
-    values: Array | None
+    values: Array
+    counts: Array
     dimensions: int
     freedom: float
     leverage: float
+    scaling: float = 1.0
 
     def shrinkage(self) -> Array:
         """(k,) variance of the scores of new rows over that of the rows of the fit.
@@ -42,17 +45,13 @@ class FittedSpectrum:
         ensembles", theorem 3; beyond the noise as Bai and Ding 2012, "Estimation of spiked
         eigenvalues in spiked models", section 2.
         """
-        if not self.rest[0] > 0:
-            return np.ones(len(self.kept))
-        others, count = self.values, 1.0
-        if others is None:  # so many equal ones have the same first and second powers
-            others, count = (
-                np.array([self.rest[1] / self.rest[0]]),
-                self.rest[0] ** 2 / self.rest[1],
-            )
-        gap = self.kept[:, None] * (1.0 - 1j / np.sqrt(self.freedom)) - others
-        pull = count * np.sum(others / gap, axis=1) / self.freedom
+        pull = np.sum(self.counts * self.values / self._gap, axis=1) / self.freedom
         return np.asarray(np.minimum(1.0 / np.abs(1.0 + pull) ** 2, 1.0))
+
+    @property
+    def _gap(self) -> Array:
+        """(k, m) from each component to each of the others, without a pole."""
+        return np.asarray(self.kept[:, None] * (1.0 - 1j / np.sqrt(self.freedom)) - self.values)
 
     # -- T^2 ------------------------------------------------------------------------------------
 
@@ -85,18 +84,24 @@ class FittedSpectrum:
     # -- SPE ------------------------------------------------------------------------------------
 
     def spe_of_new(self, alpha: float) -> float:
-        """The limit of the SPE of new rows.
+        """The limit of the SPE of new rows; it is estimated, and so as F to chi-square larger."""
+        powers = self.powers_of_new()
+        h = powers[0] ** 2 / powers[1]
+        ratio = special.fdtri(h, h * self._left, 1.0 - alpha) * h / special.chdtri(h, alpha)
+        return float(ratio * quantile(powers, alpha))
 
-        Its sums of powers are those of the noise, without the bias of sample eigenvalues (the
-        moments of a Wishart matrix: Letac and Massam 2004, "All invariant moments of the Wishart
-        distribution", section 4), and of what the components miss because they are estimated.
-        The limit itself is estimated, and therefore as F to chi-square larger.
+    def powers_of_new(self) -> Array:
+        """(3,) sums of powers of the variances that make the SPE of new rows.
+
+        They are those of the noise, without the bias of sample eigenvalues (the moments of a
+        Wishart matrix: Letac and Massam 2004, "All invariant moments of the Wishart distribution",
+        section 4), and of what the components miss because they are estimated.
         """
         shrinkage = self.shrinkage()
         missed = self.kept * (np.sqrt(shrinkage) - shrinkage)
         grown = 1.0 + float(np.sum(self.kept * (1.0 - np.sqrt(shrinkage)))) / self.rest[0]
         own = _population(self.rest * grown ** np.array([1, 2, 3]), self._left, self.dimensions)
-        one, two = own[1] / own[0], own[2] / own[0]
+        one, two = (own[i] / own[0] * self._met(i) for i in (1, 2))  # (k,) variances there
         powers = own + np.array(
             [
                 np.sum(missed),
@@ -104,10 +109,13 @@ class FittedSpectrum:
                 np.sum(3 * missed * two + 3 * missed**2 * one + missed**3),
             ]
         )
-        powers *= (1.0 + self.leverage) ** np.array([1, 2, 3])
-        h = powers[0] ** 2 / powers[1]
-        ratio = special.fdtri(h, h * self._left, 1.0 - alpha) * h / special.chdtri(h, alpha)
-        return float(ratio * quantile(powers, alpha))
+        return np.asarray(powers * (self.scaling * (1.0 + self.leverage)) ** np.array([1, 2, 3]))
+
+    def _met(self, power: int) -> Array:
+        """(k,) mean of this power of the variances that a component turns to, over that of all."""
+        towards = self.counts * self.values / np.abs(self._gap) ** 2
+        mean = np.sum(towards * self.values**power, axis=1) / np.sum(towards, axis=1)
+        return np.asarray(mean * self.rest[0] / self.rest[power])
 
     def spe_of_fit(self, alpha: float) -> float:
         """The limit of the SPE of rows of the fit: n - 1 coordinates of a uniform direction.
@@ -132,6 +140,23 @@ class FittedSpectrum:
     def _left(self) -> float:
         """Degrees of freedom of what the components leave."""
         return max(self.freedom - len(self.kept), 1.0)
+
+
+def stand_ins(powers: Array, count: float) -> tuple[Array, Array]:
+    """(values, counts) of at most two variances with these sums of powers, (3,), of ``count`` ones.
+
+    Source: Golub and Meurant 2010, "Matrices, Moments and Quadrature", section 3.1 (Gauss rule).
+    """
+    first, second, third = powers
+    determinant = count * second - first**2
+    if determinant > 1e-9 * first**2:
+        sum_of_two = (count * third - first * second) / determinant
+        product = (first * third - second**2) / determinant
+        values = np.real(np.roots([1.0, -sum_of_two, product]))
+        if values[1] > 0:
+            larger = (first - values[1] * count) / (values[0] - values[1])
+            return values, np.array([larger, count - larger])
+    return np.array([second / first]), np.array([first**2 / second])
 
 
 def rest_of_moments(mean: float, variance: float, freedom: float, leverage: float) -> Array:

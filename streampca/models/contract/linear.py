@@ -250,26 +250,6 @@ class LinearModel(Estimator):
         """
         return self._gaussian("precision").precision()
 
-    def outliers(
-        self,
-        X: Any,
-        *,
-        alpha: float = 0.01,
-        rows: str = "new",
-        reference: Any = None,
-        dim: Any = None,
-        remove: Any = None,
-    ) -> Array:
-        """(m,) numbers of the rows of X that T^2 or the squared prediction error sets apart, the
-        farthest first: those in alarm in :func:`streampca.monitor`, which says more.
-
-        rows : "fit" for the rows of the fit. The rest, cost and errors: as there.
-        """
-        from streampca.models.explore.monitor import monitor
-
-        limits: dict[str, Any] = {"alpha": alpha, "rows": rows, "reference": reference}
-        return monitor(self, X, **limits, dim=dim, remove=remove).outliers()
-
     # -- under scikit-learn's names: views of ``result_``, none of which reads data --------------
 
     @property

@@ -18,7 +18,12 @@ from streampca.models.contract.linear import decomposition_of, in_words
 from streampca.models.explore.row_distances import COLUMNS, FeatureShares, RowDistances
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.models.results.row_maps import RowPasses
-from streampca.solvers.control_limits import FittedSpectrum, order_statistic, rest_of_moments
+from streampca.solvers.control_limits import (
+    FittedSpectrum,
+    order_statistic,
+    rest_of_moments,
+    stand_ins,
+)
 
 NEW, FIT = "new", "fit"
 AUTO, NORMAL, EMPIRICAL = "auto", "normal", "empirical"
@@ -90,7 +95,7 @@ class Monitor:
         return ~(values <= [self.limits[T2].value, self.limits[SPE].value])
 
     def outliers(self) -> Array:
-        """Numbers of the rows in alarm, those farthest above a limit first."""
+        """(m,) numbers of the rows in alarm, those farthest above a limit first."""
         tiny = np.finfo(float).tiny
         far = np.maximum(
             self.t2 / max(self.limits[T2].value, tiny), self.spe / max(self.limits[SPE].value, tiny)
@@ -223,6 +228,24 @@ def monitor(
     return watched(result, passes, alpha, rows, limits, known)
 
 
+def outliers(model: Any, X: Any, alpha: float = 0.01, **options: Any) -> Array:
+    """(m,) numbers of the rows that T^2 or the squared prediction error sets apart.
+
+    The farthest first. All is as for :func:`monitor`, which says more: ``monitor(...).outliers()``.
+    X : (n, p).  Cost: one pass. Raises InvalidInputError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, outliers
+    >>> X = np.random.default_rng(0).normal(size=(500, 8)) * [5, 4, 1, 1, 1, 1, 1, 1]
+    >>> X[7, 5] += 9
+    >>> int(outliers(PCA(2).fit(X), X, rows="fit")[0])
+    7
+    """
+    return monitor(model, X, alpha=alpha, **options).outliers()
+
+
 def watched(
     result: PrincipalComponents,
     passes: RowPasses,
@@ -274,8 +297,13 @@ def limits_of(
             "fit fewer components, or more rows"
         )
     rest, values = _rest(result, k, unit, freedom, leverage, known)
-    kept = result.explained_variance[:k] * unit
-    one = FittedSpectrum(kept, rest, values, result.n_dimensions - k, freedom, leverage)
+    kept, dimensions = result.explained_variance[:k] * unit, result.n_dimensions - k
+    counts = np.ones(0 if values is None else len(values))
+    if values is None:
+        values, counts = stand_ins(rest, min(dimensions, freedom - k))
+    # a new value is divided by a deviation that does not know it
+    scaling = freedom / (freedom - 2.0) if result.settings.get("scale") == "std" else 1.0
+    one = FittedSpectrum(kept, rest, values, counts, dimensions, freedom, leverage, scaling)
     made = _normal_limits(one, alpha, rows) if centred and limits != EMPIRICAL else None
     enough = known is not None and len(known[0]) * alpha >= ENOUGH
     if known is not None and (made is None or (limits == AUTO and rows == NEW and enough)):
@@ -347,6 +375,9 @@ def _empirical_limits(
         left = np.maximum(1.0 - one.leverage - t2 / one.freedom, 1e-12)  # 1 - leverage of each row
         shrunk = float(np.mean(one.shrinkage())) * (one.freedom - 1.0) / one.freedom
         t2, spe = shrunk * t2 / (left * (1.0 - one.leverage)), spe / left**2
+        if one.rest[0] > 0:  # components turn towards a row by more, where they are less certain
+            own = one.rest[0] * (1.0 - one.leverage) * float(np.mean(left**-2.0))
+            spe = spe * (one.powers_of_new()[0] / own)
         method += ", each left out"
     return (Limit(order_statistic(t2, alpha), method), Limit(order_statistic(spe, alpha), method))
 

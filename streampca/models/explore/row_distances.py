@@ -14,7 +14,7 @@ from streampca.accumulators.projection import (
     missing_cells,
     missing_pairs,
 )
-from streampca.kernels import Array
+from streampca.kernels import Array, row_product
 from streampca.kernels.least_squares import unpacked_triangle
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.matrix.tiles import tile_length
@@ -88,14 +88,14 @@ class RowDistances(RowMap):
     def _of_tile(self, tile: Any) -> tuple[Array, Array, Array | None]:
         """(scores (rows, k), what they leave of the cells (rows, p), missing cells (rows,))."""
         v, z = self.projection.components, tile.values
-        scores = z @ v.T
+        scores = row_product(z, v.T)
         mask = missing_cells(tile, self.projection.absent, 0)
         if mask is None:
-            return scores, z - scores @ v, None
+            return scores, z - row_product(scores, v), None
         rows = np.flatnonzero(mask.any(axis=1))
         pairs, _ = missing_pairs(mask[rows], v)
         scores[rows] = self.expected_scores(scores[rows], pairs)
-        left = z - scores @ v
+        left = z - row_product(scores, v)
         left[mask] = 0.0
         return scores, left, np.count_nonzero(mask, axis=1)
 
@@ -179,7 +179,9 @@ class FeatureShares(RowMap):
             one.check(block, tile)
             rows = slice(tile.start - block.start, tile.stop - block.start)
             scores, left, _ = self.distances._of_tile(tile)
-            out[rows, :p] = tile.values * ((scores / self.distances.variance) @ one.components)
+            out[rows, :p] = tile.values * row_product(
+                scores / self.distances.variance, one.components
+            )
             out[rows, p:] = left**2
             if (mask := tile.mask) is not None:
                 out[rows, :p][mask] = out[rows, p:][mask] = np.nan
