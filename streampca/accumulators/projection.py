@@ -152,7 +152,7 @@ class FeatureProjection(Accumulator):
         if self.scores is None:
             self.scores, self.norms = np.zeros((block.shape[0], len(v))), np.zeros(block.shape[0])
         scale = None if self.scale is None else block[self.scale][part]
-        if block.sparse and block.weights is None:
+        if block.sparse and block.weights is None and not self._needs_cells(block):
             if self.missing == "raise":
                 refuse_sparse_holes(block, self.absent)
             self.scores += block.entries.product(v[:, part].T, center, scale)
@@ -167,6 +167,10 @@ class FeatureProjection(Accumulator):
                 piece = z[:, j : j + TERMS]
                 self.norms += np.einsum("ij,ij->i", piece, piece)
             self._take_holes(tile, v)
+
+    def _needs_cells(self, block: Any) -> bool:
+        """Whether a sparse block has to be looked at cell by cell."""
+        return False
 
     def _take_holes(self, tile: Any, v: Array) -> None:
         """Sum up what else is wanted of the missing cells of a tile."""
@@ -207,7 +211,7 @@ class FeatureDistances(FeatureProjection):
 
     pairs : (n, k (k + 1) / 2) sums over missing cells of V_j V_j', as lower triangles.
     lost : (n,) how many cells are missing, in features that the fit observed.
-    Holes of sparse blocks count as their feature's mean.
+    Sparse blocks with holes are made dense, tile by tile.
     """
 
     fields = ("scores", "norms", "pairs", "lost")
@@ -217,6 +221,9 @@ class FeatureDistances(FeatureProjection):
         super().__init__(**settings)
         self.pairs: Any = None
         self.lost: Any = None
+
+    def _needs_cells(self, block: Any) -> bool:
+        return self.missing != "raise" and block.entries.holes is not None
 
     def _take_holes(self, tile: Any, v: Array) -> None:
         if (mask := missing_cells(tile, self.absent, tile.start)) is None:

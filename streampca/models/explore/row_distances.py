@@ -73,7 +73,7 @@ class RowDistances(RowMap):
         one, out = self.projection, np.zeros((block.length, self.width))
         if one.counts is not None:
             one.counts.refuse_block(block, one.center)
-        if block.sparse:
+        if block.sparse and (one.missing == "raise" or block.entries.holes is None):
             scores = one._of_sparse(block)
             norms = block.entries.row_norms(one.center, one.scale)
             self._fill(out, scores, _difference(norms, np.sum(scores**2, axis=1)))
