@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy
 
 from streampca.kernels import Array
 
@@ -69,17 +69,17 @@ class FittedSpectrum:
         if left <= 0:
             return float("inf")
         factor = (1.0 + self.leverage) * scale * k * self.freedom / left
-        return float(factor * special.fdtri(k, left, 1.0 - alpha))
+        return float(factor * scipy.special.fdtri(k, left, 1.0 - alpha))
 
     def t2_of_fit(self, alpha: float) -> float:
         """The limit of T^2 of rows of the fit, by beta (Tracy, Young and Mason 1992, eq. 3)."""
         k, left = len(self.kept), self.freedom - len(self.kept)
-        share = special.betaincinv(k / 2, left / 2, 1.0 - alpha) if left > 0 else 1.0
+        share = scipy.special.betaincinv(k / 2, left / 2, 1.0 - alpha) if left > 0 else 1.0
         return float((1.0 - self.leverage) * self.freedom * share)
 
     def t2_of_many(self, alpha: float) -> float:
         """The limit of T^2 by chi-square, as if the fit had infinitely many rows."""
-        return float(special.chdtri(len(self.kept), alpha))
+        return float(scipy.special.chdtri(len(self.kept), alpha))
 
     # -- SPE ------------------------------------------------------------------------------------
 
@@ -87,7 +87,9 @@ class FittedSpectrum:
         """The limit of the SPE of new rows; it is estimated, and so as F to chi-square larger."""
         powers = self.powers_of_new()
         h = powers[0] ** 2 / powers[1]
-        ratio = special.fdtri(h, h * self._left, 1.0 - alpha) * h / special.chdtri(h, alpha)
+        ratio = (
+            scipy.special.fdtri(h, h * self._left, 1.0 - alpha) * h / scipy.special.chdtri(h, alpha)
+        )
         return float(ratio * quantile(powers, alpha))
 
     def powers_of_new(self) -> Array:
@@ -180,7 +182,7 @@ def jackson_mudholkar(powers: Array, alpha: float) -> float:
     """
     first, second, third = powers
     power = 1.0 - 2.0 * first * third / (3.0 * second**2)
-    deviate = special.ndtri(1.0 - alpha) * power * np.sqrt(2.0 * second) / first
+    deviate = scipy.special.ndtri(1.0 - alpha) * power * np.sqrt(2.0 * second) / first
     return float(first * (deviate + 1.0 + second * power * (power - 1.0) / first**2) ** (1 / power))
 
 
@@ -197,9 +199,9 @@ def quantile(powers: Array, alpha: float) -> float:
     deviation = np.sqrt(variance)
     skew = third / variance**1.5
     if abs(skew) < 1e-4:
-        return float(mean + deviation * special.ndtri(1.0 - alpha))
+        return float(mean + deviation * scipy.special.ndtri(1.0 - alpha))
     h = 8.0 / skew**2
-    point = special.chdtri(h, alpha if skew > 0 else 1.0 - alpha)
+    point = scipy.special.chdtri(h, alpha if skew > 0 else 1.0 - alpha)
     return float(mean + np.sign(skew) * deviation * (point - h) / np.sqrt(2.0 * h))
 
 
@@ -207,7 +209,9 @@ def exceedance(powers: Array, value: float) -> float:
     """The probability that a sum of squares exceeds a value: the inverse of :func:`quantile`."""
     mean, variance, third = powers[0], 2.0 * powers[1], 8.0 * powers[2]
     h = 8.0 * variance**3 / third**2
-    return float(special.chdtrc(h, max(h + (value - mean) * np.sqrt(2.0 * h / variance), 0.0)))
+    return float(
+        scipy.special.chdtrc(h, max(h + (value - mean) * np.sqrt(2.0 * h / variance), 0.0))
+    )
 
 
 def order_statistic(values: Array, alpha: float) -> float:

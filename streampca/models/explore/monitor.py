@@ -72,6 +72,18 @@ class Monitor:
     t2, spe : (n,) Hotelling's T^2 and the squared prediction error; NaN in a row without a cell.
     missing : (n,) missing cells.  limits : of "t2" and "spe".
     alpha : the probability by which each was chosen.  rows : "new" or "fit".
+    passes, distances : the rows, to be read again, and the map that was applied.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, monitor
+    >>> X = np.random.default_rng(0).normal(size=(500, 8)) * [4, 4, 1, 1, 1, 1, 1, 1]
+    >>> seen = monitor(PCA(2).fit(X), X, rows="fit")
+    >>> seen.limits["t2"].method, round(seen.limits["t2"].value, 2)
+    ('beta', 9.14)
+    >>> seen.alarms.shape, int(seen.alarms[:, 0].sum())
+    ((500, 2), 4)
     """
 
     t2: Array
@@ -206,8 +218,8 @@ def monitor(
     >>> import numpy as np
     >>> from streampca import PCA, monitor
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(500, 8)) * [5, 4, 1, 1, 1, 1, 1, 1]
-    >>> new = rng.normal(size=(200, 8)) * [5, 4, 1, 1, 1, 1, 1, 1]
+    >>> X = rng.normal(size=(500, 8)) * [4, 4, 1, 1, 1, 1, 1, 1]
+    >>> new = rng.normal(size=(200, 8)) * [4, 4, 1, 1, 1, 1, 1, 1]
     >>> new[7, 5] += 9
     >>> seen = monitor(PCA(2).fit(X), new)
     >>> seen.outliers()[0], seen.contributions(7).top(1)[0][0]
@@ -238,7 +250,7 @@ def outliers(model: Any, X: Any, alpha: float = 0.01, **options: Any) -> Array:
     --------
     >>> import numpy as np
     >>> from streampca import PCA, outliers
-    >>> X = np.random.default_rng(0).normal(size=(500, 8)) * [5, 4, 1, 1, 1, 1, 1, 1]
+    >>> X = np.random.default_rng(0).normal(size=(500, 8)) * [4, 4, 1, 1, 1, 1, 1, 1]
     >>> X[7, 5] += 9
     >>> int(outliers(PCA(2).fit(X), X, rows="fit")[0])
     7

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 from streampca.kernels import Array, reciprocal
 from streampca.matrix.labels import plain
@@ -110,12 +110,12 @@ def sampled_drift(old: Decomposition, new: Decomposition, shared: int = 0) -> Sa
             [_tail(1 - c**2, row, times) for c, row in zip(drift.cosine, turns, strict=True)]
         ),
         variance_error=np.full(k, np.sqrt(2.0 * chance)),
-        spectrum_p=float(special.chdtrc(k, np.sum(ratios**2) / (2.0 * chance))),
+        spectrum_p=float(scipy.special.chdtrc(k, np.sum(ratios**2) / (2.0 * chance))),
         rest_ratio=ratio,
-        rest_p=float(special.erfc(abs(np.log(ratio)) / np.sqrt(4.0 * chance / count)))
+        rest_p=float(scipy.special.erfc(abs(np.log(ratio)) / np.sqrt(4.0 * chance / count)))
         if ratio > 0 and count > 0
         else np.nan,
-        mean_p=float(special.chdtrc(k, np.sum(within**2 / values[:k]) / chance)),
+        mean_p=float(scipy.special.chdtrc(k, np.sum(within**2 / values[:k]) / chance)),
         mean_rest_p=_tail(away, chance * noise, count),
     )
 
