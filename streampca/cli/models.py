@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -262,7 +263,8 @@ def _copy(arguments: argparse.Namespace, version: Any) -> Any:
     if distances is not None:
         arrays, document = distances
         values = [arrays[name] for name in ("t2", "spe", "missing")]
-        limits = {name: float(one["value"]) for name, one in document["limits"].items()}
+        found = {name: one["value"] for name, one in document["limits"].items()}
+        limits = {name: math.inf if one is None else float(one) for name, one in found.items()}
         samples = version.result().labels.samples
         write_distances(arguments.distances, values, limits, samples, arguments.overwrite)
     return version

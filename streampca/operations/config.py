@@ -177,6 +177,8 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
                 f"{origin.at(name)}: {' or '.join(MONITORED)} watch rows, a {kind} does not; "
                 "leave it out"
             )
+    if checked.get("monitor", {}).get("alpha", 0.0) >= 1.0:
+        raise ConfigError(f"{origin.at('monitor.alpha')}: expected less than 1")
     _check_places(checked, origin)
     return Job(**checked, file=origin.path)
 

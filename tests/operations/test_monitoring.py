@@ -85,6 +85,8 @@ def test_only_a_pca_watches_rows_and_a_version_says_what_it_lacks(tmp_path: Path
             del job["monitor"]
         with pytest.raises(ConfigError, match=f"job: {kind}: PCA or .* a PPCA does not"):
             check_job(job, "job")
+    with pytest.raises(ConfigError, match=r"job: monitor.alpha: expected less than 1"):
+        check_job({**nights.entries, "monitor": {"alpha": 5}}, "job")
     del nights.entries["monitor"]
     nights.run()
     with pytest.raises(SourceError, match="version 1 keeps no T2 and SPE"):

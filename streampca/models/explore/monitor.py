@@ -314,7 +314,8 @@ def limits_of(
     if values is None:
         values, counts = stand_ins(rest, min(dimensions, freedom - k))
     # a new value is divided by a deviation that does not know it
-    scaling = freedom / (freedom - 2.0) if result.settings.get("scale") == "std" else 1.0
+    divided = result.settings.get("scale") == "std" and freedom > 2.0
+    scaling = freedom / (freedom - 2.0) if divided else 1.0
     one = FittedSpectrum(kept, rest, values, counts, dimensions, freedom, leverage, scaling)
     made = _normal_limits(one, alpha, rows) if centred and limits != EMPIRICAL else None
     enough = known is not None and len(known[0]) * alpha >= ENOUGH
@@ -355,7 +356,7 @@ def _rest(
         return np.array([first, second, third]) * unit ** np.array([1, 2, 3]), None
     if known is None:
         raise InvalidInputError(
-            "this fit iterated, and does not know the squares of all variances, which limits of "
+            "this fit iterated, and does not know the powers of all variances, which limits of "
             "SPE need; give reference=, the rows of the fit, or fit with solver='scatter' or 'gram'"
         )
     return rest_of_moments(known[1].mean(), known[1].var(ddof=1), freedom, leverage), None
