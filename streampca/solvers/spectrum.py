@@ -168,7 +168,7 @@ def svd_of_r(r: Array) -> Spectrum:
     return Spectrum(values, vectors, 0.0, float(np.sum(values)), float(np.sum(values**2)), 0.0)
 
 
-PROBES, TOGETHER = 128, 8  # random vectors for a trace, and how many are held at a time
+PROBES, TOGETHER = 128, 32  # random vectors for a trace, and how many are held at a time
 
 
 def with_rest_cubes(lower: Array, spectrum: Spectrum) -> Spectrum:
@@ -176,7 +176,7 @@ def with_rest_cubes(lower: Array, spectrum: Spectrum) -> Spectrum:
 
     lower : (m, m) the matrix, as for :func:`eigh_lower`. Exact where m <= 128; else the standard
     error is the share sqrt(2 / 128) of the root of their sixth powers.
-    Cost: 512 m^2 flops, 192 m bytes.
+    Cost: 512 m^2 flops, 1,024 m bytes.
     Source: Hutchinson 1990, "A stochastic estimator of the trace of the influence matrix for
     Laplacian smoothing splines", eq. 2.
     """
