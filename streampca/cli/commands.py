@@ -32,6 +32,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "plan": ("fit", "what a fit would do; reads no data"),
     "fit": ("fit", "fit a PCA or another model, report it, save it"),
     "transform": ("fit", "scores of new rows on a saved model"),
+    "monitor": ("monitor", "rows that a saved PCA does not expect: T^2, prediction errors, limits"),
     "info": ("info", "describe a saved model or a source"),
     "prune": ("genotypes", "variants in approximate linkage equilibrium"),
     "relate": ("relate", "kinship (KING) or relationship (GRM) of all pairs of samples"),
@@ -68,6 +69,10 @@ EXAMPLES = {  # command -> lines of its --help
         "fit matrix.zarr --model ppca -k 5 -o ppca",
     ],
     "transform": ["transform model new.zarr -o new-scores.zarr"],
+    "monitor": [
+        "monitor model new.zarr -o distances.csv",
+        "monitor model matrix.zarr --rows fit --reference matrix.zarr --json",
+    ],
     "info": ["info model", "info matrix.zarr"],
     "prune": ["prune x.bed --ld-r2 0.2 -o x.prune.in"],
     "relate": [

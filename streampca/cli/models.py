@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.info import describe, print_damage
+from streampca.cli.monitor import write_distances
 from streampca.cli.options import print_answer
 from streampca.cli.outputs import check_outputs
 from streampca.cli.terminal import shown
@@ -18,7 +20,9 @@ from streampca.matrix.labels import json_of
 from streampca.model_store.history import History
 from streampca.model_store.model_store import Version
 from streampca.models.results.drift import compare
+from streampca.models.results.sampled_drift import sampled_drift
 from streampca.operations.scores import mark_of
+from streampca.sources.ledger import APPENDED
 from streampca.store.sinks import copy_rows, mark_written, marked, open_written
 
 Run = Callable[[argparse.Namespace], int]
@@ -68,6 +72,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     export = add("export", run_export, "copy a model and its scores out of one version", "?")
     export.add_argument("--model", metavar="MODEL", help="save the model here")
     export.add_argument("--scores", metavar="ZARR", help="write the scores here")
+    export.add_argument(
+        "--distances", metavar="CSV|PARQUET|ZARR", help="write T2 and SPE of its rows here"
+    )
     export.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     diff = add("diff", run_diff, "how far a version lies from another (default: the promoted one)")
     diff.add_argument("version", help="the new one")
@@ -214,10 +221,16 @@ def run_gc(arguments: argparse.Namespace) -> int:
 
 def run_export(arguments: argparse.Namespace) -> int:
     """``streampca models export``: copy a model, its scores, or both, of the same version."""
-    if not (arguments.model or arguments.scores):
-        raise InvalidInputError("nothing to copy; add --model MODEL, --scores ZARR, or both")
+    wanted = [arguments.model, arguments.scores, arguments.distances]
+    if not any(wanted):
+        raise InvalidInputError(
+            "nothing to copy; add --model MODEL, --scores ZARR or --distances CSV"
+        )
     check_outputs(
-        models=[arguments.model], arrays=[arguments.scores], overwrite=arguments.overwrite
+        models=[arguments.model],
+        arrays=[arguments.scores],
+        scores=[arguments.distances],
+        overwrite=arguments.overwrite,
     )
     store = streampca.ModelStore(arguments.store)
     copy = partial(_copy, arguments)
@@ -231,20 +244,29 @@ def run_export(arguments: argparse.Namespace) -> int:
         "id": version.id,
         "model": arguments.model,
         "scores": arguments.scores,
+        "distances": arguments.distances,
     }
-    places = " and ".join(filter(None, (arguments.model, arguments.scores)))
+    places = " and ".join(filter(None, wanted))
     print_answer(arguments, whole, f"version {version.number} copied to {shown(places)}")
     return 0
 
 
 def _copy(arguments: argparse.Namespace, version: Any) -> Any:
     scores = version.scores() if arguments.scores else None  # before anything is written
+    distances = version.distances() if arguments.distances else None
     if arguments.model:
         version.result().save(arguments.model)
     if scores is not None:
         copy_rows(scores, arguments.scores, arguments.overwrite)
         source = {"number": version.number, "id": version.id}
         mark_written(arguments.scores, mark_of(version.result()), source)
+    if distances is not None:
+        arrays, document = distances
+        values = [arrays[name] for name in ("t2", "spe", "missing")]
+        found = {name: one["value"] for name, one in document["limits"].items()}
+        limits = {name: math.inf if one is None else float(one) for name, one in found.items()}
+        samples = version.result().labels.samples
+        write_distances(arguments.distances, values, limits, samples, arguments.overwrite)
     return version
 
 
@@ -254,12 +276,27 @@ def run_diff(arguments: argparse.Namespace) -> int:
     new: Any = store.find(arguments.version)
     old: Any = store.find(arguments.other)
     drift = compare(old.result(), new.result())
+    shared = _shared_rows(store, old, new) or _shared_rows(store, new, old)
+    sampled = sampled_drift(old.result(), new.result(), shared)
     changed = _changed(old.record.get("settings", {}), new.record.get("settings", {}))
     whole = {"old": old.number, "new": new.number, "settings": changed, **drift.to_dict()}
+    whole["sampled"] = sampled.to_dict()
     lines = [f"{name}: {before!r} became {now!r}" for name, (before, now) in changed.items()]
-    lines = [f"from version {old.number} to version {new.number}", *lines, str(drift)]
+    lines = [f"from version {old.number} to version {new.number}", *lines, str(drift), str(sampled)]
     print_answer(arguments, whole, "\n".join(lines))
     return 0
+
+
+def _shared_rows(store: streampca.ModelStore, old: Version, new: Version) -> int:
+    """Rows of the old version that the new one has: all if rows were appended alone, else 0."""
+    by_id = {one.id: one for one in store.versions()}
+    one: Any = new
+    while one is not None and one.id != old.id:
+        lineage = one.record.get("lineage", {})
+        if lineage.get("change") != APPENDED:
+            return 0
+        one = by_id.get(lineage.get("parent"))
+    return 0 if one is None else int(old.record.get("samples") or 0)
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, list[Any]]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from streampca.errors import InvalidInputError, SourceError
 from streampca.model_store.history import Entry, History
 from streampca.model_store.stored_version import Part, StoredVersion
@@ -20,6 +22,7 @@ from streampca.store.places import left_over
 from streampca.store.sinks import version_of
 
 SCORES = "scores"  # name of a part of a version, and of the array in it
+MONITOR = "monitor"  # the part with T^2 and SPE of the rows of the fit
 
 
 class Version(StoredVersion):
@@ -60,6 +63,16 @@ class Version(StoredVersion):
         Raises SourceError if the version has none.
         """
         return self.rows(SCORES, SCORES)
+
+    def distances(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """(``t2``, ``spe`` and ``missing`` (n,) of the rows of the fit; their limits and counts),
+        as :func:`streampca.monitor` gives them. Raises SourceError if the version has none."""
+        if MONITOR not in self.parts:
+            raise SourceError(
+                f"version {self.number} keeps no T2 and SPE of its rows; those that a job with a "
+                "section monitor makes do. Now: streampca monitor MODEL SOURCE --rows fit"
+            )
+        return self.read(MONITOR)
 
     def __repr__(self) -> str:
         return f"<Version {self.number} ({self.id}) in {self.backend.place}>"

@@ -93,7 +93,14 @@ it refuses a version whose total variance is that of the old one many times over
 (`max_variance_ratio`, by default 20), one of a source that lost many samples (`max_removed`, by
 default .3 of them), and one of another source: at another place with other rows, or with other
 features (`--accept-source` takes it). Such a version stays as a candidate, is not computed again,
-and `streampca models promote models/nightly 8` takes it.
+and `streampca models promote models/nightly 8` takes it. `max_outliers` refuses a version where
+the promoted one does not expect that share of the appended rows (`help(streampca.monitor)`).
+
+**Watching rows.** With `monitor: {alpha: 0.01}` every version keeps T^2 and the squared prediction
+error of the rows of its fit, which do not change when rows come, and their limits:
+`streampca models export models/nightly --distances rows.csv`, `store.latest().distances()`.
+`drift.outliers` of the outcome says how many of the appended rows the promoted version does not
+expect, and which most.
 
 **Scores** (`scores:`) are part of a version: they become visible in the same commit and go with it.
 `path:` names a place for a copy of the served ones, with number and id in the attribute

@@ -16,8 +16,8 @@ from typing import Any
 from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError, hide_secrets
 from streampca.matrix.labels import plain
 from streampca.model_store.history import History, now
-from streampca.model_store.model_store import SCORES, ModelStore, Version, record_of_scores
-from streampca.model_store.stored_version import new_id
+from streampca.model_store.model_store import MONITOR, SCORES, ModelStore, Version, record_of_scores
+from streampca.model_store.stored_version import Part, new_id
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.results.result import Result
@@ -25,6 +25,7 @@ from streampca.operations.config import Job
 from streampca.operations.gates import Facts, against, other_source, refusal, share_gone
 from streampca.operations.least_work import Work
 from streampca.operations.lineage import schema_of
+from streampca.operations.monitoring import distances_of_fit, new_rows_under
 from streampca.operations.observers import check_places, observed
 from streampca.operations.outcome import (
     ALREADY,
@@ -307,10 +308,11 @@ class _Run:
         """Fit, judge and publish."""
         model = self._model(found, outcome, work)
         old = None if self.current is None else self.current.result()
-        result, outcome.drift = against(old, model.result_, work.error, self.job.align)
+        shared = self._old_samples(found) if outcome.change == APPENDED else 0
+        result, outcome.drift = against(old, model.result_, work.error, self.job.align, shared)
+        more = self._watch(result, found, outcome)
         facts = self._facts(old, result, found, outcome)
         outcome.gate = self._refusal(facts)
-        more = {}
         if found.source is None and stamp_of(self.job, found.matrix) != found.stat:
             raise ChangingSourceError(f"{self.job.source['path']} was changed while it was read")
         if found.source is not None and found.seen is not None:
@@ -356,6 +358,18 @@ class _Run:
         if self.job.keep is not None:
             outcome.removed = len(self.store.gc(self.job.keep))
         return outcome
+
+    def _watch(self, result: Result, found: State, outcome: Outcome) -> dict[str, Part]:
+        """New rows as the promoted version sees them, in the outcome; the part of the new one."""
+        wanted = bool(self.job.monitor)
+        if (wanted or "max_outliers" in self.job.gate) and outcome.change == APPENDED:
+            assert self.current is not None
+            new = self._new_rows(found)
+            seen = new_rows_under(self.job, self.current, new, self.scheduler)
+            outcome.drift = {**(outcome.drift or {}), "outliers": seen}
+        if not wanted:
+            return {}
+        return {MONITOR: distances_of_fit(self.job, result, found.matrix, self.scheduler)}
 
     def _facts(self, old: Result | None, new: Result, found: State, outcome: Outcome) -> Facts:
         """What the gates judge by."""

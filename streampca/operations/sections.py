@@ -172,6 +172,17 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "share of the old version's samples that the source may have lost (default: 0.3)",
             least=0,
         ),
+        "max_outliers": Entry(
+            NUMBER,
+            "share of appended rows that the promoted PCA does not expect, by T2 or prediction "
+            "error; 1 % by each are in control (monitor.alpha)",
+            least=0,
+        ),
+    },
+    "monitor": {
+        "alpha": Entry(
+            NUMBER, "share of rows in control above the limit of T2, and of SPE", 0.01, above=0
+        )
     },
     "scores": {
         "path": Entry(
@@ -234,7 +245,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
     },
 }
-OPTIONAL = ("gate", "scores", "freshness", "logging", "lineage", "cluster")
+OPTIONAL = ("gate", "monitor", "scores", "freshness", "logging", "lineage", "cluster")
 
 
 # What an entry may hold.

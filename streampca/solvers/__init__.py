@@ -64,6 +64,7 @@ from streampca.solvers.spectrum import (
     signs_of_components,
     singular_form,
     svd_of_r,
+    with_rest_cubes,
 )
 from streampca.solvers.tracy_widom import (
     TracyWidom,
@@ -144,4 +145,5 @@ __all__ = [
     "undetermined_after",
     "varimax",
     "varimax_of_r",
+    "with_rest_cubes",
 ]

@@ -183,6 +183,7 @@ def assemble(
         explained_variance=spectrum.values / divisor,
         total_variance=spectrum.total / divisor,
         total_squares=spectrum.squares / divisor**2,
+        rest_cubes=spectrum.rest_cubes / divisor**3,
         spectrum=None if fitted.all_values is None else fitted.all_values / divisor,
         ddof=request.ddof,
         rank=fitted.rank,

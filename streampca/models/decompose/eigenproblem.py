@@ -33,6 +33,7 @@ from streampca.solvers import (
     signs,
     solver_floor,
     tracy_widom_test,
+    with_rest_cubes,
 )
 from streampca.store import Sink
 
@@ -210,11 +211,13 @@ def solve_symmetric(lower: Array, request: Request, limit: int) -> tuple[Spectru
     if request.n_components == TRACY_WIDOM and len(lower) > 2 * LEADING:
         spectrum = eigh_lower(lower, LEADING)
         if significant(spectrum, len(lower) - request.center) < LEADING:
+            spectrum = with_rest_cubes(lower, spectrum)
             return spectrum, np.append(spectrum.values, spectrum.next_value), False
     if k is None or k >= len(lower):
         spectrum = eigh_lower(lower)
         return spectrum, spectrum.values, True
     spectrum = eigh_lower(lower, max(k, 1))  # without any component, the largest gives the scale
+    spectrum = with_rest_cubes(lower, spectrum)
     return spectrum, np.append(spectrum.values, spectrum.next_value), k + 1 >= len(lower)
 
 
