@@ -1,0 +1,402 @@
+"""How sure the sample makes components: errors and intervals, and their pictures in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import expit, logit, ndtr, ndtri
+from scipy.stats import chi2
+
+from streampca.errors import InvalidInputError
+from streampca.html import card, preformatted
+from streampca.kernels import Array, reciprocal
+from streampca.models.results.decomposition import PrincipalComponents
+
+INTERVALS = ("studentized", "percentile", "bca")
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Positive numbers, one for each component, and how they vary between samples.
+
+    values, errors : (k,) and their standard errors.
+    replicates : (R, k) the same of resamples; None where errors come from a formula.
+    log_error, log_errors : (k,) and (R, k) standard errors of the logarithms within the sample and
+        within each resample (delta method).  acceleration : (k,) of BCa intervals.
+    shares : whether they are shares, at most 1.
+    left_out : (k,) variance of the logarithms that directions without scores add.
+    """
+
+    values: Array
+    errors: Array
+    shares: bool = False
+    replicates: Array | None = None
+    log_error: Any = None
+    log_errors: Any = None
+    acceleration: Any = None
+    left_out: Any = 0.0
+
+    def interval(self, level: float = 0.95, kind: str = "studentized") -> Array:
+        """(k, 2) ends of intervals that hold the value of the population at this level.
+
+        kind : of a bootstrap. "studentized", on the scale of the logarithm (shares: of the logit);
+        "percentile"; or "bca", corrected for bias and acceleration. Errors of a formula or a
+        jackknife give a normal interval on that scale.
+        Raises InvalidInputError.
+        Source: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", sections 12.5, 13.3
+        and 14.3.
+        """
+        z = _deviations(level)
+        if kind not in INTERVALS:
+            raise InvalidInputError(f"kind={kind!r}; expected one of {INTERVALS}")
+        centre, slope = self._link(self.values), self._slope(self.values)
+        if self.replicates is None:
+            ends = np.array([[-z], [z]]) * self.errors * reciprocal(self.values) * slope
+        elif kind == "studentized":
+            ends = self._studentized(z, centre) * self.log_error * slope
+        else:
+            low, high = self._tails(z) if kind == "bca" else (ndtr(-z), ndtr(z))
+            ends = _quantiles(self._link(self.replicates), low, high) - centre
+        if np.any(self.left_out):
+            ends = np.sign([[-1.0], [1.0]]) * np.hypot(ends, z * np.sqrt(self.left_out) * slope)
+        found = centre + ends
+        return np.asarray((expit if self.shares else np.exp)(found).T)
+
+    def _studentized(self, z: float, centre: Array) -> Array:
+        """(2, k) quantiles by which the errors are multiplied."""
+        assert self.replicates is not None
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = self.log_errors * self._slope(self.replicates)
+            t = (self._link(self.replicates) - centre) / error
+        t = np.where(np.isfinite(t), t, np.sign(self.replicates - self.values) * 1e9)
+        return -_quantiles(t, ndtr(z), ndtr(-z))
+
+    def _tails(self, z: float) -> tuple[Array, Array]:
+        assert self.replicates is not None
+        number = len(self.replicates)
+        below = np.count_nonzero(self.replicates < self.values, axis=0) / number
+        bias = ndtri(np.clip(below, 1.0 / number, 1.0 - 1.0 / number))
+        low, high = (
+            ndtr(bias + (bias + end) / (1.0 - self.acceleration * (bias + end))) for end in (-z, z)
+        )
+        return low, high
+
+    def _link(self, values: Array) -> Array:
+        least = np.finfo(np.float64).tiny
+        if self.shares:
+            return np.asarray(logit(np.clip(values, least, 1.0 - 1e-15)))
+        return np.log(np.maximum(values, least))
+
+    def _slope(self, values: Array) -> Array:
+        """Of the link, on the scale of the logarithm."""
+        return (
+            1.0 / (1.0 - np.minimum(values, 1.0 - 1e-15)) if self.shares else np.ones_like(values)
+        )
+
+
+def _quantiles(values: Array, low: Any, high: Any) -> Array:
+    """(2, k) of the columns of values (R, k).  low, high : numbers, or one for each column."""
+    ends = np.broadcast_to(low, values.shape[1:]), np.broadcast_to(high, values.shape[1:])
+    found = [[np.quantile(c, q) for c, q in zip(values.T, end, strict=True)] for end in ends]
+    return np.array(found)
+
+
+def _deviations(level: float) -> float:
+    """Of a normal distribution, which hold the share ``level``. Raises InvalidInputError."""
+    if not 0.0 < level < 1.0:
+        raise InvalidInputError(f"level={level!r}; expected a share such as 0.95")
+    return float(ndtri(0.5 + 0.5 * level))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Directions of which no scores are known.
+
+    variance : of all of them.  largest : at most that of one.  squares : at most the sum of the
+    squares of their variances.  units : independent units of the sample.
+    """
+
+    variance: float
+    largest: float
+    squares: float
+    units: int
+
+    @classmethod
+    def of(cls, result: PrincipalComponents, r: int, units: int) -> LeftOut:
+        """Of a result, beyond its first r components."""
+        values = result.explained_variance[:r]
+        if result.rank_is_exact and result.rank <= r:
+            return cls(0.0, 0.0, 0.0, units)
+        rest = max(result.total_variance - float(np.sum(values)), 0.0)
+        largest = float(values[-1])
+        if result.spectrum is not None and len(result.spectrum) > r:
+            largest = float(result.spectrum[r])
+        elif result.n_components > r:
+            largest = float(result.explained_variance[r])
+        elif result.certificate is not None:
+            largest -= float(result.certificate.gap[r - 1])
+        largest = min(max(largest, 0.0), rest)
+        squares = result.total_squares - float(np.sum(values**2))
+        return cls(rest, largest, squares if squares >= 0 else largest * rest, units)
+
+    def tilts(self, variances: Array, into: Any) -> Array:
+        """(k,) or (k, p) variance of the part of components that lies in directions left out.
+
+        into : the variance of these directions, or (p,) that of each feature in them.
+        Source: Anderson 1963, "Asymptotic theory for principal component analysis", Ann. Math.
+        Stat. 34, 122, section 2: the sum over m of l_i l_m / (n (l_i - l_m)^2), each gap at least
+        that to the largest.
+        """
+        if self.variance <= 0:
+            return np.zeros(np.shape(variances) + np.shape(into))
+        factors = variances / self._gaps(variances) ** 2 / max(self.units - 1, 1)
+        return np.asarray(np.multiply.outer(factors, into))
+
+    def shifts(self, variances: Array) -> Array:
+        """(k,) by how much more than here variances of refitted resamples rise, to first order."""
+        coupling = variances * self.variance / max(self.units - 1, 1)
+        return np.minimum(coupling / self._gaps(variances), np.sqrt(coupling))
+
+    def _gaps(self, variances: Array) -> Array:
+        return np.maximum(variances - self.largest, 1e-6 * variances)
+
+
+@dataclass(frozen=True, repr=False)
+class SampleCertainty:
+    """What :func:`bootstrap`, :func:`jackknife` and :func:`sampling_errors` return.
+
+    It says how far components of another sample of the same population would lie from these.
+    The certificate of the model bounds the errors of the arithmetic; :meth:`table` shows both.
+
+    result : of the fit, whose components and variances these are.
+    method : "bootstrap", "jackknife" or "asymptotic".  drawn : what was resampled, in words.
+    variances, shares : :class:`Estimates` of the k components.
+    cosines : (R, k) of the angles between components of resamples and those of the sample; None
+        without a bootstrap.  span_cosines : (R,) of the largest angle between their spans.
+    deviations : (R, k, r + 1), sums of whose products are covariances of components in terms of
+        the r components of the sample; the last entry is that of the scores of the mean row.
+    scores : (n, r) of the rows that were resampled; None from a formula.
+    left_out : what the model has no scores of, which enters by a bound.
+    by_features : whether features were left out: then angles are those of unit scores, (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, bootstrap
+    >>> X = np.random.default_rng(0).normal(size=(100, 4)) * [4, 2, 1, 1]
+    >>> sure = bootstrap(PCA(4).fit(X), X, n_resamples=200, n_components=2)
+    >>> sure
+    <SampleCertainty: bootstrap, 200 resamples of 100 rows; exact>
+    >>> sure.variances.interval().shape, sure.component_errors().shape
+    ((2, 2), (2, 4))
+    >>> low, high = sure.variances.interval()[0]
+    >>> bool(low < 16 < high)
+    True
+    """
+
+    result: PrincipalComponents
+    method: str
+    drawn: str
+    variances: Estimates
+    shares: Estimates
+    deviations: Array
+    left_out: LeftOut
+    cosines: Array | None = None
+    span_cosines: Array | None = None
+    scores: Array | None = None
+    by_features: bool = False
+    picture: ClassVar[str] = "scree(model, certainty=found)"
+
+    @property
+    def n_components(self) -> int:
+        """k."""
+        return len(self.variances.values)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the scores span the rows: nothing is neglected."""
+        return self.left_out.variance <= 0
+
+    def angles(self, level: float = 0.95) -> Array:
+        """(k,) radians; the component of the population is within this angle, at this level.
+
+        pi/2 where the sample does not determine the direction. By quantiles of a bootstrap, else
+        of the sum of squares of normal deviations (Satterthwaite's approximation).
+        """
+        _deviations(level)
+        if self.cosines is not None:
+            square = 1.0 - np.quantile(self.cosines, 1.0 - level, axis=0) ** 2
+        else:
+            covariances = np.einsum("bki,bkj->kij", *[self.deviations[:, :, :-1]] * 2)
+            traces = np.einsum("kii->k", covariances)
+            squares = np.einsum("kij,kij->k", covariances, covariances) * reciprocal(traces)
+            freedom = np.maximum(traces * reciprocal(squares), 1.0)
+            square = squares * chi2.ppf(level, freedom)
+        square = square + self.left_out.tilts(self.variances.values, self.left_out.variance)
+        return np.arcsin(np.sqrt(np.clip(square, 0.0, 1.0)))
+
+    def span_angle(self, level: float = 0.95) -> float:
+        """The largest angle between the span of the k components and that of the population.
+
+        Raises InvalidInputError without a bootstrap.
+        """
+        _deviations(level)
+        if self.span_cosines is None:
+            raise InvalidInputError("span_angle() needs streampca.bootstrap(model)")
+        square = 1.0 - float(np.quantile(self.span_cosines, 1.0 - level)) ** 2
+        tilts = self.left_out.tilts(self.variances.values, self.left_out.variance)
+        return float(np.arcsin(np.sqrt(np.clip(square + tilts.sum(), 0.0, 1.0))))
+
+    def component_errors(self) -> Array:
+        """(k, p) standard errors of the entries of the components (unit vectors).
+
+        Times the root of the variance they are those of loadings. Directions without scores add
+        a bound to each entry, by the variance of its feature in them.
+        Cost: k r^2 p flops, r p memory: resamples are rotations of the r components.
+        Raises InvalidInputError where the fit has no components.
+        """
+        if self.by_features:
+            raise InvalidInputError(
+                "a jackknife over features says nothing of components; leave "
+                "rows out: streampca.jackknife(model, X)"
+            )
+        r = self.deviations.shape[2] - 1
+        components = np.asarray(self.result.require_components()[:r], dtype=np.float64)
+        squares = np.empty((self.n_components, components.shape[1]))
+        for i in range(self.n_components):
+            turned = _covariance(self.deviations[:, i, :-1]) @ components
+            squares[i] = np.einsum("rp,rp->p", turned, components)
+        if not self.exact:
+            of_features = self._left_of_features(components)
+            squares += self.left_out.tilts(self.variances.values, of_features)
+        return np.sqrt(np.maximum(squares, 0.0))
+
+    def _left_of_features(self, components: Array) -> Array:
+        """(p,) variance of each feature in the directions left out; at most all of it."""
+        result = self.result
+        if result.feature_variance is None:
+            return np.full(components.shape[1], self.left_out.variance)
+        known = np.array(result.feature_variance, dtype=np.float64)
+        if result.feature_mean is not None:  # squares about 0
+            known += np.asarray(result.feature_mean) ** 2
+        if result.divisors is not None:
+            known *= reciprocal(result.divisors) ** 2
+        held = result.explained_variance[: len(components)] @ components**2
+        return np.maximum(known - held, 0.0)
+
+    def score_covariances(self, components: tuple[int, ...]) -> Array:
+        """(n, c, c) covariances of the scores of each row on some components (0 = the first).
+
+        They say how far the point of a row moves when the components and the mean come from
+        another sample. Raises InvalidInputError where the method has no scores.
+        """
+        if self.scores is None:
+            raise InvalidInputError(
+                f"method {self.method!r} has no scores of rows; streampca.bootstrap(model, X) has"
+            )
+        deviation = np.sqrt(self.result.explained_variance[: self.scores.shape[1]])
+        rows = self.scores / deviation if self.by_features else self.scores
+        rows = np.column_stack([rows, np.ones(len(rows))])
+        found = np.empty((len(rows), len(components), len(components)))
+        for i, one in enumerate(components):
+            for j, other in enumerate(components):
+                cross = _covariance(self.deviations[:, one], self.deviations[:, other])
+                if self.by_features:
+                    cross = cross * deviation[one] * deviation[other]
+                found[:, i, j] = np.einsum("nr,nr->n", rows @ cross, rows)
+        tilts = self.left_out.tilts(self.variances.values, self.left_out.squares)
+        for i, one in enumerate(components):  # of a row with the usual scores in what is left out
+            found[:, i, i] += tilts[one]
+        return found
+
+    # -- in words -------------------------------------------------------------------------------
+
+    def table(self, rows: int = 10, level: float = 0.95) -> str:
+        """One component a line: intervals of the sample, and the bounds of the arithmetic.
+
+        Angles are in degrees; "-" where nothing is known, or the direction is not determined.
+        """
+        certificate, shares = self.result.certificate, self.shares.interval(level)
+        variances, angles = self.variances.interval(level), self.angles(level)
+        size = f"{100 * level:g} % of samples"
+        head = f"{'component':>9} {'variance':>10} {size:>23} {'+- sums':>8}"
+        lines = [f"{head} {'share':>7} {size:>19} {'angle':>7} {'of sums':>8}"]
+        for i, value in enumerate(self.variances.values[:rows]):
+            of_sums = [np.nan] * 2
+            if certificate is not None:
+                of_sums = [certificate.variance_bound[i], np.rad2deg(certificate.angle_bound[i])]
+            bound, angle = (_number(one, f"8.1{kind}") for one, kind in zip(of_sums, "eg"))
+            low, high = variances[i]
+            lines.append(
+                f"{i + 1:>9} {value:>10.5g} {low:>10.5g} to {high:>9.5g} {bound} "
+                f"{self.shares.values[i]:>7.2%} {shares[i, 0]:>8.2%} to {shares[i, 1]:>7.2%} "
+                f"{_number(np.rad2deg(angles[i]), '6.3g')}\u00b0 {angle}"
+            )
+        if self.n_components > rows:
+            lines.append(f"      ... {self.n_components - rows} more")
+        return "\n".join(lines)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the numbers take as given, in sentences."""
+        said = []
+        if not self.exact:
+            share = self.left_out.variance / (self.result.total_variance or 1.0)
+            shift = float(self.left_out.shifts(self.variances.values[:1])[0])
+            said.append(
+                f"{share:.1%} of the variance lies in directions without scores. Components turn "
+                "towards them by at most what normal rows do, which is in the angles and errors; "
+                "the first variance of a refitted resample would be larger by "
+                f"{shift / self.variances.values[0]:.1%}, which is not in its interval"
+            )
+        settings = self.result.settings
+        fixed = [
+            f"{name}={settings[name]!r}"
+            for name in ("scale", "remove")
+            if isinstance(settings.get(name), str)
+        ]
+        if fixed:
+            said.append(f"the numbers of {' and '.join(fixed)} stay those of the fit")
+        return said
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """JSON-ready form, without what has the length of rows or features."""
+        certificate = self.result.certificate
+        named = (("variance", self.variances), ("share", self.shares))
+        found: dict[str, Any] = {"method": self.method, "drawn": self.drawn, "exact": self.exact}
+        for name, one in named:
+            found |= {name: one.values.tolist(), f"{name}_error": one.errors.tolist()}
+            found[f"{name}_interval"] = one.interval(level).tolist()
+        return found | {
+            "level": level,
+            "angle": self.angles(level).tolist(),
+            "left_out_variance": self.left_out.variance,
+            "left_out_shift": self.left_out.shifts(self.variances.values).tolist(),
+            "certificate": certificate and certificate.to_dict(),
+            "remarks": self.remarks,
+        }
+
+    def __repr__(self) -> str:
+        known = "exact" if self.exact else "with a bound of what has no scores"
+        return f"<SampleCertainty: {self.method}, {self.drawn}; {known}>"
+
+    def __str__(self) -> str:
+        head = f"{self.method}: {self.drawn}"
+        return "\n".join([head, self.table(), *self.remarks])
+
+    def _repr_html_(self) -> str:
+        return card("Certainty by the sample", self.drawn, [], {"table": preformatted(self)})
+
+
+def _covariance(one: Array, other: Array | None = None) -> Array:
+    """Of deviations (R, r)."""
+    return np.asarray(one.T @ (one if other is None else other))
+
+
+def _number(value: float, form: str) -> str:
+    """A number, or "-" where it is none, or a right angle."""
+    width = int(form.partition(".")[0])
+    unknown = not np.isfinite(value) or ("g" in form and value > 89.9)
+    return f"{'-':>{width}}" if unknown else f"{value:>{form}}"
