@@ -36,9 +36,9 @@ from streampca.models.eof.lags import lagged as lagged
 from streampca.models.eof.variable_weights import variable_weights as variable_weights
 from streampca.models.explore.anndata_results import write_anndata as write_anndata
 from streampca.models.explore.bootstrap import bootstrap as bootstrap
-from streampca.models.explore.bootstrap import jackknife as jackknife
 from streampca.models.explore.bootstrap import sampling_errors as sampling_errors
 from streampca.models.explore.intrinsic_dimension import intrinsic_dimension as intrinsic_dimension
+from streampca.models.explore.jackknife import jackknife as jackknife
 from streampca.models.explore.r2_baselines import r2_baselines as r2_baselines
 from streampca.models.explore.random_projection import RandomProjection as RandomProjection
 from streampca.models.explore.sample_certainty import SampleCertainty as SampleCertainty

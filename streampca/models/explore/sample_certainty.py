@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -112,55 +113,66 @@ def _deviations(level: float) -> float:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Directions of which no scores are known.
+    """Directions of which no scores are known, and how far components turn towards them.
 
     variance : of all of them.  largest : at most that of one.  squares : at most the sum of the
-    squares of their variances.  units : independent units of the sample.
+    squares of their variances.  total : variance, with that of all components.
+    variances : (k,) of the components.  independent : (k,) rows that would turn each of them as
+    much, if they were normal and independent.
     """
 
     variance: float
     largest: float
     squares: float
-    units: int
+    total: float
+    variances: Array
+    independent: Array
 
     @classmethod
-    def of(cls, result: PrincipalComponents, r: int, units: int) -> LeftOut:
+    def of(cls, result: PrincipalComponents, r: int, independent: Array) -> LeftOut:
         """Of a result, beyond its first r components."""
         values = result.explained_variance[:r]
+        total = float(result.total_variance) or 1.0
+        of_kept = total, values[: len(independent)], independent
         if result.rank_is_exact and result.rank <= r:
-            return cls(0.0, 0.0, 0.0, units)
-        rest = max(result.total_variance - float(np.sum(values)), 0.0)
+            return cls(0.0, 0.0, 0.0, *of_kept)
+        rest = max(total - float(np.sum(values)), 0.0)
         largest = float(values[-1])
         if result.spectrum is not None and len(result.spectrum) > r:
             largest = float(result.spectrum[r])
-        elif result.n_components > r:
-            largest = float(result.explained_variance[r])
         elif result.certificate is not None:
             largest -= float(result.certificate.gap[r - 1])
         largest = min(max(largest, 0.0), rest)
         squares = result.total_squares - float(np.sum(values**2))
-        return cls(rest, largest, squares if squares >= 0 else largest * rest, units)
+        return cls(rest, largest, squares if squares >= 0 else largest * rest, *of_kept)
 
-    def tilts(self, variances: Array, into: Any) -> Array:
+    def tilts(self, into: Any, chosen: Any = slice(None)) -> Array:
         """(k,) or (k, p) variance of the part of components that lies in directions left out.
 
         into : the variance of these directions, or (p,) that of each feature in them.
+        chosen : some of the components.
         Source: Anderson 1963, "Asymptotic theory for principal component analysis", Ann. Math.
         Stat. 34, 122, section 2: the sum over m of l_i l_m / (n (l_i - l_m)^2), each gap at least
         that to the largest.
         """
-        if self.variance <= 0:
-            return np.zeros(np.shape(variances) + np.shape(into))
-        factors = variances / self._gaps(variances) ** 2 / max(self.units - 1, 1)
-        return np.asarray(np.multiply.outer(factors, into))
+        factors = self.variances / self._gaps**2 / self.independent * (self.variance > 0)
+        return np.asarray(np.multiply.outer(factors[chosen], into))
 
-    def shifts(self, variances: Array) -> Array:
+    @property
+    def shifts(self) -> Array:
         """(k,) by how much more than here variances of refitted resamples rise, to first order."""
-        coupling = variances * self.variance / max(self.units - 1, 1)
-        return np.minimum(coupling / self._gaps(variances), np.sqrt(coupling))
+        coupling = self.variances * self.variance / self.independent
+        return np.minimum(coupling / self._gaps, np.sqrt(coupling))
 
-    def _gaps(self, variances: Array) -> Array:
-        return np.maximum(variances - self.largest, 1e-6 * variances)
+    @property
+    def of_shares(self) -> Array:
+        """(k,) variance that they add to the logarithms of shares: of a sum of variances of normal
+        rows it is 2 sum l^2 / n."""
+        return 2.0 * self.squares / self.total**2 / self.independent
+
+    @property
+    def _gaps(self) -> Array:
+        return np.maximum(self.variances - self.largest, 1e-6 * self.variances)
 
 
 @dataclass(frozen=True, repr=False)
@@ -234,7 +246,7 @@ class SampleCertainty:
             squares = np.einsum("kij,kij->k", covariances, covariances) * reciprocal(traces)
             freedom = np.maximum(traces * reciprocal(squares), 1.0)
             square = squares * chi2.ppf(level, freedom)
-        square = square + self.left_out.tilts(self.variances.values, self.left_out.variance)
+        square = square + self.left_out.tilts(self.left_out.variance)
         return np.arcsin(np.sqrt(np.clip(square, 0.0, 1.0)))
 
     def span_angle(self, level: float = 0.95) -> float:
@@ -246,11 +258,13 @@ class SampleCertainty:
         if self.span_cosines is None:
             raise InvalidInputError("span_angle() needs streampca.bootstrap(model)")
         square = 1.0 - float(np.quantile(self.span_cosines, 1.0 - level)) ** 2
-        tilts = self.left_out.tilts(self.variances.values, self.left_out.variance)
+        tilts = self.left_out.tilts(self.left_out.variance)
         return float(np.arcsin(np.sqrt(np.clip(square + tilts.sum(), 0.0, 1.0))))
 
-    def component_errors(self) -> Array:
-        """(k, p) standard errors of the entries of the components (unit vectors).
+    def component_errors(self, components: Sequence[int] | None = None) -> Array:
+        """(k, p) standard errors of the entries of components (unit vectors).
+
+        components : some of them (0 = the first); None: all.
 
         Times the root of the variance they are those of loadings. Directions without scores add
         a bound to each entry, by the variance of its feature in them.
@@ -263,15 +277,16 @@ class SampleCertainty:
                 "rows out: streampca.jackknife(model, X)"
             )
         r = self.deviations.shape[2] - 1
-        components = np.asarray(self.result.require_components()[:r], dtype=np.float64)
-        squares = np.empty((self.n_components, components.shape[1]))
-        for i in range(self.n_components):
-            turned = _covariance(self.deviations[:, i, :-1]) @ components
-            squares[i] = np.einsum("rp,rp->p", turned, components)
+        chosen = np.arange(self.n_components) if components is None else np.asarray(components)
+        axes = np.asarray(self.result.require_components()[:r], dtype=np.float64)
+        squares = np.empty((len(chosen), axes.shape[1]))
+        for i, one in enumerate(chosen.tolist()):
+            turned = _covariance(self.deviations[:, one, :-1]) @ axes
+            squares[i] = np.einsum("rp,rp->p", turned, axes)
         if not self.exact:
-            of_features = self._left_of_features(components)
-            squares += self.left_out.tilts(self.variances.values, of_features)
-        return np.sqrt(np.maximum(squares, 0.0))
+            of_features = self._left_of_features(axes)
+            squares += self.left_out.tilts(of_features, chosen)
+        return np.sqrt(np.clip(squares, 0.0, 1.0))
 
     def _left_of_features(self, components: Array) -> Array:
         """(p,) variance of each feature in the directions left out; at most all of it."""
@@ -284,9 +299,9 @@ class SampleCertainty:
         if result.divisors is not None:
             known *= reciprocal(result.divisors) ** 2
         held = result.explained_variance[: len(components)] @ components**2
-        return np.maximum(known - held, 0.0)
+        return np.asarray(np.maximum(known - held, 0.0))
 
-    def score_covariances(self, components: tuple[int, ...]) -> Array:
+    def score_covariances(self, components: Sequence[int]) -> Array:
         """(n, c, c) covariances of the scores of each row on some components (0 = the first).
 
         They say how far the point of a row moves when the components and the mean come from
@@ -306,7 +321,7 @@ class SampleCertainty:
                 if self.by_features:
                     cross = cross * deviation[one] * deviation[other]
                 found[:, i, j] = np.einsum("nr,nr->n", rows @ cross, rows)
-        tilts = self.left_out.tilts(self.variances.values, self.left_out.squares)
+        tilts = self.left_out.tilts(self.left_out.squares)
         for i, one in enumerate(components):  # of a row with the usual scores in what is left out
             found[:, i, i] += tilts[one]
         return found
@@ -344,13 +359,16 @@ class SampleCertainty:
         said = []
         if not self.exact:
             share = self.left_out.variance / (self.result.total_variance or 1.0)
-            shift = float(self.left_out.shifts(self.variances.values[:1])[0])
             said.append(
                 f"{share:.1%} of the variance lies in directions without scores. Components turn "
-                "towards them by at most what normal rows do, which is in the angles and errors; "
-                "the first variance of a refitted resample would be larger by "
-                f"{shift / self.variances.values[0]:.1%}, which is not in its interval"
+                "towards them as they do towards each other; that is in the angles and errors"
             )
+            if self.method == "bootstrap":
+                shift = float(self.left_out.shifts[0] / self.variances.values[0])
+                said.append(
+                    "Refits of the resamples would have first variances that are larger by about "
+                    f"{shift:.1%}; that is not in the interval"
+                )
         settings = self.result.settings
         fixed = [
             f"{name}={settings[name]!r}"
@@ -373,7 +391,7 @@ class SampleCertainty:
             "level": level,
             "angle": self.angles(level).tolist(),
             "left_out_variance": self.left_out.variance,
-            "left_out_shift": self.left_out.shifts(self.variances.values).tolist(),
+            "left_out_shift": self.left_out.shifts.tolist(),
             "certificate": certificate and certificate.to_dict(),
             "remarks": self.remarks,
         }

@@ -1,0 +1,190 @@
+"""What a bootstrap or a jackknife asks of a model: scores of the rows of its fit, and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels
+from streampca.matrix.alignment import along, rows_along
+from streampca.models.contract.linear import LinearModel, decomposition_of
+from streampca.models.contract.request import whole_number
+from streampca.models.explore.sample_certainty import LeftOut
+from streampca.models.results.decomposition import PrincipalComponents
+from streampca.models.results.score_scaling import check_spread
+from streampca.passes import single_threaded_blas
+from streampca.passes.settings import thread_count
+from streampca.solvers.resampling import MATCHES, Resampled, ScoreSpace, Units
+
+T = TypeVar("T")
+SHOWN = 50  # components by default
+FEWEST = 5  # units of which anything can be said
+ALIKE = 0.01  # of a variance: scores of the rows of the fit
+
+
+def components_of(model: Any) -> PrincipalComponents:
+    """The result of a model. Raises InvalidInputError, NotFittedError."""
+    result = decomposition_of(model, "streampca.bootstrap(PCA(10).fit(X), X)")
+    if not isinstance(result, PrincipalComponents) or not result.principal:
+        raise InvalidInputError(
+            f"a {result.method} has no principal components whose sampling is known; expected a "
+            "fitted PCA, GenotypePCA, IncrementalPCA or TruncatedSVD"
+        )
+    if not min(result.n_components, result.rank):
+        raise InvalidInputError("the model has no component with variance")
+    return result
+
+
+def count_of(n_components: int | None, r: int) -> int:
+    """k."""
+    return (
+        min(r, SHOWN) if n_components is None else whole_number("n_components", n_components, 1, r)
+    )
+
+
+def score_space(
+    model: Any, X: Any, scores: Any, n_components: int | None, match: str
+) -> tuple[PrincipalComponents, ScoreSpace]:
+    """The result, and the scores of its rows on components that have variance."""
+    result = components_of(model)
+    if match not in MATCHES:
+        raise InvalidInputError(f"match={match!r}; expected one of {MATCHES}")
+    r = min(result.n_components, result.rank)
+    values = _scores(model, result, X, scores)[:, :r]
+    if result.fitted is not None and len(values) == len(result.fitted) > result.n_samples:
+        values = values[result.fitted]
+    n, freedom = len(values), max(result.weight - result.ddof, 1.0)
+    if result.weight != n:
+        raise InvalidInputError(
+            f"the fit had {result.n_samples} rows of a total weight of {result.weight:g}, and the "
+            f"scores are of {n}; expected the rows of the fit, without sample weights"
+        )
+    spread = np.einsum("ij,ij->j", values, values) / freedom
+    if not np.allclose(spread, result.explained_variance[:r], rtol=ALIKE):
+        raise InvalidInputError(
+            "the scores have other variances than the components; expected those of the rows of "
+            "the fit: scores=model.transform(X), or streampca.bootstrap(model, X)"
+        )
+    rest = LeftOut.of(result, r, np.ones(1)).variance
+    centred = result.feature_mean is None
+    k = count_of(n_components, r)
+    return result, ScoreSpace(values, k, rest, centred, float(result.ddof), match)
+
+
+def _scores(model: LinearModel, result: PrincipalComponents, X: Any, scores: Any) -> Array:
+    """(n, k) float64 of the rows of the fit: those handed over, those of X, or those kept."""
+    if X is not None and scores is not None:
+        raise InvalidInputError("X and scores say the same; give one of them")
+    if X is not None:
+        found = np.asarray(model.transform(X, remove=getattr(model, "remove", None)))
+        found = found.reshape(-1, result.n_components).astype(np.float64)
+        return found * result.score_deviation if getattr(model, "whiten", False) else found
+    if scores is not None:
+        samples = result.labels.samples
+        found = rows_along(result.unscaled_scores(scores), samples, "scores")
+        if found.shape[-1:] != (result.n_components,):
+            raise InvalidInputError(
+                f"scores has shape {found.shape}; expected (n, {result.n_components}), as "
+                "model.transform(X) gives them"
+            )
+        found = np.asarray(found, dtype=np.float64).reshape(-1, result.n_components)
+        check_spread(found, result)
+        return found
+    rows, found = result.fitted_scores()
+    if not len(rows):
+        raise InvalidInputError(
+            "this fit keeps no scores (it streamed the samples). One pass makes them: "
+            "streampca.bootstrap(model, X); or hand them over, scores=model.transform(X)"
+        )
+    return np.asarray(found, dtype=np.float64)
+
+
+def units_of(result: PrincipalComponents, space: ScoreSpace, groups: Any, blocks: Any) -> Units:
+    """What is drawn. Raises InvalidInputError where it is too few."""
+    n = len(space.scores)
+    if blocks is not None:
+        return Units(n, block=block_length(blocks, space, groups))
+    if groups is None:
+        numbers = None
+    else:
+        labels = labels_of(groups, result.labels.samples, "groups")
+        fitted = result.fitted
+        labels = labels if fitted is None or len(labels) == n else labels[fitted]
+        numbers = numbered(labels, "groups")
+    units = Units(n, numbers)
+    if units.count < FEWEST:
+        raise InvalidInputError(f"{units.count} rows or groups; expected {FEWEST} or more to draw")
+    return units
+
+
+def block_length(blocks: Any, space: ScoreSpace, groups: Any) -> int:
+    if groups is not None:
+        raise InvalidInputError("blocks= are of a series and groups= of families; give one of them")
+    most = len(space.scores) // FEWEST
+    return whole_number("blocks", blocks, 1, most, why=f", so that {FEWEST} make the series")
+
+
+def labels_of(values: Any, axis: AxisLabels, name: str) -> Array:
+    """(len(axis),) labels; a text is the name of a column that came with the source.
+
+    A family of 0 is none, as in PLINK: such a row is alone. Raises InvalidInputError.
+    """
+    if not isinstance(values, str):
+        return np.asarray(along(values, axis, name))
+    if values not in axis.extra:
+        known = f"; known are {', '.join(axis.extra)}" if axis.extra else ""
+        raise InvalidInputError(f"{name}={values!r} is no column of this source{known}")
+    found = np.asarray(axis.extra[values]).astype(str).astype(object)
+    if values == "family":
+        alone = np.flatnonzero(found == "0")
+        found[alone] = [f"0:{i}" for i in alone]
+    return found
+
+
+def numbered(labels: Array, name: str) -> Array:
+    """Numbers from 0 of the groups. Raises InvalidInputError, InvalidTypeError."""
+    labels = np.asarray(labels)
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise InvalidInputError(f"{name} holds NaN; expected a label for each")
+    labels = labels.astype(str) if labels.dtype.kind == "O" else labels
+    numbers = np.unique(labels, return_inverse=True)[1]
+    if numbers.max(initial=0) + 1 < FEWEST:
+        raise InvalidInputError(
+            f"{name} has {numbers.max(initial=0) + 1} groups; expected {FEWEST} or more"
+        )
+    return np.asarray(numbers)
+
+
+def each_of(work: Callable[[int], T], numbers: Iterable[int]) -> list[T]:
+    """The results of all numbers, in their order, on the threads of this process."""
+    with single_threaded_blas(), ThreadPoolExecutor(thread_count()) as pool:
+        return list(pool.map(work, numbers))
+
+
+def left_out_of(result: PrincipalComponents, space: ScoreSpace, units: Units) -> LeftOut:
+    """What has no scores; components turn towards it as they do towards each other."""
+    values, even = np.mean(space.scores**2, axis=0), units.drawn / units.count
+    number = even * float(np.sum(units.weights(np.ones(units.count))))
+    excess = np.empty((space.k, len(values)))
+    for i in range(space.k):
+        sums = units.sums(space.scores * space.scores[:, [i]])
+        excess[i] = even * np.sum(sums**2, axis=0) / (number * values * values[i])
+    independent = number / np.maximum(mean_of_others(excess), 1.0)
+    return LeftOut.of(result, len(values), independent)
+
+
+def mean_of_others(values: Array) -> Array:
+    """(k,) mean of each row (k, r) without its diagonal entry; 1 where nothing is left."""
+    k, r = values.shape
+    sums = values.sum(axis=1) - np.diagonal(values)
+    return np.asarray(sums / (r - 1)) if r > 1 else np.ones(k)
+
+
+def turns_of(found: Iterable[Resampled]) -> Array:
+    """(R, k, r + 1) components, and minus the scores of the mean row on them."""
+    return np.stack([np.column_stack([one.turns, -(one.turns @ one.mean)]) for one in found])
