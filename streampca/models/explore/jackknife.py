@@ -102,11 +102,9 @@ def _without_features(
 
     with single_threaded_blas():
         found = [without(group) for group in range(len(sizes))]
-    what, parts = f"each of {len(sizes):,} groups of features", np.arange(len(sizes))
-    crosses = np.stack(
-        [components[: space.k, groups == g] @ components[:, groups == g].T for g in parts]
-    )
-    excess = len(groups) * np.sum(crosses**2, axis=0)
+    what = f"each of {len(sizes):,} groups of features"
+    parts = [components[:, groups == group] for group in range(len(sizes))]
+    excess = len(groups) * np.sum([(part[: space.k] @ part.T) ** 2 for part in parts], axis=0)
     left_out = LeftOut.of(result, r, len(groups) / np.maximum(mean_of_others(excess), 1.0))
     return _jackknifed(result, space, sizes, found, what, left_out, by_features=True)
 
