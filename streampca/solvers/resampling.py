@@ -11,12 +11,13 @@ Analysis for p > 1 Million", J. Am. Stat. Assoc. 111, 846, section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import scipy
 
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 
 MATCHES = ("order", "sign", "procrustes")
 SURE = np.sqrt(0.5)  # cosines above it on the diagonal are the best assignment
@@ -72,15 +73,17 @@ def _windows(values: Array, length: int) -> Array:
 
 class Resampled(NamedTuple):
     """variances, shares : (k,).  turns : (k, r) its components in those of the sample.
-    mean : (r,) that was subtracted.  total : of all variances.
-    cosine : of the largest angle between the leading k components and those of the sample."""
+    on_scores : (k, r + 1), which times (scores of the sample, 1) are the scores on them.
+    total : of all variances.  cosine : of the largest angle between the leading k components and
+    those of the sample.  mean : (r,) that was subtracted."""
 
     variances: Array
     shares: Array
     turns: Array
-    mean: Array
+    on_scores: Array
     total: float
     cosine: float
+    mean: Array
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class ScoreSpace:
     match : "order", each to the component of the sample that it is most like (the assignment with
         the largest sum of absolute cosines); "sign", by variance; "procrustes", the leading k
         rotated onto those of the sample. All have the signs of the sample.
+    axes : (r, r) the components, if columns are divided by their deviations in each sample anew.
     """
 
     scores: Array
@@ -101,6 +105,7 @@ class ScoreSpace:
     centred: bool
     ddof: float
     match: str = "order"
+    axes: Array | None = None
 
     def under(self, weights: Array) -> Resampled:
         """The components of the rows, each counted ``weights`` times, (n,).
@@ -111,37 +116,66 @@ class ScoreSpace:
         mean = weights @ self.scores / number if self.centred else np.zeros(self.scores.shape[1])
         scatter = (self.scores * weights[:, None]).T @ self.scores
         scatter -= number * np.outer(mean, mean)
-        return self._found(scatter / max(number - self.ddof, 1.0), mean)
+        covariance = scatter / max(number - self.ddof, 1.0)
+        if self.axes is None:
+            return self._found(covariance, mean, np.ones(len(mean)))
+        times = np.sqrt(self._column_variances * reciprocal(_quadratic(covariance, self.axes)))
+        scaling = (self.axes * times) @ self.axes.T
+        return self._found(scaling @ covariance @ scaling, mean, scaling)
 
-    def of_covariance(self, covariance: Array, scale: float) -> Resampled:
-        """Those of a part of the features: (r, r), in terms of the unit vectors of the rows.
+    def of_features(self, covariance: Array, roots: Array) -> Resampled:
+        """Those of some of the features.
 
-        scale : all features over those of the part, by which the variances are multiplied.
+        covariance : (r, r) in terms of the unit vectors of the rows.  roots : (r,) of the
+        variances of the sample; turns and scores are of these unit vectors.
         """
-        return self._found(covariance * scale, np.zeros(len(covariance)))
+        found = self._found(covariance, np.zeros(len(covariance)), reciprocal(roots))
+        return found._replace(on_scores=found.on_scores * roots[: self.k, None])
 
-    def _found(self, covariance: Array, mean: Array) -> Resampled:
+    def _found(self, covariance: Array, mean: Array, scaling: Array) -> Resampled:
+        """scaling : of the scores, (r,) or (r, r) symmetric."""
         values, vectors = np.linalg.eigh(covariance)
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         total = float(values.sum()) + self.rest
         cosine = float(np.linalg.svd(vectors[: self.k, : self.k], compute_uv=False)[-1])
         variances, turns = matched(values, vectors, self.k, self.match)
+        on_scores = turns * scaling if scaling.ndim == 1 else turns @ scaling
+        on_scores = np.column_stack([on_scores, -(on_scores @ mean)])
         shares = variances / (total or 1.0)
-        return Resampled(variances, shares, turns, mean, total, min(cosine, 1.0))
+        return Resampled(variances, shares, turns, on_scores, total, min(cosine, 1.0), mean)
 
-    def influences(self, of: Resampled, units: Units) -> tuple[Array, Array]:
-        """(count, k) twice: by how much each unit, counted once more, changes the logarithms of the
-        variances and of the shares, times the number of rows: the empirical influence.
+    @cached_property
+    def _column_variances(self) -> Array:
+        """(r,) of the columns of the sample, which each sample gets by its own divisors."""
+        assert self.axes is not None
+        covariance = self.scores.T @ self.scores / max(len(self.scores) - self.ddof, 1.0)
+        return _quadratic(covariance, self.axes)
 
-        Source: Critchley 1985, "Influence in principal components analysis", Biometrika 72, 627.
+    def influences(self, of: Resampled, weights: Array, units: Units) -> tuple[Array, Array]:
+        """(count, k) twice: the derivatives of the logarithms of variances and of shares by the
+        weight of each unit, times the number of rows.
+
+        of : the components with these weights, (n,).
+        Source: Critchley 1985, "Influence in principal components analysis", Biometrika 72, 627,
+        sections 3 (covariances) and 4 (correlations, whose total is constant).
         """
-        deviations = self.scores - of.mean
         variances = np.maximum(of.variances, np.finfo(np.float64).tiny)
         with np.errstate(over="ignore"):
-            of_variance = (deviations @ of.turns.T) ** 2 / variances - 1.0
+            change = (self.scores @ of.on_scores[:, :-1].T + of.on_scores[:, -1]) ** 2 / variances
+        deviations = self.scores - of.mean
+        if self.axes is not None:
+            columns = (deviations @ self.axes) ** 2
+            columns *= max(float(weights.sum()) - self.ddof, 1.0) * reciprocal(weights @ columns)
+            both = units.sums(change - columns @ ((of.turns @ self.axes) ** 2).T)
+            return both, both
         squares = np.einsum("ij,ij->i", deviations, deviations)
-        of_total = (squares + self.rest) / (of.total or 1.0) - 1.0
-        return units.sums(of_variance), units.sums(of_variance - of_total[:, None])
+        of_total = (squares + self.rest) / (of.total or 1.0)
+        return units.sums(change - 1.0), units.sums(change - of_total[:, None])
+
+
+def _quadratic(matrix: Array, vectors: Array) -> Array:
+    """(q,) v'Av of the columns v of vectors, (r, q)."""
+    return np.asarray(np.einsum("rq,rq->q", matrix @ vectors, vectors))
 
 
 def matched(values: Array, vectors: Array, k: int, match: str) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from streampca import PCA, PPCA, TruncatedSVD, bootstrap, jackknife, sampling_er
 from streampca.errors import InvalidInputError
 from streampca.models.explore.sample_certainty import INTERVALS
 from streampca.passes import limited_threads
-from streampca.solvers.resampling import Units
+from streampca.solvers.resampling import ScoreSpace, Units
 from tests.each import each
 
 Array = np.ndarray[Any, Any]
@@ -27,12 +27,15 @@ def rows(n: int = 40, p: int = 8) -> Array:
     return X
 
 
-def refits(X: Array, counts: list[Array], centred: bool = True) -> tuple[Array, Array, Array]:
+def refits(
+    X: Array, counts: list[Array], centred: bool = True, scaled: bool = False
+) -> tuple[Array, Array, Array]:
     """(variances, shares, components with the signs of the whole) by NumPy, of repeated rows."""
     found: list[tuple[Array, Array, Array]] = []
     for weights in [np.ones(len(X)), *counts]:
         drawn = X.repeat(weights.astype(int), axis=0)
         left = drawn - drawn.mean(axis=0) if centred else drawn
+        left = left / left.std(axis=0, ddof=1) if scaled else left
         _, s, v = np.linalg.svd(left, full_matrices=False)
         values = s**2 / (len(drawn) - centred)
         v = v[:K]
@@ -50,6 +53,7 @@ TALL, WIDE = rows(), rows(20, 60)
 FAMILIES = np.repeat(np.arange(10), 4)[np.random.default_rng(1).permutation(40)]
 CASES: dict[str, tuple[Array, Units, dict[str, Any]]] = {
     "rows": (TALL, Units(40), {}),
+    "scaled": (TALL, Units(40), {}),
     "wide": (WIDE, Units(20), {}),
     "blocks": (TALL, Units(40, block=6), {"blocks": 6}),
     "families": (TALL, Units(40, FAMILIES), {"groups": [f"f{one}" for one in FAMILIES]}),
@@ -59,7 +63,8 @@ CASES: dict[str, tuple[Array, Units, dict[str, Any]]] = {
 @each("name", CASES)
 def test_a_resample_has_the_components_of_a_refit(name: str) -> None:
     X, units, options = CASES[name]
-    model = PCA(None, progress=False).fit(X)
+    scale = "std" if name == "scaled" else None
+    model = PCA(None, scale=scale, progress=False).fit(X)
     read = {} if name == "wide" else {"X": X}
     found = bootstrap(
         model,
@@ -70,25 +75,36 @@ def test_a_resample_has_the_components_of_a_refit(name: str) -> None:
         random_state=5,
         **options,
     )
-    variances, shares, components = refits(X, draws(units))
+    variances, shares, components = refits(X, draws(units), scaled=scale is not None)
     assert found.exact
     assert found.variances.replicates is not None
     np.testing.assert_allclose(found.variances.replicates, variances[:-1], rtol=1e-10)
     np.testing.assert_allclose(found.shares.replicates, shares[:-1], rtol=1e-10)
     errors = components[:-1].std(axis=0, ddof=1)
     np.testing.assert_allclose(found.component_errors(), errors, rtol=1e-8, atol=1e-10)
-    if name == "rows":
-        moved = np.stack(
-            [
-                (X - X.repeat(w.astype(int), axis=0).mean(axis=0)) @ v.T
-                for w, v in zip(draws(units), components[:-1], strict=True)
-            ]
-        )
-        expected = np.cov(moved[:, 7, :2].T)
-        signs = np.sign(np.sum(components[-1] * model.components_[:K], axis=1))[:2]
-        np.testing.assert_allclose(
-            found.score_covariances((0, 1))[7], expected * np.outer(signs, signs), rtol=1e-9
-        )
+    moved = []
+    for weights, axes in zip(draws(units), components[:-1], strict=True):
+        drawn = X.repeat(weights.astype(int), axis=0)
+        row = (X[7] - drawn.mean(axis=0)) / (drawn.std(axis=0, ddof=1) if scale else 1.0)
+        moved.append(axes[:2] @ row)
+    signs = np.sign(np.sum(components[-1] * model.components_[:K], axis=1))[:2]
+    expected = np.cov(np.transpose(moved)) * np.outer(signs, signs)
+    np.testing.assert_allclose(found.score_covariances((0, 1))[7], expected, rtol=1e-8)
+
+
+@each("axes, centred", [(None, True), (None, False), ("columns", True)])
+def test_influences_are_derivatives_by_weights(axes: str | None, centred: bool) -> None:
+    scores = PCA(8, progress=False).fit_transform(TALL)
+    turn = None if axes is None else np.linalg.qr(np.random.default_rng(8).normal(size=(8, 8)))[0]
+    space = ScoreSpace(scores, 8, 0.7 if axes is None else 0.0, centred, 0.0, "sign", turn)
+    units, step, ends = Units(40, FAMILIES), 1e-6, []
+    weights = np.random.default_rng(9).integers(1, 4, 40).astype(float)
+    found = space.influences(space.under(weights), weights, units)
+    for sign in (-1, 1):
+        one = space.under(weights + sign * step * (units.groups == 3))
+        ends.append(np.log([one.variances, one.shares]))
+    expected = weights.sum() * (ends[1] - ends[0]) / (2 * step)
+    np.testing.assert_allclose([one[3] for one in found], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_uncentred_rows_stay_uncentred() -> None:
@@ -270,12 +286,15 @@ def _families(rng: np.random.Generator) -> Array:
     return np.sqrt(0.6) * shared + np.sqrt(0.4) * rng.normal(size=(320, 8))
 
 
-POPULATIONS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "normal": (_normal, {}),
-    "heavy tails": (_heavy, {}),
-    "skewed": (_skewed, {}),
-    "series": (_series, {"blocks": 8}),
-    "families": (_families, {"groups": np.repeat(np.arange(80), 4)}),
+SOURCES = np.diag(SPREAD)
+MIXED = np.linalg.cholesky(0.55 ** np.abs(np.subtract.outer(np.arange(8), np.arange(8)))).T
+POPULATIONS: dict[str, tuple[Any, Array, dict[str, Any]]] = {
+    "normal": (_normal, SOURCES, {}),
+    "heavy tails": (_heavy, SOURCES, {}),
+    "skewed": (_skewed, SOURCES, {}),
+    "series": (_series, SOURCES, {"blocks": 8}),
+    "families": (_families, SOURCES, {"groups": np.repeat(np.arange(80), 4)}),
+    "correlations": (_normal, MIXED, {}),
 }
 
 
@@ -283,24 +302,28 @@ POPULATIONS: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 @pytest.mark.parametrize("name", POPULATIONS)
 def test_intervals_hold_the_population(name: str) -> None:
-    draw, options = POPULATIONS[name]
-    truth = SPREAD[:K] ** 2
-    shares, held = truth / np.sum(SPREAD**2), []
+    draw, mixing, options = POPULATIONS[name]
+    values, vectors = np.linalg.eigh(mixing.T @ mixing)
+    truth, axes = values[::-1][:K], vectors.T[::-1][:K]
+    shares, held = truth / values.sum(), []
     for seed in range(200):
-        X = draw(np.random.default_rng([seed, 38])) * SPREAD
-        model = PCA(8, progress=False).fit(X)
+        X = draw(np.random.default_rng([seed, 38])) @ mixing
+        model = PCA(8, scale="std" if mixing is MIXED else None, progress=False).fit(X)
         sure = bootstrap(model, X, n_components=K, random_state=seed, **options)
         v = model.components_[:K]
-        v = v * np.sign(np.diagonal(v))[:, None]
-        near = np.abs(v - np.eye(8)[:K]) <= 1.96 * sure.component_errors()
+        cosines = np.sum(v * axes, axis=1)
+        v = v * np.sign(cosines)[:, None]
         within = {
             f"{what} {kind}": _within(getattr(sure, what).interval(kind=kind), value)
             for what, value in (("variances", truth), ("shares", shares))
             for kind in INTERVALS
         }
-        within["angles"] = np.arccos(np.minimum(np.diagonal(v), 1.0)) <= sure.angles()
-        off = ~np.eye(8, dtype=bool)[:K]
-        within["components"] = near[off].reshape(K, 7).mean(axis=1)
+        within["angles"] = np.arccos(np.minimum(np.abs(cosines), 1.0)) <= sure.angles()
+        near = np.abs(v - axes) <= 1.96 * sure.component_errors()
+        varies = np.abs(axes) < 0.99  # an entry of 1 has no normal error
+        within["components"] = np.array(
+            [one[own].mean() for one, own in zip(near, varies, strict=True)]
+        )
         held.append(within)
     coverage = {one: np.mean([each[one] for each in held], axis=0) for one in held[0]}
     for one, found in coverage.items():

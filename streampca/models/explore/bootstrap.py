@@ -54,8 +54,9 @@ def bootstrap(
         "sign" (with the one of the same rank) or "procrustes" (the leading ones are rotated onto
         those of the model: errors of the space, not of axes that nearly equal variances mix).
 
-    The numbers of the fit by which columns were centred, scaled, weighted and filled stay, except
-    that each resample is centred anew; so does what a design removed.
+    Each resample is centred anew; with scale="std" it is scaled anew, too, where all components are
+    there (r features). Other divisors, weights of features, values in holes and what a design
+    removed stay those of the fit.
     Cost: for each resample 2 n r^2 + 10 r^3 flops; memory n r + n_resamples k r numbers, and not of
     the length of a row. A resample depends on its number and the seed alone, so bits do not depend
     on the number of threads.
@@ -79,14 +80,17 @@ def bootstrap(
 
     def resample(number: int) -> tuple[Resampled, Array]:
         counts = units.counts(seed, number)
-        found = space.under(units.weights(counts))
-        return found, _log_errors(space.influences(found, units), counts, units)
+        weights = units.weights(counts)
+        found = space.under(weights)
+        influences = space.influences(found, weights, units)
+        return found, _log_errors(influences, counts, float(weights.sum()))
 
     found, log_errors = zip(*each_of(resample, range(n_resamples)), strict=True)
-    influences = space.influences(space.under(np.ones(units.n)), units)
-    even = np.full(units.count, units.drawn / units.count)
+    whole = np.ones(units.n)
+    influences = space.influences(space.under(whole), whole, units)
+    even = units.drawn / units.count
     left_out = left_out_of(result, space, units)
-    log_error = _log_errors(influences, even, units)
+    log_error = _log_errors(influences, np.full(units.count, even), even * units.block * units.n)
     replicates = np.stack([[one.variances, one.shares] for one in found], axis=1)
     kept = left_out.variances
     variances, shares = (
@@ -102,7 +106,7 @@ def bootstrap(
         )
         for i, values, of_rest in ((0, kept, 0.0), (1, kept / left_out.total, left_out.of_shares))
     )
-    turns = turns_of(found)
+    turns, on_scores = turns_of(found)
     own = np.arange(space.k)
     return SampleCertainty(
         result,
@@ -111,10 +115,12 @@ def bootstrap(
         variances,
         shares,
         (turns - turns.mean(axis=0)) / np.sqrt(n_resamples - 1),
+        (on_scores - on_scores.mean(axis=0)) / np.sqrt(n_resamples - 1),
         left_out,
         cosines=np.abs(turns[:, own, own]),
         span_cosines=np.array([one.cosine for one in found]),
         scores=space.scores,
+        rescaled=space.axes is not None,
     )
 
 
@@ -167,14 +173,17 @@ def sampling_errors(
         f"formulas for {n:g} independent normal rows",
         Estimates(values[:k], values[:k] * np.sqrt(2.0 / freedom)),
         Estimates(shares, of_shares, shares=True),
+        deviations[:, :, :r],
         deviations,
         left_out,
     )
 
 
-def _log_errors(influences: tuple[Array, Array], counts: Array, units: Units) -> Array:
-    """(2, k) standard errors of the logarithms of variances and shares, by the delta method."""
-    rows = float(units.weights(counts).sum())
+def _log_errors(influences: tuple[Array, Array], counts: Array, rows: float) -> Array:
+    """(2, k) standard errors of the logarithms of variances and shares, by the delta method.
+
+    counts : (count,) of the units.  rows : that they hold.
+    """
     return np.sqrt([counts @ one**2 for one in influences]) / rows
 
 

@@ -98,7 +98,7 @@ def _without_features(
 
     def without(group: int) -> Resampled:
         part, more = components[:, groups == group] * roots[:, None], len(groups) - sizes[group]
-        return space.of_covariance(np.diag(roots**2) - part @ part.T, len(groups) / more)
+        return space.of_features((np.diag(roots**2) - part @ part.T) * len(groups) / more, roots)
 
     with single_threaded_blas():
         found = [without(group) for group in range(len(sizes))]
@@ -134,16 +134,18 @@ def _jackknifed(
         errors = np.sqrt(np.sum(deviations(replicates - values) ** 2, axis=0))
         return Estimates(values, np.hypot(errors, values * np.sqrt(of_rest)), of_shares)
 
-    turns = turns_of(found)
-    kept = left_out.variances
+    (turns, on_scores), kept = turns_of(found), left_out.variances
+    own = np.eye(*on_scores.shape[1:])
     return SampleCertainty(
         result,
         "jackknife",
         f"{what} left out",
         estimates(False, kept, 0.0),
         estimates(True, kept / left_out.total, left_out.of_shares),
-        deviations(turns - np.eye(*turns.shape[1:])),
+        deviations(turns - own[:, :-1]),
+        deviations(on_scores - own),
         left_out,
         scores=space.scores,
         by_features=by_features,
+        rescaled=space.axes is not None and not by_features,
     )

@@ -187,11 +187,13 @@ class SampleCertainty:
     variances, shares : :class:`Estimates` of the k components.
     cosines : (R, k) of the angles between components of resamples and those of the sample; None
         without a bootstrap.  span_cosines : (R,) of the largest angle between their spans.
-    deviations : (R, k, r + 1), sums of whose products are covariances of components in terms of
-        the r components of the sample; the last entry is that of the scores of the mean row.
+    deviations : (R, k, r), sums of whose products are covariances of components in terms of the r
+        components of the sample.  score_deviations : (R, k, r + 1) of what makes scores of these
+        components from (scores of the sample, 1).
     scores : (n, r) of the rows that were resampled; None from a formula.
     left_out : what the model has no scores of, which enters by a bound.
     by_features : whether features were left out: then angles are those of unit scores, (n,).
+    rescaled : whether each resample was divided by its own standard deviations.
 
     Examples
     --------
@@ -214,11 +216,13 @@ class SampleCertainty:
     variances: Estimates
     shares: Estimates
     deviations: Array
+    score_deviations: Array
     left_out: LeftOut
     cosines: Array | None = None
     span_cosines: Array | None = None
     scores: Array | None = None
     by_features: bool = False
+    rescaled: bool = False
     picture: ClassVar[str] = "scree(model, certainty=found)"
 
     @property
@@ -241,7 +245,7 @@ class SampleCertainty:
         if self.cosines is not None:
             square = 1.0 - np.quantile(self.cosines, 1.0 - level, axis=0) ** 2
         else:
-            covariances = np.einsum("bki,bkj->kij", *[self.deviations[:, :, :-1]] * 2)
+            covariances = np.einsum("bki,bkj->kij", *[self.deviations] * 2)
             traces = np.einsum("kii->k", covariances)
             squares = np.einsum("kij,kij->k", covariances, covariances) * reciprocal(traces)
             freedom = np.maximum(traces * reciprocal(squares), 1.0)
@@ -276,12 +280,12 @@ class SampleCertainty:
                 "a jackknife over features says nothing of components; leave "
                 "rows out: streampca.jackknife(model, X)"
             )
-        r = self.deviations.shape[2] - 1
+        r = self.deviations.shape[2]
         chosen = np.arange(self.n_components) if components is None else np.asarray(components)
         axes = np.asarray(self.result.require_components()[:r], dtype=np.float64)
         squares = np.empty((len(chosen), axes.shape[1]))
         for i, one in enumerate(chosen.tolist()):
-            turned = _covariance(self.deviations[:, one, :-1]) @ axes
+            turned = _covariance(self.deviations[:, one]) @ axes
             squares[i] = np.einsum("rp,rp->p", turned, axes)
         if not self.exact:
             of_features = self._left_of_features(axes)
@@ -311,15 +315,11 @@ class SampleCertainty:
             raise InvalidInputError(
                 f"method {self.method!r} has no scores of rows; streampca.bootstrap(model, X) has"
             )
-        deviation = np.sqrt(self.result.explained_variance[: self.scores.shape[1]])
-        rows = self.scores / deviation if self.by_features else self.scores
-        rows = np.column_stack([rows, np.ones(len(rows))])
+        rows = np.column_stack([self.scores, np.ones(len(self.scores))])
         found = np.empty((len(rows), len(components), len(components)))
         for i, one in enumerate(components):
             for j, other in enumerate(components):
-                cross = _covariance(self.deviations[:, one], self.deviations[:, other])
-                if self.by_features:
-                    cross = cross * deviation[one] * deviation[other]
+                cross = _covariance(*(self.score_deviations[:, which] for which in (one, other)))
                 found[:, i, j] = np.einsum("nr,nr->n", rows @ cross, rows)
         tilts = self.left_out.tilts(self.left_out.squares)
         for i, one in enumerate(components):  # of a row with the usual scores in what is left out
@@ -369,7 +369,7 @@ class SampleCertainty:
                     "Refits of the resamples would have first variances that are larger by about "
                     f"{shift:.1%}; that is not in the interval"
                 )
-        settings = self.result.settings
+        settings = {**self.result.settings, **({"scale": None} if self.rescaled else {})}
         fixed = [
             f"{name}={settings[name]!r}"
             for name in ("scale", "remove")

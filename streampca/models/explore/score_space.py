@@ -73,7 +73,12 @@ def score_space(
     rest = LeftOut.of(result, r, np.ones(1)).variance
     centred = result.feature_mean is None
     k = count_of(n_components, r)
-    return result, ScoreSpace(values, k, rest, centred, float(result.ddof), match)
+    axes = None
+    if result.settings.get("scale") == "std" and centred and result.components is not None:
+        axes = np.asarray(result.components[:r], dtype=np.float64)
+        axes = axes[:, np.any(axes != 0.0, axis=0)]
+        axes = axes if axes.shape == (r, r) else None
+    return result, ScoreSpace(values, k, rest, centred, float(result.ddof), match, axes)
 
 
 def _scores(model: LinearModel, result: PrincipalComponents, X: Any, scores: Any) -> Array:
@@ -185,6 +190,7 @@ def mean_of_others(values: Array) -> Array:
     return np.asarray(sums / (r - 1)) if r > 1 else np.ones(k)
 
 
-def turns_of(found: Iterable[Resampled]) -> Array:
-    """(R, k, r + 1) components, and minus the scores of the mean row on them."""
-    return np.stack([np.column_stack([one.turns, -(one.turns @ one.mean)]) for one in found])
+def turns_of(found: Iterable[Resampled]) -> tuple[Array, Array]:
+    """(R, k, r) components, and (R, k, r + 1) what makes scores on them."""
+    both = [(one.turns, one.on_scores) for one in found]
+    return np.stack([one for one, _ in both]), np.stack([one for _, one in both])
