@@ -106,7 +106,6 @@ def run_bootstrap(arguments: argparse.Namespace) -> int:
     found = FUNCTIONS[method]()(model, **given)
     if output is not None:
         draw("scree", result, output, certainty=found)
-    table = found.table(found.n_components, arguments.level)
-    text = [f"{found.method}: {found.drawn}", table, *found.remarks]
-    print_answer(arguments, found.to_dict(arguments.level), "\n".join(text))
+    text = found.text(found.n_components, arguments.level)
+    print_answer(arguments, found.to_dict(arguments.level), text)
     return 0

@@ -183,7 +183,7 @@ def _draw_sample(ax: Axes, values: Array, estimates: Any) -> Array:
         elinewidth=1.0,
         capsize=2,
         zorder=2.4,
-        label="95 % of samples",
+        label="95 % interval of the sample",
     )
     return ends
 

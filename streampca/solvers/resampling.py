@@ -159,18 +159,25 @@ class ScoreSpace:
         Source: Critchley 1985, "Influence in principal components analysis", Biometrika 72, 627,
         sections 3 (covariances) and 4 (correlations, whose total is constant).
         """
-        variances = np.maximum(of.variances, np.finfo(np.float64).tiny)
+        change = self.scores @ of.on_scores[:, :-1].T
+        change += of.on_scores[:, -1]
+        change *= change
         with np.errstate(over="ignore"):
-            change = (self.scores @ of.on_scores[:, :-1].T + of.on_scores[:, -1]) ** 2 / variances
-        deviations = self.scores - of.mean
+            change /= np.maximum(of.variances, np.finfo(np.float64).tiny)
         if self.axes is not None:
-            columns = (deviations @ self.axes) ** 2
+            columns = ((self.scores - of.mean) @ self.axes) ** 2
             columns *= max(float(weights.sum()) - self.ddof, 1.0) * reciprocal(weights @ columns)
             both = units.sums(change - columns @ ((of.turns @ self.axes) ** 2).T)
             return both, both
-        squares = np.einsum("ij,ij->i", deviations, deviations)
-        of_total = (squares + self.rest) / (of.total or 1.0)
-        return units.sums(change - 1.0), units.sums(change - of_total[:, None])
+        of_total = self._row_squares - 2.0 * (self.scores @ of.mean) + of.mean @ of.mean + self.rest
+        of_shares = change - (of_total / (of.total or 1.0))[:, None]
+        change -= 1.0
+        return units.sums(change), units.sums(of_shares)
+
+    @cached_property
+    def _row_squares(self) -> Array:
+        """(n,) of the scores of each row."""
+        return np.asarray(np.einsum("ij,ij->i", self.scores, self.scores))
 
 
 def _quadratic(matrix: Array, vectors: Array) -> Array:

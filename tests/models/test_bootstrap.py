@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from streampca import PCA, PPCA, TruncatedSVD, bootstrap, jackknife, sampling_errors
+from streampca import PCA, PPCA, GenotypePCA, TruncatedSVD, bootstrap, jackknife, sampling_errors
 from streampca.errors import InvalidInputError
 from streampca.models.explore.sample_certainty import INTERVALS
 from streampca.passes import limited_threads
 from streampca.solvers.resampling import ScoreSpace, Units
 from tests.each import each
+from tests.genotypes import write_plink
 
 Array = np.ndarray[Any, Any]
 SPREAD = np.sqrt([10, 5, 2.5, 1, 0.8, 0.6, 0.4, 0.2])
@@ -151,6 +153,28 @@ def test_the_jackknife_leaves_features_out_as_refits_do() -> None:
     assert found.score_covariances((0, 1)).shape == (20, 2, 2)
     with pytest.raises(InvalidInputError, match="leave rows out"):
         found.component_errors()
+
+
+def test_families_and_chromosomes_are_those_of_the_files(tmp_path: Path) -> None:
+    write_plink(tmp_path / "x", np.random.default_rng(6).integers(0, 3, (20, 60)).astype(np.int8))
+    columns = {"fam": [0, 0, *np.repeat(range(1, 7), 3)], "bim": 1 + np.arange(60) // 10}
+    for name, first in columns.items():
+        path = tmp_path / f"x.{name}"
+        rest = (line.split()[1:] for line in path.read_text().splitlines())
+        lines = (
+            "\t".join([str(f + (name == "bim")), *r]) for f, r in zip(first, rest, strict=True)
+        )
+        path.write_text("\n".join(lines) + "\n")
+    model = GenotypePCA(2, progress=False).fit(tmp_path / "x.bed")
+    named = bootstrap(model, n_resamples=20, groups="family")
+    alone = [-1, -2, *np.repeat(range(1, 7), 3)]  # a family of 0 is none
+    assert named.drawn == "20 resamples of 8 groups of 20 rows"
+    same = jackknife(model, groups=alone), jackknife(model, groups="family")
+    assert np.array_equal(*(one.shares.errors for one in same))
+    genome = jackknife(model, features="chromosome"), jackknife(model, features=np.arange(60) // 10)
+    assert np.array_equal(*(one.shares.errors for one in genome))
+    with pytest.raises(InvalidInputError, match="no column"):
+        bootstrap(model, groups="tribe")
 
 
 def test_bits_do_not_depend_on_threads() -> None:

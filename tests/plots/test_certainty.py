@@ -31,7 +31,7 @@ def test_bars_are_intervals_of_the_sample(pca: PCA, sure: Any) -> None:
     assert ax.get_ylim()[1] >= sure.shares.interval().max()
     ax = plots.spectrum(pca, certainty=sure)
     names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert {"95 % of samples", "bound on its error"} <= set(names)
+    assert {"95 % interval of the sample", "bound on its error"} <= set(names)
     assert saved(ax) > 2000
 
 

@@ -15,6 +15,10 @@ from streampca.html import card, preformatted
 from streampca.kernels import Array, reciprocal
 from streampca.models.results.decomposition import PrincipalComponents
 
+LEGEND = (
+    "Intervals and angle (degrees) are of the sample; +- and angle <= bound the errors of the\n"
+    "computation.  -: the direction is not determined."
+)
 INTERVALS = ("studentized", "percentile", "bca")
 
 
@@ -329,15 +333,16 @@ class SampleCertainty:
     # -- in words -------------------------------------------------------------------------------
 
     def table(self, rows: int = 10, level: float = 0.95) -> str:
-        """One component a line: intervals of the sample, and the bounds of the arithmetic.
+        """One component a line: how sure the sample makes it, and the bounds of the arithmetic.
 
-        Angles are in degrees; "-" where nothing is known, or the direction is not determined.
+        level : of the intervals and of ``angle``, which are of the sample. "+-" and "angle <=" are
+        of the certificate. Angles are in degrees; "-" where a direction is not determined.
         """
         certificate, shares = self.result.certificate, self.shares.interval(level)
         variances, angles = self.variances.interval(level), self.angles(level)
-        size = f"{100 * level:g} % of samples"
-        head = f"{'component':>9} {'variance':>10} {size:>23} {'+- sums':>8}"
-        lines = [f"{head} {'share':>7} {size:>19} {'angle':>7} {'of sums':>8}"]
+        size = f"{100 * level:g} % interval"
+        head = f"{'component':>9} {'variance':>10} {size:>23} {'+-':>8}"
+        lines = [f"{head} {'share':>7} {size:>19} {'angle':>7} {'angle <=':>8}"]
         for i, value in enumerate(self.variances.values[:rows]):
             of_sums = [np.nan] * 2
             if certificate is not None:
@@ -352,6 +357,11 @@ class SampleCertainty:
         if self.n_components > rows:
             lines.append(f"      ... {self.n_components - rows} more")
         return "\n".join(lines)
+
+    def text(self, rows: int = 10, level: float = 0.95) -> str:
+        """The table with what it is of, and what its numbers take as given."""
+        head = f"{self.method}: {self.drawn}"
+        return "\n".join([head, self.table(rows, level), "", LEGEND, *self.remarks])
 
     @property
     def remarks(self) -> list[str]:
@@ -401,8 +411,7 @@ class SampleCertainty:
         return f"<SampleCertainty: {self.method}, {self.drawn}; {known}>"
 
     def __str__(self) -> str:
-        head = f"{self.method}: {self.drawn}"
-        return "\n".join([head, self.table(), *self.remarks])
+        return self.text()
 
     def _repr_html_(self) -> str:
         return card("Certainty by the sample", self.drawn, [], {"table": preformatted(self)})

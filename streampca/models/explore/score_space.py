@@ -144,11 +144,10 @@ def labels_of(values: Any, axis: AxisLabels, name: str) -> Array:
     if values not in axis.extra:
         known = f"; known are {', '.join(axis.extra)}" if axis.extra else ""
         raise InvalidInputError(f"{name}={values!r} is no column of this source{known}")
-    found = np.asarray(axis.extra[values]).astype(str).astype(object)
+    found = [str(one) for one in axis.extra[values]]
     if values == "family":
-        alone = np.flatnonzero(found == "0")
-        found[alone] = [f"0:{i}" for i in alone]
-    return found
+        found = [f"{i} of 0" if one == "0" else one for i, one in enumerate(found)]
+    return np.array(found)
 
 
 def numbered(labels: Array, name: str) -> Array:
@@ -156,7 +155,8 @@ def numbered(labels: Array, name: str) -> Array:
     labels = np.asarray(labels)
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise InvalidInputError(f"{name} holds NaN; expected a label for each")
-    labels = labels.astype(str) if labels.dtype.kind == "O" else labels
+    if labels.dtype.kind not in "biufM":
+        labels = np.array([str(one) for one in labels.tolist()])
     numbers = np.unique(labels, return_inverse=True)[1]
     if numbers.max(initial=0) + 1 < FEWEST:
         raise InvalidInputError(
