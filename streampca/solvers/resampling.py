@@ -93,9 +93,9 @@ class ScoreSpace:
     scores : (n, r) float64 on the components of the sample.  k : components that are wanted.
     rest : variance of the directions without scores; it counts in the total, as it is.
     centred : whether the mean of a sample is subtracted.  ddof : of its variances.
-    match : "order", each to the component of the sample that it is most like (the assignment with
-        the largest sum of absolute cosines); "sign", by variance; "procrustes", the leading k
-        rotated onto those of the sample. All have the signs of the sample.
+    match : "order", of the leading 2 k those that the components of the sample are most like (the
+        assignment with the largest sum of absolute cosines); "sign", by variance; "procrustes",
+        the leading k rotated onto those of the sample. All have the signs of the sample.
     axes : (r, r) the components, if columns are divided by their deviations in each sample anew.
     """
 
@@ -194,7 +194,10 @@ def matched(values: Array, vectors: Array, k: int, match: str) -> tuple[Array, A
         return np.asarray((turn**2) @ values[:k]), turned
     order = np.arange(k)
     if match == "order" and np.abs(np.diagonal(vectors)[:k]).min() < SURE:
-        order = scipy.optimize.linear_sum_assignment(-np.abs(vectors[:k]))[1]
+        leading = vectors[
+            :k, : 2 * k
+        ]  # not those without variance, of which a wide sample has many
+        order = scipy.optimize.linear_sum_assignment(-np.abs(leading))[1]
     turns = vectors[:, order].T
     turns = turns * np.where(turns[np.arange(k), np.arange(k)] < 0, -1.0, 1.0)[:, None]
     return values[order], turns

@@ -57,12 +57,18 @@ def bootstrap(
     Each resample is centred anew; with scale="std" it is scaled anew, too, where all components are
     there (r features). Other divisors, weights of features, values in holes and what a design
     removed stay those of the fit.
+    Of wide rows the variances of samples are too large, and those of resamples again: studentized
+    intervals correct that, percentiles double it, and a component that is noise has none that
+    holds (El Karoui and Purdom 2019).
     Cost: for each resample 2 n r^2 + 10 r^3 flops; memory n r + n_resamples k r numbers, and not of
-    the length of a row. A resample depends on its number and the seed alone, so bits do not depend
-    on the number of threads.
+    the length of a row. Of very many rows ``jackknife(model, X, blocks=...)`` takes less. A
+    resample depends on its number and the seed alone, so bits do not depend on the number of
+    threads.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; with X what ``transform`` raises.
     Source: Fisher, Caffo, Schwartz and Zipunnikov 2016, J. Am. Stat. Assoc. 111, 846, section 3;
-    for blocks Politis and Romano 1992, "A circular block-resampling procedure".
+    for blocks Politis and Romano 1992, "A circular block-resampling procedure"; for wide rows El
+    Karoui and Purdom 2019, "The non-parametric bootstrap and spectral analysis in moderate and
+    high-dimension", AISTATS.
 
     Examples
     --------

@@ -12,9 +12,9 @@ from streampca.models.explore.sample_certainty import Estimates, LeftOut, Sample
 from streampca.models.explore.score_space import (
     block_length,
     each_of,
+    independent,
     labels_of,
     left_out_of,
-    mean_of_others,
     numbered,
     score_space,
     turns_of,
@@ -105,7 +105,7 @@ def _without_features(
     what = f"each of {len(sizes):,} groups of features"
     parts = [components[:, groups == group] for group in range(len(sizes))]
     excess = len(groups) * np.sum([(part[: space.k] @ part.T) ** 2 for part in parts], axis=0)
-    left_out = LeftOut.of(result, r, len(groups) / np.maximum(mean_of_others(excess), 1.0))
+    left_out = LeftOut.of(result, r, independent(excess, len(groups), len(sizes)))
     return _jackknifed(result, space, sizes, found, what, left_out, by_features=True)
 
 

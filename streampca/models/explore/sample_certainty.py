@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit, ndtr, ndtri
@@ -43,23 +43,24 @@ class Estimates:
     acceleration: Any = None
     left_out: Any = 0.0
 
-    def interval(self, level: float = 0.95, kind: str = "studentized") -> Array:
+    def interval(self, level: float = 0.95, kind: str | None = None) -> Array:
         """(k, 2) ends of intervals that hold the value of the population at this level.
 
-        kind : of a bootstrap. "studentized", on the scale of the logarithm (shares: of the logit);
-        "percentile"; or "bca", corrected for bias and acceleration. Errors of a formula or a
-        jackknife give a normal interval on that scale.
+        kind : of a bootstrap. "studentized" (None), on the scale of the logarithm (shares: of the
+            logit), is the most accurate; "percentile"; "bca", which corrects bias and acceleration.
+            Errors of a formula or a jackknife give a normal interval on that scale.
         Raises InvalidInputError.
         Source: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", sections 12.5, 13.3
         and 14.3.
         """
         z = _deviations(level)
-        if kind not in INTERVALS:
-            raise InvalidInputError(f"kind={kind!r}; expected one of {INTERVALS}")
+        if kind is not None and (kind not in INTERVALS or self.replicates is None):
+            known = "None without a bootstrap" if self.replicates is None else f"one of {INTERVALS}"
+            raise InvalidInputError(f"kind={kind!r}; expected {known}")
         centre, slope = self._link(self.values), self._slope(self.values)
         if self.replicates is None:
             ends = np.array([[-z], [z]]) * self.errors * reciprocal(self.values) * slope
-        elif kind == "studentized":
+        elif kind in (None, "studentized"):
             ends = self._studentized(z, centre) * self.log_error * slope
         else:
             low, high = self._tails(z) if kind == "bca" else (ndtr(-z), ndtr(z))
@@ -227,7 +228,6 @@ class SampleCertainty:
     scores: Array | None = None
     by_features: bool = False
     rescaled: bool = False
-    picture: ClassVar[str] = "scree(model, certainty=found)"
 
     @property
     def n_components(self) -> int:
@@ -281,8 +281,8 @@ class SampleCertainty:
         """
         if self.by_features:
             raise InvalidInputError(
-                "a jackknife over features says nothing of components; leave "
-                "rows out: streampca.jackknife(model, X)"
+                "a jackknife over features says nothing of components; leave rows out: "
+                "streampca.jackknife(model, X)"
             )
         r = self.deviations.shape[2]
         chosen = np.arange(self.n_components) if components is None else np.asarray(components)
@@ -313,7 +313,8 @@ class SampleCertainty:
         """(n, c, c) covariances of the scores of each row on some components (0 = the first).
 
         They say how far the point of a row moves when the components and the mean come from
-        another sample. Raises InvalidInputError where the method has no scores.
+        another sample.
+        Cost: n r^2 c^2 flops. Raises InvalidInputError where the method has no scores.
         """
         if self.scores is None:
             raise InvalidInputError(
@@ -352,7 +353,7 @@ class SampleCertainty:
             lines.append(
                 f"{i + 1:>9} {value:>10.5g} {low:>10.5g} to {high:>9.5g} {bound} "
                 f"{self.shares.values[i]:>7.2%} {shares[i, 0]:>8.2%} to {shares[i, 1]:>7.2%} "
-                f"{_number(np.rad2deg(angles[i]), '6.3g')}\u00b0 {angle}"
+                f"{_number(np.rad2deg(angles[i]), '7.3g')} {angle}"
             )
         if self.n_components > rows:
             lines.append(f"      ... {self.n_components - rows} more")
@@ -379,14 +380,9 @@ class SampleCertainty:
                     "Refits of the resamples would have first variances that are larger by about "
                     f"{shift:.1%}; that is not in the interval"
                 )
-        settings = {**self.result.settings, **({"scale": None} if self.rescaled else {})}
-        fixed = [
-            f"{name}={settings[name]!r}"
-            for name in ("scale", "remove")
-            if isinstance(settings.get(name), str)
-        ]
-        if fixed:
-            said.append(f"the numbers of {' and '.join(fixed)} stay those of the fit")
+        fixed = ("remove",) if self.rescaled else ("scale", "remove")
+        for name in (one for one in fixed if self.result.settings.get(one) is not None):
+            said.append(f"What {name}= does stays as in the fit; a refit would do it anew")
         return said
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:

@@ -25,6 +25,7 @@ T = TypeVar("T")
 SHOWN = 50  # components by default
 FEWEST = 5  # units of which anything can be said
 ALIKE = 0.01  # of a variance: scores of the rows of the fit
+ROUNDING = 1e-6  # of the largest variance, in float32
 
 
 def components_of(model: Any) -> PrincipalComponents:
@@ -41,10 +42,10 @@ def components_of(model: Any) -> PrincipalComponents:
 
 
 def count_of(n_components: int | None, r: int) -> int:
-    """k."""
-    return (
-        min(r, SHOWN) if n_components is None else whole_number("n_components", n_components, 1, r)
-    )
+    """k, of r components with scores. Raises InvalidInputError."""
+    if n_components is None:
+        return min(r, SHOWN)
+    return whole_number("n_components", n_components, 1, r)
 
 
 def score_space(
@@ -65,7 +66,8 @@ def score_space(
             f"scores are of {n}; expected the rows of the fit, without sample weights"
         )
     spread = np.einsum("ij,ij->j", values, values) / freedom
-    if not np.allclose(spread, result.explained_variance[:r], rtol=ALIKE):
+    expected = result.explained_variance[:r]
+    if not np.allclose(spread, expected, rtol=ALIKE, atol=ROUNDING * expected[0]):
         raise InvalidInputError(
             "the scores have other variances than the components; expected those of the rows of "
             "the fit: scores=model.transform(X), or streampca.bootstrap(model, X)"
@@ -128,6 +130,7 @@ def units_of(result: PrincipalComponents, space: ScoreSpace, groups: Any, blocks
 
 
 def block_length(blocks: Any, space: ScoreSpace, groups: Any) -> int:
+    """Rows of a block. Raises InvalidInputError."""
     if groups is not None:
         raise InvalidInputError("blocks= are of a series and groups= of families; give one of them")
     most = len(space.scores) // FEWEST
@@ -151,7 +154,7 @@ def labels_of(values: Any, axis: AxisLabels, name: str) -> Array:
 
 
 def numbered(labels: Array, name: str) -> Array:
-    """Numbers from 0 of the groups. Raises InvalidInputError, InvalidTypeError."""
+    """Numbers from 0 of the groups. Raises InvalidInputError."""
     labels = np.asarray(labels)
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise InvalidInputError(f"{name} holds NaN; expected a label for each")
@@ -179,15 +182,20 @@ def left_out_of(result: PrincipalComponents, space: ScoreSpace, units: Units) ->
     for i in range(space.k):
         sums = units.sums(space.scores * space.scores[:, [i]])
         excess[i] = even * np.sum(sums**2, axis=0) / (number * values * values[i])
-    independent = number / np.maximum(mean_of_others(excess), 1.0)
-    return LeftOut.of(result, len(values), independent)
+    return LeftOut.of(result, len(values), independent(excess, number, units.drawn))
 
 
-def mean_of_others(values: Array) -> Array:
-    """(k,) mean of each row (k, r) without its diagonal entry; 1 where nothing is left."""
-    k, r = values.shape
-    sums = values.sum(axis=1) - np.diagonal(values)
-    return np.asarray(sums / (r - 1)) if r > 1 else np.ones(k)
+def independent(excess: Array, number: float, units: int) -> Array:
+    """(k,) rows that turn a component as far as all do, at most ``number``, of so many units.
+
+    excess : (k, r) variance of its products with each component, in that of independent normal
+        rows. Those with others count; where there is none, a unit counts as one row.
+    """
+    k, r = excess.shape
+    if r < 2:
+        return np.full(k, float(units))
+    others = (excess.sum(axis=1) - np.diagonal(excess)) / (r - 1)
+    return np.asarray(number / np.maximum(others, 1.0))
 
 
 def turns_of(found: Iterable[Resampled]) -> tuple[Array, Array]:
