@@ -155,6 +155,7 @@ def test_the_jackknife_leaves_features_out_as_refits_do() -> None:
         found.component_errors()
 
 
+@pytest.mark.slow
 def test_families_and_chromosomes_are_those_of_the_files(tmp_path: Path) -> None:
     write_plink(tmp_path / "x", np.random.default_rng(6).integers(0, 3, (20, 60)).astype(np.int8))
     columns = {"fam": [0, 0, *np.repeat(range(1, 7), 3)], "bim": 1 + np.arange(60) // 10}
@@ -211,6 +212,7 @@ def test_what_has_no_scores_enters_by_its_bound() -> None:
     assert np.all(np.abs(np.median(scores[1] / scores[0], axis=0) - 1.0) < 0.1)
 
 
+@pytest.mark.slow
 def test_formulas_are_those_of_normal_rows() -> None:
     X = rows(4000, 8)
     model = PCA(8, progress=False).fit(X)
@@ -227,6 +229,7 @@ def test_formulas_are_those_of_normal_rows() -> None:
     np.testing.assert_allclose(few, north * np.sqrt(3999 / 400))
 
 
+@pytest.mark.slow
 def test_bca_intervals_are_those_of_scipy() -> None:
     x = np.random.default_rng(4).gamma(2.0, size=100)
     variance = scipy.stats.bootstrap(
@@ -239,6 +242,7 @@ def test_bca_intervals_are_those_of_scipy() -> None:
     np.testing.assert_allclose(found.errors, variance.standard_error, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_nearly_equal_variances_are_matched_or_rotated() -> None:
     """Of two equal variances the axes are anything, and the plane is certain."""
     X = np.random.default_rng(5).normal(size=(300, 5)) * [5, 5, 2, 2, 2]

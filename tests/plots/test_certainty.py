@@ -57,6 +57,7 @@ def test_ellipses_are_covariances_of_scores(pca: PCA, frame: Any, sure: Any) -> 
     assert saved(ax) > 2000
 
 
+@pytest.mark.slow
 def test_maps_are_pale_where_nothing_differs_from_zero() -> None:
     rng = np.random.default_rng(0)
     wave = np.repeat([0.0, 3.0], 6).reshape(3, 4)
