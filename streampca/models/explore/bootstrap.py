@@ -78,7 +78,7 @@ def bootstrap(
     >>> sure = bootstrap(PCA(1).fit(X), n_resamples=100)  # a wide fit keeps its scores
     >>> low, high = sure.shares.interval()[0]
     >>> print(f"{low:.2f} to {high:.2f}")
-    0.71 to 0.78
+    0.71 to 0.79
     """
     whole_number("n_resamples", n_resamples, 20)
     result, space = score_space(model, X, scores, n_components, match)
@@ -148,7 +148,7 @@ def sampling_errors(
     --------
     >>> import numpy as np
     >>> from streampca import PCA, sampling_errors
-    >>> X = np.random.default_rng(0).normal(size=(201, 4)) * [4, 2, 1, 1]
+    >>> X = np.random.default_rng(0).normal(size=(201, 6)) * [3, 3, 2, 1, 1, 1]
     >>> sure = sampling_errors(PCA(2).fit(X))
     >>> (sure.variances.errors / sure.variances.values).round(3).tolist()
     [0.1, 0.1]

@@ -56,12 +56,12 @@ def jackknife(
     --------
     >>> import numpy as np
     >>> from streampca import PCA, jackknife
-    >>> X = np.random.default_rng(0).normal(size=(100, 4)) * [4, 2, 1, 1]
-    >>> sure = jackknife(PCA(4).fit(X), X, blocks=10)
+    >>> X = np.random.default_rng(0).normal(size=(100, 6)) * [3, 3, 2, 1, 1, 1]
+    >>> sure = jackknife(PCA(6).fit(X), X, blocks=10)
     >>> sure
     <SampleCertainty: jackknife, each of 10 groups of rows left out; exact>
     >>> sure.variances.errors.shape
-    (4,)
+    (6,)
     """
     if features is not None:
         if X is not None or groups is not None or blocks is not None:

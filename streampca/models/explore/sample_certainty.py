@@ -204,12 +204,12 @@ class SampleCertainty:
     --------
     >>> import numpy as np
     >>> from streampca import PCA, bootstrap
-    >>> X = np.random.default_rng(0).normal(size=(100, 4)) * [4, 2, 1, 1]
-    >>> sure = bootstrap(PCA(4).fit(X), X, n_resamples=200, n_components=2)
+    >>> X = np.random.default_rng(0).normal(size=(100, 6)) * [4, 3, 2, 1, 1, 1]
+    >>> sure = bootstrap(PCA(6).fit(X), X, n_resamples=200, n_components=2)
     >>> sure
     <SampleCertainty: bootstrap, 200 resamples of 100 rows; exact>
     >>> sure.variances.interval().shape, sure.component_errors().shape
-    ((2, 2), (2, 4))
+    ((2, 2), (2, 6))
     >>> low, high = sure.variances.interval()[0]
     >>> bool(low < 16 < high)
     True
