@@ -204,7 +204,7 @@ class SampleCertainty:
     --------
     >>> import numpy as np
     >>> from streampca import PCA, bootstrap
-    >>> X = np.random.default_rng(0).normal(size=(100, 6)) * [4, 3, 2, 1, 1, 1]
+    >>> X = np.random.default_rng(0).normal(size=(100, 6)) * [4, 3, 3, 1, 1, 1]
     >>> sure = bootstrap(PCA(6).fit(X), X, n_resamples=200, n_components=2)
     >>> sure
     <SampleCertainty: bootstrap, 200 resamples of 100 rows; exact>
