@@ -8,7 +8,13 @@ from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
-from streampca.cli.options import open_source, print_answer, running_options, source_options
+from streampca.cli.options import (
+    open_source,
+    print_answer,
+    progress_of,
+    running_options,
+    source_options,
+)
 from streampca.cli.pictures import LABELS, draw, picture_path, read_labels, read_scores
 from streampca.errors import InvalidInputError
 from streampca.solvers.resampling import MATCHES
@@ -67,45 +73,48 @@ OF = {  # option -> (argument, methods)
     "match": ("match", ("bootstrap", "jackknife")),
     "seed": ("random_state", ("bootstrap",)),
 }
-FUNCTIONS: dict[str, Any] = {
-    "bootstrap": lambda: streampca.bootstrap,
-    "jackknife": lambda: streampca.jackknife,
-    "asymptotic": lambda: streampca.sampling_errors,
-}
+FUNCTIONS = {"asymptotic": "sampling_errors"}  # of methods that are named otherwise
 
 
 def run_bootstrap(arguments: argparse.Namespace) -> int:
     """``streampca bootstrap``."""
     output = None if arguments.plot is None else picture_path(arguments.plot)
-    method, given = arguments.method, {}
+    method, options = arguments.method, _options_of(arguments)
+    model: Any = streampca.load(arguments.model)
+    result = model.result_
+    if "scores" in options:
+        options["scores"] = read_scores(arguments.scores, result.labels.samples, result)[1]
+    if "groups" in options and arguments.groups not in result.labels.samples.extra:
+        options["groups"] = read_labels(arguments.groups)
+    if arguments.source:
+        settings = getattr(model, "pca", None) or model  # a rotated model has those of its PCA
+        settings.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
+        if arguments.memory_limit:
+            settings.set_params(memory_limit=arguments.memory_limit)
+        options["X"] = open_source(arguments)
+    elif method != "asymptotic" and result.scores is None and "scores" not in options:
+        raise InvalidInputError(
+            f"{arguments.model} keeps no scores; name the rows of its fit, 'streampca bootstrap "
+            "MODEL SOURCE', or their scores, --scores FILE"
+        )
+    found = getattr(streampca, FUNCTIONS.get(method, method))(model, **options)
+    if output is not None:
+        draw("scree", result, output, certainty=found)
+    text = found.text(found.n_components, arguments.level)
+    print_answer(arguments, found.to_dict(arguments.level), text)
+    return 0
+
+
+def _options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of the function, by name. Raises InvalidInputError for those of another method."""
+    method, options = arguments.method, {}
+    if arguments.source and method == "asymptotic":
+        raise InvalidInputError("--method asymptotic reads no rows; leave the source out")
     for option, (name, methods) in OF.items():
         value = getattr(arguments, option)
         if value is not None and method not in methods:
             said = option.replace("_", "-")
             raise InvalidInputError(f"--{said} is of --method {methods[0]}, not of {method}")
         if value is not None:
-            given[name] = value
-    model: Any = streampca.load(arguments.model)
-    result = model.result_
-    if arguments.memory_limit:
-        model.set_params(memory_limit=arguments.memory_limit)
-    if "scores" in given:
-        given["scores"] = read_scores(arguments.scores, result.labels.samples, result)[1]
-    if "groups" in given and arguments.groups not in result.labels.samples.extra:
-        given["groups"] = read_labels(arguments.groups)
-    kept = getattr(result, "scores", None) is not None or arguments.features or arguments.scores
-    if not (kept or arguments.source or method == "asymptotic"):
-        raise InvalidInputError(
-            f"{arguments.model} keeps no scores; name the rows of its fit, 'streampca bootstrap "
-            "MODEL SOURCE', or their scores, --scores FILE"
-        )
-    if arguments.source:
-        if method == "asymptotic":
-            raise InvalidInputError("--method asymptotic reads no rows; leave the source out")
-        given["X"] = open_source(arguments)
-    found = FUNCTIONS[method]()(model, **given)
-    if output is not None:
-        draw("scree", result, output, certainty=found)
-    text = found.text(found.n_components, arguments.level)
-    print_answer(arguments, found.to_dict(arguments.level), text)
-    return 0
+            options[name] = value
+    return options
