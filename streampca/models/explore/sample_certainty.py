@@ -380,9 +380,10 @@ class SampleCertainty:
                     "Refits of the resamples would have first variances that are larger by about "
                     f"{shift:.1%}; that is not in the interval"
                 )
-        fixed = ("remove",) if self.rescaled else ("scale", "remove")
-        for name in (one for one in fixed if self.result.settings.get(one) is not None):
-            said.append(f"What {name}= does stays as in the fit; a refit would do it anew")
+        scaled = self.result.standardised and not self.rescaled
+        for name, stays in (("scale", scaled), ("remove", self.result.removes)):
+            if stays:
+                said.append(f"What {name}= does stays as in the fit; a refit would do it anew")
         return said
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:

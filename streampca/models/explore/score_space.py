@@ -75,12 +75,20 @@ def score_space(
     rest = LeftOut.of(result, r, np.ones(1)).variance
     centred = result.feature_mean is None
     k = count_of(n_components, r)
-    axes = None
-    if result.settings.get("scale") == "std" and centred and result.components is not None:
-        axes = np.asarray(result.components[:r], dtype=np.float64)
-        axes = axes[:, np.any(axes != 0.0, axis=0)]
-        axes = axes if axes.shape == (r, r) else None
+    axes = _rescaled_axes(result, r) if centred else None
     return result, ScoreSpace(values, k, rest, centred, float(result.ddof), match, axes)
+
+
+def _rescaled_axes(result: PrincipalComponents, r: int) -> Array | None:
+    """(r, r) all components of features that were divided by their deviations; else None."""
+    if result.scale is None or result.feature_variance is None or result.components is None:
+        return None
+    scale, deviation = np.asarray(result.scale), np.sqrt(np.asarray(result.feature_variance))
+    used = scale > 0.0
+    if np.count_nonzero(used) != r or not np.allclose(scale[used], deviation[used], atol=0.0):
+        return None
+    axes = np.asarray(result.components[:r], dtype=np.float64)
+    return axes[:, used]
 
 
 def _scores(model: LinearModel, result: PrincipalComponents, X: Any, scores: Any) -> Array:
