@@ -51,6 +51,7 @@ COMMANDS = {  # command -> (its module, what it does)
         "pictures",
         "R^2 of PCA, of random projections and of chosen features: a picture",
     ),
+    "bootstrap": ("bootstrap", "how sure the sample makes the components of a saved model"),
     "demo": ("demo", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
     "refresh": ("config", "update a model store from its source, by a job file"),
@@ -112,6 +113,11 @@ EXAMPLES = {  # command -> lines of its --help
         "embed cells.h5ad --normalize-total 1e4 --log1p --highly-variable 2000 "
         "--labels cells.h5ad:batch --plot umap.png",
         "embed x.bed --filter maf:0.01 ld:0.2 --scale hwe -k 20 -o embedding.zarr",
+    ],
+    "bootstrap": [
+        "bootstrap model matrix.zarr -k 10",
+        "bootstrap model climate.nc --blocks 24 --plot scree.png",
+        "bootstrap model --method jackknife --features chromosome",
     ],
     "demo": ["demo"],
     "models": ["models list models/nightly", "models rollback models/nightly"],
