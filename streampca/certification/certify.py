@@ -1,0 +1,295 @@
+"""Whether components that anyone computed are those of a matrix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streampca.certification.bounds import (
+    Pairs,
+    Remainder,
+    basis_of,
+    judge,
+    remainder_of_all,
+    remainder_of_probes,
+    rounding_of,
+)
+from streampca.certification.claims import (
+    KINDS,
+    Claim,
+    arranged,
+    claim_of,
+    half_units,
+    of_shape,
+)
+from streampca.certification.conventions import AUTO, Convention, conventions
+from streampca.certification.products import Images, Reader
+from streampca.certification.report import TOL, Certification, explained_residuals, verdicts
+from streampca.errors import InvalidInputError, MemoryLimitError
+from streampca.genetics.filters import VariantFilter, filter_genotypes
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
+from streampca.models.contract.request import (
+    feature_weights,
+    sample_weights,
+    seed_of,
+    whole_number,
+)
+from streampca.passes import Running, easier_axis, single_threaded_blas
+from streampca.sources import as_matrix, counted
+from streampca.sources.genotypes.allele_counts import with_missing_calls
+
+WHOLE = 512  # columns, or rows, up to which the whole scatter is made
+EVERY = VariantFilter()  # the variants that PLINK 2 takes
+ALIKE = 2.0  # a later convention has to fit so much better
+TINY = 1e-300
+NOT_CENTRED = (
+    "These are singular vectors of X as it is, not of the centred matrix, whose components PCA's "
+    "are. If that is meant: center=False."
+)
+
+
+def certify(
+    components: Any,
+    X: Any,
+    *,
+    kind: str | None = None,
+    center: bool | str = AUTO,
+    scale: str | None = AUTO,
+    weights: Any = None,
+    sample_weight: Any = None,
+    missing: str = "mean",
+    variants: VariantFilter = EVERY,
+    tol: float = TOL,
+    n_probes: int = 24,
+    passes: int = 1,
+    random_state: Any = 0,
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> Certification:
+    """How near components are to the true ones of X, whoever computed them.
+
+    Every bound is proved from products of X with the components, in float64 by code of its own.
+    Signs and lengths of components do not matter.
+
+    components : loadings (k, p) or scores (n, k); a fitted model (streampca, scikit-learn,
+        dask-ml, xeofs); AnnData, by obsm["X_pca"] and varm["PCs"]; or the path of an ``.eigenvec``
+        of PLINK 2 or an ``.evec`` of smartpca, whose samples are found by their ids.
+    X : (n, p), anything that :func:`streampca.open` opens.
+    kind : of an array, "loadings" or "scores", where its shape could be that of both.
+    center, scale : how X was prepared: scale None, "std", "hwe" (``plink2 --pca``) or "eigensoft"
+        (smartpca). "auto": as the model says, or what fits the components best; that they are
+        singular vectors of a matrix that is not centred has to be stated.
+    weights, sample_weight, dim, missing_value, memory_limit, scheduler, progress : as :class:`PCA`.
+    missing : "mean" (a missing cell holds the mean of its column) or "raise".
+    variants : of labelled genotypes; by default the autosomes and XY, as PLINK 2.
+    tol : radians within which a component is accepted although its digits do not explain its error.
+    n_probes : random vectors by which missed directions are bounded, where X is not small.
+    passes : times that these are multiplied by X. Each further one takes a read, or two, and
+        brings the bound nearer to the largest variance that was missed.
+
+    Cost: one read, where scores come with streamed features (genotypes) or loadings with streamed
+    samples (tables); else two, and one more where samples are streamed and their features are
+    scaled or have missing cells. 4 n p (k + n_probes) flops for one convention. Memory: 4 arrays
+    of (d, k + n_probes) for d = n (scores) or p (loadings).
+    Raises InvalidInputError, InvalidTypeError, SourceError, NonFiniteError, MemoryLimitError.
+    Source: Parlett 1998, "The Symmetric Eigenvalue Problem", sections 4.5, 10.1 and 11.7; Davis and
+    Kahan 1970, SIAM J. Numer. Anal. 7:1, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).normal(size=(200, 6)) * [6, 5, 4, 3, 2, 1]
+    >>> _, _, components = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    >>> found = streampca.certify(components[:2], X)
+    >>> found.certified, bool(found.angle_bound.max() < 1e-10)
+    (True, True)
+    >>> streampca.certify(components[[1, 0]], X).words[0]
+    'out of order: it is component 2'
+    """
+    if kind is not None and kind not in KINDS:
+        raise InvalidInputError(f"kind={kind!r}; expected one of {KINDS} or None")
+    if missing not in ("mean", "raise"):
+        raise InvalidInputError(f"missing={missing!r}; expected 'mean' or 'raise'")
+    n_probes, passes = whole_number("n_probes", n_probes, 0), whole_number("passes", passes)
+    found = claim_of(components)
+    matrix = with_missing_calls(as_matrix(counted(X), dim=dim, missing_value=missing_value))
+    if "chromosome" in matrix.labels.features.extra:
+        matrix = filter_genotypes(matrix, getattr(components, "variants", variants))
+    claim, matrix = arranged(of_shape(found, matrix.shape, kind), matrix)
+    claim = replace(
+        claim,
+        center=claim.center if center == AUTO else center,
+        scale=claim.scale if scale == AUTO else scale,
+    )
+    reader = _reader(
+        matrix, claim, weights, sample_weight, Running(memory_limit, scheduler, progress)
+    )
+    work = _Work(reader, claim, tol, n_probes, passes, seed_of(random_state))
+    with single_threaded_blas():
+        return work.certified(missing)
+
+
+def _reader(
+    matrix: ChunkedMatrix, claim: Claim, weights: Any, sample_weight: Any, running: Running
+) -> Reader:
+    """What reads the matrix. Raises InvalidInputError for components of another shape."""
+    n, p = matrix.shape
+    for name, values, length in (("loadings", claim.loadings, p), ("scores", claim.scores, n)):
+        if values is not None and len(values) != length:
+            one = "features" if name == "loadings" else "samples"
+            raise InvalidInputError(
+                f"{name} of {len(values)} {one}, and X has {length} of them after filters"
+            )
+    roots = np.ones(n)
+    if (counts := sample_weights(sample_weight, matrix)) is not None:
+        roots = np.sqrt(np.asarray(counts, float))
+    factors = np.ones(p) if claim.factors is None else np.asarray(claim.factors, float)
+    if (given := feature_weights(weights, matrix)) is not None:
+        factors = factors * given
+    return Reader(matrix, roots, factors, running, [])
+
+
+class _Work:
+    """One certification, from products to words."""
+
+    def __init__(
+        self, reader: Reader, claim: Claim, tol: float, n_probes: int, passes: int, seed: int
+    ) -> None:
+        self.reader, self.tol, self.n_probes, self.passes = reader, tol, n_probes, passes
+        self.seed, self.claim = seed, claim
+        matrix = reader.matrix
+        self.axis, self.space = _way(matrix, claim)
+        given = claim.loadings if self.space else claim.scores
+        assert given is not None
+        halves = half_units(given)
+        given = given.astype(np.float64)
+        if self.space == 0:
+            given, halves = given * reader.roots[:, None], halves * reader.roots[:, None]
+        lengths = np.linalg.norm(given, axis=0)
+        if not lengths.all():
+            raise InvalidInputError("a component is 0 everywhere; expected directions")
+        self.vectors, self.halves = given / lengths, halves / lengths
+        self.basis, self.distinct = basis_of(self.vectors)
+
+    def certified(self, missing: str) -> Certification:
+        """The result."""
+        matrix, claim = self.reader.matrix, self.claim
+        calls = matrix.dtype.kind in "iu" or "counted_allele" in matrix.labels.features.extra
+        stated = conventions(claim.center, claim.scale, calls)
+        probes = self._probes()
+        made = self._images(np.hstack([self.basis, probes]), stated)
+        if missing == "raise" and self.reader.holes:
+            raise InvalidInputError(
+                f"{self.reader.holes} cells of X are missing; missing='mean' lets them hold the "
+                "mean of their column"
+            )
+        judged = [self._judged(one, probes) for one in made]
+        fits = [self._fit(one) for one in judged]
+        best = 0
+        for i, fit in enumerate(fits):
+            best = i if fit * ALIKE < fits[best] else best
+        pairs, image = judged[best], made[best]
+        if self.passes > 1 and not self._whole:
+            pairs = self._judged(image, probes, self.passes)
+        centred = image.convention.center or claim.center is not AUTO
+        return self._reported(
+            pairs,
+            image,
+            {str(one.convention): fit for one, fit in zip(made, fits, strict=True)},
+            "" if centred else NOT_CENTRED,
+        )
+
+    @property
+    def _whole(self) -> bool:
+        return len(self.vectors) <= WHOLE and self.axis != self.space
+
+    def _probes(self) -> Array:
+        """(d, m) what is multiplied in addition to the components."""
+        d = len(self.vectors)
+        if self._whole:
+            return np.eye(d)
+        return np.random.default_rng(self.seed).standard_normal((d, min(self.n_probes, d)))
+
+    def _images(self, vectors: Array, stated: tuple[Convention, ...]) -> list[Images]:
+        """S times the basis and the probes; of a whole space S itself."""
+        if self._whole:
+            vectors = np.eye(len(self.vectors))
+        try:
+            return self.reader.images(vectors, self.space, self.axis, stated)
+        except MemoryLimitError:
+            if self.axis == self.space:
+                raise
+            self.axis = self.space
+            vectors = np.hstack([self.basis, self._probes()])
+            return self.reader.images(vectors, self.space, self.axis, stated)
+
+    def _judged(self, one: Images, probes: Array, passes: int = 1) -> Pairs:
+        r, floor = self.basis.shape[1], rounding_of(one.total, max(self.reader.matrix.shape))
+
+        def multiply(vectors: Array) -> Array:
+            (made,) = self.reader.images(vectors, self.space, self.axis, (one.convention,))
+            return made.images
+
+        if self._whole:
+            image = one.images @ self.basis
+            rest = remainder_of_all(self.basis, one.images, floor)
+        else:
+            image, probed = one.images[:, :r], one.images[:, r:]
+            rest = remainder_of_probes(
+                self.basis, image, probes, probed, one.total, floor, passes, multiply
+            )
+        pairs = judge(self.vectors, self.basis, image, rest, one.total, floor)
+        return replace(pairs, distinct=self.distinct)
+
+    def _fit(self, pairs: Pairs) -> float:
+        """How badly a convention fits: the geometric mean of residual / value; what the digits
+        explain counts as nothing."""
+        residual = np.maximum(pairs.residual, explained_residuals(pairs, self.halves))
+        return float(np.exp(np.mean(np.log(np.maximum(residual, TINY) / np.maximum(pairs.value, TINY)))))
+
+    def _reported(
+        self, pairs: Pairs, one: Images, fits: dict[str, float], remark: str
+    ) -> Certification:
+        labels = self.reader.matrix.labels.axis(self.space)
+        of = ("scores", "loadings")[self.space]
+        judged = verdicts(pairs, self.vectors, self.halves, self.tol, labels.name, of[:-1])
+        weight = float(self.reader.roots @ self.reader.roots)
+        divisor = max(weight - one.convention.center, 1.0)
+        return Certification(
+            of=of,
+            convention=str(one.convention),
+            fits=fits,
+            variance=pairs.value / divisor,
+            variance_ratio=pairs.value / (one.total or 1.0),
+            variance_bound=pairs.value_bound / divisor,
+            residual=pairs.residual / divisor,
+            angle_bound=pairs.angle_bound,
+            angle_least=pairs.angle_least,
+            number=pairs.number,
+            sure=pairs.sure,
+            accepted=judged.accepted,
+            words=judged.words,
+            total_variance=one.total / divisor,
+            beyond=pairs.remainder.largest / divisor,
+            beyond_by=pairs.remainder.by,
+            overlap=pairs.overlap,
+            digits=np.linalg.norm(self.halves, axis=0) / np.sqrt(3.0),
+            missing=self.reader.holes,
+            remark=remark,
+            cost=self.reader.costs,
+        )
+
+
+def _way(matrix: ChunkedMatrix, claim: Claim) -> tuple[int, int]:
+    """(streamed axis, 0 to certify scores and 1 loadings): one read where that can be."""
+    axis = easier_axis(matrix)
+    if claim.loadings is None or claim.scores is None:
+        space = 0 if claim.loadings is None else 1
+        return easier_axis(matrix, preferred=1 - space), space
+    return axis, 1 - axis
