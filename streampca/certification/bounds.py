@@ -6,8 +6,7 @@ r = |S v - rho v| of a unit vector v, rho = v'S v:
 - an eigenvalue lies within r of rho (Parlett 1998, theorem 4.5.1), and within r^2 / gap (Kato 1949,
   Temple 1928: Parlett, theorem 11.7.1);
 - v is off the eigenvector by at most the angle with the sine r / gap (Davis and Kahan 1970,
-  section 2; Parlett, theorem 11.7.1), and off every eigenvector by at least about
-  r / max |lambda - rho|.
+  section 2; Parlett, theorem 11.7.1).
 
 The gap is proved, too. In a basis of the vectors and the rest, S = [A R'; R B]. Eigenvalue j is at
 least that of A (Cauchy), and at most the smallest t > beta with
@@ -53,10 +52,11 @@ class Pairs:
 
     value : v'S v.  residual : |S v - value v|.  number : of the eigenvector, from 1, by the values.
     value_bound : an eigenvalue is that near.  gap : to the other eigenvalues, 0 where none is
-    proved.  angle_bound, angle_least : radians.  sure : the gap is proved without the condition
+    proved.  angle_bound : radians.  sure : the gap is proved without the condition
     that no missed direction holds more than the last of the vectors.
     missed : directions that certainly hold more.  remainder : what a missed direction could hold.
-    entries : (d, k) S v - value v.  overlap : largest cosine between two of the vectors.
+    entries : (d, k) S v - value v.  outside : its part outside of the span.
+    overlap : largest cosine between two of the vectors.
     distinct : (k,) False for a vector that the others before it explain.
     ritz, vectors : (r,) and (d, r) eigenpairs of A.  total : trace.  floor : rounding of S v.
     """
@@ -67,11 +67,11 @@ class Pairs:
     value_bound: Array
     gap: Array
     angle_bound: Array
-    angle_least: Array
     sure: Array
     missed: Array
     remainder: Remainder
     entries: Array
+    outside: Array
     overlap: float
     distinct: Array
     ritz: Array
@@ -120,7 +120,6 @@ def judge(
     with np.errstate(divide="ignore", invalid="ignore"):
         sine = np.where(gap > residual, residual / gap, 1.0)
         squared = np.where(sure & (gap > residual), residual * (residual / gap) + floor, np.inf)
-    reach = np.maximum(ritz.max(initial=0.0) + rest.largest - value, value)
     cosines = np.abs(vectors.T @ vectors) - np.eye(vectors.shape[1])
     return Pairs(
         value=value,
@@ -130,12 +129,10 @@ def judge(
         value_bound=np.minimum(residual, squared),
         gap=gap,
         angle_bound=np.arcsin(np.minimum(sine, 1.0)),
-        angle_least=np.arcsin(
-            np.clip((residual - 2 * floor) / (1.12 * np.maximum(reach, EPS * total)), 0.0, 1.0)
-        ),
         sure=sure,
         remainder=rest,
         entries=entries,
+        outside=outside @ inside,
         overlap=float(cosines.max(initial=0.0)),
         distinct=np.ones(vectors.shape[1], bool),
         ritz=ritz,
@@ -243,7 +240,10 @@ def remainder_of_probes(
 
 
 def _nystroem(w: Array, y: Array, trace: float, floor: float) -> Array:
-    """Values that B has at least, falling.  w, y : (d, m) probes outside the basis, B times them."""
+    """Values that B has at least, falling.
+
+    w, y : (d, m) probes outside the basis, and B times those.
+    """
     if not w.shape[1]:
         return np.zeros(0)
     shift = 1e-12 * trace + floor

@@ -9,40 +9,29 @@ import numpy as np
 
 from streampca.certification.bounds import (
     Pairs,
-    Remainder,
     basis_of,
     judge,
     remainder_of_all,
     remainder_of_probes,
     rounding_of,
 )
-from streampca.certification.claims import (
-    KINDS,
-    Claim,
-    arranged,
-    claim_of,
-    half_units,
-    of_shape,
-)
+from streampca.certification.claims import KINDS, Claim, arranged, claim_of, half_units, of_shape
 from streampca.certification.conventions import AUTO, Convention, conventions
 from streampca.certification.products import Images, Reader
-from streampca.certification.report import TOL, Certification, explained_residuals, verdicts
-from streampca.errors import InvalidInputError, MemoryLimitError
+from streampca.certification.report import CHANCE, TOL, Certification, explained_residuals, verdicts
+from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.contract.request import (
-    feature_weights,
-    sample_weights,
-    seed_of,
-    whole_number,
-)
+from streampca.models.contract.request import feature_weights, sample_weights, seed_of, whole_number
 from streampca.passes import Running, easier_axis, single_threaded_blas
 from streampca.sources import as_matrix, counted
 from streampca.sources.genotypes.allele_counts import with_missing_calls
 
+MISSING = (AUTO, "mean", "pairwise", "raise")
 WHOLE = 512  # columns, or rows, up to which the whole scatter is made
 EVERY = VariantFilter()  # the variants that PLINK 2 takes
+PAIRWISE = "over the cells that two samples both have"
 ALIKE = 2.0  # a later convention has to fit so much better
 TINY = 1e-300
 NOT_CENTRED = (
@@ -60,7 +49,7 @@ def certify(
     scale: str | None = AUTO,
     weights: Any = None,
     sample_weight: Any = None,
-    missing: str = "mean",
+    missing: str = AUTO,
     variants: VariantFilter = EVERY,
     tol: float = TOL,
     n_probes: int = 24,
@@ -86,7 +75,9 @@ def certify(
         (smartpca). "auto": as the model says, or what fits the components best; that they are
         singular vectors of a matrix that is not centred has to be stated.
     weights, sample_weight, dim, missing_value, memory_limit, scheduler, progress : as :class:`PCA`.
-    missing : "mean" (a missing cell holds the mean of its column) or "raise".
+    missing : "mean" (a missing cell holds the mean of its column), "raise", or, of scores of
+        genotypes, "pairwise" (products of two samples over the calls that both have, as
+        ``plink2 --pca`` without "meanimpute"; a second read). "auto": what fits.
     variants : of labelled genotypes; by default the autosomes and XY, as PLINK 2.
     tol : radians within which a component is accepted although its digits do not explain its error.
     n_probes : random vectors by which missed directions are bounded, where X is not small.
@@ -114,8 +105,8 @@ def certify(
     """
     if kind is not None and kind not in KINDS:
         raise InvalidInputError(f"kind={kind!r}; expected one of {KINDS} or None")
-    if missing not in ("mean", "raise"):
-        raise InvalidInputError(f"missing={missing!r}; expected 'mean' or 'raise'")
+    if missing not in MISSING:
+        raise InvalidInputError(f"missing={missing!r}; expected one of {MISSING}")
     n_probes, passes = whole_number("n_probes", n_probes, 0), whole_number("passes", passes)
     found = claim_of(components)
     matrix = with_missing_calls(as_matrix(counted(X), dim=dim, missing_value=missing_value))
@@ -130,9 +121,9 @@ def certify(
     reader = _reader(
         matrix, claim, weights, sample_weight, Running(memory_limit, scheduler, progress)
     )
-    work = _Work(reader, claim, tol, n_probes, passes, seed_of(random_state))
+    work = _Work(reader, claim, n_probes, passes, seed_of(random_state))
     with single_threaded_blas():
-        return work.certified(missing)
+        return work.certified(missing, tol)
 
 
 def _reader(
@@ -152,23 +143,24 @@ def _reader(
     factors = np.ones(p) if claim.factors is None else np.asarray(claim.factors, float)
     if (given := feature_weights(weights, matrix)) is not None:
         factors = factors * given
-    return Reader(matrix, roots, factors, running, [])
+    return Reader(matrix, roots, factors, running)
 
 
 class _Work:
-    """One certification, from products to words."""
+    """One certification, from products to words.
 
-    def __init__(
-        self, reader: Reader, claim: Claim, tol: float, n_probes: int, passes: int, seed: int
-    ) -> None:
-        self.reader, self.tol, self.n_probes, self.passes = reader, tol, n_probes, passes
-        self.seed, self.claim = seed, claim
-        matrix = reader.matrix
-        self.axis, self.space = _way(matrix, claim)
+    axis : streamed.  space : 0 to certify scores, 1 loadings.  vectors : (d, k) of length 1.
+    halves : (d, k) by how much they may be rounded.  basis : (d, r) of their span.
+    whole : S is made whole, as it is small.  probes : (d, m) that are multiplied, too.
+    """
+
+    def __init__(self, reader: Reader, claim: Claim, n_probes: int, passes: int, seed: int) -> None:
+        self.reader, self.claim = reader, claim
+        self.n_probes, self.passes, self.seed = n_probes, passes, seed
+        self.axis, self.space = _way(reader.matrix, claim)
         given = claim.loadings if self.space else claim.scores
         assert given is not None
-        halves = half_units(given)
-        given = given.astype(np.float64)
+        halves, given = half_units(given), given.astype(np.float64)
         if self.space == 0:
             given, halves = given * reader.roots[:, None], halves * reader.roots[:, None]
         lengths = np.linalg.norm(given, axis=0)
@@ -176,73 +168,90 @@ class _Work:
             raise InvalidInputError("a component is 0 everywhere; expected directions")
         self.vectors, self.halves = given / lengths, halves / lengths
         self.basis, self.distinct = basis_of(self.vectors)
+        self._choose_probes()
 
-    def certified(self, missing: str) -> Certification:
-        """The result."""
-        matrix, claim = self.reader.matrix, self.claim
-        calls = matrix.dtype.kind in "iu" or "counted_allele" in matrix.labels.features.extra
-        stated = conventions(claim.center, claim.scale, calls)
-        probes = self._probes()
-        made = self._images(np.hstack([self.basis, probes]), stated)
-        if missing == "raise" and self.reader.holes:
-            raise InvalidInputError(
-                f"{self.reader.holes} cells of X are missing; missing='mean' lets them hold the "
-                "mean of their column"
-            )
-        judged = [self._judged(one, probes) for one in made]
-        fits = [self._fit(one) for one in judged]
-        best = 0
-        for i, fit in enumerate(fits):
-            best = i if fit * ALIKE < fits[best] else best
-        pairs, image = judged[best], made[best]
-        if self.passes > 1 and not self._whole:
-            pairs = self._judged(image, probes, self.passes)
-        centred = image.convention.center or claim.center is not AUTO
-        return self._reported(
-            pairs,
-            image,
-            {str(one.convention): fit for one, fit in zip(made, fits, strict=True)},
-            "" if centred else NOT_CENTRED,
-        )
+    def _choose_probes(self) -> None:
+        d = len(self.vectors)
+        self.whole = d <= WHOLE and self.axis != self.space
+        normal = np.random.default_rng(self.seed).standard_normal
+        self.probes = np.eye(d) if self.whole else normal((d, min(self.n_probes, d)))
 
     @property
-    def _whole(self) -> bool:
-        return len(self.vectors) <= WHOLE and self.axis != self.space
+    def _multiplied(self) -> Array:
+        return self.probes if self.whole else np.hstack([self.basis, self.probes])
 
-    def _probes(self) -> Array:
-        """(d, m) what is multiplied in addition to the components."""
-        d = len(self.vectors)
-        if self._whole:
-            return np.eye(d)
-        return np.random.default_rng(self.seed).standard_normal((d, min(self.n_probes, d)))
+    def certified(self, missing: str, tol: float) -> Certification:
+        """The result.  missing : how missing cells were treated."""
+        matrix, claim = self.reader.matrix, self.claim
+        calls = matrix.dtype.kind in "iu" or "counted_allele" in matrix.labels.features.extra
+        made = self._read(conventions(claim.center, claim.scale, calls))
+        self._check_missing(missing)
+        best, fits = 0, {}
+        judged = [self._judged(one) for one in made]
+        for i, (one, pairs) in enumerate(zip(made, judged, strict=True)):
+            fits[str(one.convention)] = self._fit(pairs)
+            best = i if self._fit(pairs) * ALIKE < self._fit(judged[best]) else best
+        image, pairs, words = made[best], judged[best], str(made[best].convention)
+        if self._may_be_pairwise(calls) and missing in (AUTO, "pairwise"):
+            other = self._pairwise(image.convention)
+            fits[name := f"{words}, {PAIRWISE}"] = fit = self._fit(judged_so := self._judged(other))
+            if missing == "pairwise" or fit * ALIKE < fits[words]:
+                image, pairs, words = other, judged_so, name
+        if self.passes > 1 and not self.whole:
+            pairs = self._judged(image, self.passes)
+        stated = image.convention.center or claim.center is not AUTO
+        return self._reported(pairs, image, words, fits, tol, "" if stated else NOT_CENTRED)
 
-    def _images(self, vectors: Array, stated: tuple[Convention, ...]) -> list[Images]:
-        """S times the basis and the probes; of a whole space S itself."""
-        if self._whole:
-            vectors = np.eye(len(self.vectors))
+    def _read(self, stated: tuple[Convention, ...]) -> list[Images]:
+        """S times the basis and the probes, or S itself; along the other axis where this one takes
+        too much memory."""
         try:
-            return self.reader.images(vectors, self.space, self.axis, stated)
+            return self.reader.images(self._multiplied, self.space, self.axis, stated)
         except MemoryLimitError:
             if self.axis == self.space:
                 raise
             self.axis = self.space
-            vectors = np.hstack([self.basis, self._probes()])
-            return self.reader.images(vectors, self.space, self.axis, stated)
+            self._choose_probes()
+            return self.reader.images(self._multiplied, self.space, self.axis, stated)
 
-    def _judged(self, one: Images, probes: Array, passes: int = 1) -> Pairs:
-        r, floor = self.basis.shape[1], rounding_of(one.total, max(self.reader.matrix.shape))
+    def _check_missing(self, missing: str) -> None:
+        if missing == "raise" and self.reader.holes:
+            raise NonFiniteError(
+                f"{self.reader.holes} cells of X are missing; missing='mean' lets them hold the "
+                "mean of their column"
+            )
+        if missing == "pairwise" and self.reader.holes and (self.space, self.axis) != (0, 1):
+            raise InvalidInputError(
+                "missing='pairwise' is of scores, of a source whose features are streamed"
+            )
+
+    def _may_be_pairwise(self, calls: bool) -> bool:
+        return calls and self.reader.holes > 0 and (self.space, self.axis) == (0, 1)
+
+    def _pairwise(self, one: Convention) -> Images:
+        """S T over the cells that two samples have, and how far that may be off."""
+        found = self.reader.pairwise(self._multiplied, one)
+        n, p = self.reader.matrix.shape
+        many = n if self.whole else max(self.probes.shape[1], 1)
+        size = float(np.linalg.norm(found.images[:, -many:])) / np.sqrt(1 if self.whole else many)
+        apart = self.reader.holes / (n * p) / np.sqrt(p)  # of shares that two samples have
+        return replace(found, error=CHANCE * apart * size / np.sqrt(n))
+
+    def _judged(self, one: Images, passes: int = 1) -> Pairs:
+        r = self.basis.shape[1]
+        floor = rounding_of(one.total, max(self.reader.matrix.shape)) + one.error
 
         def multiply(vectors: Array) -> Array:
             (made,) = self.reader.images(vectors, self.space, self.axis, (one.convention,))
             return made.images
 
-        if self._whole:
+        if self.whole:
             image = one.images @ self.basis
             rest = remainder_of_all(self.basis, one.images, floor)
         else:
             image, probed = one.images[:, :r], one.images[:, r:]
             rest = remainder_of_probes(
-                self.basis, image, probes, probed, one.total, floor, passes, multiply
+                self.basis, image, self.probes, probed, one.total, floor, passes, multiply
             )
         pairs = judge(self.vectors, self.basis, image, rest, one.total, floor)
         return replace(pairs, distinct=self.distinct)
@@ -251,26 +260,26 @@ class _Work:
         """How badly a convention fits: the geometric mean of residual / value; what the digits
         explain counts as nothing."""
         residual = np.maximum(pairs.residual, explained_residuals(pairs, self.halves))
-        return float(np.exp(np.mean(np.log(np.maximum(residual, TINY) / np.maximum(pairs.value, TINY)))))
+        relative = np.maximum(residual, TINY) / np.maximum(pairs.value, TINY)
+        return float(np.exp(np.mean(np.log(relative))))
 
     def _reported(
-        self, pairs: Pairs, one: Images, fits: dict[str, float], remark: str
+        self, pairs: Pairs, one: Images, words: str, fits: dict[str, float], tol: float, remark: str
     ) -> Certification:
         labels = self.reader.matrix.labels.axis(self.space)
         of = ("scores", "loadings")[self.space]
-        judged = verdicts(pairs, self.vectors, self.halves, self.tol, labels.name, of[:-1])
+        judged = verdicts(pairs, self.vectors, self.halves, tol, labels.name, of[:-1])
         weight = float(self.reader.roots @ self.reader.roots)
         divisor = max(weight - one.convention.center, 1.0)
         return Certification(
             of=of,
-            convention=str(one.convention),
+            convention=words,
             fits=fits,
             variance=pairs.value / divisor,
             variance_ratio=pairs.value / (one.total or 1.0),
             variance_bound=pairs.value_bound / divisor,
             residual=pairs.residual / divisor,
             angle_bound=pairs.angle_bound,
-            angle_least=pairs.angle_least,
             number=pairs.number,
             sure=pairs.sure,
             accepted=judged.accepted,

@@ -81,5 +81,9 @@ def conventions(center: bool | str, scale: str | None, calls: bool) -> tuple[Con
     scales = [scale] if scale != AUTO else [*(alleles if calls else ()), None, "std"]
     centred = [bool(center)] if center != AUTO else [True, False]
     open_ones = (Convention(one, name) for one in centred for name in scales)
-    # allele scales are about the frequency: they centre, unless both were stated otherwise
-    return tuple(c for c in open_ones if c.center or c.scale not in alleles or scale != AUTO)
+    found = [c for c in open_ones if c.center or c.scale not in alleles]  # those centre
+    if not found:
+        raise InvalidInputError(f"scale={scale!r} needs center=True: it is about the mean")
+    if scale == AUTO and calls:  # nobody divides genotypes that are not centred
+        found = [c for c in found if c.center or c.scale is None]
+    return tuple(found)

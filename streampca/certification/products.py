@@ -6,7 +6,7 @@ A missing cell holds the mean of its column, so it is 0 after centring.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -50,27 +50,35 @@ class FeatureProducts(Accumulator):
     or, with ``gathers``, Z T for T (p, c); for all conventions, (n, conventions c).
 
     T is the operand, or side input, "vectors". A block holds whole columns, so that means and
-    scales are known when it comes.
+    scales are known when it comes.  norms : squared norms of the rows of Z are wanted, too.
     """
 
     axis = 1
-    settings = ("conventions", "gathers", "width")
-    fields = ("images", "totals", "holes", "used")
+    settings = ("conventions", "gathers", "norms", "width")
+    fields = ("images", "totals", "lost", "squares")
 
     def __init__(
-        self, *, conventions: tuple[Convention, ...], gathers: bool, width: int = 64
+        self,
+        *,
+        conventions: tuple[Convention, ...],
+        gathers: bool = False,
+        norms: bool = False,
+        width: int = 64,
     ) -> None:
-        self.conventions, self.gathers, self.width = conventions, gathers, width
+        self.conventions, self.gathers, self.norms = conventions, gathers, norms
+        self.width = width
         self.images: Any = None  # (n, conventions width)
         self.totals: Any = None  # (conventions,) traces of Z'Z
-        self.used: Any = None  # (conventions,) columns that are not 0
-        self.holes = 0
+        self.lost: Any = None  # (n,) missing cells
+        self.squares: Any = None  # (n, conventions) squared norms of the rows of Z
 
     def update(self, block: Any) -> None:
         self._check(block)
         n, many = block.shape[0], len(self.conventions)
+        if self.images is None:
+            self.images, self.totals = np.zeros((n, many * self.width)), np.zeros(many)
+            self.lost, self.squares = np.zeros(n, np.int64), np.zeros((n, many))
         roots, vectors = block[ROOTS], block[VECTORS]
-        images, totals, used = np.zeros((n, many * self.width)), np.zeros(many), np.zeros(many)
         for tile in block.tiles(FLOAT, thin=True):
             x, hole = tile.values, tile.mask
             columns = whole_columns(x, hole, roots)
@@ -85,14 +93,13 @@ class FeatureProducts(Accumulator):
                 else:
                     left = factors[:, None] ** 2 * (given + np.outer(mean, roots @ vectors))
                 lefts.append(left)
-                images[:, self._of(i)] += np.outer(roots, mean @ left)
-                totals[i] += factors**2 @ (columns.squares + (roots @ roots) * mean**2)
-                used[i] += np.count_nonzero(factors)
-            images += x @ np.hstack(lefts)
-            self.holes += 0 if hole is None else int(np.count_nonzero(hole))
-        self.images = images if self.images is None else self.images + images
-        self.totals = totals if self.totals is None else self.totals + totals
-        self.used = used if self.used is None else self.used + used
+                self.images[:, self._of(i)] += np.outer(roots, mean @ left)
+                self.totals[i] += factors**2 @ (columns.squares + (roots @ roots) * mean**2)
+                if self.norms:
+                    self.squares[:, i] += (x + np.outer(roots, mean)) ** 2 @ factors**2
+            self.images += x @ np.hstack(lefts)
+            if hole is not None:
+                self.lost += np.count_nonzero(hole, axis=1)
 
     merge = Accumulator.merge_sums
 
@@ -205,13 +212,13 @@ def sample_rows(block: Block) -> Array:
 class Images:
     """S T for S = Z'Z (features) or Z Z' (samples), under one convention.
 
-    images : (d, c).  total : trace of S.  used : columns of X that are not 0 in Z.
+    images : (d, c).  total : trace of S.  error : of S itself, as a norm.
     """
 
     convention: Convention
     images: Array
     total: float
-    used: int
+    error: float = 0.0
 
 
 @dataclass
@@ -219,14 +226,16 @@ class Reader:
     """Reads a matrix, and keeps count of it.
 
     roots : (n,) square roots of the weights of the samples.  factors : (p,) of the features.
+    lost : (n,) missing cells of the samples, where features were streamed.  holes : of all.
     """
 
     matrix: ChunkedMatrix
     roots: Array
     factors: Array
     running: Running
-    costs: list[PassCost]
+    costs: list[PassCost] = field(default_factory=list)
     holes: int = 0
+    lost: Any = None
 
     def images(
         self, vectors: Array, of: int, axis: int, conventions: tuple[Convention, ...]
@@ -256,15 +265,29 @@ class Reader:
         }
         arrays[place][VECTORS] = vectors
         done = self._sums(1, sums, vectors, arrays)
-        self.holes = done.holes
+        self.lost, self.holes = done.lost, int(done.lost.sum())
         return [
-            Images(one, done.of_convention(i), float(done.totals[i]), int(done.used[i]))
+            Images(one, done.of_convention(i), float(done.totals[i]))
             for i, one in enumerate(conventions)
         ]
 
-    def _across_features(
-        self, vectors: Array, conventions: tuple[Convention, ...]
-    ) -> list[Images]:
+    def pairwise(self, vectors: Array, one: Convention) -> Images:
+        """S T for the mean product of two samples over the columns that both have.
+
+        The share that both have is taken for the product of the shares that each has, as if cells
+        were missing independently. On the diagonal it is exact.
+        """
+        part = 1.0 / (1.0 - self.lost / self.matrix.shape[1])
+        sums = FeatureProducts(conventions=(one,), norms=True, width=vectors.shape[1])
+        operands = {ROOTS: self.roots, VECTORS: part[:, None] * vectors}
+        arrays = {"operands": operands, "side_inputs": {FACTORS: self.factors}}
+        done = self._sums(1, sums, vectors, arrays)
+        diagonal = done.squares[:, 0]
+        images = part[:, None] * done.images
+        images -= (diagonal * (part**2 - part))[:, None] * vectors
+        return Images(one, images, float(diagonal @ part))
+
+    def _across_features(self, vectors: Array, conventions: tuple[Convention, ...]) -> list[Images]:
         """Z'Z T: Z T, then the rows of Z' times that."""
         first = self._along_features(vectors, conventions, gathers=True)
         left = np.hstack([one.images for one in first])
@@ -286,8 +309,10 @@ class Reader:
             sums, shift = self._moments(self.factors[:, None] * vectors)
         if sums is not None:
             columns = columns_of(sums, shift)
-            return [self._finished(sums, sums.product, vectors, one, columns, shift, identity)
-                    for one in conventions]
+            return [
+                self._finished(sums, sums.product, vectors, one, columns, shift, identity)
+                for one in conventions
+            ]
         columns = self._columns()  # they are scaled, or a cell is missing: the means come first
         scaled = [(one.factors(columns) * self.factors)[:, None] * vectors for one in conventions]
         sums, shift = self._moments(np.hstack(scaled), columns.mean)
@@ -328,8 +353,7 @@ class Reader:
             product = product + np.outer(shift, inner + sums.weight * (shift @ left))
             product += np.outer(sums.sums, shift @ left)
             squares = columns.squares + sums.weight * columns.mean**2
-        used = int(np.count_nonzero(factors))
-        return Images(one, factors[:, None] * product, float(factors**2 @ squares), used)
+        return Images(one, factors[:, None] * product, float(factors**2 @ squares))
 
     def _across_samples(self, vectors: Array, conventions: tuple[Convention, ...]) -> list[Images]:
         """Z Z'T: X~'T, then the rows of Z times what that makes of it."""
@@ -339,7 +363,7 @@ class Reader:
             sums, shift = self._moments(vectors, columns.mean, gathers=True)
         else:
             columns = columns_of(sums, shift)
-        lefts, offsets, made = [], [], []
+        lefts, offsets, totals = [], [], []
         for one in conventions:
             factors = one.factors(columns) * self.factors
             off = sums.sums / sums.weight if one.center else -shift  # not a difference of means
@@ -347,14 +371,14 @@ class Reader:
             lefts.append(left)
             offsets.append(off @ left)
             squares = columns.squares + (0.0 if one.center else sums.weight * columns.mean**2)
-            made.append((float(factors**2 @ squares), int(np.count_nonzero(factors))))
+            totals.append(float(factors**2 @ squares))
         left = np.hstack(lefts)
         operands = {VECTORS: left, OFFSET: np.concatenate(offsets), SHIFT: shift}
         arrays = {"operands": operands, "side_inputs": {ROOTS: self.roots}}
         parts = np.split(self._rows(0, sample_rows, left, arrays), len(conventions), axis=1)
         return [
-            Images(one, part, *totals)
-            for one, part, totals in zip(conventions, parts, made, strict=True)
+            Images(one, part, total)
+            for one, part, total in zip(conventions, parts, totals, strict=True)
         ]
 
     def _moments(self, vectors: Array, mean: Array | None = None, gathers: bool = False) -> Any:
@@ -366,10 +390,7 @@ class Reader:
 
     def _shifted_sums(self, vectors: Array, shift: Array, gathers: bool) -> SampleProducts:
         sums = SampleProducts(gathers=gathers, width=vectors.shape[1])
-        arrays: dict[str, Any] = {
-            "operands": {SHIFT: shift},
-            "side_inputs": {ROOTS: self.roots},
-        }
+        arrays: dict[str, Any] = {"operands": {SHIFT: shift}, "side_inputs": {ROOTS: self.roots}}
         arrays["side_inputs" if gathers else "operands"][VECTORS] = vectors
         done: SampleProducts = self._sums(0, sums, vectors, arrays)
         self.holes = done.holes

@@ -19,7 +19,7 @@ CHANCE = 3.0  # times its expected norm that a residual by rounded digits may ha
 STANDS_OUT = 8.0  # times what rounding explains, from which an entry of the residual was altered
 PRINTED = 1e-9  # relative rounding from which entries were printed with few digits
 FEW = 10  # entries from which one can stand out
-ALONE = 0.8  # share of a squared residual of one entry, of numbers that were not printed
+ALONE = 0.8  # share of a squared residual that few entries hold
 OBLIQUE = 0.01  # cosine of two components
 SHOWN = 3  # entries that are named
 
@@ -33,7 +33,6 @@ class Certification:
     variance : w'Cw of the component w.  variance_ratio : of the total.
     variance_bound : an eigenvalue is that near.  residual : |C w - variance w|.
     angle_bound : radians from the true component; pi/2 where nothing is proved.
-    angle_least : that it is off every eigenvector, for certain.
     number : which component it is by the order of the variances.
     sure : ``angle_bound`` holds whatever was missed; else if no missed direction holds more than
         the last of these components.
@@ -52,7 +51,6 @@ class Certification:
     variance_bound: Array
     residual: Array
     angle_bound: Array
-    angle_least: Array
     number: Array
     sure: Array
     accepted: Array
@@ -79,9 +77,10 @@ class Certification:
             return self.remark
         if known < k:
             wrong = [str(i + 1) for i in np.flatnonzero(~self.accepted)]
+            first = self.words[int(wrong[0]) - 1]
             return (
                 f"{k - known} of {k} components are not certified: {', '.join(wrong)}. "
-                f"{self.words[int(np.flatnonzero(~self.accepted)[0])].capitalize()}."
+                f"{first[0].upper()}{first[1:]}."
             )
         worst = float(self.angle_bound.max(initial=0.0))
         bound = f", to {worst:.1g} radians or better" if worst < 1.0 else ""
@@ -121,9 +120,13 @@ class Certification:
     def remarks(self) -> list[str]:
         """What was certified, line by line."""
         lines = [f"{self.of} of X, {self.convention}"]
-        if len(self.fits) > 1:
-            tried = ", ".join(f"{name}: {fit:.1e}" for name, fit in self.fits.items())
-            lines.append(f"which fits best by residual / variance ({tried})")
+        (_, fit), *others = sorted(self.fits.items(), key=lambda one: one[1])
+        if others:
+            name, other = others[0]
+            lines.append(
+                f"(of what was not stated this fits best, by residual / variance {fit:.1e}; "
+                f"{name}: {other:.1e})"
+            )
         if self.missing:
             lines.append(f"{self.missing} missing cells hold the mean of their column")
         lines.append(f"largest cosine of two components: {self.overlap:.1e}")
@@ -139,7 +142,7 @@ class Certification:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
         names = ("variance", "variance_ratio", "variance_bound", "residual", "angle_bound")
-        more = ("angle_least", "number", "sure", "accepted", "digits")
+        more = ("number", "sure", "accepted", "digits")
         return {
             "certified": self.certified,
             "verdict": self.verdict,
@@ -212,20 +215,19 @@ def _verdict(pairs: Pairs, i: int, explained: float, tol: float) -> tuple[bool, 
         )
     within = f"within {angle:.1g} radians" if angle < 1.0 else "its direction is not determined"
     if not pairs.sure[i] and angle < 1.0:
-        within += ", if no direction was missed that holds more than the last component"
+        within += ", unless a direction was missed"
     good, text = True, ""
     if residual <= explained:
-        text = f"correct to its digits: {within}"
+        text = f"correct as far as its digits tell: {within}"
     elif residual <= SOLVED * value:
         text = f"correct to {residual / value:.0e} of its variance: {within}"
     elif angle <= tol:
         text = f"approximate: {within}"
     else:
-        good = False
-        off = float(pairs.angle_least[i])
+        good, known = False, "" if angle >= 1.0 else f" ({within})"
         text = (
-            f"not shown to be a component: |C w - variance w| is {residual / value:.1g} of its "
-            f"variance, so that it is at least {off:.1g} radians off every eigenvector"
+            f"not shown to be a component{known}: |C w - variance w| is {residual / value:.1g} of "
+            f"its variance, and its digits explain {explained / value:.1g}"
         )
     if good and number != i + 1:
         return False, f"out of order: it is component {number}"
@@ -243,32 +245,31 @@ def altered_entries(
     An entry that is off by d leaves (S_jj - rho) d there and little elsewhere. A solver that
     stopped early leaves its error everywhere.
     """
-    value, parts = float(pairs.value[i]), pairs.entries[:, i]
-    sizes = np.abs(parts)
-    if pairs.residual[i] <= 3.0 * pairs.floor or value <= 0.0 or len(sizes) < FEW:
+    value, parts = float(pairs.value[i]), pairs.outside[:, i]
+    sizes, residual = np.abs(parts), float(np.linalg.norm(parts))
+    if residual <= 3.0 * pairs.floor or value <= 0.0 or len(sizes) < FEW:
         return []
     noise = float(np.median(sizes)) / 0.6745
-    diagonal = pairs.vectors**2 @ pairs.ritz
-    own = np.maximum(diagonal, 2.0 * value) * halves[:, i]
-    if np.linalg.norm(halves[:, i]) > PRINTED:
-        found = np.flatnonzero(sizes > STANDS_OUT * (own + noise))
-    else:
-        total = float(sizes @ sizes)
-        found = np.flatnonzero(sizes**2 > ALONE * total) if pairs.residual[i] > explained else []
-    if not 0 < len(found) <= max(SHOWN, len(sizes) // 100):
+    own = np.maximum(pairs.vectors**2 @ pairs.ritz, 2.0 * value) * halves[:, i]
+    found = np.flatnonzero(sizes > STANDS_OUT * (own + noise))
+    rest = float(np.linalg.norm(np.delete(parts, found)))
+    printed = np.linalg.norm(halves[:, i]) > PRINTED
+    alone = rest**2 < (1.0 - ALONE) * residual**2 and residual > explained
+    if not 0 < len(found) <= max(SHOWN, len(sizes) // 100) or not (
+        alone or (printed and rest <= explained)
+    ):
         return []
     found = found[np.argsort(-sizes[found])]
-    return [(int(j), float(vectors[j, i]), float(vectors[j, i] + parts[j] / value)) for j in found]
+    wanted = vectors[found, i] + pairs.entries[found, i] / value
+    return list(zip(found.tolist(), vectors[found, i].tolist(), wanted.tolist(), strict=True))
 
 
-def _of_altered(
-    found: list[tuple[int, float, float]], of: str, name: Callable[[int], str]
-) -> str:
+def _of_altered(found: list[tuple[int, float, float]], of: str, name: Callable[[int], str]) -> str:
     """The verdict on altered entries, in words."""
     shown = []
     for j, value, wanted in found[:SHOWN]:
         sign = abs(value + wanted) < 0.1 * abs(value)
-        what = "has the other sign" if sign else f"is {value / wanted:.3g} times what it should be"
+        what = "has the other sign" if sign else f"should be {wanted / value:.6g} times as large"
         shown.append(f"the {of} of {name(j)} {what}")
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return "altered: " + "; ".join(shown) + more
