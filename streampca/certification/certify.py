@@ -22,7 +22,7 @@ from streampca.certification.report import CHANCE, TOL, Certification, explained
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.contract.request import feature_weights, sample_weights, seed_of, whole_number
 from streampca.passes import Running, easier_axis, single_threaded_blas
 from streampca.sources import as_matrix, counted
@@ -32,7 +32,7 @@ MISSING = (AUTO, "mean", "pairwise", "raise")
 WHOLE = 512  # columns, or rows, up to which the whole scatter is made
 EVERY = VariantFilter()  # the variants that PLINK 2 takes
 PAIRWISE = "over the cells that two samples both have"
-ALIKE = 2.0  # a later convention has to fit so much better
+ALIKE = 1.02  # a later convention has to fit so much better
 TINY = 1e-300
 NOT_CENTRED = (
     "These are singular vectors of X as it is, not of the centred matrix, whose components PCA's "
@@ -109,7 +109,9 @@ def certify(
         raise InvalidInputError(f"missing={missing!r}; expected one of {MISSING}")
     n_probes, passes = whole_number("n_probes", n_probes, 0), whole_number("passes", passes)
     found = claim_of(components)
-    matrix = with_missing_calls(as_matrix(counted(X), dim=dim, missing_value=missing_value))
+    matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
+    if scale in ALLELE_SCALES or hasattr(components, "ploidy"):
+        matrix = with_missing_calls(matrix)
     if "chromosome" in matrix.labels.features.extra:
         matrix = filter_genotypes(matrix, getattr(components, "variants", variants))
     claim, matrix = arranged(of_shape(found, matrix.shape, kind), matrix)
@@ -183,7 +185,8 @@ class _Work:
     def certified(self, missing: str, tol: float) -> Certification:
         """The result.  missing : how missing cells were treated."""
         matrix, claim = self.reader.matrix, self.claim
-        calls = matrix.dtype.kind in "iu" or "counted_allele" in matrix.labels.features.extra
+        small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
+        calls = small or "counted_allele" in matrix.labels.features.extra
         made = self._read(conventions(claim.center, claim.scale, calls))
         self._check_missing(missing)
         best, fits = 0, {}

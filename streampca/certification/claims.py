@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from streampca.certification.conventions import AUTO, SCALES
+from streampca.certification.conventions import AUTO
 from streampca.errors import InvalidInputError, InvalidTypeError, shorten
 from streampca.genetics.id_lists import sample_keys
 from streampca.genetics.tables import read_eigenvec, read_evec
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.matrix import SCALES, AxisLabels, ChunkedMatrix, select
 
 KINDS = ("loadings", "scores")
 FEW = 20_000  # entries by which the number of digits is recognised
@@ -48,6 +48,8 @@ def claim_of(components: Any) -> Claim | Array:
         path = os.fspath(components)
         ids, scores = (read_evec if path.endswith(".evec") else read_eigenvec)(path)
         return Claim(scores=scores, ids=ids)
+    if isinstance(components, Claim):
+        return components
     components = getattr(components, "result_", components)
     if hasattr(components, "obsm") and hasattr(components, "varm"):
         return _of_anndata(components)

@@ -8,9 +8,9 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
+from streampca.matrix import ALLELE_SCALES, SCALES
 
 AUTO = "auto"
-SCALES = (None, "std", "hwe", "eigensoft")
 IN_WORDS = {
     None: "not scaled",
     "std": "divided by their standard deviations",
@@ -77,11 +77,10 @@ def conventions(center: bool | str, scale: str | None, calls: bool) -> tuple[Con
         raise InvalidInputError(f"center={center!r}; expected True, False or 'auto'")
     if scale not in (*SCALES, AUTO):
         raise InvalidInputError(f"scale={scale!r}; expected 'auto' or one of {SCALES}")
-    alleles = ("hwe", "eigensoft")
-    scales = [scale] if scale != AUTO else [*(alleles if calls else ()), None, "std"]
+    scales = [scale] if scale != AUTO else [*(ALLELE_SCALES if calls else ()), None, "std"]
     centred = [bool(center)] if center != AUTO else [True, False]
     open_ones = (Convention(one, name) for one in centred for name in scales)
-    found = [c for c in open_ones if c.center or c.scale not in alleles]  # those centre
+    found = [c for c in open_ones if c.center or c.scale not in ALLELE_SCALES]  # those centre
     if not found:
         raise InvalidInputError(f"scale={scale!r} needs center=True: it is about the mean")
     if scale == AUTO and calls:  # nobody divides genotypes that are not centred
