@@ -56,7 +56,7 @@ class Pairs:
     that no missed direction holds more than the last of the vectors.
     missed : directions that certainly hold more.  remainder : what a missed direction could hold.
     entries : (d, k) S v - value v.  outside : its part outside of the span.
-    overlap : largest cosine between two of the vectors.
+    overlap : largest cosine with another of the vectors.
     distinct : (k,) False for a vector that the others before it explain.
     ritz, vectors : (r,) and (d, r) eigenpairs of A.  total : trace.  floor : rounding of S v.
     """
@@ -72,7 +72,7 @@ class Pairs:
     remainder: Remainder
     entries: Array
     outside: Array
-    overlap: float
+    overlap: Array
     distinct: Array
     ritz: Array
     vectors: Array
@@ -91,12 +91,12 @@ def rounding_of(total: float, terms: int) -> float:
 
 
 def basis_of(vectors: Array) -> tuple[Array, Array]:
-    """((d, r) orthonormal basis of unit vectors (d, k), (k,) which add a direction to it)."""
-    q, r, order = scipy.linalg.qr(vectors, mode="economic", pivoting=True)
-    rank = int(np.count_nonzero(np.abs(np.diagonal(r)) > DISTINCT))
+    """((d, r) orthonormal basis of unit vectors (d, k), (k,) those that the ones before them do not
+    explain)."""
+    r = np.linalg.qr(vectors, mode="r")
     distinct = np.zeros(vectors.shape[1], bool)
-    distinct[order[:rank]] = True
-    return q[:, :rank], distinct
+    distinct[: len(r)] = np.abs(np.diagonal(r)) > DISTINCT
+    return np.linalg.qr(vectors[:, distinct])[0], distinct
 
 
 def judge(
@@ -133,7 +133,7 @@ def judge(
         remainder=rest,
         entries=entries,
         outside=outside @ inside,
-        overlap=float(cosines.max(initial=0.0)),
+        overlap=cosines.max(axis=0, initial=0.0),
         distinct=np.ones(vectors.shape[1], bool),
         ritz=ritz,
         vectors=basis @ turned,

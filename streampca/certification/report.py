@@ -38,8 +38,10 @@ class Certification:
         the last of these components.
     accepted : verdicts that are favourable.  words : the verdicts.
     beyond : the largest variance that a missed direction can hold.  beyond_by : what says so.
-    overlap : largest cosine of two components.  digits : (k,) radians by which the digits of the
-        components turn them.  missing : cells that held the mean of their column.
+    overlap : largest cosine with another component.
+    digits : radians by which the rounding of its digits turns it.
+    missing : cells that held the mean of their column.
+    remark : why none is accepted, "" where that is not so.
     cost : of each read.
     """
 
@@ -58,7 +60,7 @@ class Certification:
     total_variance: float
     beyond: float
     beyond_by: str
-    overlap: float
+    overlap: Array
     digits: Array
     missing: int
     remark: str = ""
@@ -84,12 +86,12 @@ class Certification:
             )
         worst = float(self.angle_bound.max(initial=0.0))
         bound = f", to {worst:.1g} radians or better" if worst < 1.0 else ""
-        missed = (
-            "and no direction with more variance is missed"
-            if self.beyond <= float(self.variance.min(initial=np.inf))
-            else f"and a direction that was missed holds at most a variance of {self.beyond:.4g}"
+        if self.beyond <= float(self.variance.min(initial=np.inf)):
+            return f"All {k} components are certified{bound}, and none with more is missed."
+        return (
+            f"All {k} components are certified{bound}. A direction that was missed could hold a "
+            f"variance up to {self.beyond:.4g} (by {self.beyond_by}; more passes narrow that)."
         )
-        return f"All {k} components are certified{bound}; {missed} (by {self.beyond_by})."
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table of components, as text."""
@@ -129,7 +131,7 @@ class Certification:
             )
         if self.missing:
             lines.append(f"{self.missing} missing cells hold the mean of their column")
-        lines.append(f"largest cosine of two components: {self.overlap:.1e}")
+        lines.append(f"largest cosine of two components: {self.overlap.max():.1e}")
         return lines
 
     def _repr_html_(self) -> str:
@@ -142,7 +144,7 @@ class Certification:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
         names = ("variance", "variance_ratio", "variance_bound", "residual", "angle_bound")
-        more = ("number", "sure", "accepted", "digits")
+        more = ("number", "sure", "accepted", "overlap", "digits")
         return {
             "certified": self.certified,
             "verdict": self.verdict,
@@ -154,7 +156,6 @@ class Certification:
             "total_variance": self.total_variance,
             "beyond": self.beyond,
             "beyond_by": self.beyond_by,
-            "overlap": self.overlap,
             "missing": self.missing,
         }
 
@@ -205,18 +206,12 @@ def explained_residuals(pairs: Pairs, halves: Array) -> Array:
 def _verdict(pairs: Pairs, i: int, explained: float, tol: float) -> tuple[bool, str]:
     """Whether a component is accepted, and why, but for altered entries."""
     number, angle, residual = int(pairs.number[i]), float(pairs.angle_bound[i]), pairs.residual[i]
-    value = float(pairs.value[i])
+    value, missed = float(pairs.value[i]), int(pairs.missed[i])
     if not pairs.distinct[i]:
-        return False, "repeats the other components"
-    if missed := int(pairs.missed[i]):
-        return False, (
-            f"at least {missed} direction{'s' * (missed > 1)} with more variance "
-            f"{'are' if missed > 1 else 'is'} missing: it is component {number} at best"
-        )
+        return False, "repeats those before it"
     within = f"within {angle:.1g} radians" if angle < 1.0 else "its direction is not determined"
     if not pairs.sure[i] and angle < 1.0:
         within += ", unless a direction was missed"
-    good, text = True, ""
     if residual <= explained:
         text = f"correct as far as its digits tell: {within}"
     elif residual <= SOLVED * value:
@@ -224,16 +219,21 @@ def _verdict(pairs: Pairs, i: int, explained: float, tol: float) -> tuple[bool, 
     elif angle <= tol:
         text = f"approximate: {within}"
     else:
-        good, known = False, "" if angle >= 1.0 else f" ({within})"
-        text = (
+        known = "" if angle >= 1.0 else f" ({within})"
+        return False, (
             f"not shown to be a component{known}: |C w - variance w| is {residual / value:.1g} of "
             f"its variance, and its digits explain {explained / value:.1g}"
         )
-    if good and number != i + 1:
+    if missed:
+        return False, (
+            f"component {number} at best: at least {missed} with more variance "
+            f"{'are' if missed > 1 else 'is'} missing"
+        )
+    if number != i + 1:
         return False, f"out of order: it is component {number}"
-    if good and pairs.overlap > OBLIQUE:
-        return False, f"not orthogonal to another one (a cosine of {pairs.overlap:.2g})"
-    return good, text
+    if pairs.overlap[i] > OBLIQUE and not (pairs.sure[i] and angle <= tol):
+        return False, f"not orthogonal to another one (a cosine of {pairs.overlap[i]:.2g})"
+    return True, text
 
 
 def altered_entries(
@@ -250,7 +250,9 @@ def altered_entries(
     if residual <= 3.0 * pairs.floor or value <= 0.0 or len(sizes) < FEW:
         return []
     noise = float(np.median(sizes)) / 0.6745
-    own = np.maximum(pairs.vectors**2 @ pairs.ritz, 2.0 * value) * halves[:, i]
+    rest_of_trace = max(pairs.total - float(pairs.ritz.sum()), 0.0)
+    diagonal = pairs.vectors**2 @ pairs.ritz + rest_of_trace / len(sizes)  # of S, about
+    own = np.maximum(diagonal, 2.0 * value) * halves[:, i]
     found = np.flatnonzero(sizes > STANDS_OUT * (own + noise))
     rest = float(np.linalg.norm(np.delete(parts, found)))
     printed = np.linalg.norm(halves[:, i]) > PRINTED
@@ -260,7 +262,8 @@ def altered_entries(
     ):
         return []
     found = found[np.argsort(-sizes[found])]
-    wanted = vectors[found, i] + pairs.entries[found, i] / value
+    apart = np.maximum(value - diagonal[found], 0.1 * value)
+    wanted = vectors[found, i] + pairs.entries[found, i] / apart
     return list(zip(found.tolist(), vectors[found, i].tolist(), wanted.tolist(), strict=True))
 
 
@@ -268,8 +271,8 @@ def _of_altered(found: list[tuple[int, float, float]], of: str, name: Callable[[
     """The verdict on altered entries, in words."""
     shown = []
     for j, value, wanted in found[:SHOWN]:
-        sign = abs(value + wanted) < 0.1 * abs(value)
-        what = "has the other sign" if sign else f"should be {wanted / value:.6g} times as large"
-        shown.append(f"the {of} of {name(j)} {what}")
+        sign = abs(value + wanted) < 0.3 * abs(value)
+        ratio = f"should be about {wanted / value:.5g} times as large"
+        shown.append(f"the {of} of {name(j)} {'has the other sign' if sign else ratio}")
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return "altered: " + "; ".join(shown) + more
