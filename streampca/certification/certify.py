@@ -17,7 +17,7 @@ from streampca.certification.bounds import (
 )
 from streampca.certification.claims import KINDS, Claim, arranged, claim_of, half_units, of_shape
 from streampca.certification.conventions import AUTO, Convention, conventions
-from streampca.certification.products import Images, Reader
+from streampca.certification.reading import Images, Reader
 from streampca.certification.report import CHANCE, TOL, Certification, explained_residuals, verdicts
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.genetics.filters import VariantFilter, filter_genotypes
@@ -86,7 +86,7 @@ def certify(
 
     Cost: one read, where scores come with streamed features (genotypes) or loadings with streamed
     samples (tables); else two, and one more where samples are streamed and their features are
-    scaled or have missing cells. 4 n p (k + n_probes) flops for one convention. Memory: 4 arrays
+    scaled or have missing cells. 4 n p (k + n_probes) flops for one convention. Memory: 8 arrays
     of (d, k + n_probes) for d = n (scores) or p (loadings).
     Raises InvalidInputError, InvalidTypeError, SourceError, NonFiniteError, MemoryLimitError.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", sections 4.5, 10.1 and 11.7; Davis and
@@ -113,7 +113,9 @@ def certify(
     if scale in ALLELE_SCALES or hasattr(components, "ploidy"):
         matrix = with_missing_calls(matrix)
     if "chromosome" in matrix.labels.features.extra:
-        matrix = filter_genotypes(matrix, getattr(components, "variants", variants))
+        keep, exclude = (getattr(components, name, None) for name in ("keep", "exclude"))
+        used = getattr(components, "variants", variants)
+        matrix = filter_genotypes(matrix, used, keep, exclude)
     claim, matrix = arranged(of_shape(found, matrix.shape, kind), matrix)
     claim = replace(
         claim,
@@ -190,7 +192,7 @@ class _Work:
         made = self._read(conventions(claim.center, claim.scale, calls))
         self._check_missing(missing)
         best, fits = 0, {}
-        judged = [self._judged(one) for one in made]
+        judged = [self._judged(one, proofs=len(made) == 1) for one in made]
         for i, (one, pairs) in enumerate(zip(made, judged, strict=True)):
             fits[str(one.convention)] = self._fit(pairs)
             best = i if self._fit(pairs) * ALIKE < self._fit(judged[best]) else best
@@ -200,7 +202,7 @@ class _Work:
             fits[name := f"{words}, {PAIRWISE}"] = fit = self._fit(judged_so := self._judged(other))
             if missing == "pairwise" or fit * ALIKE < fits[words]:
                 image, pairs, words = other, judged_so, name
-        if self.passes > 1 and not self.whole:
+        if self.passes > 1 or len(made) > 1:
             pairs = self._judged(image, self.passes)
         stated = image.convention.center or claim.center is not AUTO
         return self._reported(pairs, image, words, fits, tol, "" if stated else NOT_CENTRED)
@@ -240,7 +242,7 @@ class _Work:
         apart = self.reader.holes / (n * p) / np.sqrt(p)  # of shares that two samples have
         return replace(found, error=CHANCE * apart * size / np.sqrt(n))
 
-    def _judged(self, one: Images, passes: int = 1) -> Pairs:
+    def _judged(self, one: Images, passes: int = 1, proofs: bool = True) -> Pairs:
         r = self.basis.shape[1]
         floor = rounding_of(one.total, max(self.reader.matrix.shape)) + one.error
 
@@ -256,14 +258,14 @@ class _Work:
             rest = remainder_of_probes(
                 self.basis, image, self.probes, probed, one.total, floor, passes, multiply
             )
-        pairs = judge(self.vectors, self.basis, image, rest, one.total, floor)
+        pairs = judge(self.vectors, self.basis, image, rest, one.total, floor, proofs)
         return replace(pairs, distinct=self.distinct)
 
     def _fit(self, pairs: Pairs) -> float:
         """How badly a convention fits: the geometric mean of residual / value; what the digits
         explain counts as nothing."""
         residual = np.maximum(pairs.residual, explained_residuals(pairs, self.halves))
-        relative = np.maximum(residual, TINY) / np.maximum(pairs.value, TINY)
+        relative = np.maximum(residual, TINY) / np.maximum(pairs.value, max(pairs.floor, TINY))
         return float(np.exp(np.mean(np.log(relative))))
 
     def _reported(

@@ -14,9 +14,11 @@ from streampca.errors import InvalidInputError, InvalidTypeError, shorten
 from streampca.genetics.id_lists import sample_keys
 from streampca.genetics.tables import read_eigenvec, read_evec
 from streampca.kernels import Array
-from streampca.matrix import SCALES, AxisLabels, ChunkedMatrix, select
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.models.results.linear_result import LinearResult
 
 KINDS = ("loadings", "scores")
+FITTED = "FITTED"  # column of our tables
 FEW = 20_000  # entries by which the number of digits is recognised
 LEAST, MOST = 3, 10  # decimals, or significant digits, of numbers that were printed
 
@@ -29,6 +31,7 @@ class Claim:
     center, scale : as the one who computed them states, or AUTO.
     factors : (p,) by which features were multiplied, 0 for those left out; None: all alike.
     ids : of the rows of the scores by column, such as IID; None: in the order of the data.
+    rows : (n,) True for the samples that were fitted, None: all.  n_samples : of these, if known.
     """
 
     loadings: Array | None = None
@@ -37,6 +40,8 @@ class Claim:
     scale: str | None = AUTO
     factors: Array | None = None
     ids: Mapping[str, list[str]] | None = None
+    rows: Array | None = None
+    n_samples: int = 0
 
 
 def claim_of(components: Any) -> Claim | Array:
@@ -47,18 +52,21 @@ def claim_of(components: Any) -> Claim | Array:
     if isinstance(components, (str, os.PathLike)):
         path = os.fspath(components)
         ids, scores = (read_evec if path.endswith(".evec") else read_eigenvec)(path)
+        if FITTED in ids:  # the others were projected
+            rows = [i for i, one in enumerate(ids.pop(FITTED)) if one == "1"]
+            ids, scores = {name: [one[i] for i in rows] for name, one in ids.items()}, scores[rows]
         return Claim(scores=scores, ids=ids)
     if isinstance(components, Claim):
         return components
-    components = getattr(components, "result_", components)
+    model, components = components, getattr(components, "result_", components)
     if hasattr(components, "obsm") and hasattr(components, "varm"):
         return _of_anndata(components)
     if callable(getattr(components, "components", None)):  # xeofs
         scores = components.scores()
         mode = [dim for dim in scores.dims if dim == "mode"]
         return Claim(scores=_array(scores.transpose(..., *mode)))
-    if hasattr(components, "options_used"):
-        return _of_result(components)
+    if isinstance(components, LinearResult):
+        return _of_result(model, components)
     if (found := getattr(components, "components_", None)) is not None:
         known = getattr(components, "mean_", None) is not None
         return Claim(loadings=_array(found).T, center=known, scale=None)
@@ -94,15 +102,24 @@ def of_shape(found: Claim | Array, shape: tuple[int, int], kind: str | None) -> 
 
 
 def arranged(claim: Claim, matrix: ChunkedMatrix) -> tuple[Claim, ChunkedMatrix]:
-    """Scores in the order of the samples of the data, which are restricted to those with scores.
+    """The samples that were fitted, and the scores in their order.
 
-    Raises InvalidInputError for samples that the data do not have, or that several rows name.
+    Raises InvalidInputError for samples that the data do not have, or that several rows name, and
+    for data of another number of samples.
     """
-    if claim.ids is None or claim.scores is None:
-        return claim, matrix
-    rows = rows_of(claim.ids, matrix.labels.samples)
-    order = np.argsort(rows)
-    return replace(claim, scores=claim.scores[order], ids=None), select(matrix, samples=rows[order])
+    if claim.ids is not None and claim.scores is not None:
+        rows = rows_of(claim.ids, matrix.labels.samples)
+        order = np.argsort(rows)
+        claim = replace(claim, scores=claim.scores[order], ids=None)
+        return claim, select(matrix, samples=rows[order])
+    if claim.rows is not None and len(claim.rows) == matrix.shape[0]:
+        matrix = select(matrix, samples=claim.rows)
+    if claim.n_samples not in (0, matrix.shape[0]):
+        raise InvalidInputError(
+            f"the model was fitted to {claim.n_samples} samples, and X has {matrix.shape[0]}; "
+            "expected those samples alone"
+        )
+    return claim, matrix
 
 
 def rows_of(ids: Mapping[str, list[str]], samples: AxisLabels) -> Array:
@@ -155,31 +172,33 @@ def _of_anndata(cells: Any) -> Claim:
     return Claim(loadings, scores, scale=None, factors=factors)
 
 
-def _of_result(result: Any) -> Claim:
-    """A fitted model of ours, by the settings of its fit."""
-    settings = result.options_used
-    if getattr(result, "removes", False):
+def _of_result(model: Any, result: LinearResult) -> Claim:
+    """A fitted model of ours, or its result alone, by the settings of the fit."""
+    if result.removes:
         raise InvalidInputError(
             "covariates were removed from the rows of this model; certify what is left of them: "
             "give certify() the residuals as X, and model.components_"
         )
-    scale = settings.get("scale")
-    factors = getattr(result, "weights", None)
+    scale = AUTO if model is result else getattr(model, "scale", None)
+    factors = result.weights
     left_out = [*result.dropped.tolist(), *result.filtered.tolist()]
     if left_out:
         factors = np.ones(result.n_features) if factors is None else np.array(factors, float)
         factors[left_out] = 0.0
-    scores = getattr(result, "scores", None)
-    fitted = getattr(result, "fitted", None)
-    if fitted is not None and not np.all(fitted):
-        scores = None  # of others, too
+    scores, fitted = getattr(result, "scores", None), getattr(result, "fitted", None)
+    if scores is not None and fitted is not None:
+        scores = np.asarray(scores)[fitted]
     loadings = result.components
+    if scores is not None and getattr(model, "missing", None) == "pairwise":
+        loadings = None  # they follow from the scores, and are singular vectors of no matrix
     return Claim(
         None if loadings is None else _array(loadings).T,
         None if scores is None else _array(scores),
-        center=bool(settings.get("center", True)),
-        scale=scale if scale in SCALES else AUTO,
+        center=bool(np.any(result.mean)),
+        scale=scale if isinstance(scale, str) or scale is None else AUTO,
         factors=factors,
+        rows=fitted,
+        n_samples=result.n_samples,
     )
 
 

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from streampca.certification.bounds import Pairs
+from streampca.errors import printable_name
 from streampca.html import card, table
 from streampca.kernels import Array
 from streampca.passes import PassCost
 
 TOL = 0.01  # radians
+TINY = 1e-300
 SOLVED = 1e-5  # of the variance: a residual that any solver may leave
 CHANCE = 3.0  # times its expected norm that a residual by rounded digits may have
 STANDS_OUT = 8.0  # times what rounding explains, from which an entry of the residual was altered
@@ -43,6 +45,15 @@ class Certification:
     missing : cells that held the mean of their column.
     remark : why none is accepted, "" where that is not so.
     cost : of each read.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.diag([9.0, 6, 4, 2]) + 1
+    >>> scores = np.linalg.svd(X - X.mean(axis=0))[0][:, :2]
+    >>> found = streampca.certify(scores, X, kind="scores", scale=None)
+    >>> found.certified, found.variance.round(2), found.number
+    (True, array([22.15,  9.07]), array([1, 2]))
     """
 
     of: str
@@ -87,7 +98,7 @@ class Certification:
         worst = float(self.angle_bound.max(initial=0.0))
         bound = f", to {worst:.1g} radians or better" if worst < 1.0 else ""
         if self.beyond <= float(self.variance.min(initial=np.inf)):
-            return f"All {k} components are certified{bound}, and none with more is missed."
+            return f"All {k} components are certified{bound}. No direction with more is missed."
         return (
             f"All {k} components are certified{bound}. A direction that was missed could hold a "
             f"variance up to {self.beyond:.4g} (by {self.beyond_by}; more passes narrow that)."
@@ -207,6 +218,7 @@ def _verdict(pairs: Pairs, i: int, explained: float, tol: float) -> tuple[bool, 
     """Whether a component is accepted, and why, but for altered entries."""
     number, angle, residual = int(pairs.number[i]), float(pairs.angle_bound[i]), pairs.residual[i]
     value, missed = float(pairs.value[i]), int(pairs.missed[i])
+    size = max(value, pairs.floor, TINY)
     if not pairs.distinct[i]:
         return False, "repeats those before it"
     within = f"within {angle:.1g} radians" if angle < 1.0 else "its direction is not determined"
@@ -215,14 +227,14 @@ def _verdict(pairs: Pairs, i: int, explained: float, tol: float) -> tuple[bool, 
     if residual <= explained:
         text = f"correct as far as its digits tell: {within}"
     elif residual <= SOLVED * value:
-        text = f"correct to {residual / value:.0e} of its variance: {within}"
+        text = f"correct to {residual / size:.0e} of its variance: {within}"
     elif angle <= tol:
         text = f"approximate: {within}"
     else:
         known = "" if angle >= 1.0 else f" ({within})"
         return False, (
-            f"not shown to be a component{known}: |C w - variance w| is {residual / value:.1g} of "
-            f"its variance, and its digits explain {explained / value:.1g}"
+            f"not shown to be a component{known}: |C w - variance w| is {residual / size:.1g} of "
+            f"its variance, and its digits explain {explained / size:.1g}"
         )
     if missed:
         return False, (
@@ -273,6 +285,8 @@ def _of_altered(found: list[tuple[int, float, float]], of: str, name: Callable[[
     for j, value, wanted in found[:SHOWN]:
         sign = abs(value + wanted) < 0.3 * abs(value)
         ratio = f"should be about {wanted / value:.5g} times as large"
-        shown.append(f"the {of} of {name(j)} {'has the other sign' if sign else ratio}")
+        shown.append(
+            f"the {of} of {printable_name(name(j))} {'has the other sign' if sign else ratio}"
+        )
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return "altered: " + "; ".join(shown) + more

@@ -16,7 +16,7 @@ from streampca.certification.bounds import (
     rounding_of,
 )
 from streampca.certification.conventions import Convention
-from streampca.certification.products import Reader
+from streampca.certification.reading import Reader
 from streampca.passes import Running
 
 

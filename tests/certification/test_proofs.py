@@ -6,11 +6,10 @@ import pytest
 from proofs import violations
 
 
-@pytest.mark.parametrize("seeds", [range(20)])
-def test_no_bound_is_violated(seeds):
-    assert [one for seed in seeds for one in violations(seed)] == []
+def test_no_bound_is_violated():
+    assert [one for seed in range(15) for one in violations(seed)] == []
 
 
 @pytest.mark.soak
 def test_no_bound_is_violated_in_500_cases():
-    assert [one for seed in range(20, 520) for one in violations(seed)] == []
+    assert [one for seed in range(15, 515) for one in violations(seed)] == []
